@@ -1,0 +1,50 @@
+"""What one run serves, as plain values: the supervisor makes it, workers get it at the control door."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One running model server: its REST and gRPC addresses belong together.
+
+    ``grpc_socket`` is the path of its unix socket.
+    """
+
+    index: int
+    rest_port: int
+    grpc_port: int
+    grpc_socket: str
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Models, versions, instances and limits of one run.
+
+    ``models`` maps each name to its version numbers, ascending. ``script`` is the path of the
+    user's inference.py, None without one; ``import_paths`` are the folders its imports may come
+    from, first wins. Sizes are bytes.
+    """
+
+    default_model: str
+    models: Mapping[str, tuple[int, ...]]
+    instances: tuple[Instance, ...]
+    script: str | None
+    import_paths: tuple[str, ...]
+    max_payload_bytes: int
+    request_timeout_seconds: float
+
+    def to_json(self) -> bytes:
+        """The form in which the control door hands it out."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, body: bytes) -> "Deployment":
+        """The inverse of `to_json`."""
+        fields = json.loads(body)
+        fields["models"] = {name: tuple(versions) for name, versions in fields["models"].items()}
+        fields["instances"] = tuple(Instance(**instance) for instance in fields["instances"])
+        fields["import_paths"] = tuple(fields["import_paths"])
+        return cls(**fields)

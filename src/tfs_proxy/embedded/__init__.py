@@ -1,0 +1,1 @@
+"""A TF-Serving-compatible model server on the tensorflow package."""

@@ -1,0 +1,134 @@
+"""The exception tree: raised in every room, turned into HTTP or an exit status only at the edges.
+
+TfsProxyError
+├── StopServing                  the run can't go on: ``exit_status`` and one sentence
+│   ├── SettingsError            a variable or flag has a value that can't be used        (2)
+│   ├── ArchiveError             the model archive is refused or can't be fetched         (2)
+│   ├── DiscoveryError           no servable model, or two of one name                    (2)
+│   ├── RequirementsError        the script's requirements can't be installed             (3)
+│   ├── ScriptLoadError          the script can't be imported, or has no handler          (3)
+│   ├── ModelLoadError           the model server says why a version can't load           (4)
+│   ├── StartTimeout             something was not ready within the wait time             (5)
+│   └── ProcessGaveUp            a process died more often than it may be restarted       (6)
+└── RequestError                 one request can't be answered
+    ├── BadInput                 the client's body or header is malformed
+    │   └── ModelNotFound        the client asks for a model or version that isn't there
+    ├── UnsupportedMediaType     nobody here reads the request's Content-Type
+    ├── NotAcceptable            the answer can't be given in any type of Accept
+    ├── PayloadTooLarge          the body is over the limit
+    ├── ScriptFailure            the user's script raised or returned something unusable
+    └── UpstreamError            the model server did not give an answer
+        ├── UpstreamUnavailable  refused, reset, or gone
+        ├── UpstreamTimeout      no answer in time
+        └── UpstreamRefused      it answered with an error of its own (``status``, ``body``)
+"""
+
+
+class TfsProxyError(Exception):
+    """The root of every error that this package raises on purpose."""
+
+
+class StopServing(TfsProxyError):
+    """The run can't go on."""
+
+    exit_status = 1
+
+
+class SettingsError(StopServing):
+    """A variable or flag has a value that can't be used."""
+
+    exit_status = 2
+
+
+class ArchiveError(StopServing):
+    """The model archive is refused or can't be fetched."""
+
+    exit_status = 2
+
+
+class DiscoveryError(StopServing):
+    """There is no servable model, or two share a name."""
+
+    exit_status = 2
+
+
+class RequirementsError(StopServing):
+    """The script's requirements can't be installed."""
+
+    exit_status = 3
+
+
+class ScriptLoadError(StopServing):
+    """The script can't be imported, or has no handler."""
+
+    exit_status = 3
+
+
+class ModelLoadError(StopServing):
+    """The model server says why a version can't load."""
+
+    exit_status = 4
+
+
+class StartTimeout(StopServing):
+    """Something was not ready within the wait time."""
+
+    exit_status = 5
+
+
+class ProcessGaveUp(StopServing):
+    """A process died more often than it may be restarted."""
+
+    exit_status = 6
+
+
+class RequestError(TfsProxyError):
+    """One request can't be answered; the text is what the client reads."""
+
+
+class BadInput(RequestError):
+    """The client's body or header is malformed."""
+
+
+class ModelNotFound(BadInput):
+    """The client asks for a model, version or label that isn't there."""
+
+
+class UnsupportedMediaType(RequestError):
+    """Nobody here reads the request's Content-Type."""
+
+
+class NotAcceptable(RequestError):
+    """The answer can't be given in any type that Accept lists."""
+
+
+class PayloadTooLarge(RequestError):
+    """The body is over the limit."""
+
+
+class ScriptFailure(RequestError):
+    """The user's script raised, or returned something that is no answer."""
+
+
+class UpstreamError(RequestError):
+    """The model server did not give an answer."""
+
+
+class UpstreamUnavailable(UpstreamError):
+    """The model server refused or broke the connection."""
+
+
+class UpstreamTimeout(UpstreamError):
+    """The model server did not answer in time."""
+
+
+class UpstreamRefused(UpstreamError):
+    """The model server answered with an error of its own.
+
+    ``status`` is its HTTP status code and ``body`` its JSON, both to be passed on unchanged.
+    """
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"the model server answered {status}")
+        self.status = status
+        self.body = body

@@ -1,0 +1,90 @@
+"""Paths below one root: a model folder as SageMaker lays it out, and a run's own workspace."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SAGEMAKER_MODEL_DIR = Path("/opt/ml/model")
+ARCHIVE_NAME = "model.tar.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLayout:
+    """A model folder (``/opt/ml/model``, or any unpacked archive), contract 2.5."""
+
+    root: Path
+
+    @property
+    def code(self) -> Path:
+        """The script's folder; never searched for models."""
+        return self.root / "code"
+
+    @property
+    def script(self) -> Path:
+        """The user's script."""
+        return self.code / "inference.py"
+
+    @property
+    def lib(self) -> Path:
+        """Vendored packages; where it exists, requirements are not installed."""
+        return self.code / "lib"
+
+    @property
+    def requirements(self) -> Path:
+        """What to install for the script."""
+        return self.code / "requirements.txt"
+
+    @property
+    def wheels(self) -> Path:
+        """Wheels to install requirements from on a machine without a network."""
+        return self.code / "wheels"
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The folder of one run, removed at its end. Short names: a unix socket's path has 107 bytes."""
+
+    root: Path
+
+    @property
+    def model(self) -> Path:
+        """Where an archive is unpacked."""
+        return self.root / "model"
+
+    @property
+    def packages(self) -> Path:
+        """A virtual environment with what requirements.txt asks for."""
+        return self.root / "packages"
+
+    @property
+    def control_socket(self) -> Path:
+        """The supervisor's own door."""
+        return self.root / "door.sock"
+
+    @property
+    def heartbeat_socket(self) -> Path:
+        """Where workers say that they live."""
+        return self.root / "beat.sock"
+
+    @property
+    def web_socket(self) -> Path:
+        """Where gunicorn listens behind nginx."""
+        return self.root / "web.sock"
+
+    def grpc_socket(self, index: int) -> Path:
+        """Where model server ``index`` listens for gRPC."""
+        return self.root / f"tfs{index}.sock"
+
+    @property
+    def nginx(self) -> Path:
+        """The prefix of nginx: its configuration, temporary files and pid file."""
+        return self.root / "nginx"
+
+    @property
+    def model_config(self) -> Path:
+        """The model server's ``--model_config_file``."""
+        return self.root / "models.pbtxt"
+
+    @property
+    def batching_config(self) -> Path:
+        """The model server's ``--batching_parameters_file``."""
+        return self.root / "batching.pbtxt"

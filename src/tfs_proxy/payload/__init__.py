@@ -1,0 +1,1 @@
+"""Bytes <-> tensors, one file per format: the conversion core between web and upstream."""

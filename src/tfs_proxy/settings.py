@@ -1,0 +1,487 @@
+"""Environment -> Settings: the only reader of the environment, first step of start-up.
+
+Every setting stands once, in `TABLE`: field, variable, parser, default and help. The README's table
+is checked against it by a test. Names and meanings of ``SAGEMAKER_*`` are those of AWS's container
+(contract 2.1); where a default differs, ``aws`` says what AWS's is.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tfs_proxy.errors import SettingsError
+
+MEGABYTE = 1024 * 1024
+GIGABYTE = 1024 * MEGABYTE
+WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+NGINX_LOG_LEVELS = ("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg")
+HIGHEST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class PortRange:
+    """``SAGEMAKER_SAFE_PORT_RANGE``: both ends belong to it."""
+
+    low: int
+    high: int
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        wanted = (
+            f"a whole number from {low} to {high}"
+            if high is not None
+            else f"a whole number of at least {low}"
+        )
+        if not re.fullmatch(r"[0-9]{1,18}", value.strip()):
+            raise ValueError(wanted)
+        number = int(value)
+        if number < low or (high is not None and number > high):
+            raise ValueError(wanted)
+        return number
+
+    return parse
+
+
+def _number(low: float, high: float | None = None) -> Callable[[str], float]:
+    def parse(value: str) -> float:
+        wanted = f"a number from {low:g} to {high:g}" if high is not None else f"a number of at least {low:g}"
+        if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value.strip()):
+            raise ValueError(wanted)
+        number = float(value)
+        if number < low or (high is not None and number > high):
+            raise ValueError(wanted)
+        return number
+
+    return parse
+
+
+def _flag(value: str) -> bool:
+    match value.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+        case _:
+            raise ValueError("true or false")
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        chosen = value.strip().lower()
+        if chosen not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return chosen
+
+    return parse
+
+
+def _worker_class(value: str) -> str:
+    if value.strip().lower() == "eventlet":
+        raise ValueError(
+            f"one of {', '.join(WORKER_CLASSES)}: gunicorn no longer has an eventlet worker, take gevent"
+        )
+    return _one_of(*WORKER_CLASSES)(value)
+
+
+def _port_range(value: str) -> PortRange:
+    wanted = "two ports as LOW-HIGH, the lower first"
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", value.strip())
+    if match is None:
+        raise ValueError(wanted)
+    low, high = int(match[1]), int(match[2])
+    if not 0 < low <= high <= HIGHEST_PORT:
+        raise ValueError(wanted)
+    return PortRange(low, high)
+
+
+def _words(value: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise ValueError(f"arguments quoted as in a shell ({error})") from None
+
+
+def _labels(value: str) -> Mapping[str, int]:
+    labels: dict[str, int] = {}
+    for pair in filter(None, (part.strip() for part in value.split(","))):
+        match = re.fullmatch(r"([A-Za-z0-9_]+)\s*=\s*([0-9]{1,18})", pair)
+        if match is None or match[1] in labels:
+            raise ValueError("LABEL=VERSION pairs between commas, each label once, as in stable=1,canary=2")
+        labels[match[1]] = int(match[2])
+    return labels
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table.
+
+    ``default`` may depend on the machine: then it is a function of `Machine`, and ``shown`` says so
+    in words. ``aws`` is AWS's default where ours differs.
+    """
+
+    field: str
+    variable: str
+    parse: Callable[[str], Any]
+    default: Any
+    help: str
+    shown: str = ""
+    aws: str = ""
+
+    @property
+    def default_text(self) -> str:
+        """The default as the README shows it."""
+        if self.shown:
+            return self.shown
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return "" if self.default is None else f"{self.default}"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What defaults depend on: cores, and whether SageMaker runs a batch job."""
+
+    cores: int
+    batch: bool
+
+
+def available_cores() -> int:
+    """How many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+TABLE: tuple[Setting, ...] = (
+    Setting(
+        "port",
+        "SAGEMAKER_BIND_TO_PORT",
+        _whole(0, HIGHEST_PORT),
+        8080,
+        "port of the HTTP front; 0 takes a free one",
+    ),
+    Setting(
+        "safe_port_range",
+        "SAGEMAKER_SAFE_PORT_RANGE",
+        _port_range,
+        None,
+        "ports for the model servers, LOW-HIGH: instance i takes LOW+2i for gRPC and LOW+2i+1 for REST",
+        shown="free loopback ports",
+        aws="gRPC 9000, REST 8501",
+    ),
+    Setting(
+        "multi_model",
+        "SAGEMAKER_MULTI_MODEL",
+        _flag,
+        False,
+        "multi-model mode; this version serves one archive and refuses true",
+    ),
+    Setting(
+        "model",
+        "SAGEMAKER_MODEL_URI",
+        _text,
+        None,
+        "archive, folder or s3:// address to serve when the command names none",
+        shown="/opt/ml/model",
+    ),
+    Setting(
+        "default_model_name",
+        "SAGEMAKER_TFS_DEFAULT_MODEL_NAME",
+        _text,
+        None,
+        "model that requests without tfs-model-name are for",
+        shown="the only model, else the first by name",
+        aws="the first found",
+    ),
+    Setting(
+        "version_labels",
+        "SAGEMAKER_TFS_VERSION_LABELS",
+        _labels,
+        {},
+        "version labels, as stable=1,canary=2, for every model that has the version",
+        shown="none",
+    ),
+    Setting("instance_count", "SAGEMAKER_TFS_INSTANCE_COUNT", _whole(1, 128), 1, "model-server processes"),
+    Setting(
+        "inter_op_parallelism",
+        "SAGEMAKER_TFS_INTER_OP_PARALLELISM",
+        _whole(0),
+        0,
+        "TensorFlow's inter-op threads; 0 leaves the choice to it",
+    ),
+    Setting(
+        "intra_op_parallelism",
+        "SAGEMAKER_TFS_INTRA_OP_PARALLELISM",
+        _whole(0),
+        0,
+        "TensorFlow's intra-op threads; 0 leaves the choice to it",
+    ),
+    Setting(
+        "gpu_memory_margin",
+        "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN",
+        _number(0, 1),
+        0.2,
+        "share of a GPU's memory left free when several instances are on it",
+    ),
+    Setting(
+        "enable_batching", "SAGEMAKER_TFS_ENABLE_BATCHING", _flag, False, "batch requests in the model server"
+    ),
+    Setting("max_batch_size", "SAGEMAKER_TFS_MAX_BATCH_SIZE", _whole(1), 8, "records in a batch at most"),
+    Setting(
+        "batch_timeout_micros",
+        "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS",
+        _whole(0),
+        1000,
+        "µs to wait for a batch to fill",
+    ),
+    Setting(
+        "num_batch_threads",
+        "SAGEMAKER_TFS_NUM_BATCH_THREADS",
+        _whole(1),
+        lambda machine: machine.cores,
+        "batches run at the same time",
+        shown="cores",
+    ),
+    Setting(
+        "max_enqueued_batches",
+        "SAGEMAKER_TFS_MAX_ENQUEUED_BATCHES",
+        _whole(1),
+        lambda machine: 100_000_000 if machine.batch else 1000,
+        "batches waiting before requests are refused with 503",
+        shown="1000; 100000000 in a batch job",
+        aws="cores; 100000000 in a batch job",
+    ),
+    Setting(
+        "extra_args",
+        "SAGEMAKER_TFS_EXTRA_ARGS",
+        _words,
+        (),
+        "further flags for the model server, quoted as in a shell",
+        shown="none",
+    ),
+    Setting(
+        "wait_time_seconds",
+        "SAGEMAKER_TFS_WAIT_TIME_SECONDS",
+        _number(1, 86400),
+        300.0,
+        "s until every model version must be loaded",
+        aws="60, and also the request timeout",
+    ),
+    Setting(
+        "request_timeout_seconds",
+        "TFS_PROXY_REQUEST_TIMEOUT_SECONDS",
+        _number(1, 86400),
+        lambda machine: 3600.0 if machine.batch else 60.0,
+        "s that one call to the model server may take",
+        shown="60; 3600 in a batch job",
+    ),
+    Setting(
+        "gunicorn_workers",
+        "SAGEMAKER_GUNICORN_WORKERS",
+        _whole(1, 1024),
+        lambda machine: machine.cores,
+        "worker processes that run the script",
+        shown="cores",
+        aws="1",
+    ),
+    Setting(
+        "gunicorn_threads",
+        "SAGEMAKER_GUNICORN_THREADS",
+        _whole(1, 4096),
+        8,
+        "threads of each gthread worker",
+        aws="1",
+    ),
+    Setting(
+        "gunicorn_worker_class",
+        "SAGEMAKER_GUNICORN_WORKER_CLASS",
+        _worker_class,
+        "gthread",
+        "gthread, sync, gevent or tornado",
+        aws="gevent",
+    ),
+    Setting(
+        "gunicorn_loglevel",
+        "SAGEMAKER_GUNICORN_LOGLEVEL",
+        _one_of(*LOG_LEVELS),
+        "info",
+        "log level of the workers and of this program",
+    ),
+    Setting(
+        "gunicorn_timeout_seconds",
+        "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS",
+        _whole(1, 86400),
+        lambda machine: 3600 if machine.batch else 60,
+        "s without a sign of life before a worker is replaced",
+        shown="60; 3600 in a batch job",
+        aws="30",
+    ),
+    Setting(
+        "nginx_proxy_read_timeout_seconds",
+        "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS",
+        _whole(1, 86400),
+        60,
+        "s that nginx waits for an answer; the workers' timeout if that is longer",
+    ),
+    Setting(
+        "nginx_loglevel",
+        "SAGEMAKER_TFS_NGINX_LOGLEVEL",
+        _one_of(*NGINX_LOG_LEVELS),
+        "error",
+        "log level of nginx",
+    ),
+    Setting(
+        "max_payload_mb",
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB",
+        _whole(0, 100_000),
+        100,
+        "MB that a request body may have; 0 as 100",
+        aws="no limit",
+    ),
+    Setting("batch", "SAGEMAKER_BATCH", _flag, False, "set by SageMaker in a batch transform job"),
+    Setting(
+        "omp_num_threads", "OMP_NUM_THREADS", _whole(1), 1, "OpenMP threads in the workers and model servers"
+    ),
+    Setting(
+        "stop_seconds",
+        "TFS_PROXY_STOP_SECONDS",
+        _number(0, 86400),
+        25.0,
+        "s that requests in flight have to finish after SIGTERM",
+    ),
+    Setting(
+        "home",
+        "TFS_PROXY_HOME",
+        _text,
+        None,
+        "folder that everything written goes below",
+        shown="the system's temporary folder",
+    ),
+    Setting(
+        "max_archive_bytes",
+        "TFS_PROXY_MAX_ARCHIVE_GB",
+        lambda value: int(_number(0.001)(value) * GIGABYTE),
+        100 * GIGABYTE,
+        "GB that an archive may unpack to",
+        shown="100",
+    ),
+    Setting(
+        "max_archive_members",
+        "TFS_PROXY_MAX_ARCHIVE_MEMBERS",
+        _whole(1),
+        100_000,
+        "files and folders that an archive may hold",
+    ),
+    Setting(
+        "max_archive_ratio",
+        "TFS_PROXY_MAX_ARCHIVE_RATIO",
+        _number(1),
+        100.0,
+        "unpacked size over packed size that an archive may reach, looked at past 1 GB unpacked",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Every setting of one run, typed; ``changed`` lists the variables that were set, with their values."""
+
+    port: int
+    safe_port_range: PortRange | None
+    multi_model: bool
+    model: str | None
+    default_model_name: str | None
+    version_labels: Mapping[str, int]
+    instance_count: int
+    inter_op_parallelism: int
+    intra_op_parallelism: int
+    gpu_memory_margin: float
+    enable_batching: bool
+    max_batch_size: int
+    batch_timeout_micros: int
+    num_batch_threads: int
+    max_enqueued_batches: int
+    extra_args: tuple[str, ...]
+    wait_time_seconds: float
+    request_timeout_seconds: float
+    gunicorn_workers: int
+    gunicorn_threads: int
+    gunicorn_worker_class: str
+    gunicorn_loglevel: str
+    gunicorn_timeout_seconds: int
+    nginx_proxy_read_timeout_seconds: int
+    nginx_loglevel: str
+    max_payload_mb: int
+    batch: bool
+    omp_num_threads: int
+    stop_seconds: float
+    home: str | None
+    max_archive_bytes: int
+    max_archive_members: int
+    max_archive_ratio: float
+    changed: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, cores: int | None = None) -> "Settings":
+        """Read all of `TABLE` from ``environ`` (default: the process's own).
+
+        An empty value counts as unset. Raises SettingsError naming variable and value.
+        """
+        environ = os.environ if environ is None else environ
+        batch = "SAGEMAKER_BATCH" in environ and _read(_row("batch"), environ["SAGEMAKER_BATCH"])
+        machine = Machine(available_cores() if cores is None else cores, batch)
+        values: dict[str, Any] = {}
+        changed: dict[str, str] = {}
+        for row in TABLE:
+            raw = environ.get(row.variable, "")
+            default = row.default(machine) if callable(row.default) else row.default
+            values[row.field] = _read(row, raw) if raw.strip() else default
+            if raw.strip() and values[row.field] != default:
+                changed[row.variable] = raw
+        settings = cls(**values, changed=changed)
+        settings.check_ports()
+        return settings
+
+    def check_ports(self) -> None:
+        """Raise SettingsError where the port range is too small for the instances (contract 2.1)."""
+        ports = self.safe_port_range
+        if ports is not None and ports.low + 2 * self.instance_count - 1 > ports.high:
+            raise SettingsError(
+                f"SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high} is too small: "
+                f"{self.instance_count} model server(s) need {2 * self.instance_count} ports."
+            )
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """The body limit in bytes."""
+        return (self.max_payload_mb or 100) * MEGABYTE
+
+
+def _row(name: str) -> Setting:
+    return next(row for row in TABLE if row.field == name)
+
+
+def _read(row: Setting, raw: str) -> Any:
+    if not raw.strip():
+        return row.default
+    try:
+        return row.parse(raw)
+    except ValueError as error:
+        raise SettingsError(f"{row.variable}={raw} can't be used: it must be {error}.") from None
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Names in ``environ`` that look like settings of AWS's container or ours but are none here."""
+    known = {row.variable for row in TABLE}
+    prefixes = ("SAGEMAKER_TFS_", "SAGEMAKER_GUNICORN_", "SAGEMAKER_NGINX_", "TFS_PROXY_")
+    return sorted(name for name in environ if name.startswith(prefixes) and name not in known)
+
+
+assert {row.field for row in TABLE} == {f.name for f in fields(Settings)} - {"changed"}  # noqa: S101

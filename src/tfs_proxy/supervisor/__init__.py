@@ -1,0 +1,1 @@
+"""Start, watch and stop nginx, gunicorn and the model servers; the control door."""

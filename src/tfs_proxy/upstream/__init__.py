@@ -1,0 +1,1 @@
+"""Talking to a model server: one interface, REST and gRPC behind it."""

@@ -1,0 +1,1 @@
+"""HTTP in front: one small falcon resource per URL."""
