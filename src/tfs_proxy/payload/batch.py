@@ -1,6 +1,6 @@
 """What every input format decodes to, and every upstream takes: arrays by input name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,29 @@ import numpy.typing as npt
 class Batch:
     """Decoded records: one array per input, the first axis of each counts the records.
 
-    Strings and bytes are object arrays of ``bytes``. ``records`` is how many records the client
-    sent: that many come back.
+    Strings and bytes are object arrays of ``bytes``; DT_BFLOAT16, which numpy lacks, is float32
+    here, rounded by whoever writes it. ``records`` is how many records the client sent: that many
+    come back.
     """
 
     inputs: Mapping[str, npt.NDArray[Any]]
     records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """Records for classify and regress, which take features by name and no tensors.
+
+    A feature is a JSON number, string or ``{"b64": ...}``, or a list of one of them: the model's
+    graph, not the signature, says which features there are.
+    """
+
+    features: Sequence[Mapping[str, Any]]
+
+    @property
+    def records(self) -> int:
+        """How many records the client sent."""
+        return len(self.features)
 
 
 Outputs = Mapping[str, npt.NDArray[Any]]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.payload.batch import Batch
+from tfs_proxy.payload.batch import Batch, Examples
 from tfs_proxy.signature import Signature, Target
 
 OK = 200
@@ -43,8 +43,11 @@ class Upstream(Protocol):
         Raises BadInput where the model has no signature of that name.
         """
 
-    def predict(self, target: Target, batch: Batch, *, instance: Instance | None = None) -> Answer:
-        """Send decoded records in row form; the answer is TF Serving's JSON."""
+    def predict(self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None) -> Answer:
+        """Send decoded records in row form; the answer is TF Serving's JSON.
+
+        `Examples` go with the methods classify and regress, a `Batch` with predict.
+        """
 
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
         """Send JSON that is TF Serving's already, untouched."""
