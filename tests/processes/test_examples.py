@@ -1,0 +1,162 @@
+"""The examples as a user runs them: built, served by the real command, asked over HTTP."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
+RESNET = EXAMPLES / "resnet50_jpeg"
+PHOTOGRAPHS = ("china.jpg", "flower.jpg")
+BUILD_SECONDS = 200
+ANSWER_SECONDS = 60
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(2 * BUILD_SECONDS)]
+
+
+def run(script: Path) -> subprocess.CompletedProcess[str]:
+    """Run one of the examples' programs to its end, whatever its status."""
+    return subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+    )
+
+
+def build(script: Path) -> Path:
+    """Run a training or export program (nothing is done twice); the archive it leaves."""
+    done = run(script)
+    assert done.returncode == 0, done.stderr
+    return script.parent / "build" / "model.tar.gz"
+
+
+def load_demo() -> ModuleType:
+    """demo.py as a module: the tests start and stop servers as the demo does."""
+    spec = importlib.util.spec_from_file_location("digits_demo", EXAMPLES / "digits" / "demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def post(url: str, body: bytes, media_type: str) -> tuple[int, Any]:
+    """POST to /invocations; the status and the JSON."""
+    request = urllib.request.Request(f"{url}/invocations", body, {"Content-Type": media_type})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=ANSWER_SECONDS) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def serve(archive: Path, log_file: Path) -> Iterator[str]:
+    """The address of a server of ``archive``, for as long as the generator lives."""
+    demo = load_demo()
+    with demo.serving(archive, demo.free_port(), log_file) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def digits_archive() -> Path:
+    return build(EXAMPLES / "digits" / "train.py")
+
+
+@pytest.fixture(scope="module")
+def resnet_archive() -> Path:
+    return build(RESNET / "export.py")
+
+
+@pytest.fixture(scope="module")
+def digits_url(digits_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    yield from serve(digits_archive, tmp_path_factory.mktemp("digits") / "serve.log")
+
+
+@pytest.fixture(scope="module")
+def resnet_url(resnet_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    yield from serve(resnet_archive, tmp_path_factory.mktemp("resnet") / "serve.log")
+
+
+@pytest.mark.usefixtures("digits_archive")
+def test_the_demo_reads_most_held_back_images_rightly() -> None:
+    """The demo serves, asks with PNG and JPEG, prints each answer, and exits with 0."""
+    done = run(EXAMPLES / "digits" / "demo.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    answers = re.findall(
+        r"^POST \S+\.(png|jpg) .* -> \{\"label\": \d, .*\}  (right|WRONG)$", done.stdout, re.MULTILINE
+    )
+    assert len(answers) >= 10
+    assert {suffix for suffix, _ in answers} == {"png", "jpg"}
+    verdicts = [verdict for _, verdict in answers]
+    assert verdicts.count("right") >= 0.9 * len(verdicts)
+    assert f"{verdicts.count('right')} of {len(verdicts)} right" in done.stdout
+
+
+@pytest.mark.usefixtures("digits_archive")
+def test_the_demo_fails_loudly_where_the_server_dies(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A server that can't start makes the demo exit with 1 and show the server's own words."""
+    demo = load_demo()
+    broken = tmp_path / "broken.tar.gz"
+    broken.write_bytes(b"no archive")
+    monkeypatch.setattr(demo, "ARCHIVE", broken)
+    monkeypatch.setattr(demo, "SERVER_LOG", tmp_path / "serve.log")
+    assert demo.main() == 1
+    assert re.search(r"the server ended with status [1-9]\d*\.\nThe last lines", capsys.readouterr().err)
+
+
+def test_training_twice_costs_nothing(digits_archive: Path) -> None:
+    """An archive newer than its sources is left alone."""
+    before = digits_archive.stat().st_mtime_ns
+    assert "up to date" in run(EXAMPLES / "digits" / "train.py").stdout
+    assert digits_archive.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("media_type", "body", "status"),
+    [("image/png", b"no image", 400), ("text/csv", b"1,2", 415), ("application/json", b"[]", 415)],
+)
+def test_digits_says_the_clients_mistakes(digits_url: str, media_type: str, body: bytes, status: int) -> None:
+    """What the script refuses reaches the client with the script's status, as JSON."""
+    answered, content = post(digits_url, body, media_type)
+    assert answered == status
+    assert set(content) == {"error"}
+
+
+def test_resnet_answers_as_the_saved_model_does(
+    resnet_archive: Path, resnet_url: str, tmp_path: Path
+) -> None:
+    """Through the script and the model server come the numbers of the SavedModel called directly."""
+    import tensorflow as tf
+
+    with tarfile.open(resnet_archive) as archive:
+        archive.extractall(tmp_path, filter="data")
+    model = tf.saved_model.load(str(tmp_path / "resnet50" / "1"))
+    expected = json.loads((RESNET / "build" / "expected.json").read_text())
+    for name in PHOTOGRAPHS:
+        jpeg = (RESNET / "build" / "images" / name).read_bytes()
+        direct = model.signatures["serving_default"](image_bytes=tf.constant([jpeg]))
+        status, content = post(resnet_url, jpeg, "application/x-image")
+        assert status == 200, content
+        [prediction] = content["predictions"]
+        assert prediction["classes"] == int(direct["classes"][0]) == expected[name]["class"]
+        np.testing.assert_allclose(prediction["probabilities"], direct["probabilities"][0], atol=1e-4)
+
+
+def test_resnet_passes_on_what_the_model_server_refuses(resnet_url: str) -> None:
+    """Bytes that are no JPEG are the model's error, with the model server's status and words."""
+    status, content = post(resnet_url, b"no jpeg", "application/x-image")
+    assert status == 400
+    assert set(content) == {"error"}
