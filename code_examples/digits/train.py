@@ -97,7 +97,7 @@ def train(pixels: Any, digits: Any, held_pixels: Any, held_digits: Any) -> tuple
 
 
 def write_images(pixels: Any, digits: Any) -> None:
-    """Write the first held-back images of every digit: PNG at 8x8, JPEG enlarged, and their labels."""
+    """Write held-back images of every digit, by turns PNG at 8x8 and JPEG enlarged, and their labels."""
     from PIL import Image
 
     shutil.rmtree(IMAGES, ignore_errors=True)
@@ -116,9 +116,9 @@ def write_images(pixels: Any, digits: Any) -> None:
 
 
 def first_of_each(digits: Any) -> Iterable[int]:
-    """Indexes of the first IMAGES_PER_DIGIT images of each digit, one of every digit after the other."""
+    """Indexes of the first IMAGES_PER_DIGIT images of 0, of 1, and so on to 9."""
     by_digit = [[i for i, digit in enumerate(digits) if digit == wanted] for wanted in range(10)]
-    return [indexes[turn] for turn in range(IMAGES_PER_DIGIT) for indexes in by_digit]
+    return [index for indexes in by_digit for index in indexes[:IMAGES_PER_DIGIT]]
 
 
 def pack(model: Any) -> None:
