@@ -1,0 +1,99 @@
+"""A file on disk -> its unpacked bytes in pieces, gzipped or plain: what `tar` reads from.
+
+The project has its own reader because Python's gzip module reads 8 KB at a time (3.11) and because
+the packed position is wanted for progress lines.
+"""
+
+import zlib
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+GZIP_MAGIC = b"\x1f\x8b"
+READ_BYTES = 256 * 1024
+PIECE_BYTES = 1024 * 1024
+GZIP_WINDOW = 31
+
+
+class Damaged(Exception):
+    """The bytes are no intact gzip or tar; the text completes the sentence 'ARCHIVE is damaged: …'."""
+
+
+class ByteStream:
+    """The unpacked bytes of one file, front to back, in pieces of at most 1 MB.
+
+    ``packed_position`` is how many bytes of the file were read, ``position`` how many unpacked bytes
+    were handed out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
+        self.packed_position = 0
+        self.position = 0
+        self._piece = memoryview(b"")
+        self._packed = b""
+        magic = self._file.read(len(GZIP_MAGIC))
+        self._file.seek(0)
+        self._inflater = zlib.decompressobj(GZIP_WINDOW) if magic == GZIP_MAGIC else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @property
+    def gzipped(self) -> bool:
+        """Whether the file begins as gzip does."""
+        return self._inflater is not None
+
+    def take(self, most: int) -> memoryview:
+        """Hand out the next bytes: at least one and at most ``most``; none at the end.
+
+        Raises Damaged where gzip's check sums or its end are wrong.
+        """
+        if not self._piece:
+            self._piece = memoryview(self._inflate() if self._inflater else self._read(PIECE_BYTES))
+        taken, self._piece = self._piece[:most], self._piece[most:]
+        self.position += len(taken)
+        return taken
+
+    def exactly(self, count: int) -> bytes:
+        """Hand out the next ``count`` bytes, or fewer at the end; for small counts."""
+        parts: list[memoryview] = []
+        while count and (part := self.take(count)):
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def _read(self, most: int) -> bytes:
+        data = self._file.read(most) or b""
+        self.packed_position += len(data)
+        return data
+
+    def _inflate(self) -> bytes:
+        while True:
+            if self._inflater is None or (self._inflater.eof and not self._next_gzip_member()):
+                return b""
+            if not self._packed and not (packed := self._read(READ_BYTES)):
+                raise Damaged("its gzip data end too early, so the file is cut short")
+            self._packed = self._packed or packed
+            try:
+                data = self._inflater.decompress(self._packed, PIECE_BYTES)
+            except zlib.error as error:
+                raise Damaged(f"its gzip data are corrupt ({error})") from None
+            self._packed = self._inflater.unused_data or self._inflater.unconsumed_tail
+            if data:
+                return data
+
+    def _next_gzip_member(self) -> bool:
+        """Begin the next of several gzip members; RFC 1952 2.2 lets a file hold any number of them."""
+        while not (rest := self._packed.lstrip(b"\0")):
+            self._packed = self._read(READ_BYTES)
+            if not self._packed:
+                return False
+        self._packed = rest
+        self._inflater = zlib.decompressobj(GZIP_WINDOW)
+        return True

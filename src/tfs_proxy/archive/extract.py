@@ -1,0 +1,243 @@
+"""An untrusted model.tar.gz -> a folder of the run's own; `fetch` calls it, `discover` comes next.
+
+Nothing in the archive can reach beyond the folder: names and links are checked against what the
+archive itself has created so far, symbolic links are made last, so that no file is ever written
+through one, and any refusal removes the whole folder.
+"""
+
+import errno
+import io
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfs_proxy.archive.bytestream import ByteStream, Damaged
+from tfs_proxy.archive.links import LinkRefused, check_links
+from tfs_proxy.archive.tar import Kind, Member, TarReader
+from tfs_proxy.errors import ArchiveError
+
+GIGABYTE = 1024**3
+RATIO_FREE_BYTES = GIGABYTE
+MAX_OVERHEAD_BYTES = GIGABYTE
+MAX_PART_BYTES = 255
+MAX_NAME_BYTES = 2048
+MAX_LINK_BYTES = 4095
+MAX_DEPTH = 100
+FOLDER_MODE = 0o755
+OPEN_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+SHOWN_CHARACTERS = 200
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an archive may unpack to: bytes, files and folders, and unpacked over packed size.
+
+    The ratio is looked at only past 1 GB unpacked: weights of zero compress 1000:1.
+    """
+
+    max_bytes: int
+    max_members: int
+    max_ratio: float
+
+
+def extract(archive: Path, target: Path, limits: Limits, progress: Progress | None = None) -> None:
+    """Unpack ``archive`` (tar, gzipped or plain) into ``target``, which must not exist yet.
+
+    ``progress`` is called after each piece with the bytes of the archive read so far and its size.
+    Raises ArchiveError naming archive and member where it is refused or can't be unpacked; then, and
+    on any other exception, nothing of ``target`` is left.
+    """
+    try:
+        target.mkdir(mode=FOLDER_MODE)
+    except OSError as error:
+        raise ArchiveError(f"{target} can't be made to unpack {archive} in: {error.strerror}.") from error
+    try:
+        with ByteStream(archive) as stream:
+            _Unpacking(archive, stream, target, limits, progress).run()
+    except BaseException as error:
+        shutil.rmtree(target, ignore_errors=True)
+        if isinstance(error, Damaged):
+            raise ArchiveError(f"{archive} can't be unpacked: {error}.") from None
+        if isinstance(error, OSError):
+            raise ArchiveError(f"{archive} can't be read: {error.strerror or error}.") from error
+        raise
+
+
+class _Unpacking:
+    """One run of `extract`: ``_kinds`` is the tree so far, by normalised name; ``b""`` is its root."""
+
+    def __init__(
+        self, archive: Path, stream: ByteStream, target: Path, limits: Limits, progress: Progress | None
+    ) -> None:
+        self._archive = archive
+        self._stream = stream
+        self._target = target
+        self._limits = limits
+        self._progress = progress or (lambda _read, _total: None)
+        self._packed_bytes = archive.stat().st_size
+        self._reader = TarReader(stream)
+        self._kinds: dict[bytes, Kind] = {b"": Kind.FOLDER}
+        self._implied: set[bytes] = {b""}
+        self._links: dict[bytes, bytes] = {}
+        self._bytes = 0
+        self._members = 0
+
+    def run(self) -> None:
+        while (member := self._reader.next()) is not None:
+            self._check_room(member)
+            name = self._normalised(member)
+            try:
+                self._create(name, member)
+            except OSError as error:
+                raise self._refusal(member.name, _reason(error)) from error
+        if not self._members:
+            raise ArchiveError(f"{self._archive} holds no files.")
+        self._reader.drain(MAX_OVERHEAD_BYTES)
+        self._make_links()
+
+    def _create(self, name: bytes, member: Member) -> None:
+        self._claim(name, member)
+        match member.kind:
+            case Kind.FILE:
+                self._write(name, member)
+            case Kind.FOLDER:
+                if name not in self._implied:
+                    self._path(name).mkdir(FOLDER_MODE)
+                self._implied.discard(name)
+            case Kind.SYMLINK:
+                self._links[name] = self._link_target(member)
+            case Kind.HARDLINK:
+                self._link_file(name, member)
+            case _:
+                raise self._refusal(member.name, f"is a {member.kind.value}, which no model needs")
+
+    def _check_room(self, member: Member) -> None:
+        """Hold the limits before anything is written: `TarReader` never gives more than ``size``."""
+        self._members += 1
+        self._bytes += member.size
+        limits, unpacked = self._limits, self._bytes
+        if self._members > limits.max_members:
+            raise self._refusal(member.name, f"is one more than the {limits.max_members} members allowed")
+        if unpacked > limits.max_bytes:
+            raise self._refusal(
+                member.name,
+                f"brings it to {unpacked} bytes unpacked, more than the {limits.max_bytes} allowed",
+            )
+        if unpacked > RATIO_FREE_BYTES and unpacked > limits.max_ratio * self._packed_bytes:
+            raise self._refusal(
+                member.name,
+                f"brings it to {unpacked / self._packed_bytes:.0f} times its packed size, "
+                f"more than the {limits.max_ratio:g} times allowed past 1 GB",
+            )
+        if self._stream.position - unpacked > MAX_OVERHEAD_BYTES:
+            raise self._refusal(member.name, "follows more than 1 GB of headers")
+
+    def _normalised(self, member: Member) -> bytes:
+        name = member.name
+        if name.startswith(b"/"):
+            raise self._refusal(name, "has an absolute path")
+        parts = [part for part in name.split(b"/") if part not in {b"", b"."}]
+        if b".." in parts:
+            raise self._refusal(name, "has '..' in its path")
+        if b"\0" in name:
+            raise self._refusal(name, "has a NUL byte in its name")
+        if len(name) > MAX_NAME_BYTES or len(parts) > MAX_DEPTH:
+            raise self._refusal(name, f"has a path of over {MAX_NAME_BYTES} bytes or {MAX_DEPTH} folders")
+        if any(len(part) > MAX_PART_BYTES for part in parts):
+            raise self._refusal(name, f"has a name of over {MAX_PART_BYTES} bytes")
+        return b"/".join(parts)
+
+    def _claim(self, name: bytes, member: Member) -> None:
+        """Enter the member into the tree, with the folders above it."""
+        if name in self._kinds and not (name in self._implied and member.kind is Kind.FOLDER):
+            raise self._refusal(member.name, "is there twice")
+        parents: list[bytes] = []
+        parent = name.rpartition(b"/")[0]
+        while parent not in self._kinds:
+            parents.append(parent)
+            parent = parent.rpartition(b"/")[0]
+        if (kind := self._kinds[parent]) is not Kind.FOLDER:
+            raise self._refusal(member.name, f"lies below {_shown(parent)}, which is a {kind.value}")
+        for folder in reversed(parents):
+            self._path(folder).mkdir(FOLDER_MODE)
+            self._kinds[folder] = Kind.FOLDER
+            self._implied.add(folder)
+        self._kinds[name] = member.kind
+
+    def _write(self, name: bytes, member: Member) -> None:
+        mode = (member.mode & 0o111) | 0o644
+        descriptor = os.open(self._path(name), OPEN_NEW, mode & FOLDER_MODE)
+        with io.FileIO(descriptor, "wb") as file:
+            end = 0
+            for offset, piece in self._reader.contents():
+                if offset != end:
+                    file.seek(offset)
+                end = offset + len(piece)
+                _write_all(file, piece)
+                self._progress(self._stream.packed_position, self._packed_bytes)
+            if end != member.size:
+                file.truncate(member.size)
+
+    def _link_target(self, member: Member) -> bytes:
+        if not member.link or b"\0" in member.link or len(member.link) > MAX_LINK_BYTES:
+            raise self._refusal(member.name, "is a symbolic link without a usable target")
+        return member.link
+
+    def _link_file(self, name: bytes, member: Member) -> None:
+        parts = [part for part in member.link.split(b"/") if part not in {b"", b"."}]
+        original = b"/".join(parts)
+        if member.link.startswith(b"/") or b".." in parts:
+            raise self._refusal(
+                member.name, f"is a hard link that leaves the folder, to {_shown(member.link)}"
+            )
+        if original == name or self._kinds.get(original) not in {Kind.FILE, Kind.HARDLINK}:
+            raise self._refusal(
+                member.name,
+                f"is a hard link to {_shown(member.link)}, which is no file before it in the archive",
+            )
+        if member.size:
+            raise self._refusal(member.name, "is a hard link with contents of its own")
+        self._path(name).hardlink_to(self._path(original))
+
+    def _make_links(self) -> None:
+        try:
+            check_links(self._links)
+        except LinkRefused as error:
+            raise self._refusal(error.name, f"is a symbolic link that {error}") from None
+        for name, target in self._links.items():
+            try:
+                self._path(name).symlink_to(os.fsdecode(target))
+            except OSError as error:
+                raise self._refusal(name, _reason(error)) from error
+
+    def _path(self, name: bytes) -> Path:
+        return self._target / os.fsdecode(name)
+
+    def _refusal(self, name: bytes, reason: str) -> ArchiveError:
+        return ArchiveError(f"{self._archive} is refused: its member {_shown(name)} {reason}.")
+
+
+def _write_all(file: io.FileIO, piece: memoryview) -> None:
+    while piece:
+        piece = piece[file.write(piece) :]
+
+
+def _shown(name: bytes) -> str:
+    """A member's name for a sentence: no control characters, no endless ones."""
+    text = name.decode("utf-8", "backslashreplace")
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+
+
+def _reason(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return "did not fit on the disk: make room, or set TFS_PROXY_HOME to a folder on a larger one"
+        case errno.EEXIST:
+            return "is there twice, as names differ only in letter case or in a form that this disk ignores"
+        case _:
+            return f"can't be written ({error.strerror or error})"
