@@ -20,6 +20,8 @@ WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 NGINX_LOG_LEVELS = ("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg")
 HIGHEST_PORT = 65535
+WORKER_VARIABLES = ("TFS_PROXY_CONTROL_SOCKET", "TFS_PROXY_HEARTBEAT_SOCKET")
+"""How the supervisor tells workers where its sockets are; no settings of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -477,6 +479,24 @@ def _read(row: Setting, raw: str) -> Any:
         raise SettingsError(f"{row.variable}={raw} can't be used: it must be {error}.") from None
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerEnvironment:
+    """What the supervisor tells each worker: the paths of its unix sockets."""
+
+    control_socket: str
+    heartbeat_socket: str
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> "WorkerEnvironment":
+        """Read both from ``environ`` (default: the process's own). Raises SettingsError without them."""
+        environ = os.environ if environ is None else environ
+        paths = [environ.get(name, "") for name in WORKER_VARIABLES]
+        for name, path in zip(WORKER_VARIABLES, paths, strict=True):
+            if not path:
+                raise SettingsError(f"{name} is not set: workers are started by `tfs-proxy serve`.")
+        return cls(*paths)
+
+
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """Names in ``environ`` that look like settings of AWS's container or ours but are none here."""
     known = {row.variable for row in TABLE}
@@ -485,3 +505,8 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 
 assert {row.field for row in TABLE} == {f.name for f in fields(Settings)} - {"changed"}  # noqa: S101
+
+
+def inherited_environment() -> dict[str, str]:
+    """This process's environment, for children to inherit."""
+    return dict(os.environ)

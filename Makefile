@@ -1,0 +1,64 @@
+# Everything a fresh machine needs is installed by the targets themselves; calling one twice costs nothing.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: $(READY) try-nginx  ## train a small model, serve it, post real images and check the answers
+	@$(BIN)/python code_examples/digits/train.py
+	@$(BIN)/python code_examples/digits/demo.py
+
+.PHONY: serve
+serve: $(READY) try-nginx  ## serve MODEL=path/to/model.tar.gz (default: the demo's) on PORT=8080
+ifndef MODEL
+	@$(BIN)/python code_examples/digits/train.py
+endif
+	$(BIN)/tfs-proxy serve $(or $(MODEL),code_examples/digits/build/model.tar.gz) --port $(or $(PORT),8080)
+
+.PHONY: test
+test: $(READY) try-nginx  ## run all tests, the fast ones first
+	$(BIN)/python -m pytest tests/unit tests/web
+	$(BIN)/python -m pytest tests/processes
+
+.PHONY: lint
+lint: $(READY)  ## ruff, formatting and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: bench
+bench: $(READY) try-nginx  ## measure requests per second, start-up and memory
+	$(BIN)/python benchmarks/serving.py
+
+.PHONY: protos
+protos: $(READY)  ## compile src/tfs_proxy/protos/*.proto into the descriptor set that the package ships
+	$(BIN)/python scripts/compile_protos.py
+
+.PHONY: lock
+lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.11 to 3.13 at once
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--extra dev pyproject.toml -o requirements.lock
+
+.PHONY: nginx
+nginx:  ## install nginx from the distribution (needs root)
+	@scripts/install-nginx
+
+.PHONY: clean
+clean:  ## remove the virtual environment, caches and built examples
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis code_examples/*/build
+
+.PHONY: try-nginx
+try-nginx:
+	@scripts/install-nginx --if-allowed
+
+$(READY): requirements.lock pyproject.toml scripts/make-venv
+	@PYTHON=$(PYTHON) scripts/make-venv $(VENV)
+	@touch $(READY)

@@ -1,0 +1,97 @@
+"""The command line: sub-commands parse, call and return an exit status; start-up begins here."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tfs_proxy import __version__
+from tfs_proxy.errors import StopServing
+from tfs_proxy.settings import HIGHEST_PORT, Settings, inherited_environment
+
+log = logging.getLogger("tfs_proxy")
+
+SERVE_HELP = """\
+Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
+
+MODEL is a model.tar.gz, a folder or an s3:// address of either. Without it, SAGEMAKER_MODEL_URI is
+served, else /opt/ml/model. Settings come from the environment; the README lists them all.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one sub-command; returns its exit status."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["model-server"]:  # its flags are TensorFlow Serving's, parsed there
+        from tfs_proxy.embedded import main as model_server
+
+        return model_server(words[1:])
+    arguments = parser().parse_args(words)
+    try:
+        return int(arguments.run(arguments))
+    except StopServing as error:
+        print(f"tfs-proxy: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+def parser() -> argparse.ArgumentParser:
+    """All sub-commands with their help."""
+    root = argparse.ArgumentParser(prog="tfs-proxy", description="Serve TensorFlow models as SageMaker does.")
+    root.add_argument("--version", action="version", version=f"tfs-proxy {__version__}")
+    commands = root.add_subparsers(required=True, metavar="COMMAND")
+    _add_serve(commands)
+    commands.add_parser(
+        "model-server",
+        help="the embedded model server: flags and API of tensorflow_model_server",
+        add_help=False,
+    )
+    return root
+
+
+def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="serve a model archive over HTTP",
+        description=SERVE_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, folder or s3:// address")
+    serve.add_argument("--port", type=_port, help="port to listen on, 0 for a free one (default: 8080)")
+    serve.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")  # noqa: S104
+    serve.add_argument(
+        "--model-server",
+        default="auto",
+        metavar="auto|embedded|PATH",
+        help="auto takes tensorflow_model_server from PATH, else the embedded server (default: auto)",
+    )
+    serve.set_defaults(run=_serve)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is no port: take a number from 0 to {HIGHEST_PORT}")
+    return int(text)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    settings = Settings.from_env()
+    if arguments.port is not None:
+        settings = replace(settings, port=arguments.port)
+    # The port is bound before anything heavy is imported: the platform waits 250 ms for it (contract 1.4).
+    from tfs_proxy.supervisor.sockets import listen
+
+    listener = listen(arguments.host, settings.port)
+    logging.basicConfig(
+        level=settings.gunicorn_loglevel.upper(), format="tfs-proxy: %(message)s", stream=sys.stderr
+    )
+    import asyncio
+
+    from tfs_proxy.supervisor.run import Request, serve
+
+    request = Request(arguments.model, arguments.model_server, inherited_environment())
+    return asyncio.run(serve(settings, listener, request))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

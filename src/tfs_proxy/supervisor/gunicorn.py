@@ -1,0 +1,54 @@
+"""argv and environment of gunicorn, which runs the workers: pure."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tfs_proxy.layout import Workspace
+from tfs_proxy.settings import Settings
+
+APPLICATION = "tfs_proxy.web.wsgi:app"
+WORKER_CLASSES = {
+    "gthread": "tfs_proxy.web.worker.ThreadWorker",
+    "sync": "tfs_proxy.web.worker.SyncWorker",
+    "gevent": "tfs_proxy.web.worker.GeventWorker",
+    "tornado": "tfs_proxy.web.worker.TornadoWorker",
+}
+MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - gunicorn's own heartbeat files, not ours
+KEEP_ALIVE_SECONDS = 75
+BOOT_FAILED = (3, 4)
+"""gunicorn's exit statuses where a worker could not load the application."""
+
+
+def argv(settings: Settings, listener_fd: int) -> tuple[str, ...]:
+    """The whole command; gunicorn accepts on the inherited ``listener_fd``."""
+    return (
+        sys.executable,
+        "-m",
+        "gunicorn",
+        APPLICATION,
+        f"--bind=fd://{listener_fd}",
+        f"--workers={settings.gunicorn_workers}",
+        f"--threads={settings.gunicorn_threads}",
+        f"--worker-class={WORKER_CLASSES[settings.gunicorn_worker_class]}",
+        f"--timeout={settings.gunicorn_timeout_seconds}",
+        f"--graceful-timeout={max(int(settings.stop_seconds), 1)}",
+        f"--keep-alive={KEEP_ALIVE_SECONDS}",
+        f"--log-level={settings.gunicorn_loglevel}",
+        "--http-parser=python",
+        "--no-control-socket",
+        *(("--worker-tmp-dir", str(MEMORY_FOLDER)) if MEMORY_FOLDER.is_dir() else ()),
+    )
+
+
+def environment(
+    base: Mapping[str, str], settings: Settings, workspace: Workspace, paths: Sequence[Path]
+) -> dict[str, str]:
+    """What workers need beside ``base``: the door, the heartbeat and where installed packages lie."""
+    env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base}
+    env["TFS_PROXY_CONTROL_SOCKET"] = str(workspace.control_socket)
+    env["TFS_PROXY_HEARTBEAT_SOCKET"] = str(workspace.heartbeat_socket)
+    joined = [str(path) for path in paths] + [part for part in (base.get("PYTHONPATH"),) if part]
+    if joined:
+        env["PYTHONPATH"] = ":".join(joined)
+    return env

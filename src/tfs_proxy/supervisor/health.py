@@ -1,0 +1,147 @@
+"""What is known of the run's readiness: the phase, the workers' heartbeats and every version's state.
+
+`Health.reason` is what ``/ping`` answers from; nothing here waits or asks.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tfs_proxy.deployment import Instance
+
+AVAILABLE = "AVAILABLE"
+
+
+class Phase(Enum):
+    """Where the whole run is."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class Servable:
+    """One version of a model on one instance."""
+
+    instance: int
+    model: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"model {self.model} version {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServableState:
+    """TF Serving's state of a version, and its error (contract 3.1)."""
+
+    state: str = "START"
+    error: str = ""
+
+    @property
+    def available(self) -> bool:
+        """Whether it answers requests."""
+        return self.state == AVAILABLE
+
+
+def read_status(body: bytes) -> dict[int, ServableState]:
+    """The answer of ``GET /v1/models/NAME`` as state by version; raises ValueError where it isn't one."""
+    try:
+        return {
+            int(entry["version"]): _read_state(entry) for entry in json.loads(body)["model_version_status"]
+        }
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a model status: {error!r}") from error
+
+
+def _read_state(entry: Mapping[str, Any]) -> ServableState:
+    status = entry.get("status", {})
+    failed = status.get("error_code", "OK") != "OK"
+    return ServableState(entry["state"], str(status.get("error_message", "")) if failed else "")
+
+
+class Heartbeats(asyncio.DatagramProtocol):
+    """Workers send their pid; a beat is fresh for ``limit_seconds``. ``booted`` is set by the first."""
+
+    def __init__(self, limit_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit_seconds = limit_seconds
+        self._clock = clock
+        self._beats: dict[bytes, float] = {}
+        self.booted = asyncio.Event()
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        """Note one beat."""
+        del addr
+        self._beats[data] = self._clock()
+        self.booted.set()
+
+    def forget(self) -> None:
+        """Drop all beats: the workers they came from are gone."""
+        self._beats.clear()
+        self.booted.clear()
+
+    def fresh(self) -> bool:
+        """Whether any worker is booted and beats."""
+        now = self._clock()
+        self._beats = {pid: beat for pid, beat in self._beats.items() if now - beat <= self.limit_seconds}
+        return bool(self._beats)
+
+
+class Health:
+    """The run's readiness as the run loop last saw it."""
+
+    def __init__(self, heartbeats: Heartbeats) -> None:
+        self.phase = Phase.STARTING
+        self.step = "starting"
+        self.heartbeats = heartbeats
+        self.down: set[str] = set()
+        self.servables: dict[Servable, ServableState] = {}
+        self.unreachable: set[int] = set()
+
+    def expect(self, instances: Iterable[Instance], models: Mapping[str, Iterable[int]]) -> None:
+        """Name every version that has to be AVAILABLE."""
+        for instance in instances:
+            self.unreachable.add(instance.index)
+            for model, versions in models.items():
+                for version in versions:
+                    self.servables[Servable(instance.index, model, version)] = ServableState()
+
+    def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
+        """Take in what an instance said of a model; a version it does not name has not begun."""
+        self.unreachable.discard(instance)
+        for servable in self.servables:
+            if (servable.instance, servable.model) == (instance, model):
+                self.servables[servable] = states.get(servable.version, ServableState())
+
+    def missing(self) -> str | None:
+        """The first version that is not AVAILABLE, in words."""
+        for servable, state in self.servables.items():
+            if servable.instance in self.unreachable:
+                return f"the model server does not answer yet (instance {servable.instance})"
+            if not state.available:
+                return f"{servable} is {state.state}" + (f": {state.error}" if state.error else "")
+        return None
+
+    def failure(self) -> str | None:
+        """The first version that will not become AVAILABLE, with the model server's own words."""
+        for servable, state in self.servables.items():
+            if state.error and state.state == "END":
+                return f"{servable} can't be loaded: {state.error}"
+        return None
+
+    def reason(self) -> str | None:
+        """Why requests can't be served now; None where they can."""
+        if self.phase is Phase.STARTING:
+            return self.step
+        if self.phase is Phase.STOPPING:
+            return "stopping"
+        if self.down:
+            return f"{', '.join(sorted(self.down))} is down and being restarted"
+        if not self.heartbeats.fresh():
+            return "no worker shows signs of life"
+        return self.missing()

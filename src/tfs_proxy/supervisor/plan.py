@@ -1,0 +1,117 @@
+"""Settings and what was found in the archive -> every process of the run, as values: pure."""
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfs_proxy.deployment import Deployment, Instance
+from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor import gunicorn, model_server, nginx
+from tfs_proxy.supervisor.model_server import ServedModel
+from tfs_proxy.supervisor.process import ProcessSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What the machine brings: the model server's command, its ports, GPUs and the environment."""
+
+    model_server: tuple[str, ...]
+    ports: Sequence[tuple[int, int]]
+    gpus: int
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The processes of a run, and the files to be written before they start."""
+
+    deployment: Deployment
+    files: Mapping[Path, str]
+    model_servers: tuple[ProcessSpec, ...]
+
+
+def plan(
+    models: Sequence[ServedModel],
+    default_model: str,
+    layout: ModelLayout,
+    settings: Settings,
+    workspace: Workspace,
+    host: Host,
+) -> Plan:
+    """All model servers and what workers are told."""
+    instances = tuple(
+        Instance(index, rest_port=rest, grpc_port=grpc, grpc_socket=str(workspace.grpc_socket(index)))
+        for index, (grpc, rest) in enumerate(host.ports)
+    )
+    files = {workspace.model_config: model_server.model_config(models, settings.version_labels)}
+    if settings.enable_batching:
+        files[workspace.batching_config] = model_server.batching_config(settings)
+    return Plan(
+        deployment=_deployment(models, default_model, layout, settings, instances),
+        files=files,
+        model_servers=tuple(_model_server(instance, settings, workspace, host) for instance in instances),
+    )
+
+
+def _deployment(
+    models: Sequence[ServedModel],
+    default_model: str,
+    layout: ModelLayout,
+    settings: Settings,
+    instances: tuple[Instance, ...],
+) -> Deployment:
+    return Deployment(
+        default_model=default_model,
+        models={model.name: model.versions for model in models},
+        instances=instances,
+        script=str(layout.script) if layout.script.is_file() else None,
+        import_paths=tuple(str(path) for path in (layout.code, layout.lib) if path.is_dir()),
+        max_payload_bytes=settings.max_payload_bytes,
+        request_timeout_seconds=settings.request_timeout_seconds,
+    )
+
+
+def _model_server(instance: Instance, settings: Settings, workspace: Workspace, host: Host) -> ProcessSpec:
+    return ProcessSpec(
+        name=f"model server {instance.index}",
+        argv=model_server.argv(
+            host.model_server,
+            instance,
+            settings,
+            workspace.model_config,
+            workspace.batching_config,
+            host.gpus,
+        ),
+        env=model_server.environment(host.environ, settings, host.gpus, instance.index),
+        record=True,
+    )
+
+
+def workers(
+    settings: Settings,
+    workspace: Workspace,
+    listener_fd: int,
+    packages: Sequence[Path],
+    environ: Mapping[str, str],
+) -> ProcessSpec:
+    """Gunicorn on the inherited listener; ``packages`` come first on its import path."""
+    return ProcessSpec(
+        name="gunicorn",
+        argv=gunicorn.argv(settings, listener_fd),
+        env=gunicorn.environment(environ, settings, workspace, packages),
+        pass_fds=(listener_fd,),
+    )
+
+
+def front(program: str, workspace: Workspace, listener_fd: int, environ: Mapping[str, str]) -> ProcessSpec:
+    """The HTTP front on the inherited listener."""
+    return ProcessSpec(
+        name="nginx",
+        argv=nginx.argv(program, workspace),
+        env=nginx.environment(environ, listener_fd),
+        pass_fds=(listener_fd,),
+        stop_signal=signal.SIGQUIT,
+        survivors_signal=signal.SIGQUIT,
+    )

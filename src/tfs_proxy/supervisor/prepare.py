@@ -1,0 +1,78 @@
+"""Blocking part of start-up: fetch and open the archive, find models, write the start-up report."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tfs_proxy.archive.discover import default_model, discover, stage
+from tfs_proxy.archive.extract import Limits
+from tfs_proxy.archive.fetch import fetch
+from tfs_proxy.check import describe
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.model_server import ServedModel
+
+NVIDIA_SMI_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An open archive: what it serves, and the report's lines."""
+
+    layout: ModelLayout
+    models: tuple[ServedModel, ...]
+    default_model: str
+    report: tuple[str, ...]
+
+
+def prepare(
+    model: str | None, settings: Settings, workspace: Workspace, environ: Mapping[str, str]
+) -> Prepared:
+    """Open ``model`` and find out what it serves.
+
+    Raises ArchiveError, DiscoveryError or SettingsError.
+    """
+    refuse_multi_model(settings)
+    limits = Limits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
+    root = fetch(model, workspace, limits)
+    found = discover(root)
+    default = default_model(found, settings.default_model_name)
+    bases = stage(found, workspace.root / "models")
+    models = tuple(ServedModel(each.name, bases[each.name], tuple(sorted(each.versions))) for each in found)
+    check_labels(settings, models)
+    report = describe(root, found, default, settings, environ)
+    return Prepared(ModelLayout(root), models, default, tuple(report.lines()))
+
+
+def refuse_multi_model(settings: Settings) -> None:
+    """Raise SettingsError where multi-model mode is asked for."""
+    if settings.multi_model:
+        raise SettingsError(
+            "SAGEMAKER_MULTI_MODEL=true can't be used: this version serves one model archive."
+        )
+
+
+def check_labels(settings: Settings, models: tuple[ServedModel, ...]) -> None:
+    """Raise SettingsError for a label on a version that no model has."""
+    versions = {version for model in models for version in model.versions}
+    for label, version in settings.version_labels.items():
+        if version not in versions:
+            there = ", ".join(str(each) for each in sorted(versions))
+            raise SettingsError(
+                f"SAGEMAKER_TFS_VERSION_LABELS={label}={version} can't be used: "
+                f"no model has version {version}; there are: {there}."
+            )
+
+
+def count_gpus() -> int:
+    """How many GPUs the driver shows; 0 without a driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    try:
+        listed = subprocess.run([program, "-L"], capture_output=True, timeout=NVIDIA_SMI_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return sum(line.startswith(b"GPU ") for line in listed.stdout.splitlines())

@@ -1,0 +1,269 @@
+"""One child process as a state machine: start, watch, restart with growing back-off, stop, give up."""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import shlex
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+log = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1
+LAST_LINES = 40
+
+
+class State(Enum):
+    """Where a child is in its life; the arrows between them are `ARROWS`."""
+
+    STOPPED = "stopped"
+    RUNNING = "running"
+    BACKOFF = "backing off"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    GAVE_UP = "gave up"
+
+
+ARROWS: Mapping[State, frozenset[State]] = {
+    State.STOPPED: frozenset({State.RUNNING, State.EXITED}),
+    State.RUNNING: frozenset({State.BACKOFF, State.STOPPING, State.GAVE_UP}),
+    State.BACKOFF: frozenset({State.RUNNING, State.EXITED}),
+    State.STOPPING: frozenset({State.EXITED}),
+    State.EXITED: frozenset(),
+    State.GAVE_UP: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How restarts are spaced: the delay doubles per early death, up to a cap of tries.
+
+    A child that lived ``healthy_seconds`` starts counting anew.
+    """
+
+    first_seconds: float = 0.05
+    longest_seconds: float = 10.0
+    tries: int = 10
+    healthy_seconds: float = 10.0
+
+    def delay(self, deaths: int) -> float:
+        """Seconds to wait after the ``deaths``-th death in a row."""
+        return float(min(self.first_seconds * 2 ** (deaths - 1), self.longest_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """What to run and how to stop it.
+
+    ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
+    ``record`` keeps the last lines of its output (and passes them on); ``survivors_signal`` goes to
+    what is left of its process group when the leader died alone.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    pass_fds: tuple[int, ...] = ()
+    stop_signal: signal.Signals = signal.SIGTERM
+    survivors_signal: signal.Signals = signal.SIGTERM
+    record: bool = False
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+Spawn = Callable[[ProcessSpec], Awaitable[asyncio.subprocess.Process]]
+
+
+async def spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
+    """Start ``spec`` in a process group of its own, which the kernel ends with us (Linux)."""
+    return await asyncio.create_subprocess_exec(
+        *spec.argv,
+        env=dict(spec.env),
+        pass_fds=spec.pass_fds,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE if spec.record else None,
+        stderr=asyncio.subprocess.STDOUT if spec.record else None,
+        start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def _end_with_parent() -> None:
+    if _libc is not None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class ChildProcess:
+    """One supervised child.
+
+    ``run`` lives as long as the child may be restarted: ``may_restart`` is asked after each death.
+    ``stop`` ends it within a deadline. Both leave the state at EXITED or GAVE_UP.
+    """
+
+    def __init__(
+        self,
+        spec: ProcessSpec,
+        *,
+        may_restart: "Callable[[ChildProcess], bool]" = lambda _child: True,
+        start: Spawn = spawn,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.spec = spec
+        self.state = State.STOPPED
+        self.starts = 0
+        self.exit_status: int | None = None
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
+        self._process: asyncio.subprocess.Process | None = None
+        self._ended = asyncio.Event()
+        self._stop_asked = asyncio.Event()
+        self._groups: set[int] = set()
+
+    @property
+    def name(self) -> str:
+        """What logs call it."""
+        return self.spec.name
+
+    @property
+    def pid(self) -> int | None:
+        """The running child's process id."""
+        return self._process.pid if self._process and self.state is State.RUNNING else None
+
+    def change_state(self, new: State) -> None:
+        """The only place where the state changes; an arrow that isn't drawn is a bug."""
+        if new not in ARROWS[self.state]:
+            raise RuntimeError(f"{self.name}: {self.state.value} -> {new.value} is no arrow")
+        log.debug("%s: %s -> %s", self.name, self.state.value, new.value)
+        self.state = new
+
+    async def run(self) -> None:
+        """Start the child and restart it until it is stopped or gives up."""
+        deaths = 0
+        try:
+            while not self._stop_asked.is_set():
+                lived_seconds = await self._live()
+                if self._stop_asked.is_set():
+                    break
+                deaths = 1 if lived_seconds >= self.spec.backoff.healthy_seconds else deaths + 1
+                if deaths > self.spec.backoff.tries or not self._may_restart(self):
+                    self.change_state(State.GAVE_UP)
+                    log.error("%s ended with %s", self.name, describe_exit(self.exit_status))
+                    return
+                await self._back_off(deaths)
+            if self.state is not State.EXITED:
+                self.change_state(State.EXITED)
+        finally:
+            self._ended.set()
+
+    async def _live(self) -> float:
+        """One life of the child, from start to exit; how long it was."""
+        started = self._clock()
+        self._process = await self._spawn(self.spec)
+        self.starts += 1
+        self.change_state(State.RUNNING)
+        log.debug("%s: pid %d: %s", self.name, self._process.pid, shlex.join(self.spec.argv))
+        self._groups.add(self._process.pid)
+        await self._echo(self._process)
+        self.exit_status = await self._process.wait()
+        return self._clock() - started
+
+    async def _echo(self, process: asyncio.subprocess.Process) -> None:
+        """Pass the child's output on, and keep its last lines."""
+        if process.stdout is None:
+            return
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:  # a line longer than the stream's buffer: it has been dropped
+                continue
+            if not line:
+                return
+            sys.stderr.buffer.write(line)
+            sys.stderr.buffer.flush()
+            self.last_lines.append(line.decode(errors="replace").rstrip())
+
+    async def _back_off(self, deaths: int) -> None:
+        self.change_state(State.BACKOFF)
+        delay_seconds = self.spec.backoff.delay(deaths)
+        log.warning(
+            "%s ended with %s, starting it again in %.2f s",
+            self.name,
+            describe_exit(self.exit_status),
+            delay_seconds,
+        )
+        self.signal_group(self.spec.survivors_signal)
+        stopped = asyncio.ensure_future(self._stop_asked.wait())
+        waited = asyncio.ensure_future(self._sleep(delay_seconds))
+        await asyncio.wait({stopped, waited}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        waited.cancel()
+
+    def ask_to_stop(self, number: signal.Signals | None = None) -> None:
+        """Send the stop signal, without waiting; idempotent."""
+        self._stop_asked.set()
+        if self.state is State.RUNNING and self._process is not None:
+            self.change_state(State.STOPPING)
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number or self.spec.stop_signal)
+
+    async def stop(self, deadline_seconds: float) -> None:
+        """Stop signal, wait until the deadline, SIGKILL to the whole group; idempotent."""
+        self.ask_to_stop()
+        if self.state is State.STOPPED:
+            self._end_groups()
+            return
+        try:
+            await asyncio.wait_for(self._ended.wait(), max(deadline_seconds, 0.01))
+        except TimeoutError:
+            log.warning("%s did not stop within %.1f s, killing it", self.name, deadline_seconds)
+            self.signal_group(signal.SIGKILL)
+            await self._ended.wait()
+        self._end_groups()
+
+    async def ended(self) -> None:
+        """Wait until the child will not be started again."""
+        await self._ended.wait()
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Signal every process that this child has left behind or is."""
+        for group in tuple(self._groups):
+            try:
+                os.killpg(group, number)
+            except ProcessLookupError:
+                self._groups.discard(group)
+            except PermissionError:
+                log.warning("%s: not allowed to signal process group %d", self.name, group)
+
+    def reap_orphans(self) -> None:
+        """Collect ended processes of the child's groups that fell to us (as PID 1 or subreaper)."""
+        current = self._process.pid if self._process else None
+        for group in self._groups - {current}:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG):
+                    pass
+
+    def _end_groups(self) -> None:
+        self.signal_group(signal.SIGKILL)
+        self.reap_orphans()
+
+
+def describe_exit(status: int | None) -> str:
+    """An exit status in words: ``exit status 3``, ``SIGKILL``."""
+    if status is None:
+        return "no exit status"
+    if status < 0:
+        try:
+            return signal.Signals(-status).name
+        except ValueError:
+            return f"signal {-status}"
+    return f"exit status {status}"

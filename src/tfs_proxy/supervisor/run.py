@@ -1,0 +1,319 @@
+"""The run loop: opens the archive, starts every process, says when all is ready, drains at the end.
+
+start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process -> readiness
+"""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfs_proxy.errors import (
+    ModelLoadError,
+    ProcessGaveUp,
+    ScriptLoadError,
+    SettingsError,
+    StartTimeout,
+    StopServing,
+)
+from tfs_proxy.layout import Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor import gunicorn, nginx, packages, plan, sockets
+from tfs_proxy.supervisor.door import Door
+from tfs_proxy.supervisor.health import Health, Heartbeats, Phase
+from tfs_proxy.supervisor.model_server import program
+from tfs_proxy.supervisor.prepare import Prepared, count_gpus, prepare
+from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit
+from tfs_proxy.supervisor.watch import ModelWatch
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.05
+BUSY_BEAT_SECONDS = 10.0
+LAST_STEPS_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asks for, beside the settings."""
+
+    model: str | None
+    model_server: str
+    environ: Mapping[str, str]
+
+
+async def serve(settings: Settings, listener: socket.socket, request: Request) -> int:
+    """Serve until SIGTERM or SIGINT; returns 0 then.
+
+    Raises StopServing where the run can't begin or go on. ``listener`` is closed at the end.
+    """
+    workspace = Workspace(make_workspace(settings.home))
+    try:
+        return await Supervisor(settings, listener, request, workspace).run()
+    finally:
+        shutil.rmtree(workspace.root, ignore_errors=True)
+
+
+def make_workspace(home: str | None) -> Path:
+    """A new folder for this run, below ``home``; raises SettingsError where that can't be written."""
+    try:
+        if home is not None:
+            Path(home).mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="tfs-proxy-", dir=home)).resolve()
+    except OSError as error:
+        raise SettingsError(f"TFS_PROXY_HOME={home} can't be written: {error.strerror}.") from error
+
+
+class Supervisor:
+    """All processes of one run."""
+
+    def __init__(
+        self, settings: Settings, listener: socket.socket, request: Request, workspace: Workspace
+    ) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._request = request
+        self._workspace = workspace
+        self._began = time.monotonic()
+        self._health = Health(Heartbeats(_beat_limit_seconds(settings)))
+        self._door = Door(self._health)
+        self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self._front: ChildProcess | None = None
+        self._workers: ChildProcess | None = None
+        self._model_servers: list[ChildProcess] = []
+        self._web: socket.socket = listener
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        """Start, serve, drain."""
+        self._listen_for_signals()
+        serving = asyncio.create_task(self._start_and_watch())
+        stopping = asyncio.create_task(self._signals.get())
+        try:
+            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+            else:
+                log.info(
+                    "%s: stopping, requests in flight have %g s",
+                    stopping.result().name,
+                    self._settings.stop_seconds,
+                )
+        finally:
+            await _cancel(serving, stopping)
+            await self._drain()
+        return 0
+
+    def _listen_for_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signals.put_nowait, number)
+
+    async def _start_and_watch(self) -> None:
+        await self._open_doors()
+        prepared = await self._open_archive()
+        planned = self._plan(prepared)
+        self._door.deployment = planned.deployment
+        self._health.expect(planned.deployment.instances, planned.deployment.models)
+        watch = ModelWatch(planned.deployment.instances, planned.deployment.models, self._health)
+        try:
+            async with asyncio.timeout(self._settings.wait_time_seconds):
+                await self._first(self._become_ready(planned, prepared, watch))
+        except TimeoutError:
+            raise StartTimeout(
+                f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self._settings.wait_time_seconds:g}: "
+                f"{self._health.missing() or self._health.step}."
+            ) from None
+        self._begin_serving()
+        await self._first(watch.forever())
+
+    async def _open_doors(self) -> None:
+        """From here on every request gets an answer."""
+        await self._door.open(self._workspace.control_socket)
+        beats = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        beats.setblocking(False)
+        beats.bind(str(self._workspace.heartbeat_socket))
+        await asyncio.get_running_loop().create_datagram_endpoint(lambda: self._health.heartbeats, sock=beats)
+        found = nginx.find()
+        if found is None:
+            log.info("nginx is not installed: the workers listen on the port themselves")
+        else:
+            self._web = sockets.listen(sockets.LOOPBACK, 0)
+            self._front = self._begin(self._front_spec(found))
+        await self._door.stand_in(self._web)
+        log.info("listening on http://%s", sockets.shown_address(self._listener))
+
+    def _front_spec(self, found: str) -> ProcessSpec:
+        workspace, listen = self._workspace, sockets.shown_address(self._listener)
+        workspace.nginx.mkdir()
+        front = nginx.Front(listen, sockets.shown_address(self._web), workspace.control_socket)
+        (workspace.nginx / "nginx.conf").write_text(nginx.config(front, self._settings, workspace))
+        self._listener.set_inheritable(True)
+        return plan.front(found, workspace, self._listener.fileno(), self._request.environ)
+
+    async def _open_archive(self) -> Prepared:
+        self._health.step = "starting: opening the model archive"
+        prepared = await asyncio.to_thread(
+            prepare,
+            self._request.model or self._settings.model,
+            self._settings,
+            self._workspace,
+            self._request.environ,
+        )
+        for line in prepared.report:
+            log.info("%s", line)
+        return prepared
+
+    def _plan(self, prepared: Prepared) -> plan.Plan:
+        host = plan.Host(
+            model_server=program(self._request.model_server),
+            ports=sockets.model_server_ports(self._settings.safe_port_range, self._settings.instance_count),
+            gpus=count_gpus(),
+            environ=self._request.environ,
+        )
+        planned = plan.plan(
+            prepared.models, prepared.default_model, prepared.layout, self._settings, self._workspace, host
+        )
+        for path, text in planned.files.items():
+            path.write_text(text)
+        return planned
+
+    async def _become_ready(self, planned: plan.Plan, prepared: Prepared, watch: ModelWatch) -> None:
+        """Load models, and install and import the script at the same time."""
+        self._health.step = "starting: loading the models"
+        self._model_servers = [self._begin(spec) for spec in planned.model_servers]
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._start_workers(prepared))
+                group.create_task(self._models_available(watch))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        self._health.step = "starting: waiting for a worker"
+        await self._health.heartbeats.booted.wait()
+
+    async def _models_available(self, watch: ModelWatch) -> None:
+        await watch.until_available()
+        failure = self._health.failure()
+        if failure:
+            raise ModelLoadError(f"{failure}.")
+        log.info("all models are available after %.2f s", time.monotonic() - self._began)
+
+    async def _start_workers(self, prepared: Prepared) -> None:
+        install = packages.plan_install(prepared.layout, self._workspace)
+        if install is not None:
+            log.info("installing %s", prepared.layout.requirements.name)
+            await packages.run(install)
+        paths = [install.site_packages] if install is not None else []
+        self._web.set_inheritable(True)
+        spec = plan.workers(self._settings, self._workspace, self._web.fileno(), paths, self._request.environ)
+        self._workers = self._begin(spec)
+
+    def _begin(self, spec: ProcessSpec) -> ChildProcess:
+        child = ChildProcess(spec, may_restart=self._may_restart)
+        task = asyncio.create_task(child.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return child
+
+    def _may_restart(self, child: ChildProcess) -> bool:
+        """Before all is ready a model server or a script that fails ends the start."""
+        if child is self._workers:
+            self._health.heartbeats.forget()
+        starting = self._health.phase is Phase.STARTING
+        if child in self._model_servers:
+            return not starting
+        return not (starting and child is self._workers and child.exit_status in gunicorn.BOOT_FAILED)
+
+    async def _first(self, work: Awaitable[None]) -> None:
+        """Do ``work`` unless a process gives up before."""
+        doing = asyncio.ensure_future(work)
+        watching = asyncio.create_task(self._until_one_gives_up())
+        try:
+            await asyncio.wait({doing, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                doing.result()
+            else:
+                watching.result()
+        finally:
+            await _cancel(doing, watching)
+
+    async def _until_one_gives_up(self) -> None:
+        while True:
+            for child in self._children():
+                child.reap_orphans()
+                if child.state is State.GAVE_UP:
+                    raise self._why_given_up(child)
+            self._health.down = {child.name for child in self._children() if child.state is State.BACKOFF}
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _children(self) -> list[ChildProcess]:
+        """In order of start; stopping goes the other way."""
+        named = [*self._model_servers, self._workers, self._front]
+        return [child for child in named if child is not None]
+
+    def _why_given_up(self, child: ChildProcess) -> StopServing:
+        how = describe_exit(child.exit_status)
+        if self._health.phase is Phase.STARTING and child in self._model_servers:
+            return ModelLoadError(f"{child.name} ended with {how} while loading. {_last_words(child)}")
+        if child is self._workers and child.exit_status in gunicorn.BOOT_FAILED:
+            return ScriptLoadError("the script can't be imported; its traceback stands above.")
+        return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
+
+    def _begin_serving(self) -> None:
+        self._health.phase = Phase.SERVING
+        self._door.release()
+        log.info("ready after %.2f s", time.monotonic() - self._began)
+
+    async def _drain(self) -> None:
+        """Stop accepting, let requests finish, then end the rest in reverse order; bounded in time."""
+        self._health.phase = Phase.STOPPING
+        deadline = time.monotonic() + self._settings.stop_seconds
+        self._listener.close()
+        impatient = asyncio.create_task(self._signals.get())
+        draining = asyncio.create_task(self._stop_children(lambda: deadline - time.monotonic()))
+        await asyncio.wait({impatient, draining}, return_when=asyncio.FIRST_COMPLETED)
+        if not draining.done():
+            log.warning("%s again: not waiting any longer", impatient.result().name)
+        for child in self._children() if not draining.done() else ():
+            child.signal_group(signal.SIGKILL)
+        await draining
+        await _cancel(impatient)
+        self._web.close()
+        self._door.close()
+
+    async def _stop_children(self, seconds_left: Callable[[], float]) -> None:
+        for child in (self._front, self._workers):
+            if child is not None:
+                await child.stop(seconds_left())
+        await asyncio.gather(
+            *(child.stop(max(seconds_left(), LAST_STEPS_SECONDS)) for child in self._model_servers)
+        )
+
+
+def _beat_limit_seconds(settings: Settings) -> float:
+    """A thread worker beats every second; the others stay silent through one request."""
+    if settings.gunicorn_worker_class == "gthread":
+        return min(BUSY_BEAT_SECONDS, float(settings.gunicorn_timeout_seconds))
+    return float(settings.gunicorn_timeout_seconds)
+
+
+def _last_words(child: ChildProcess) -> str:
+    lines = [line for line in child.last_lines if line.strip()]
+    telling = [line for line in lines if "rror" in line or "ailed" in line]
+    return "It said: " + " / ".join((telling or lines)[-3:]) if lines else "It said nothing."
+
+
+async def _cancel(
+    *tasks: "asyncio.Future[object] | asyncio.Task[None] | asyncio.Task[signal.Signals]",
+) -> None:
+    for task in tasks:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task

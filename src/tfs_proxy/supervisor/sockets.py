@@ -1,0 +1,55 @@
+"""Sockets that the supervisor owns and hands down: bound first of all, they outlive every child."""
+
+import socket
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.settings import PortRange
+
+BACKLOG = 2048
+LOOPBACK = "127.0.0.1"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Bind and listen on ``host:port``; port 0 takes a free one.
+
+    From here on the kernel accepts connections, whoever answers them later. Raises SettingsError
+    naming the address where it can't be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"can't listen on {host}:{port}: {error.strerror or error}. Take another --host or --port."
+        ) from error
+    return listener
+
+
+def free_ports(count: int) -> list[int]:
+    """``count`` different loopback ports that nothing listens on now."""
+    holders = [socket.socket() for _ in range(count)]
+    try:
+        for holder in holders:
+            holder.bind((LOOPBACK, 0))
+        return [holder.getsockname()[1] for holder in holders]
+    finally:
+        for holder in holders:
+            holder.close()
+
+
+def model_server_ports(ports: PortRange | None, instances: int) -> list[tuple[int, int]]:
+    """(gRPC, REST) ports per instance: LOW+2i and LOW+2i+1 of the range, else free ones (contract 2.1)."""
+    if ports is not None:
+        return [(ports.low + 2 * index, ports.low + 2 * index + 1) for index in range(instances)]
+    free = free_ports(2 * instances)
+    return list(zip(free[::2], free[1::2], strict=True))
+
+
+def shown_address(listener: socket.socket) -> str:
+    """``host:port`` as a URL has it."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,65 @@
+"""Asks the model servers for the state of their models and tells `Health`: fast while they load."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+from urllib.parse import quote
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.supervisor import http
+from tfs_proxy.supervisor.health import Health, read_status
+
+ASK_SECONDS: Final = 2.0
+LOADING_PAUSE_SECONDS: Final = 0.01
+SERVING_PAUSE_SECONDS: Final = 1.0
+MISSES: Final = 3
+"""How many status calls in a row may fail before a serving instance counts as unreachable."""
+
+Get = Callable[[str, int, str, float], Awaitable[http.Reply]]
+
+
+class ModelWatch:
+    """Keeps `Health` true about models and versions."""
+
+    def __init__(
+        self, instances: Iterable[Instance], models: Iterable[str], health: Health, get: Get = http.get
+    ) -> None:
+        self._instances = tuple(instances)
+        self._models = tuple(models)
+        self._health = health
+        self._get = get
+        self._misses = dict.fromkeys((instance.index for instance in self._instances), 0)
+
+    async def until_available(self) -> None:
+        """Return once every version is AVAILABLE, or one has failed for good."""
+        while self._health.missing() and not self._health.failure():
+            await self.refresh()
+            await asyncio.sleep(LOADING_PAUSE_SECONDS)
+
+    async def forever(self) -> None:
+        """Refresh once a second."""
+        while True:
+            await asyncio.sleep(SERVING_PAUSE_SECONDS)
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Ask every instance for every model once, instances at the same time."""
+        await asyncio.gather(*(self._ask(instance) for instance in self._instances))
+
+    async def _ask(self, instance: Instance) -> None:
+        for model in self._models:
+            path = f"/v1/models/{quote(model, safe='')}"
+            try:
+                reply = await self._get(instance.host, instance.rest_port, path, ASK_SECONDS)
+                states = read_status(reply.body)
+            except (OSError, TimeoutError, ValueError):
+                self._miss(instance)
+                return
+            self._misses[instance.index] = 0
+            self._health.note(instance.index, model, states)
+
+    def _miss(self, instance: Instance) -> None:
+        """A busy model server may be slow to answer; only a row of misses means that it is away."""
+        self._misses[instance.index] += 1
+        if self._misses[instance.index] >= MISSES:
+            self._health.unreachable.add(instance.index)

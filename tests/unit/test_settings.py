@@ -1,0 +1,114 @@
+"""Settings: every row of the table, and what an unusable value says."""
+
+import pytest
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.settings import TABLE, PortRange, Settings, unknown_variables
+
+
+def test_defaults_need_no_environment() -> None:
+    """An empty environment gives usable settings, with workers as the machine has cores."""
+    settings = Settings.from_env({}, cores=3)
+
+    assert settings.port == 8080
+    assert settings.gunicorn_workers == 3
+    assert settings.gunicorn_worker_class == "gthread"
+    assert settings.max_payload_bytes == 100 * 1024 * 1024
+    assert settings.changed == {}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "field", "wanted"),
+    [
+        ("SAGEMAKER_BIND_TO_PORT", "9090", "port", 9090),
+        ("SAGEMAKER_SAFE_PORT_RANGE", "20000-20010", "safe_port_range", PortRange(20000, 20010)),
+        ("SAGEMAKER_TFS_ENABLE_BATCHING", "True", "enable_batching", True),
+        ("SAGEMAKER_TFS_EXTRA_ARGS", "--a=1 '--b=x y'", "extra_args", ("--a=1", "--b=x y")),
+        ("SAGEMAKER_TFS_VERSION_LABELS", "stable=1, canary=2", "version_labels", {"stable": 1, "canary": 2}),
+        ("SAGEMAKER_TFS_WAIT_TIME_SECONDS", "60", "wait_time_seconds", 60.0),
+        ("SAGEMAKER_GUNICORN_WORKER_CLASS", "gevent", "gunicorn_worker_class", "gevent"),
+        ("TFS_PROXY_MAX_ARCHIVE_GB", "0.5", "max_archive_bytes", 512 * 1024 * 1024),
+    ],
+)
+def test_a_variable_becomes_a_typed_field(variable: str, value: str, field: str, wanted: object) -> None:
+    """Text from the environment arrives typed, and is listed as changed."""
+    settings = Settings.from_env({variable: value})
+
+    assert getattr(settings, field) == wanted
+    assert settings.changed == {variable: value}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SAGEMAKER_BIND_TO_PORT", "eighty"),
+        ("SAGEMAKER_BIND_TO_PORT", "70000"),
+        ("SAGEMAKER_BIND_TO_PORT", "-1"),
+        ("SAGEMAKER_SAFE_PORT_RANGE", "9000"),
+        ("SAGEMAKER_SAFE_PORT_RANGE", "9010-9000"),
+        ("SAGEMAKER_MULTI_MODEL", "yes"),
+        ("SAGEMAKER_TFS_ENABLE_BATCHING", "1"),
+        ("SAGEMAKER_TFS_INSTANCE_COUNT", "0"),
+        ("SAGEMAKER_TFS_MAX_BATCH_SIZE", "1.5"),
+        ("SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", "2"),
+        ("SAGEMAKER_TFS_EXTRA_ARGS", "--a='unfinished"),
+        ("SAGEMAKER_TFS_VERSION_LABELS", "stable"),
+        ("SAGEMAKER_TFS_VERSION_LABELS", "stable=1,stable=2"),
+        ("SAGEMAKER_GUNICORN_WORKER_CLASS", "eventlet"),
+        ("SAGEMAKER_GUNICORN_LOGLEVEL", "loud"),
+        ("SAGEMAKER_TFS_NGINX_LOGLEVEL", "loud"),
+        ("SAGEMAKER_TFS_WAIT_TIME_SECONDS", "nan"),
+        ("SAGEMAKER_GUNICORN_WORKERS", "٣٣"),
+        ("SAGEMAKER_BATCH", "maybe"),
+    ],
+)
+def test_an_unusable_value_is_named_with_its_variable(variable: str, value: str) -> None:
+    """The error has the variable, the value and what would do instead."""
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_env({variable: value})
+
+    assert f"{variable}={value}" in str(caught.value)
+    assert "must be" in str(caught.value)
+
+
+def test_eventlet_says_what_to_take_instead() -> None:
+    """Gunicorn dropped its eventlet worker; the error names gevent."""
+    with pytest.raises(SettingsError, match="gevent"):
+        Settings.from_env({"SAGEMAKER_GUNICORN_WORKER_CLASS": "eventlet"})
+
+
+def test_a_port_range_must_hold_two_ports_an_instance() -> None:
+    """Three instances in four ports can't be."""
+    with pytest.raises(SettingsError, match="6 ports"):
+        Settings.from_env({"SAGEMAKER_SAFE_PORT_RANGE": "9000-9003", "SAGEMAKER_TFS_INSTANCE_COUNT": "3"})
+
+
+def test_several_instances_need_no_port_range() -> None:
+    """AWS's container fails with an IndexError here."""
+    assert Settings.from_env({"SAGEMAKER_TFS_INSTANCE_COUNT": "3"}).instance_count == 3
+
+
+def test_a_batch_job_gets_patient_defaults() -> None:
+    """SAGEMAKER_BATCH changes the defaults of what may take long, and of the batch queue."""
+    settings = Settings.from_env({"SAGEMAKER_BATCH": "true"})
+
+    assert settings.max_enqueued_batches == 100_000_000
+    assert settings.request_timeout_seconds == 3600
+
+
+def test_an_empty_value_counts_as_unset() -> None:
+    """Kubernetes and compose files often pass empty variables."""
+    assert Settings.from_env({"SAGEMAKER_BIND_TO_PORT": "", "SAGEMAKER_BATCH": ""}).port == 8080
+
+
+def test_unknown_variables_that_look_like_ours_are_found() -> None:
+    """A misspelt name is worth telling."""
+    assert unknown_variables({"SAGEMAKER_TFS_WAIT_TIME": "3", "HOME": "/", "SAGEMAKER_BATCH": "true"}) == [
+        "SAGEMAKER_TFS_WAIT_TIME"
+    ]
+
+
+def test_every_setting_has_help_and_a_variable_of_its_own() -> None:
+    """The table is what the README is checked against."""
+    assert len({row.variable for row in TABLE}) == len(TABLE)
+    assert all(row.help and not row.help.endswith(".") for row in TABLE)

@@ -1,0 +1,100 @@
+"""Readiness: what /ping says at every stage, from what the supervisor was told."""
+
+import json
+
+import pytest
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.supervisor.health import Health, Heartbeats, Phase, ServableState, read_status
+
+INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")
+AVAILABLE = ServableState("AVAILABLE")
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def health_of(versions: dict[str, list[int]], clock: Clock) -> Health:
+    """A run that serves ``versions`` on one instance."""
+    health = Health(Heartbeats(10.0, clock))
+    health.expect([INSTANCE], versions)
+    return health
+
+
+def test_every_version_must_be_available_and_a_worker_alive() -> None:
+    """One missing version, worker or process is enough for a reason."""
+    clock = Clock()
+    health = health_of({"a": [1, 2]}, clock)
+
+    assert health.reason() == "starting"
+    health.phase = Phase.SERVING
+    assert "no worker" in str(health.reason())
+    health.heartbeats.datagram_received(b"17", None)
+    assert "does not answer" in str(health.reason())
+    health.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
+    assert health.reason() == "model a version 2 is LOADING"
+    health.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
+    assert health.reason() is None
+
+
+def test_a_heartbeat_goes_stale() -> None:
+    """A worker that hangs stops beating; after the limit it no longer counts."""
+    clock = Clock()
+    health = health_of({}, clock)
+    health.phase = Phase.SERVING
+    health.heartbeats.datagram_received(b"17", None)
+
+    clock.now = 10.0
+    assert health.reason() is None
+    clock.now = 10.1
+    assert health.reason() == "no worker shows signs of life"
+
+
+def test_a_process_that_is_down_is_named() -> None:
+    """So is the draining."""
+    health = health_of({}, Clock())
+    health.phase = Phase.SERVING
+    health.heartbeats.datagram_received(b"17", None)
+    health.down = {"nginx"}
+
+    assert health.reason() == "nginx is down and being restarted"
+    health.phase = Phase.STOPPING
+    assert health.reason() == "stopping"
+
+
+def test_a_version_that_failed_for_good_is_told_with_the_servers_words() -> None:
+    """END with an error is final; an error while LOADING may be retried."""
+    health = health_of({"a": [1]}, Clock())
+
+    health.note(0, "a", {1: ServableState("LOADING", "first try failed")})
+    assert health.failure() is None
+    health.note(0, "a", {1: ServableState("END", "no such op")})
+    assert health.failure() == "model a version 1 can't be loaded: no such op"
+
+
+def test_a_status_answer_is_read_by_version() -> None:
+    """TF Serving's JSON of contract 3.1."""
+    body = {
+        "model_version_status": [
+            {"version": "3", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}},
+            {"version": "4", "state": "END", "status": {"error_code": "NOT_FOUND", "error_message": "gone"}},
+        ]
+    }
+
+    assert read_status(json.dumps(body).encode()) == {3: AVAILABLE, 4: ServableState("END", "gone")}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[]", b'{"model_version_status":[{}]}', b'{"error":"x"}', b"\xff"]
+)
+def test_an_answer_that_is_no_status_is_a_value_error(body: bytes) -> None:
+    """Whatever answers on that port, only a status counts."""
+    with pytest.raises(ValueError):
+        read_status(body)

@@ -1,0 +1,190 @@
+"""argv and config builders: pure functions from settings to words and files."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.deployment import Deployment, Instance
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor import gunicorn, model_server, nginx, plan
+from tfs_proxy.supervisor.model_server import ServedModel
+from tfs_proxy.supervisor.sockets import model_server_ports
+
+WORKSPACE = Workspace(Path("/run/tfs"))
+INSTANCE = Instance(1, rest_port=8501, grpc_port=8500, grpc_socket="/run/tfs/tfs1.sock")
+
+
+def settings(**environ: str) -> Settings:
+    """Settings on a machine of two cores."""
+    return Settings.from_env(environ, cores=2)
+
+
+def flags(given: Settings, gpus: int = 0) -> tuple[str, ...]:
+    """A model server's flags."""
+    return model_server.argv(
+        ("server",), INSTANCE, given, WORKSPACE.model_config, WORKSPACE.batching_config, gpus
+    )
+
+
+def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:
+    """REST, gRPC and unix socket belong to one instance; the wait time is no request timeout."""
+    words = flags(settings(TFS_PROXY_REQUEST_TIMEOUT_SECONDS="7", SAGEMAKER_TFS_WAIT_TIME_SECONDS="3"))
+
+    assert words[0] == "server"
+    assert {"--port=8500", "--rest_api_port=8501", "--grpc_socket_path=/run/tfs/tfs1.sock"} <= set(words)
+    assert "--rest_api_timeout_in_ms=7000" in words
+    assert not any(word.startswith("--enable_batching") for word in words)
+
+
+def test_batching_and_parallelism_become_flags_and_a_file() -> None:
+    """Contract 2.1: the five batching variables, intra-op and inter-op, and extra flags last."""
+    given = settings(
+        SAGEMAKER_TFS_ENABLE_BATCHING="true",
+        SAGEMAKER_TFS_MAX_BATCH_SIZE="16",
+        SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS="500",
+        SAGEMAKER_TFS_NUM_BATCH_THREADS="4",
+        SAGEMAKER_TFS_MAX_ENQUEUED_BATCHES="9",
+        SAGEMAKER_TFS_INTER_OP_PARALLELISM="3",
+        SAGEMAKER_TFS_INTRA_OP_PARALLELISM="5",
+        SAGEMAKER_TFS_EXTRA_ARGS="--file_system_poll_wait_seconds=0 '--x=a b'",
+    )
+
+    words = flags(given)
+
+    assert "--enable_batching=true" in words
+    assert "--batching_parameters_file=/run/tfs/batching.pbtxt" in words
+    assert "--tensorflow_inter_op_parallelism=3" in words
+    assert "--tensorflow_intra_op_parallelism=5" in words
+    assert words[-2:] == ("--file_system_poll_wait_seconds=0", "--x=a b")
+    assert (
+        model_server.batching_config(given).split()
+        == (
+            "max_batch_size { value: 16 } batch_timeout_micros { value: 500 } "
+            "num_batch_threads { value: 4 } max_enqueued_batches { value: 9 }"
+        ).split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("instances", "gpus", "shares"),
+    [(1, 1, [None]), (2, 1, [0.4, 0.4]), (2, 2, [0.8, 0.8]), (3, 2, [0.4, 0.8, 0.4]), (2, 0, [None, None])],
+)
+def test_instances_share_the_memory_of_their_own_gpu(
+    instances: int, gpus: int, shares: list[float | None]
+) -> None:
+    """AWS's container divides by all instances, even where each has a GPU of its own."""
+    given = settings(SAGEMAKER_TFS_INSTANCE_COUNT=str(instances))
+
+    assert [model_server.gpu_memory_share(given, gpus, index) for index in range(instances)] == shares
+
+
+def test_each_instance_sees_one_gpu_of_those_that_are_visible() -> None:
+    """Instance i runs on GPU i mod n; a restriction that is there already is kept."""
+    given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="3")
+
+    seen = [
+        model_server.environment({"CUDA_VISIBLE_DEVICES": "4,6"}, given, 2, index)["CUDA_VISIBLE_DEVICES"]
+        for index in range(3)
+    ]
+
+    assert seen == ["4", "6", "4"]
+
+
+def test_the_model_config_quotes_names_and_sets_labels_where_the_version_is() -> None:
+    """Paths with quotes, blanks and letters beyond ASCII stay one string of the text format."""
+    models = [
+        ServedModel("a", Path('/m/with "quote" é'), (1, 2)),
+        ServedModel("b", Path("/m/b"), (2,)),
+    ]
+
+    text = model_server.model_config(models, {"stable": 1, "canary": 2})
+
+    assert r'base_path: "/m/with \042quote\042 \303\251"' in text
+    assert text.count('version_labels { key: "stable" value: 1 }') == 1
+    assert text.count('version_labels { key: "canary" value: 2 }') == 2
+    assert "specific { versions: 1 versions: 2 }" in text
+
+
+def test_ports_come_from_the_safe_range_in_pairs_or_are_free_ones() -> None:
+    """Contract 2.1: gRPC LOW+2i, REST LOW+2i+1; without a range all differ."""
+    given = settings(SAGEMAKER_SAFE_PORT_RANGE="9000-9009")
+
+    assert model_server_ports(given.safe_port_range, 2) == [(9000, 9001), (9002, 9003)]
+    free = list(itertools.chain(*model_server_ports(None, 3)))
+    assert len(set(free)) == 6
+
+
+def test_a_model_server_that_is_no_program_is_refused() -> None:
+    """The error names the flag's value."""
+    with pytest.raises(SettingsError, match="no-such-program"):
+        model_server.program("no-such-program")
+
+
+def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
+    """All of AWS's gunicorn variables reach its command line."""
+    words = gunicorn.argv(
+        settings(
+            SAGEMAKER_GUNICORN_WORKERS="3",
+            SAGEMAKER_GUNICORN_THREADS="9",
+            SAGEMAKER_GUNICORN_WORKER_CLASS="sync",
+            SAGEMAKER_GUNICORN_LOGLEVEL="warning",
+            SAGEMAKER_GUNICORN_TIMEOUT_SECONDS="77",
+        ),
+        5,
+    )
+
+    assert {"--bind=fd://5", "--workers=3", "--threads=9", "--timeout=77", "--log-level=warning"} <= set(
+        words
+    )
+    assert "--worker-class=tfs_proxy.web.worker.SyncWorker" in words
+
+
+def test_workers_find_the_doors_and_installed_packages() -> None:
+    """What was installed for the script comes before what the machine has."""
+    env = gunicorn.environment(
+        {"PYTHONPATH": "/mine", "OMP_NUM_THREADS": "4"}, settings(), WORKSPACE, [Path("/packages")]
+    )
+
+    assert env["PYTHONPATH"] == "/packages:/mine"
+    assert env["OMP_NUM_THREADS"] == "4"
+    assert env["TFS_PROXY_CONTROL_SOCKET"] == "/run/tfs/door.sock"
+
+
+@pytest.mark.parametrize(
+    ("environ", "line"),
+    [
+        ({}, "proxy_read_timeout 60s;"),
+        ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "90"}, "proxy_read_timeout 90s;"),
+        ({"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "120"}, "proxy_read_timeout 120s;"),
+        ({"SAGEMAKER_TFS_NGINX_LOGLEVEL": "warn"}, "error_log stderr warn;"),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6"}, "client_max_body_size 6m;"),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, "client_max_body_size 100m;"),
+    ],
+)
+def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: str) -> None:
+    """A worker timeout above nginx's lifts it (contract 2.1); every line stands once."""
+    front = nginx.Front("0.0.0.0:8080", "127.0.0.1:4000", WORKSPACE.control_socket)
+
+    text = nginx.config(front, settings(**environ), WORKSPACE)
+
+    assert text.count(line) == 1
+    assert text.count("listen 0.0.0.0:8080;") == 1
+    assert "$" not in text.replace("$http_host", "")
+
+
+def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> None:
+    """What workers are told survives the trip over the control door."""
+    host = plan.Host(("server",), [(9000, 9001), (9002, 9003)], gpus=0, environ={"PATH": "/bin"})
+    given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2")
+
+    planned = plan.plan(
+        [ServedModel("m", Path("/m"), (1,))], "m", ModelLayout(Path("/nowhere")), given, WORKSPACE, host
+    )
+
+    assert [spec.name for spec in planned.model_servers] == ["model server 0", "model server 1"]
+    assert [instance.rest_port for instance in planned.deployment.instances] == [9001, 9003]
+    assert set(planned.files) == {WORKSPACE.model_config}
+    assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment

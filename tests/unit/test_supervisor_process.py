@@ -1,0 +1,164 @@
+"""The state machine of a child process, arrow by arrow, with a clock and children made by hand."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tfs_proxy.supervisor.process import ARROWS, Backoff, ChildProcess, ProcessSpec, State, describe_exit
+
+SPEC = ProcessSpec(name="child", argv=("child",), env={}, backoff=Backoff(tries=3, healthy_seconds=10))
+
+
+class FakeProcess:
+    """A process that ends when told to."""
+
+    def __init__(self, exit_status: int | None) -> None:
+        self.pid = 2**22 + 1  # above what Linux gives out, so that no real group is ever signalled
+        self.stdout = None
+        self.signals: list[int] = []
+        self._exit_status = exit_status
+        self._ended = asyncio.Event()
+
+    async def wait(self) -> int:
+        if self._exit_status is None:
+            await self._ended.wait()
+        assert self._exit_status is not None
+        return self._exit_status
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+        self._exit_status = 0
+        self._ended.set()
+
+
+class Stage:
+    """Hands out processes in order, and keeps the delays that were slept."""
+
+    def __init__(self, *exits: int | None, lifetimes: float = 0.0) -> None:
+        self.processes = [FakeProcess(status) for status in exits]
+        self.started = 0
+        self.delays: list[float] = []
+        self._now = 0.0
+        self._lifetimes = lifetimes
+
+    async def start(self, _spec: ProcessSpec) -> FakeProcess:
+        self.started += 1
+        return self.processes[self.started - 1]
+
+    def clock(self) -> float:
+        self._now += self._lifetimes / 2 if self._lifetimes else 0.0
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        self.delays.append(seconds)
+
+    def child(self, may_restart: Callable[[ChildProcess], bool] = lambda _: True) -> ChildProcess:
+        return ChildProcess(
+            SPEC,
+            may_restart=may_restart,
+            start=self.start,  # type: ignore[arg-type]
+            clock=self.clock,
+            sleep=self.sleep,
+        )
+
+
+def test_a_dying_child_is_started_again_with_growing_delay_until_it_is_given_up() -> None:
+    """RUNNING -> BACKOFF -> RUNNING ... -> GAVE_UP after as many early deaths as the cap allows."""
+    stage = Stage(1, 1, 1, 1)
+    child = stage.child()
+
+    asyncio.run(child.run())
+
+    assert child.state is State.GAVE_UP
+    assert stage.started == 4
+    assert stage.delays == [0.05, 0.1, 0.2]
+
+
+def test_a_child_that_lived_long_counts_anew() -> None:
+    """Deaths far apart never add up to giving up."""
+    stage = Stage(1, 1, 1, 1, 1, 1, lifetimes=40.0)
+    child = stage.child(lambda child: child.starts < 6)
+
+    asyncio.run(child.run())
+
+    assert stage.started == 6
+    assert stage.delays == [0.05] * 5
+
+
+def test_a_child_that_may_not_restart_gives_up_at_once() -> None:
+    """A script that can't be imported is not tried again."""
+    stage = Stage(3)
+    child = stage.child(lambda _: False)
+
+    asyncio.run(child.run())
+
+    assert (child.state, child.exit_status, stage.started) == (State.GAVE_UP, 3, 1)
+
+
+def test_stopping_a_running_child_signals_it_and_waits() -> None:
+    """RUNNING -> STOPPING -> EXITED, with the stop signal of the spec."""
+
+    async def scenario() -> tuple[ChildProcess, Stage]:
+        stage = Stage(None)
+        child = stage.child()
+        running = asyncio.create_task(child.run())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await child.stop(5)
+        await child.stop(5)
+        await running
+        return child, stage
+
+    child, stage = asyncio.run(scenario())
+
+    assert child.state is State.EXITED
+    assert stage.processes[0].signals == [SPEC.stop_signal]
+
+
+def test_stopping_while_backing_off_starts_nothing_more() -> None:
+    """BACKOFF -> EXITED."""
+
+    async def scenario() -> tuple[ChildProcess, Stage]:
+        stage = Stage(1, 1)
+        child = stage.child()
+        asleep = asyncio.Event()
+
+        async def sleep(_seconds: float) -> None:
+            asleep.set()
+            await asyncio.Event().wait()
+
+        child._sleep = sleep
+        running = asyncio.create_task(child.run())
+        await asleep.wait()
+        await child.stop(5)
+        await running
+        return child, stage
+
+    child, stage = asyncio.run(scenario())
+
+    assert (child.state, stage.started) == (State.EXITED, 1)
+
+
+def test_arrows_that_are_not_drawn_are_refused() -> None:
+    """Every pair of states either is an arrow or raises."""
+    for old in State:
+        for new in State:
+            child = ChildProcess(SPEC)
+            child.state = old
+            if new in ARROWS[old]:
+                child.change_state(new)
+                assert child.state is new
+            else:
+                with pytest.raises(RuntimeError, match="no arrow"):
+                    child.change_state(new)
+
+
+def test_exit_statuses_read_as_words() -> None:
+    """Logs name signals, not negative numbers."""
+    assert [describe_exit(status) for status in (0, 3, -9, None)] == [
+        "exit status 0",
+        "exit status 3",
+        "SIGKILL",
+        "no exit status",
+    ]
