@@ -1,0 +1,206 @@
+"""text/csv (RFC 4180) -> records: typed by the signature, one record a row.
+
+A row of one cell is a scalar, a longer one a list. ``header=present`` says that the first row names
+the inputs: a name over several columns takes a list of their cells. Numbers may be written as
+people do (``+1``, ``.5``, ``5.``, ``007``, ``NaN``, ``inf``, spaces around); blank lines are skipped.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.errors import BadInput
+from tfs_proxy.payload.batch import BYTES, Batch
+from tfs_proxy.payload.dtypes import Kind, dtype_of
+from tfs_proxy.payload.json_documents import BYTE_ORDER_MARK
+from tfs_proxy.payload.number_text import csv_array, is_numeric
+from tfs_proxy.signature import Signature, TensorSpec
+
+CHUNK_ROWS = 4096
+_SHOWN_CHARACTERS = 40
+_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?|nan|inf|infinity)",
+    re.ASCII | re.IGNORECASE,
+)
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+# NOTE: the csv module stops at 131,072 characters a cell; the size of a body is limited elsewhere.
+csv.field_size_limit(2**31 - 1)
+
+Row = list[str]
+
+
+def decode_csv(body: bytes, signature: Signature, *, header: bool = False) -> Batch:
+    """Decode rows for predict.
+
+    Models of several inputs need ``header``; for one input any names will do. Raises BadInput
+    naming row and column, both counted from 1, blank lines and the header row left out.
+    """
+    body = body.removeprefix(BYTE_ORDER_MARK)
+    if not header and len(signature.inputs) == 1:
+        ((name, spec),) = signature.inputs.items()
+        array = csv_array(body, spec) if is_numeric(spec) else None
+        if array is not None:
+            return Batch({name: _scalars_if_single(array)}, len(array))
+    rows = _rows(body)
+    columns = _columns(next(rows, None), signature) if header else _unnamed(signature)
+    return _decode_rows(rows, columns, signature)
+
+
+def _rows(body: bytes) -> Iterator[Row]:
+    lines = io.TextIOWrapper(io.BytesIO(body), "utf-8", newline="")
+    reader = csv.reader(lines, strict=True)
+    try:
+        yield from (row for row in reader if row)
+    except UnicodeDecodeError:
+        raise _no_utf8(body) from None
+    except csv.Error as error:
+        raise BadInput(f"Line {reader.line_num} is no CSV: {error}.") from None
+
+
+def _no_utf8(body: bytes) -> BadInput:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return BadInput(f"The body is no UTF-8: byte {error.start} can't be read.")
+    return BadInput("The body is no UTF-8.")
+
+
+def _unnamed(signature: Signature) -> Mapping[str, Sequence[int]] | None:
+    if len(signature.inputs) != 1:
+        raise BadInput(
+            f"The model takes {len(signature.inputs)} inputs ({', '.join(sorted(signature.inputs))}): send a "
+            "header row that names them, as Content-Type: text/csv; header=present, or send JSON."
+        )
+    return None
+
+
+def _columns(header: Row | None, signature: Signature) -> Mapping[str, Sequence[int]] | None:
+    """Which columns each input takes; None where all of them go to the only input."""
+    if header is None:
+        raise BadInput("The body holds no header row.")
+    if len(signature.inputs) == 1:
+        return None
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(header):
+        places.setdefault(name.strip(), []).append(place)
+    unknown, missing = places.keys() - signature.inputs.keys(), signature.inputs.keys() - places.keys()
+    if unknown or missing:
+        problem = f"names {_shown(min(unknown))}" if unknown else f"lacks {_shown(min(missing))}"
+        raise BadInput(f"The header row {problem}; the model takes {', '.join(sorted(signature.inputs))}.")
+    return places
+
+
+def _decode_rows(
+    rows: Iterator[Row], columns: Mapping[str, Sequence[int]] | None, signature: Signature
+) -> Batch:
+    """Turn rows into arrays a chunk at a time, so that memory follows the arrays, not the text."""
+    chunks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in signature.inputs}
+    width, count = 0, 0
+    while chunk := _chunk(rows, count, width, signature):
+        width = len(chunk[0])
+        for name, spec in signature.inputs.items():
+            places = range(width) if columns is None else columns[name]
+            if max(places) >= width:
+                raise BadInput(f"Row {count + 1} has {width} cells, fewer than the header row.")
+            chunks[name].append(_cells(chunk, places, spec, count))
+        count += len(chunk)
+    if not count:
+        raise BadInput("The body holds no rows.")
+    return Batch({name: _scalars_if_single(np.concatenate(each)) for name, each in chunks.items()}, count)
+
+
+def _chunk(rows: Iterator[Row], count: int, width: int, signature: Signature) -> list[Row]:
+    numeric = all(dtype_of(spec)[0] is not Kind.STRING for spec in signature.inputs.values())
+    chunk: list[Row] = []
+    for row in rows:
+        if numeric and len(row) == 1 and not row[0].strip():
+            continue
+        expected = width or len(chunk[0] if chunk else row)
+        if len(row) != expected:
+            place = count + len(chunk) + 1
+            raise BadInput(f"Row {place} has {len(row)} cells where row 1 has {expected}.")
+        chunk.append(row)
+        if len(chunk) == CHUNK_ROWS:
+            break
+    return chunk
+
+
+def _cells(chunk: Sequence[Row], places: Sequence[int], spec: TensorSpec, above: int) -> npt.NDArray[Any]:
+    """The cells of some columns, typed, as an array ``[rows, columns]``."""
+    kind, dtype = dtype_of(spec)
+    parse = _PARSERS[kind]
+    values: list[Any] = []
+    for number, row in enumerate(chunk, above + 1):
+        for place in places:
+            try:
+                values.append(parse(row[place]))
+            except (KeyError, ValueError):
+                raise _bad_cell(row[place], number, place, spec, kind) from None
+    if dtype == BYTES:
+        array = np.empty(len(values), BYTES)
+        array[:] = values
+        return array.reshape(len(chunk), len(places))
+    return _typed(values, (len(chunk), len(places)), (above, places), spec, dtype)
+
+
+def _typed(
+    values: list[Any],
+    shape: tuple[int, int],
+    origin: tuple[int, Sequence[int]],
+    spec: TensorSpec,
+    dtype: np.dtype[Any],
+) -> npt.NDArray[Any]:
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(values, dtype).reshape(shape)
+    except OverflowError:
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        odd = next(i for i, value in enumerate(values) if not low <= value <= high)
+        row, place = odd // shape[1] + origin[0] + 1, origin[1][odd % shape[1]]
+        raise BadInput(
+            f"Row {row}, column {place + 1}: {values[odd]} is out of the range of {spec.dtype}."
+        ) from None
+
+
+def _float(cell: str) -> float:
+    text = cell.strip()
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return float(text)
+
+
+def _whole(cell: str) -> int:
+    text = cell.strip()
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(text)
+    return int(text)
+
+
+_PARSERS: Mapping[Kind, Callable[[str], Any]] = {
+    Kind.FLOAT: _float,
+    Kind.INTEGER: _whole,
+    Kind.BOOL: lambda cell: _BOOLS[cell.strip().lower()],
+    Kind.STRING: str.encode,
+}
+
+
+def _bad_cell(cell: str, row: int, place: int, spec: TensorSpec, kind: Kind) -> BadInput:
+    what = f"{_shown(cell)} stands" if cell.strip() else "the cell is empty"
+    return BadInput(
+        f"Row {row}, column {place + 1}: {what} where {kind.value} are needed "
+        f'(input "{spec.name}" is {spec.dtype}).'
+    )
+
+
+def _scalars_if_single(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return array[:, 0] if array.shape[1] == 1 else array
+
+
+def _shown(text: str) -> str:
+    return f'"{text}"' if len(text) <= _SHOWN_CHARACTERS else f'"{text[:_SHOWN_CHARACTERS]}..."'

@@ -1,0 +1,91 @@
+"""Bytes -> JSON documents: one, or several one after another; the first step of every JSON body."""
+
+import json
+from typing import Any
+
+import orjson
+
+from tfs_proxy.errors import BadInput
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_SPACE = " \t\r\n"
+
+
+def documents(body: bytes) -> list[Any]:
+    """Every JSON document of a body, whatever white space stands between them.
+
+    A byte order mark is overlooked, ``NaN``, ``Infinity`` and ``-Infinity`` are numbers (TF Serving
+    reads them so), of equal names in an object the last one counts. Raises BadInput, naming
+    document, line and byte offset, for anything else that is no JSON, for invalid UTF-8 and for
+    objects or lists nested too deeply.
+    """
+    body = body.removeprefix(BYTE_ORDER_MARK)
+    try:
+        return [orjson.loads(body)]
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return [orjson.loads(line) for line in body.split(b"\n") if line and not line.isspace()]
+    except orjson.JSONDecodeError:
+        return _one_by_one(_text(body))
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"The body is no UTF-8: byte {error.start} can't be read.") from None
+
+
+def _finite(literal: str) -> float:
+    value = float(literal)
+    if value in {float("inf"), float("-inf")}:
+        raise ValueError("a number too big to be a double")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite)
+
+
+def _one_by_one(text: str) -> list[Any]:
+    """The slow way: documents that share a line or span several, and the numbers JSON lacks."""
+    found: list[Any] = []
+    start = _skip(text, 0)
+    while start < len(text):
+        number = len(found) + 1
+        try:
+            document, end = _DECODER.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            raise _no_json(text, number, error.pos, error.msg) from None
+        except RecursionError:
+            raise BadInput(f"Document {number} of the body nests too deeply.") from None
+        except ValueError as error:
+            raise _no_json(text, number, start, str(error)) from None
+        found.append(document)
+        start = _skip(text, end)
+        if start == end < len(text) and not (text[end - 1] in "]}" and text[end] in "[{"):
+            raise _no_json(text, number, end, "unexpected text after it")
+    _check_surrogates(text, found)
+    return found
+
+
+def _skip(text: str, start: int) -> int:
+    while start < len(text) and text[start] in _SPACE:
+        start += 1
+    return start
+
+
+def _no_json(text: str, number: int, position: int, reason: str) -> BadInput:
+    offset = len(text[:position].encode())
+    line = text.count("\n", 0, position) + 1
+    return BadInput(f"Document {number} of the body is no JSON: {reason}, at byte {offset} (line {line}).")
+
+
+def _check_surrogates(text: str, found: list[Any]) -> None:
+    """Refuse half a surrogate pair, which no UTF-8 can carry on (TF Serving refuses it too)."""
+    if "\\ud" not in text.lower():
+        return
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadInput("A string of the body has half a surrogate pair (\\ud800 to \\udfff).") from None

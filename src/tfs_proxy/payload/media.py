@@ -1,0 +1,142 @@
+"""Media types: parsed once at the edge, named once here, and picked by the client's Accept."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tfs_proxy.errors import NotAcceptable, UnsupportedMediaType
+
+JSON = "application/json"
+JSON_LINES = "application/jsonlines"
+JSONS = "application/jsons"
+CSV = "text/csv"
+
+ALIASES: Mapping[str, str] = {
+    "application/x-jsonlines": JSON_LINES,
+    "application/json-lines": JSON_LINES,
+    "application/x-ndjson": JSON_LINES,
+    "application/ndjson": JSON_LINES,
+    "application/csv": CSV,
+}
+"""Other names in use for a type that is known here."""
+
+_TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"  # noqa: S105
+_TYPE = re.compile(rf"\s*({_TOKEN}/{_TOKEN})\s*")
+_PARAMETER = re.compile(rf';\s*(?:({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*"))?\s*', re.DOTALL)
+_ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
+_QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
+_SHOWN_CHARACTERS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MediaType:
+    """A media type in lower case, aliases resolved, with its parameters (RFC 9110, 8.3.1).
+
+    ``name`` is the type as the client wrote it, without parameters; parameter names are lower
+    case, their values as sent, unquoted.
+    """
+
+    type: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+
+
+def parse_media_type(header: str | None) -> MediaType:
+    """Read a Content-Type header; none or an empty one means application/json.
+
+    Raises UnsupportedMediaType where it is no media type at all.
+    """
+    if header is None or not header.strip():
+        return MediaType(JSON, name=JSON)
+    parsed = _parse(header)
+    if parsed is None:
+        raise UnsupportedMediaType(f"Content-Type {shown(header)} is no media type.")
+    return parsed
+
+
+def negotiate(accept: str | None, available: Sequence[str]) -> str:
+    """Pick which of ``available`` to answer in, by the Accept header (RFC 9110, 12.5.1).
+
+    The best quality wins, then the more specific range, then the one named first, then the order
+    of ``available``; none, an empty one and ``*/*`` mean the first of ``available``. Parameters
+    other than ``q`` are overlooked. The answer is the name that the client used. Raises
+    NotAcceptable, naming what can be given.
+    """
+    if accept is None or not accept.strip():
+        return available[0]
+    ranges = list(_ranges(accept))
+    best = max(
+        ((_rank(candidate, ranges), -place, candidate) for place, candidate in enumerate(available)),
+        key=lambda ranked: ranked[:2],
+    )
+    if best[0][0] <= 0:
+        raise NotAcceptable(f"Nothing in Accept: {shown(accept)} can be given, only {listed(available)}.")
+    return best[2]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as a phrase for an error text: ``a, b or c``."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def shown(text: str) -> str:
+    """A client's text, shortened for an error text."""
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """One element of Accept: ``*/*``, ``text/*`` or a type, its quality and its place."""
+
+    type: str
+    quality: float
+    place: int
+
+    def matches(self, candidate: str) -> int:
+        """How specifically it covers a type: 0 not at all, 1 ``*/*``, 2 ``text/*``, 3 by name."""
+        if self.type == candidate:
+            return 3
+        if self.type.endswith("/*") and candidate.startswith(self.type[:-1]):
+            return 2
+        return 1 if self.type == "*/*" else 0
+
+
+def _ranges(accept: str) -> Iterable[_Range]:
+    for place, element in enumerate(_ELEMENT.findall(accept)):
+        parsed = _parse(element)
+        if parsed is None:
+            continue
+        quality = parsed.parameters.get("q", "1")
+        if _QUALITY.fullmatch(quality):
+            yield _Range(parsed.name, float(quality), place)
+
+
+def _rank(candidate: str, ranges: Sequence[_Range]) -> tuple[float, int, int]:
+    """Quality, specificity and (negative) place of the range that decides on ``candidate``."""
+    matching = [
+        (each.matches(candidate), -each.place, each.quality) for each in ranges if each.matches(candidate)
+    ]
+    if not matching:
+        return (0.0, 0, 0)
+    specificity, place, quality = max(matching)
+    return (quality, specificity, place)
+
+
+def _parse(text: str) -> MediaType | None:
+    head = _TYPE.match(text)
+    if head is None:
+        return None
+    name, end, parameters = head[1].lower(), head.end(), {}
+    while end < len(text):
+        found = _PARAMETER.match(text, end)
+        if found is None:
+            return None
+        if found[1]:
+            parameters[found[1].lower()] = _unquoted(found[2])
+        end = found.end()
+    return MediaType(ALIASES.get(name, name), parameters, name)
+
+
+def _unquoted(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1], flags=re.DOTALL) if value.startswith('"') else value
