@@ -340,6 +340,13 @@ TABLE: tuple[Setting, ...] = (
         "log level of nginx",
     ),
     Setting(
+        "nginx",
+        "TFS_PROXY_NGINX",
+        _flag,
+        True,
+        "put nginx in front where it is installed; false lets the workers listen on the port themselves",
+    ),
+    Setting(
         "max_payload_mb",
         "SAGEMAKER_MAX_PAYLOAD_IN_MB",
         _whole(0, 100_000),
@@ -420,6 +427,7 @@ class Settings:
     gunicorn_timeout_seconds: int
     nginx_proxy_read_timeout_seconds: int
     nginx_loglevel: str
+    nginx: bool
     max_payload_mb: int
     batch: bool
     omp_num_threads: int
