@@ -1,0 +1,198 @@
+"""TensorProto to numpy and back, on the way between the wire and whoever computes.
+
+An array's own memory goes out and comes in as ``tensor_content``; the ``*_val`` lists are read by
+TensorFlow's rule (a list that is too short repeats its last value, an empty one means zeros) and
+written where a client expects them.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.protos import DATA_TYPE_NAMES, TensorProto
+from tfs_proxy.protos.wire import Piece, field, memory, message_field, varint, varint_field
+
+DT_STRING = 7
+DT_BFLOAT16 = 14
+DT_HALF = 19
+
+NUMPY_TYPES: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.float32),
+    2: np.dtype(np.float64),
+    3: np.dtype(np.int32),
+    4: np.dtype(np.uint8),
+    5: np.dtype(np.int16),
+    6: np.dtype(np.int8),
+    7: np.dtype(object),
+    8: np.dtype(np.complex64),
+    9: np.dtype(np.int64),
+    10: np.dtype(np.bool_),
+    17: np.dtype(np.uint16),
+    18: np.dtype(np.complex128),
+    19: np.dtype(np.float16),
+    22: np.dtype(np.uint32),
+    23: np.dtype(np.uint64),
+}
+"""What an array of each TensorProto.dtype looks like; strings are object arrays of bytes."""
+
+try:
+    from ml_dtypes import bfloat16
+
+    NUMPY_TYPES[DT_BFLOAT16] = np.dtype(bfloat16)
+except ImportError:
+    pass
+
+_NUMBERS = {kind: number for number, kind in NUMPY_TYPES.items()}
+
+_DTYPE, _SHAPE, _CONTENT, _STRINGS, _HALVES = 1, 2, 4, 8, 13
+
+_FIXED_LISTS = {1: 5, 2: 6, 8: 9, 10: 11, 18: 12}
+"""Types whose packed list is the array's own memory, with that list's field number."""
+
+_VARINT_LISTS = {3: 7, 4: 7, 5: 7, 6: 7, 9: 10, 17: 7, 22: 16, 23: 17}
+
+_LISTS: dict[int, Callable[[TensorProto], Iterable[Any]]] = {
+    1: lambda tensor: tensor.float_val,
+    2: lambda tensor: tensor.double_val,
+    3: lambda tensor: tensor.int_val,
+    4: lambda tensor: tensor.int_val,
+    5: lambda tensor: tensor.int_val,
+    6: lambda tensor: tensor.int_val,
+    8: lambda tensor: tensor.scomplex_val,
+    9: lambda tensor: tensor.int64_val,
+    10: lambda tensor: tensor.bool_val,
+    14: lambda tensor: tensor.half_val,
+    17: lambda tensor: tensor.int_val,
+    18: lambda tensor: tensor.dcomplex_val,
+    19: lambda tensor: tensor.half_val,
+    22: lambda tensor: tensor.uint32_val,
+    23: lambda tensor: tensor.uint64_val,
+}
+
+_INT32 = np.dtype(np.int32)
+_NARROW = {3, 4, 5, 6, 17}
+_BITS = {DT_BFLOAT16, DT_HALF}
+_PAIRS: dict[int, np.dtype[Any]] = {8: np.dtype(np.float32), 18: np.dtype(np.float64)}
+
+
+def data_type_of(array: npt.NDArray[Any]) -> int:
+    """The TensorProto.dtype of an array; text and bytes of any width are DT_STRING.
+
+    Raises TypeError for an array that no tensor can be made of.
+    """
+    number = _NUMBERS.get(array.dtype.newbyteorder("="))
+    if number is not None:
+        return number
+    if array.dtype.kind in "SU":
+        return DT_STRING
+    raise TypeError(f"there is no tensor of {array.dtype}")
+
+
+def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
+    """The array that a TensorProto holds; strings become an object array of ``bytes``.
+
+    Read-only where it shares the message's memory. Raises ValueError where the shape and the
+    values do not fit, or the type has no array.
+    """
+    kind = NUMPY_TYPES.get(tensor.dtype)
+    if kind is None:
+        raise ValueError(f"no array can hold {DATA_TYPE_NAMES.get(tensor.dtype, tensor.dtype)}")
+    shape = [dim.size for dim in tensor.tensor_shape.dim]
+    if any(size < 0 for size in shape) or tensor.tensor_shape.unknown_rank:
+        raise ValueError("the tensor's shape is not fully known")
+    count = math.prod(shape)
+    if tensor.dtype == DT_STRING:
+        values = _strings(tensor, count)
+    elif tensor.tensor_content:
+        values = np.frombuffer(tensor.tensor_content, kind)
+    else:
+        values = _listed(tensor, kind, count)
+    if values.size != count:
+        raise ValueError(f"the tensor holds {values.size} values, its shape wants {count}")
+    return values.reshape(shape)
+
+
+def _strings(tensor: TensorProto, count: int) -> npt.NDArray[Any]:
+    given = list(tensor.string_val)[:count]
+    values = np.empty(count, object)
+    values[:] = given + [given[-1] if given else b""] * (count - len(given))
+    return values
+
+
+def _listed(tensor: TensorProto, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+    numbers = _LISTS[tensor.dtype](tensor)
+    if tensor.dtype in _BITS:
+        values = np.fromiter(numbers, _INT32).astype(np.uint16).view(kind)
+    elif tensor.dtype in _NARROW:
+        values = np.fromiter(numbers, _INT32).astype(kind)
+    else:
+        values = np.fromiter(numbers, _PAIRS.get(tensor.dtype, kind)).view(kind)
+    if values.size > count:
+        return values[:count]
+    if values.size == count:
+        return values
+    filled = np.zeros(count, kind)
+    filled[: values.size] = values
+    if values.size:
+        filled[values.size :] = values[-1]
+    return filled
+
+
+def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False) -> list[Piece]:
+    """A serialized TensorProto as pieces to be joined; numbers are not copied until then.
+
+    ``as_list`` writes the ``*_val`` list that clients read who do not know ``tensor_content``.
+    Raises TypeError for an array that no tensor can be made of.
+    """
+    data_type = data_type_of(array)
+    pieces: list[Piece] = [varint_field(_DTYPE, data_type), field(_SHAPE, shape_bytes(array.shape))]
+    if data_type == DT_STRING:
+        pieces += [piece for value in array.ravel() for piece in message_field(_STRINGS, [_as_bytes(value)])]
+    elif not array.size:
+        return pieces
+    elif not as_list:
+        pieces += message_field(_CONTENT, [memory(array)])
+    else:
+        pieces += _list_pieces(array, data_type)
+    return pieces
+
+
+def to_bytes(array: npt.NDArray[Any], *, as_list: bool = False) -> bytes:
+    """`to_pieces`, joined: what ``TensorProto.FromString`` reads."""
+    return b"".join(to_pieces(array, as_list=as_list))
+
+
+def shape_bytes(shape: Iterable[int]) -> bytes:
+    """A serialized TensorShapeProto."""
+    return b"".join(field(2, varint_field(1, size) if size else b"") for size in shape)
+
+
+def _as_bytes(value: object) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    raise TypeError(f"a string tensor holds bytes or text, not {type(value).__name__}")
+
+
+def _list_pieces(array: npt.NDArray[Any], data_type: int) -> list[Piece]:
+    if data_type in _FIXED_LISTS:
+        return message_field(_FIXED_LISTS[data_type], [memory(array)])
+    if data_type in {DT_HALF, DT_BFLOAT16}:
+        return message_field(_HALVES, [_varints(memory_view_as(array, np.uint16))])
+    return message_field(_VARINT_LISTS[data_type], [_varints(array)])
+
+
+def memory_view_as(array: npt.NDArray[Any], kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """The same bits as another type of the same width."""
+    return np.ascontiguousarray(array).reshape(-1).view(kind)
+
+
+def _varints(array: npt.NDArray[Any]) -> bytes:
+    """Packed varints of whole numbers; negative ones as ten bytes, as protobuf has it."""
+    if array.min() >= 0 and array.max() < 128:  # noqa: PLR2004
+        return array.astype(np.uint8).tobytes()
+    return b"".join(map(varint, array.ravel().tolist()))

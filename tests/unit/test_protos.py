@@ -1,0 +1,144 @@
+"""The messages and tensors of tfs_proxy.protos, against bytes and against the tensorflow package."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from tfs_proxy import protos
+from tfs_proxy.protos import TensorProto
+from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays, response_bytes
+from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of, to_array, to_bytes
+from tfs_proxy.protos.wire import varint
+
+NUMERIC = [kind for number, kind in NUMPY_TYPES.items() if number not in {7, 14}]
+
+
+def numeric_arrays() -> st.SearchStrategy[np.ndarray[Any, Any]]:
+    """Arrays of every numeric type and of small shapes, empty and scalar ones included."""
+    shapes = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+    return st.sampled_from(NUMERIC).flatmap(lambda kind: npst.arrays(kind, shapes))
+
+
+@given(numeric_arrays(), st.booleans())
+def test_arrays_survive_the_wire(array: np.ndarray[Any, Any], as_list: bool) -> None:
+    """An array comes back as it went, whether as content or as a list of values."""
+    back = to_array(TensorProto.FromString(to_bytes(array, as_list=as_list)))
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
+
+
+@given(npst.arrays(object, npst.array_shapes(min_dims=0, max_side=3), elements=st.binary(max_size=9)))
+def test_strings_survive_the_wire(array: np.ndarray[Any, Any]) -> None:
+    """Bytes come back as object arrays of bytes."""
+    back = to_array(TensorProto.FromString(to_bytes(array)))
+    assert back.shape == array.shape
+    assert back.ravel().tolist() == array.ravel().tolist()
+
+
+def test_bfloat16_is_carried_as_bits() -> None:
+    """A bfloat16 array goes out as half_val and as content, and comes back equal."""
+    kind = NUMPY_TYPES[14]
+    array = np.array([1.5, -2.0, 0.0], np.float32).astype(kind)
+    for as_list in (True, False):
+        np.testing.assert_array_equal(
+            to_array(TensorProto.FromString(to_bytes(array, as_list=as_list))), array
+        )
+
+
+def test_text_arrays_are_strings() -> None:
+    """Fixed-width text goes out as UTF-8."""
+    assert to_array(TensorProto.FromString(to_bytes(np.array(["é", "b"])))).tolist() == ["é".encode(), b"b"]
+
+
+@pytest.mark.parametrize(
+    ("values", "want"), [([], [0, 0, 0]), ([5], [5, 5, 5]), ([5, 6], [5, 6, 6]), ([1, 2, 3, 4], [1, 2, 3])]
+)
+def test_short_lists_repeat_their_last_value(values: list[int], want: list[int]) -> None:
+    """A list shorter than the shape repeats its last value; an empty one means zeros."""
+    tensor = TensorProto(dtype="DT_INT64", int64_val=values)
+    tensor.tensor_shape.dim.add(size=3)
+    assert to_array(tensor).tolist() == want
+
+
+def test_short_string_lists_repeat_too() -> None:
+    """The same rule holds for strings."""
+    tensor = TensorProto(dtype="DT_STRING", string_val=[b"a"])
+    tensor.tensor_shape.dim.add(size=2)
+    assert to_array(tensor).tolist() == [b"a", b"a"]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        TensorProto(dtype="DT_FLOAT", tensor_content=b"12345678"),
+        TensorProto(dtype="DT_RESOURCE"),
+        TensorProto(dtype="DT_FLOAT", tensor_content=b"123"),
+        TensorProto(dtype="DT_FLOAT", tensor_shape={"dim": [{"size": -1}]}),
+    ],
+)
+def test_unreadable_tensors_are_value_errors(tensor: TensorProto) -> None:
+    """Content that does not fit the shape, or a type without arrays, is refused."""
+    with pytest.raises(ValueError, match=r"tensor|array|buffer"):
+        to_array(tensor)
+
+
+def test_arrays_without_a_tensor_type_are_refused() -> None:
+    """Dates have no TensorProto."""
+    with pytest.raises(TypeError, match="datetime64"):
+        data_type_of(np.array(["2020-01-01"], "datetime64[D]"))
+    with pytest.raises(TypeError, match="int"):
+        to_bytes(np.array([1, b"a"], object))
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varints_agree_with_protobuf(value: int) -> None:
+    """Our varints are those of protobuf's own writer."""
+    tensor = TensorProto(int64_val=[value])
+    assert tensor.SerializeToString() == b"\x52" + varint(len(varint(value))) + varint(value)
+
+
+def test_predict_messages_are_read_by_protobuf() -> None:
+    """What is written by hand is what the message class reads."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    spec = model_spec("m", 3, None, "sig")
+    request = protos.PredictRequest.FromString(
+        request_bytes(spec, {"x": x, "s": np.array([b"a"], object)}, ["y"])
+    )
+    assert request.model_spec.name == "m"
+    assert request.model_spec.version.value == 3
+    assert list(request.output_filter) == ["y"]
+    np.testing.assert_array_equal(to_array(request.inputs["x"]), x)
+    response = response_bytes(spec, {"y": x})
+    assert list(protos.PredictResponse.FromString(response).outputs["y"].float_val) == list(range(6))
+    np.testing.assert_array_equal(response_arrays(response)["y"], x)
+
+
+def test_label_and_version_exclude_each_other() -> None:
+    """A label is sent where no version is."""
+    assert protos.ModelSpec.FromString(model_spec("m", label="stable")).version_label == "stable"
+
+
+BOTH = """
+import sys
+names = {names!r}
+for name in names:
+    __import__(name)
+from tensorflow.core.framework import tensor_pb2
+from tfs_proxy.protos import TensorProto
+ours = TensorProto(dtype=1, float_val=[1.5])
+theirs = tensor_pb2.TensorProto.FromString(ours.SerializeToString())
+assert theirs.float_val[0] == 1.5 and type(theirs) is not type(ours)
+"""
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("names", [("tensorflow", "tfs_proxy.protos"), ("tfs_proxy.protos", "tensorflow")])
+def test_tensorflow_in_the_same_process(names: tuple[str, str]) -> None:
+    """The package's own messages and ours live side by side, whichever is imported first."""
+    subprocess.run([sys.executable, "-c", BOTH.format(names=names)], check=True, capture_output=True)
