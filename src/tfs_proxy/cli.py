@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from tfs_proxy import __version__
 from tfs_proxy.errors import StopServing
-from tfs_proxy.settings import HIGHEST_PORT, Settings, inherited_environment
+from tfs_proxy.setting_values import HIGHEST_PORT
+from tfs_proxy.settings import Settings, inherited_environment
 
 log = logging.getLogger("tfs_proxy")
 

@@ -6,120 +6,31 @@ is checked against it by a test. Names and meanings of ``SAGEMAKER_*`` are those
 """
 
 import os
-import re
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.setting_values import (
+    HIGHEST_PORT,
+    PortRange,
+    flag,
+    labels,
+    number,
+    one_of,
+    port_range,
+    text,
+    whole,
+    words,
+    worker_class,
+)
 
 MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
-WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 NGINX_LOG_LEVELS = ("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg")
-HIGHEST_PORT = 65535
 WORKER_VARIABLES = ("TFS_PROXY_CONTROL_SOCKET", "TFS_PROXY_HEARTBEAT_SOCKET")
 """How the supervisor tells workers where its sockets are; no settings of the user's."""
-
-
-@dataclass(frozen=True, slots=True)
-class PortRange:
-    """``SAGEMAKER_SAFE_PORT_RANGE``: both ends belong to it."""
-
-    low: int
-    high: int
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        wanted = (
-            f"a whole number from {low} to {high}"
-            if high is not None
-            else f"a whole number of at least {low}"
-        )
-        if not re.fullmatch(r"[0-9]{1,18}", value.strip()):
-            raise ValueError(wanted)
-        number = int(value)
-        if number < low or (high is not None and number > high):
-            raise ValueError(wanted)
-        return number
-
-    return parse
-
-
-def _number(low: float, high: float | None = None) -> Callable[[str], float]:
-    def parse(value: str) -> float:
-        wanted = f"a number from {low:g} to {high:g}" if high is not None else f"a number of at least {low:g}"
-        if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value.strip()):
-            raise ValueError(wanted)
-        number = float(value)
-        if number < low or (high is not None and number > high):
-            raise ValueError(wanted)
-        return number
-
-    return parse
-
-
-def _flag(value: str) -> bool:
-    match value.strip().lower():
-        case "true":
-            return True
-        case "false":
-            return False
-        case _:
-            raise ValueError("true or false")
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        chosen = value.strip().lower()
-        if chosen not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
-        return chosen
-
-    return parse
-
-
-def _worker_class(value: str) -> str:
-    if value.strip().lower() == "eventlet":
-        raise ValueError(
-            f"one of {', '.join(WORKER_CLASSES)}: gunicorn no longer has an eventlet worker, take gevent"
-        )
-    return _one_of(*WORKER_CLASSES)(value)
-
-
-def _port_range(value: str) -> PortRange:
-    wanted = "two ports as LOW-HIGH, the lower first"
-    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", value.strip())
-    if match is None:
-        raise ValueError(wanted)
-    low, high = int(match[1]), int(match[2])
-    if not 0 < low <= high <= HIGHEST_PORT:
-        raise ValueError(wanted)
-    return PortRange(low, high)
-
-
-def _words(value: str) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(value))
-    except ValueError as error:
-        raise ValueError(f"arguments quoted as in a shell ({error})") from None
-
-
-def _labels(value: str) -> Mapping[str, int]:
-    labels: dict[str, int] = {}
-    for pair in filter(None, (part.strip() for part in value.split(","))):
-        match = re.fullmatch(r"([A-Za-z0-9_]+)\s*=\s*([0-9]{1,18})", pair)
-        if match is None or match[1] in labels:
-            raise ValueError("LABEL=VERSION pairs between commas, each label once, as in stable=1,canary=2")
-        labels[match[1]] = int(match[2])
-    return labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +72,19 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+# fmt: off - a table, one row a setting
 TABLE: tuple[Setting, ...] = (
     Setting(
         "port",
         "SAGEMAKER_BIND_TO_PORT",
-        _whole(0, HIGHEST_PORT),
+        whole(0, HIGHEST_PORT),
         8080,
         "port of the HTTP front; 0 takes a free one",
     ),
     Setting(
         "safe_port_range",
         "SAGEMAKER_SAFE_PORT_RANGE",
-        _port_range,
+        port_range,
         None,
         "ports for the model servers, LOW-HIGH: instance i takes LOW+2i for gRPC and LOW+2i+1 for REST",
         shown="free loopback ports",
@@ -181,14 +93,14 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "multi_model",
         "SAGEMAKER_MULTI_MODEL",
-        _flag,
+        flag,
         False,
         "multi-model mode; this version serves one archive and refuses true",
     ),
     Setting(
         "model",
         "SAGEMAKER_MODEL_URI",
-        _text,
+        text,
         None,
         "archive, folder or s3:// address to serve when the command names none",
         shown="/opt/ml/model",
@@ -196,7 +108,7 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "default_model_name",
         "SAGEMAKER_TFS_DEFAULT_MODEL_NAME",
-        _text,
+        text,
         None,
         "model that requests without tfs-model-name are for",
         shown="the only model, else the first by name",
@@ -205,48 +117,48 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "version_labels",
         "SAGEMAKER_TFS_VERSION_LABELS",
-        _labels,
+        labels,
         {},
         "version labels, as stable=1,canary=2, for every model that has the version",
         shown="none",
     ),
-    Setting("instance_count", "SAGEMAKER_TFS_INSTANCE_COUNT", _whole(1, 128), 1, "model-server processes"),
+    Setting("instance_count", "SAGEMAKER_TFS_INSTANCE_COUNT", whole(1, 128), 1, "model-server processes"),
     Setting(
         "inter_op_parallelism",
         "SAGEMAKER_TFS_INTER_OP_PARALLELISM",
-        _whole(0),
+        whole(0),
         0,
         "TensorFlow's inter-op threads; 0 leaves the choice to it",
     ),
     Setting(
         "intra_op_parallelism",
         "SAGEMAKER_TFS_INTRA_OP_PARALLELISM",
-        _whole(0),
+        whole(0),
         0,
         "TensorFlow's intra-op threads; 0 leaves the choice to it",
     ),
     Setting(
         "gpu_memory_margin",
         "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN",
-        _number(0, 1),
+        number(0, 1),
         0.2,
         "share of a GPU's memory left free when several instances are on it",
     ),
     Setting(
-        "enable_batching", "SAGEMAKER_TFS_ENABLE_BATCHING", _flag, False, "batch requests in the model server"
+        "enable_batching", "SAGEMAKER_TFS_ENABLE_BATCHING", flag, False, "batch requests in the model server"
     ),
-    Setting("max_batch_size", "SAGEMAKER_TFS_MAX_BATCH_SIZE", _whole(1), 8, "records in a batch at most"),
+    Setting("max_batch_size", "SAGEMAKER_TFS_MAX_BATCH_SIZE", whole(1), 8, "records in a batch at most"),
     Setting(
         "batch_timeout_micros",
         "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS",
-        _whole(0),
+        whole(0),
         1000,
         "µs to wait for a batch to fill",
     ),
     Setting(
         "num_batch_threads",
         "SAGEMAKER_TFS_NUM_BATCH_THREADS",
-        _whole(1),
+        whole(1),
         lambda machine: machine.cores,
         "batches run at the same time",
         shown="cores",
@@ -254,7 +166,7 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "max_enqueued_batches",
         "SAGEMAKER_TFS_MAX_ENQUEUED_BATCHES",
-        _whole(1),
+        whole(1),
         lambda machine: 100_000_000 if machine.batch else 1000,
         "batches waiting before requests are refused with 503",
         shown="1000; 100000000 in a batch job",
@@ -263,7 +175,7 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "extra_args",
         "SAGEMAKER_TFS_EXTRA_ARGS",
-        _words,
+        words,
         (),
         "further flags for the model server, quoted as in a shell",
         shown="none",
@@ -271,7 +183,7 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "wait_time_seconds",
         "SAGEMAKER_TFS_WAIT_TIME_SECONDS",
-        _number(1, 86400),
+        number(1, 86400),
         300.0,
         "s until every model version must be loaded",
         aws="60, and also the request timeout",
@@ -279,7 +191,7 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "request_timeout_seconds",
         "TFS_PROXY_REQUEST_TIMEOUT_SECONDS",
-        _number(1, 86400),
+        number(1, 86400),
         lambda machine: 3600.0 if machine.batch else 60.0,
         "s that one call to the model server may take",
         shown="60; 3600 in a batch job",
@@ -287,7 +199,7 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "gunicorn_workers",
         "SAGEMAKER_GUNICORN_WORKERS",
-        _whole(1, 1024),
+        whole(1, 1024),
         lambda machine: machine.cores,
         "worker processes that run the script",
         shown="cores",
@@ -296,7 +208,7 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "gunicorn_threads",
         "SAGEMAKER_GUNICORN_THREADS",
-        _whole(1, 4096),
+        whole(1, 4096),
         8,
         "threads of each gthread worker",
         aws="1",
@@ -304,7 +216,7 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "gunicorn_worker_class",
         "SAGEMAKER_GUNICORN_WORKER_CLASS",
-        _worker_class,
+        worker_class,
         "gthread",
         "gthread, sync, gevent or tornado",
         aws="gevent",
@@ -312,14 +224,14 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "gunicorn_loglevel",
         "SAGEMAKER_GUNICORN_LOGLEVEL",
-        _one_of(*LOG_LEVELS),
+        one_of(*LOG_LEVELS),
         "info",
         "log level of the workers and of this program",
     ),
     Setting(
         "gunicorn_timeout_seconds",
         "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS",
-        _whole(1, 86400),
+        whole(1, 86400),
         lambda machine: 3600 if machine.batch else 60,
         "s without a sign of life before a worker is replaced",
         shown="60; 3600 in a batch job",
@@ -328,47 +240,47 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "nginx_proxy_read_timeout_seconds",
         "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS",
-        _whole(1, 86400),
+        whole(1, 86400),
         60,
         "s that nginx waits for an answer; the workers' timeout if that is longer",
     ),
     Setting(
         "nginx_loglevel",
         "SAGEMAKER_TFS_NGINX_LOGLEVEL",
-        _one_of(*NGINX_LOG_LEVELS),
+        one_of(*NGINX_LOG_LEVELS),
         "error",
         "log level of nginx",
     ),
     Setting(
         "nginx",
         "TFS_PROXY_NGINX",
-        _flag,
+        flag,
         True,
         "put nginx in front where it is installed; false lets the workers listen on the port themselves",
     ),
     Setting(
         "max_payload_mb",
         "SAGEMAKER_MAX_PAYLOAD_IN_MB",
-        _whole(0, 100_000),
+        whole(0, 100_000),
         100,
         "MB that a request body may have; 0 as 100",
         aws="no limit",
     ),
-    Setting("batch", "SAGEMAKER_BATCH", _flag, False, "set by SageMaker in a batch transform job"),
+    Setting("batch", "SAGEMAKER_BATCH", flag, False, "set by SageMaker in a batch transform job"),
     Setting(
-        "omp_num_threads", "OMP_NUM_THREADS", _whole(1), 1, "OpenMP threads in the workers and model servers"
+        "omp_num_threads", "OMP_NUM_THREADS", whole(1), 1, "OpenMP threads in the workers and model servers"
     ),
     Setting(
         "stop_seconds",
         "TFS_PROXY_STOP_SECONDS",
-        _number(0, 86400),
+        number(0, 86400),
         25.0,
         "s that requests in flight have to finish after SIGTERM",
     ),
     Setting(
         "home",
         "TFS_PROXY_HOME",
-        _text,
+        text,
         None,
         "folder that everything written goes below",
         shown="the system's temporary folder",
@@ -376,7 +288,7 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "max_archive_bytes",
         "TFS_PROXY_MAX_ARCHIVE_GB",
-        lambda value: int(_number(0.001)(value) * GIGABYTE),
+        lambda value: int(number(0.001)(value) * GIGABYTE),
         100 * GIGABYTE,
         "GB that an archive may unpack to",
         shown="100",
@@ -384,18 +296,19 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "max_archive_members",
         "TFS_PROXY_MAX_ARCHIVE_MEMBERS",
-        _whole(1),
+        whole(1),
         100_000,
         "files and folders that an archive may hold",
     ),
     Setting(
         "max_archive_ratio",
         "TFS_PROXY_MAX_ARCHIVE_RATIO",
-        _number(1),
+        number(1),
         100.0,
         "unpacked size over packed size that an archive may reach, looked at past 1 GB unpacked",
     ),
 )
+# fmt: on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

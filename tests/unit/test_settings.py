@@ -3,7 +3,8 @@
 import pytest
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.settings import TABLE, PortRange, Settings, unknown_variables
+from tfs_proxy.setting_values import PortRange
+from tfs_proxy.settings import TABLE, Settings, unknown_variables
 
 
 def test_defaults_need_no_environment() -> None:

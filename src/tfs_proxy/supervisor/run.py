@@ -141,9 +141,9 @@ class Supervisor:
         beats.setblocking(False)
         beats.bind(str(self._workspace.heartbeat_socket))
         await asyncio.get_running_loop().create_datagram_endpoint(lambda: self._health.heartbeats, sock=beats)
-        found = nginx.find()
+        found = nginx.find() if self._settings.nginx else None
         if found is None:
-            log.info("nginx is not installed: the workers listen on the port themselves")
+            log.info("no nginx in front: the workers listen on the port themselves")
         else:
             self._web = sockets.listen(sockets.LOOPBACK, 0)
             self._front = self._begin(self._front_spec(found))

@@ -3,7 +3,7 @@
 import socket
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.settings import PortRange
+from tfs_proxy.setting_values import PortRange
 
 BACKLOG = 2048
 LOOPBACK = "127.0.0.1"

@@ -1,0 +1,122 @@
+"""One text from the environment -> one typed value: the parsers that the settings table names.
+
+Each raises ValueError with what the value must be, to be read behind "it must be".
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
+HIGHEST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class PortRange:
+    """``SAGEMAKER_SAFE_PORT_RANGE``: both ends belong to it."""
+
+    low: int
+    high: int
+
+
+def text(value: str) -> str:
+    """Any text."""
+    return value
+
+
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    """A whole number from ``low`` to ``high``, both allowed."""
+
+    def parse(value: str) -> int:
+        wanted = (
+            f"a whole number from {low} to {high}"
+            if high is not None
+            else f"a whole number of at least {low}"
+        )
+        if not re.fullmatch(r"[0-9]{1,18}", value.strip()):
+            raise ValueError(wanted)
+        number = int(value)
+        if number < low or (high is not None and number > high):
+            raise ValueError(wanted)
+        return number
+
+    return parse
+
+
+def number(low: float, high: float | None = None) -> Callable[[str], float]:
+    """A number from ``low`` to ``high``, both allowed."""
+
+    def parse(value: str) -> float:
+        wanted = f"a number from {low:g} to {high:g}" if high is not None else f"a number of at least {low:g}"
+        if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value.strip()):
+            raise ValueError(wanted)
+        number = float(value)
+        if number < low or (high is not None and number > high):
+            raise ValueError(wanted)
+        return number
+
+    return parse
+
+
+def flag(value: str) -> bool:
+    """True or false, in any case of letters (SageMaker local mode writes ``True``)."""
+    match value.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+        case _:
+            raise ValueError("true or false")
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """One of the words given, in any case of letters."""
+
+    def parse(value: str) -> str:
+        chosen = value.strip().lower()
+        if chosen not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return chosen
+
+    return parse
+
+
+def worker_class(value: str) -> str:
+    """A gunicorn worker class; eventlet's end is told."""
+    if value.strip().lower() == "eventlet":
+        raise ValueError(
+            f"one of {', '.join(WORKER_CLASSES)}: gunicorn no longer has an eventlet worker, take gevent"
+        )
+    return one_of(*WORKER_CLASSES)(value)
+
+
+def port_range(value: str) -> PortRange:
+    """``LOW-HIGH``, both ends included."""
+    wanted = "two ports as LOW-HIGH, the lower first"
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", value.strip())
+    if match is None:
+        raise ValueError(wanted)
+    low, high = int(match[1]), int(match[2])
+    if not 0 < low <= high <= HIGHEST_PORT:
+        raise ValueError(wanted)
+    return PortRange(low, high)
+
+
+def words(value: str) -> tuple[str, ...]:
+    """Words quoted as in a shell."""
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise ValueError(f"arguments quoted as in a shell ({error})") from None
+
+
+def labels(value: str) -> Mapping[str, int]:
+    """``LABEL=VERSION`` pairs between commas."""
+    labels: dict[str, int] = {}
+    for pair in filter(None, (part.strip() for part in value.split(","))):
+        match = re.fullmatch(r"([A-Za-z0-9_]+)\s*=\s*([0-9]{1,18})", pair)
+        if match is None or match[1] in labels:
+            raise ValueError("LABEL=VERSION pairs between commas, each label once, as in stable=1,canary=2")
+        labels[match[1]] = int(match[2])
+    return labels
