@@ -1,0 +1,82 @@
+"""What the user calls MODEL -> the folder that is served; `discover` reads that folder next."""
+
+import logging
+from pathlib import Path
+
+from tfs_proxy.archive.extract import Limits, extract
+from tfs_proxy.archive.progress import ProgressLog
+from tfs_proxy.archive.s3 import S3_SCHEME, download
+from tfs_proxy.errors import ArchiveError
+from tfs_proxy.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR, Workspace
+
+DOWNLOAD_FOLDER = "download"
+
+_log = logging.getLogger(__name__)
+
+
+def fetch(model: str | None, workspace: Workspace, limits: Limits) -> Path:
+    """Make the model's folder be there, and return it.
+
+    ``model`` is an archive, a folder, or an ``s3://`` address of either; None is ``/opt/ml/model``.
+    A folder is served where it lies and never written to, but a ``model.tar.gz`` in it is what gets
+    served. Archives are unpacked into ``workspace.model``. Raises ArchiveError, with nothing left in
+    the workspace, where there is nothing to serve, or it is refused or can't be had.
+    """
+    if model is not None and model.startswith(S3_SCHEME):
+        return _from_s3(model, workspace, limits)
+    path = SAGEMAKER_MODEL_DIR if model is None else Path(model)
+    try:
+        there = path.is_dir() or path.is_file()
+    except OSError as error:
+        raise ArchiveError(f"{path} can't be read: {error.strerror}.") from error
+    if not there:
+        raise ArchiveError(_missing(path, is_default=model is None))
+    return _served(path.absolute(), workspace, limits)
+
+
+def _served(path: Path, workspace: Workspace, limits: Limits) -> Path:
+    archive = _archive_at(path)
+    if archive is None:
+        return path
+    unpacking = ProgressLog(f"Unpacking {archive}")
+    extract(archive, workspace.model, limits, unpacking)
+    unpacking.finish()
+    return workspace.model
+
+
+def _archive_at(path: Path) -> Path | None:
+    """The archive that ``path`` means, or None where it is a folder to be served itself."""
+    if not path.is_dir():
+        return path
+    inside = path / ARCHIVE_NAME
+    if inside.is_file():
+        _log.info("%s lies in %s, so that is what is served", ARCHIVE_NAME, path)
+        return inside
+    try:
+        empty = not any(path.iterdir())
+    except OSError as error:
+        raise ArchiveError(f"{path} can't be read: {error.strerror}.") from error
+    if empty:
+        raise ArchiveError(f"{path} is empty: put NAME/1/saved_model.pb or a {ARCHIVE_NAME} into it.")
+    return None
+
+
+def _missing(path: Path, *, is_default: bool) -> str:
+    if is_default:
+        return (
+            f"There is no {path}, and no MODEL was named: "
+            f"name a {ARCHIVE_NAME}, a folder or an s3:// address, or mount one there."
+        )
+    return f"There is no file or folder {path}: MODEL must be a {ARCHIVE_NAME}, a folder or an s3:// address."
+
+
+def _from_s3(address: str, workspace: Workspace, limits: Limits) -> Path:
+    """Fetch, then treat what came as a local MODEL; a fetched archive goes once it is unpacked."""
+    folder = workspace.root / DOWNLOAD_FOLDER
+    try:
+        path = download(address, folder, limits)
+        if path == folder:
+            return folder
+        return _served(path, workspace, limits)
+    finally:
+        (folder / ARCHIVE_NAME).unlink(missing_ok=True)
