@@ -95,8 +95,8 @@ TABLE: tuple[Setting, ...] = (
             "TensorFlow's intra-op threads; 0 leaves the choice to it"),
     Setting("gpu_memory_margin", "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", number(0, 1), 0.2,
             "share of a GPU's memory left free when several instances are on it"),
-    Setting(
-            "enable_batching", "SAGEMAKER_TFS_ENABLE_BATCHING", flag, False, "batch requests in the model server"),
+    Setting("enable_batching", "SAGEMAKER_TFS_ENABLE_BATCHING", flag, False,
+            "batch requests in the model server"),
     Setting("max_batch_size", "SAGEMAKER_TFS_MAX_BATCH_SIZE", whole(1), 8, "records in a batch at most"),
     Setting("batch_timeout_micros", "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS", whole(0), 1000,
             "µs to wait for a batch to fill"),
@@ -134,8 +134,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("max_payload_mb", "SAGEMAKER_MAX_PAYLOAD_IN_MB", whole(0, 100_000), 100,
             "MB that a request body may have; 0 as 100", aws="no limit"),
     Setting("batch", "SAGEMAKER_BATCH", flag, False, "set by SageMaker in a batch transform job"),
-    Setting(
-            "omp_num_threads", "OMP_NUM_THREADS", whole(1), 1, "OpenMP threads in the workers and model servers"),
+    Setting("omp_num_threads", "OMP_NUM_THREADS", whole(1), 1,
+            "OpenMP threads in the workers and model servers"),
     Setting("stop_seconds", "TFS_PROXY_STOP_SECONDS", number(0, 86400), 25.0,
             "s that requests in flight have to finish after SIGTERM"),
     Setting("home", "TFS_PROXY_HOME", text, None, "folder that everything written goes below",
@@ -265,9 +265,9 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     return sorted(name for name in environ if name.startswith(prefixes) and name not in known)
 
 
-assert {row.field for row in TABLE} == {f.name for f in fields(Settings)} - {"changed"}  # noqa: S101
-
-
 def inherited_environment() -> dict[str, str]:
     """This process's environment, for children to inherit."""
     return dict(os.environ)
+
+
+assert {row.field for row in TABLE} == {f.name for f in fields(Settings)} - {"changed"}  # noqa: S101

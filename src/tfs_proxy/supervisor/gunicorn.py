@@ -10,9 +10,9 @@ from tfs_proxy.settings import Settings
 APPLICATION = "tfs_proxy.web.wsgi:app"
 WORKER_CLASSES = {
     "gthread": "tfs_proxy.web.worker.ThreadWorker",
-    "sync": "tfs_proxy.web.worker.SyncWorker",
-    "gevent": "tfs_proxy.web.worker.GeventWorker",
-    "tornado": "tfs_proxy.web.worker.TornadoWorker",
+    "sync": "tfs_proxy.web.worker.SequentialWorker",
+    "gevent": "tfs_proxy.web.gevent_worker.GeventWorker",
+    "tornado": "tfs_proxy.web.tornado_worker.TornadoWorker",
 }
 MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - gunicorn's own heartbeat files, not ours
 KEEP_ALIVE_SECONDS = 75
