@@ -1,0 +1,140 @@
+"""Installing a script's requirements for real, from wheels made here, without a network."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.errors import RequirementsError
+from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.supervisor.packages import Install, plan_install, run
+
+NO_SPEC = "no pip here"
+
+
+def write_wheel(folder: Path, name: str, number: str, needs: str = "") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    info = f"{name}-{number}.dist-info"
+    requires = f"Requires-Dist: {needs}\n" if needs else ""
+    files = {
+        f"{name}.py": f"VERSION = {number!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n{requires}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / f"{name}-{number}-py3-none-any.whl", "w") as wheel:
+        for file, text in files.items():
+            wheel.writestr(file, text)
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLayout:
+    for variable in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    layout = ModelLayout(tmp_path / "model")
+    layout.code.mkdir(parents=True)
+    return layout
+
+
+def install(layout: ModelLayout, tmp_path: Path, *lines: str, pip: bool = True) -> Install:
+    layout.requirements.write_text("".join(f"{line}\n" for line in lines))
+    find_spec = (lambda _: NO_SPEC) if pip else (lambda _: None)
+    which = shutil.which if pip else (lambda name: shutil.which(name, path=str(Path(sys.executable).parent)))
+    planned = plan_install(layout, Workspace(tmp_path / "run"), find_spec, which)
+    assert planned is not None
+    asyncio.run(run(planned))
+    return planned
+
+
+def seen_by_a_worker(installed: Install, code: str) -> str:
+    """What the running interpreter prints with the overlay on its import path."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(installed.site_packages)},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
+
+
+def running_packages() -> list[str]:
+    return sorted(path.name for path in Path(pytest.__file__).parents[1].iterdir())
+
+
+def test_wheels_beside_the_script_are_enough(layout: ModelLayout, tmp_path: Path) -> None:
+    """Direct and indirect requirements come from code/wheels, and the running environment stays."""
+    write_wheel(layout.wheels, "tinyone", "1.2", needs="tinytwo")
+    write_wheel(layout.wheels, "tinytwo", "3.4")
+    before = running_packages()
+    installed = install(layout, tmp_path, "tinyone==1.2")
+    assert seen_by_a_worker(installed, "import tinyone, tinytwo; print(tinytwo.VERSION)") == "3.4"
+    assert running_packages() == before
+
+
+def test_what_runs_already_is_not_installed_again(layout: ModelLayout, tmp_path: Path) -> None:
+    """What is there already, numpy here, is enough: it needs neither wheel nor network."""
+    write_wheel(layout.wheels, "tinyone", "1.2", needs="numpy")
+    installed = install(layout, tmp_path, "tinyone", f"numpy=={version('numpy')}")
+    assert not (installed.site_packages / "numpy").exists()
+
+
+def test_a_pin_that_differs_wins(
+    layout: ModelLayout, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The overlay's version is what the script imports, and the log says that it replaces one of ours."""
+    write_wheel(layout.wheels, "requests", "99.0")
+    installed = install(layout, tmp_path, "requests==99.0")
+    assert seen_by_a_worker(installed, "import requests; print(requests.VERSION)") == "99.0"
+    assert version("requests") != "99.0"
+    assert "replaces requests" in caplog.text
+
+
+def test_modules_of_the_script_do_not_shadow_the_installer(layout: ModelLayout, tmp_path: Path) -> None:
+    """A user's code/logging.py is no reason for pip to fail; relative paths start in code/."""
+    (layout.code / "logging.py").write_text("raise RuntimeError('shadowed')\n")
+    write_wheel(layout.code / "extra", "tinyone", "1.2")
+    installed = install(layout, tmp_path, "./extra/tinyone-1.2-py3-none-any.whl")
+    assert seen_by_a_worker(installed, "import tinyone; print(tinyone.VERSION)") == "1.2"
+
+
+def test_a_failure_ends_with_the_installers_words(layout: ModelLayout, tmp_path: Path) -> None:
+    """What can't be had is named, by the installer itself; both attempts were made."""
+    layout.wheels.mkdir()
+    with pytest.raises(RequirementsError, match="no-such-package-here"):
+        install(layout, tmp_path, "no-such-package-here==1")
+
+
+@pytest.mark.skipif(not Path(sys.executable).with_name("uv").exists(), reason="uv is not installed here")
+def test_uv_installs_where_pip_is_missing(layout: ModelLayout, tmp_path: Path) -> None:
+    """The same wheels, by uv."""
+    write_wheel(layout.wheels, "tinyone", "1.2")
+    installed = install(layout, tmp_path, "tinyone==1.2", pip=False)
+    assert seen_by_a_worker(installed, "import tinyone; print(tinyone.VERSION)") == "1.2"
+
+
+def test_cancelling_kills_the_installer(layout: ModelLayout, tmp_path: Path) -> None:
+    """A stop during the installation leaves no process behind."""
+    marker = tmp_path / "pid"
+    program = f"import os, time, pathlib; pathlib.Path({str(marker)!r}).write_text(str(os.getpid())); time.sleep(60)"
+    overlay = tmp_path / "overlay"
+    slow = Install(overlay, overlay, layout.code, ((sys.executable, "-c", program),))
+
+    async def start_and_cancel() -> None:
+        task = asyncio.create_task(run(slow))
+        while not marker.exists() or not marker.read_text():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(start_and_cancel())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(marker.read_text()), 0)
