@@ -204,7 +204,8 @@ def _bytes(value: Any) -> bytes:
     if type(value) is bytes:
         return value
     if type(value) is str:
-        return value.encode()
+        # NOTE: only a model server's answer can hold escapes here: bytes of an output that are no UTF-8.
+        return value.encode("utf-8", "surrogateescape")
     if not is_base64(value):
         raise ValueError('is an object, but a string or {"b64": ...} is needed')
     try:

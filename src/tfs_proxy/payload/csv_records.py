@@ -1,8 +1,9 @@
 """text/csv (RFC 4180) -> records: typed by the signature, one record a row.
 
-A row of one cell is a scalar, a longer one a list. ``header=present`` says that the first row names
-the inputs: a name over several columns takes a list of their cells. Numbers may be written as
-people do (``+1``, ``.5``, ``5.``, ``007``, ``NaN``, ``inf``, spaces around); blank lines are skipped.
+A row of one cell is a scalar (a list where the signature wants lists of one), a longer one a list.
+``header=present`` says that the first row names the inputs: a name over several columns takes a
+list of their cells. Numbers may be written as people do (``+1``, ``.5``, ``5.``, ``007``, ``NaN``,
+``inf``, spaces around); blank lines are skipped.
 """
 
 import csv
@@ -46,7 +47,7 @@ def decode_csv(body: bytes, signature: Signature, *, header: bool = False) -> Ba
         ((name, spec),) = signature.inputs.items()
         array = csv_array(body, spec) if is_numeric(spec) else None
         if array is not None:
-            return Batch({name: _scalars_if_single(array)}, len(array))
+            return Batch({name: _shaped(array, spec)}, len(array))
     rows = _rows(body)
     columns = _columns(next(rows, None), signature) if header else _unnamed(signature)
     return _decode_rows(rows, columns, signature)
@@ -112,7 +113,8 @@ def _decode_rows(
         count += len(chunk)
     if not count:
         raise BadInput("The body holds no rows.")
-    return Batch({name: _scalars_if_single(np.concatenate(each)) for name, each in chunks.items()}, count)
+    specs = signature.inputs
+    return Batch({name: _shaped(np.concatenate(each), specs[name]) for name, each in chunks.items()}, count)
 
 
 def _chunk(rows: Iterator[Row], count: int, width: int, signature: Signature) -> list[Row]:
@@ -198,8 +200,10 @@ def _bad_cell(cell: str, row: int, place: int, spec: TensorSpec, kind: Kind) -> 
     )
 
 
-def _scalars_if_single(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return array[:, 0] if array.shape[1] == 1 else array
+def _shaped(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
+    """One column is one scalar a row, but where the signature has lists of one: ``[None, 1]``."""
+    lists_of_one = spec.shape is not None and len(spec.shape) == 2 and spec.shape[1] in {1, None}  # noqa: PLR2004
+    return array if array.shape[1] > 1 or lists_of_one else array[:, 0]
 
 
 def _shown(text: str) -> str:

@@ -119,5 +119,7 @@ def _column_batch(value: Any, signature: Signature) -> Batch:
     if by_name.keys() != signature.inputs.keys():
         raise BadInput(f"{COLUMN} has {', '.join(by_name)}; the model takes {', '.join(signature.inputs)}.")
     arrays = {name: column([by_name[name]], spec)[0] for name, spec in signature.inputs.items()}
-    sizes = {array.shape[0] if getattr(array, "ndim", 0) else 1 for array in arrays.values()}
-    return Batch(arrays, max(sizes, default=0))
+    sizes = {array.shape[:1] for array in arrays.values()}
+    if len(sizes) != 1 or () in sizes:
+        raise BadInput(f"{COLUMN} has to give each input one value per record, as many for all of them.")
+    return Batch(arrays, sizes.pop()[0])

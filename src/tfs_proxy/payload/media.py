@@ -70,8 +70,14 @@ def negotiate(accept: str | None, available: Sequence[str]) -> str:
         key=lambda ranked: ranked[:2],
     )
     if best[0][0] <= 0:
-        raise NotAcceptable(f"Nothing in Accept: {shown(accept)} can be given, only {listed(available)}.")
+        names = listed(each for each in available if each not in ALIASES)
+        raise NotAcceptable(f"Nothing in Accept: {shown(accept)} can be given, only {names}.")
     return best[2]
+
+
+def resolved(name: str) -> str:
+    """The type that a name stands for: itself, or what it is an alias of."""
+    return ALIASES.get(name, name)
 
 
 def listed(names: Iterable[str]) -> str:
@@ -135,7 +141,7 @@ def _parse(text: str) -> MediaType | None:
         if found[1]:
             parameters[found[1].lower()] = _unquoted(found[2])
         end = found.end()
-    return MediaType(ALIASES.get(name, name), parameters, name)
+    return MediaType(resolved(name), parameters, name)
 
 
 def _unquoted(value: str) -> str:

@@ -1,0 +1,73 @@
+"""Outputs -> CSV: one line a record, no header row, quoted where RFC 4180 needs it.
+
+A single scalar output is one column, a vector several, more dimensions are flattened; several
+outputs follow each other in the order of their names. Numbers are written as in TF Serving's JSON,
+``NaN``, ``Infinity`` and ``-Infinity`` included (pandas and this package read them so); booleans are
+``true`` and ``false``. Outputs whose name ends in ``_bytes``, and strings that are no UTF-8, are
+base64. Lines end in a newline alone, since that is what batch transform splits and joins at.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from tfs_proxy.payload.batch import BYTES, Outputs
+from tfs_proxy.payload.json_lines import BYTES_SUFFIX
+from tfs_proxy.payload.json_text import base64_of, dumps, text_of, whole
+
+
+def csv_of_outputs(outputs: Outputs) -> bytes:
+    """Write outputs, each ``[records, ...]``."""
+    flat = {name: outputs[name].reshape(len(outputs[name]), -1) for name in sorted(outputs)}
+    if len(flat) == 1:
+        (array,) = flat.values()
+        if array.dtype != BYTES and array.size:
+            return _numbers(array)
+    columns = [_cells(array, as_base64=name.endswith(BYTES_SUFFIX)) for name, array in flat.items()]
+    return _written([cell for cells in row for cell in cells] for row in zip(*columns, strict=True))
+
+
+def csv_of_values(values: Sequence[Any]) -> bytes:
+    """Write JSON values, nested lists flattened."""
+    return _written([_cell(leaf) for leaf in _leaves(value)] for value in values)
+
+
+def _numbers(array: npt.NDArray[Any]) -> bytes:
+    """PERF: one JSON text of the whole array, its brackets turned into line ends."""
+    text = dumps(whole(array, as_base64=False)).replace(b" ", b"")
+    return text[2:-2].replace(b"],[", b"\n") + b"\n"
+
+
+def _cells(array: npt.NDArray[Any], *, as_base64: bool) -> list[list[str]]:
+    if array.dtype != BYTES:
+        if not array.size:
+            return [[] for _ in array]
+        return [line.split(",") for line in _numbers(array).decode().splitlines()]
+    return [[_text(value, as_base64=as_base64) for value in row] for row in array.tolist()]
+
+
+def _text(value: bytes, *, as_base64: bool) -> str:
+    text = None if as_base64 else text_of(value)
+    return base64_of(value) if text is None else text
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _leaves(each)
+    else:
+        yield value
+
+
+def _cell(leaf: Any) -> str:
+    return leaf if isinstance(leaf, str) else json.dumps(leaf)
+
+
+def _written(records: Iterator[list[str]]) -> bytes:
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerows(records)
+    return buffer.getvalue().encode()

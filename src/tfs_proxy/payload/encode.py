@@ -1,0 +1,57 @@
+"""A model's outputs -> the answer's body: one output record per input record, by media type."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tfs_proxy.errors import NotAcceptable
+from tfs_proxy.payload import media
+from tfs_proxy.payload.batch import Outputs
+from tfs_proxy.payload.csv_text import csv_of_outputs, csv_of_values
+from tfs_proxy.payload.json_lines import lines_of_outputs, lines_of_values
+
+ENCODERS: Mapping[str, Callable[[Outputs], bytes]] = {
+    media.JSON_LINES: lines_of_outputs,
+    media.JSONS: lines_of_outputs,
+    media.CSV: csv_of_outputs,
+}
+"""How the outputs of predict are written as each media type."""
+
+VALUE_ENCODERS: Mapping[str, Callable[[Sequence[Any]], bytes]] = {
+    media.JSON_LINES: lines_of_values,
+    media.JSONS: lines_of_values,
+    media.CSV: csv_of_values,
+}
+"""How the results of classify and regress, JSON values, are written as each media type."""
+
+OUTPUT_TYPES: Sequence[str] = (
+    media.JSON,
+    *ENCODERS,
+    *(alias for alias, known in media.ALIASES.items() if known in ENCODERS),
+)
+"""What Accept can ask for, the default first; JSON is what TF Serving gives."""
+
+
+def encode(outputs: Outputs, records: int, media_type: str) -> bytes:
+    """Write outputs ``[records, ...]`` by name in one of `OUTPUT_TYPES` other than JSON.
+
+    Raises NotAcceptable where the model does not give one output record per input record.
+    """
+    for name, array in outputs.items():
+        if array.ndim == 0 or len(array) != records:
+            given = len(array) if array.ndim else "no"
+            raise _not_by_record(f'{given} in output "{name}" for {records}', media_type)
+    return ENCODERS[media.resolved(media_type)](outputs)
+
+
+def encode_values(values: Sequence[Any], records: int, media_type: str) -> bytes:
+    """Write the results of classify and regress, one JSON value per record, as `encode` does."""
+    if len(values) != records:
+        raise _not_by_record(f"{len(values)} for {records}", media_type)
+    return VALUE_ENCODERS[media.resolved(media_type)](values)
+
+
+def _not_by_record(what: str, media_type: str) -> NotAcceptable:
+    return NotAcceptable(
+        f"The model does not give one output record per input record ({what}), "
+        f"so the answer can't be {media_type}: ask for {media.JSON}."
+    )

@@ -1,0 +1,77 @@
+"""A model server in memory: for tests, and for whoever wants to call a script without a server."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import BadInput
+from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
+from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.serving_json import request_body, with_signature
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request that a `FakeUpstream` got; ``batch`` is None where JSON was forwarded.
+
+    ``body`` is TF Serving's JSON, as the REST upstream would have sent it.
+    """
+
+    target: Target
+    body: bytes
+    batch: Batch | Examples | None = None
+    instance: Instance | None = None
+
+    @property
+    def json(self) -> object:
+        """The body, parsed."""
+        return json.loads(self.body)
+
+
+def no_answer(_: Call) -> Answer:
+    """Answers every call with no predictions."""
+    return Answer(200, b'{"predictions": []}')
+
+
+@dataclass(slots=True)
+class FakeUpstream:
+    """Implements `tfs_proxy.upstream.base.Upstream`: ``answer`` is called for every request.
+
+    ``answer`` may raise UpstreamUnavailable or UpstreamTimeout, as a real one does. ``calls`` keeps
+    what was asked.
+    """
+
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
+    answer: Callable[[Call], Answer] = no_answer
+    instance: Instance = Instance(0, 8501, 8500, "")  # noqa: RUF009
+    calls: list[Call] = field(default_factory=list)
+    closed: bool = False
+
+    def choose(self) -> Instance:
+        """The only instance."""
+        return self.instance
+
+    def signature(self, target: Target) -> Signature:
+        """The signature of the target's name; raises BadInput where there is none."""
+        name = target.signature or DEFAULT_SIGNATURE
+        if name not in self.signatures:
+            raise BadInput(f'The model {target.model} has no signature "{name}".')
+        return self.signatures[name]
+
+    def predict(self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None) -> Answer:
+        """Answer decoded records."""
+        return self._call(Call(target, request_body(batch, target.signature), batch, instance))
+
+    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
+        """Answer TF Serving's JSON."""
+        return self._call(Call(target, with_signature(body, target.signature), None, instance))
+
+    def close(self) -> None:
+        """Remember that it was closed."""
+        self.closed = True
+
+    def _call(self, call: Call) -> Answer:
+        self.calls.append(call)
+        return self.answer(call)

@@ -1,0 +1,109 @@
+"""The model server over REST: pooled connections, and TF Serving's JSON in row form."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import BadInput, UpstreamRefused, UpstreamUnavailable
+from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
+from tfs_proxy.upstream.base import OK, Answer
+from tfs_proxy.upstream.connections import Connect, Connections, NotReached, connect_tcp
+from tfs_proxy.upstream.serving_json import read_signatures, request_body, with_signature
+
+_JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
+
+
+class RestUpstream:
+    """`tfs_proxy.upstream.base.Upstream` over REST; threads and greenlets share one.
+
+    ``timeout_seconds`` is how long one call may take, from the first byte sent to the last read.
+    Make it in the worker, after the fork: processes must not share connections.
+    """
+
+    def __init__(
+        self,
+        instances: Sequence[Instance],
+        timeout_seconds: float,
+        *,
+        idle_connections: int = 64,
+        connect: Connect = connect_tcp,
+    ) -> None:
+        self._instances = tuple(instances)
+        self._connections = {
+            instance: Connections(
+                instance.host, instance.rest_port, timeout_seconds, idle=idle_connections, connect=connect
+            )
+            for instance in self._instances
+        }
+        self._turns = itertools.count()
+        self._signatures: dict[Target, Mapping[str, Signature]] = {}
+
+    def choose(self) -> Instance:
+        """The next instance, in turn."""
+        if not self._instances:
+            raise UpstreamUnavailable("No model server is running.")
+        return self._instances[next(self._turns) % len(self._instances)]
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; see the interface for what it raises."""
+        key = Target(target.model, target.version, target.label)
+        known = self._signatures.get(key)
+        if known is None:
+            known = self._signatures[key] = self._read_signatures(key)
+        name = target.signature or DEFAULT_SIGNATURE
+        if name not in known:
+            raise BadInput(
+                f'The model {target.model} has no signature "{name}"; '
+                f"tfs-signature-name can be {', '.join(sorted(known)) or 'nothing: it has none'}."
+            )
+        return known[name]
+
+    def predict(self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None) -> Answer:
+        """Write decoded records in row form, send them, and give back what the model server says."""
+        return self._post(target, request_body(batch, target.signature), instance)
+
+    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
+        """Send TF Serving's JSON untouched, but for the target's signature where it names none.
+
+        Raises BadInput where it names another signature than the target.
+        """
+        return self._post(target, with_signature(body, target.signature), instance)
+
+    def close(self) -> None:
+        """Close idle connections; idempotent."""
+        for connections in self._connections.values():
+            connections.close()
+
+    def _read_signatures(self, target: Target) -> Mapping[str, Signature]:
+        answer = self._request("GET", f"{model_path(target)}/metadata", None, None)
+        if answer.status != OK:
+            raise UpstreamRefused(answer.status, answer.body)
+        return read_signatures(answer.body)
+
+    def _post(self, target: Target, body: bytes, instance: Instance | None) -> Answer:
+        return self._request("POST", f"{model_path(target)}:{target.method}", body, instance)
+
+    def _request(self, method: str, path: str, body: bytes | None, instance: Instance | None) -> Answer:
+        """Ask the chosen instance; only one that can't be reached at all leaves it to the next."""
+        chosen = instance or self.choose()
+        headers = {} if body is None else _JSON_HEADERS
+        for each in (chosen, *(other for other in self._instances if other != chosen)):
+            try:
+                reply = self._connections[each].request(method, path, body, headers)
+            except NotReached:
+                continue
+            url = f"http://{each.host}:{each.rest_port}{path}"
+            return Answer(reply.status, reply.body, reply.headers, url)
+        raise UpstreamUnavailable(
+            "No model server can be reached; it may be starting again. Try again later."
+        )
+
+
+def model_path(target: Target) -> str:
+    """The path of a model, a version or a label of it, percent-encoded (contract 3.1)."""
+    path = f"/v1/models/{quote(target.model, safe='')}"
+    if target.version is not None:
+        return f"{path}/versions/{target.version}"
+    return path if target.label is None else f"{path}/labels/{quote(target.label, safe='')}"
