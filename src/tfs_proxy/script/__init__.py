@@ -1,1 +1,1 @@
-"""The user's inference.py: load it, call it, and the context it gets."""
+"""The user's inference.py: loaded once per worker, called once per request."""

@@ -1,1 +1,1 @@
-"""HTTP in front: one small falcon resource per URL."""
+"""HTTP in front: a falcon app, one resource per URL, and the gunicorn workers that run it."""

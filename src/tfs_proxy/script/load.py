@@ -1,0 +1,83 @@
+"""The user's inference.py, from its path to an object with its handlers: once per worker, at start."""
+
+import hashlib
+import importlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tfs_proxy.errors import ScriptLoadError
+from tfs_proxy.script.origin import own_line, own_report
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Any, Any], Any]
+HANDLERS = ("handler", "input_handler", "output_handler")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A loaded inference.py: its path, and those of AWS's three functions that it defines.
+
+    ``handler`` answers a request alone and wins over the other two (contract 2.5).
+    ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; where
+    only one of them is there, the other half is the conversion that models without a script get.
+    """
+
+    path: str
+    handler: Handler | None = None
+    input_handler: Handler | None = None
+    output_handler: Handler | None = None
+
+
+def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
+    """Import the script at ``path``, with ``import_paths`` in front of everything else that imports see.
+
+    Raises ScriptLoadError where it can't be imported (its traceback is in the log) or defines no
+    handler.
+    """
+    _put_in_front(import_paths)
+    module = _import(path)
+    found = {name: getattr(module, name, None) for name in HANDLERS}
+    for name, function in found.items():
+        if function is not None and not callable(function):
+            raise ScriptLoadError(f"{path}: {name} is no function but {type(function).__name__}.")
+    if not any(found.values()):
+        raise ScriptLoadError(
+            f"{path} defines no handler: it must define handler(data, context), "
+            "or input_handler(data, context) and output_handler(response, context)."
+        )
+    return Script(path, **found)
+
+
+def _put_in_front(import_paths: Sequence[str]) -> None:
+    missing = [path for path in import_paths if path not in sys.path]
+    sys.path[:0] = missing
+    importlib.invalidate_caches()
+
+
+def module_name(path: str) -> str:
+    """The name that the script at ``path`` is imported under: its own, so that several can be loaded."""
+    return f"inference_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
+
+
+def _import(path: str) -> ModuleType:
+    name = module_name(path)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise ScriptLoadError(f"{path} can't be imported: there is no Python file of that name.")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses, pickle and typing.get_type_hints look a class's module up by its name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a script does
+        del sys.modules[name]
+        log.error("%s can't be imported:\n%s", path, own_report(error, path))  # noqa: TRY400 - trimmed
+        raise ScriptLoadError(f"{path} can't be imported: {own_line(error, path, 'import')}") from None
+    return module

@@ -1,0 +1,57 @@
+"""The request's body, whole and within the limit: between gunicorn's stream and `web.invocations`."""
+
+from typing import Any
+
+import falcon
+
+from tfs_proxy.errors import BadInput, PayloadTooLarge
+
+_MEGABYTE = 1024 * 1024
+_PIECE_BYTES = 64 * 1024
+
+
+class BrokenBody(BadInput):
+    """The body ended early or its framing is wrong: where a next request would begin is unknown."""
+
+
+def read_body(req: falcon.Request, limit_bytes: int) -> bytes:
+    """All of the body, whether Content-Length or chunks frame it.
+
+    Raises PayloadTooLarge beyond ``limit_bytes`` and BrokenBody where it can't be read to its end.
+    """
+    length = req.content_length
+    if length is not None and length > limit_bytes:
+        _discard(req.stream, limit_bytes)
+        raise _too_large(limit_bytes)
+    body = _read(req.stream, limit_bytes + 1 if length is None else length)
+    if length is not None and len(body) < length:
+        raise BrokenBody(f"the body ended after {len(body)} of {length} bytes")
+    if len(body) > limit_bytes:
+        _discard(req.stream, limit_bytes)
+        raise _too_large(limit_bytes)
+    return body
+
+
+def _read(stream: Any, count: int) -> bytes:
+    """``count`` bytes, fewer at the end. What a server raises here is about the client's bytes."""
+    try:
+        body: bytes = stream.read(count)
+    except Exception as error:
+        raise BrokenBody("the body can't be read: it ended early, or its chunks are malformed") from error
+    return body
+
+
+def _discard(stream: Any, count: int) -> None:
+    """Read on for a while: a client that still writes when its connection is closed never sees why."""
+    while count > 0:
+        piece = _read(stream, min(count, _PIECE_BYTES))
+        if not piece:
+            return
+        count -= len(piece)
+
+
+def _too_large(limit_bytes: int) -> PayloadTooLarge:
+    limit = f"{limit_bytes // _MEGABYTE} MB" if limit_bytes >= _MEGABYTE else f"{limit_bytes} bytes"
+    return PayloadTooLarge(
+        f"the body is larger than {limit}, the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets"
+    )

@@ -1,0 +1,92 @@
+"""Exceptions -> HTTP: the one table of statuses, and the one shape of an error, ``{"error": text}``."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import falcon
+
+from tfs_proxy.errors import (
+    BadInput,
+    ModelNotFound,
+    NotAcceptable,
+    PayloadTooLarge,
+    RequestError,
+    ScriptFailure,
+    UnsupportedMediaType,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from tfs_proxy.script.response import HTTPError
+from tfs_proxy.web.body import BrokenBody
+from tfs_proxy.web.json_error import INTERNAL_ERROR, error_body
+
+log = logging.getLogger(__name__)
+
+STATUS: Mapping[type[RequestError], int] = {
+    BadInput: 400,
+    ModelNotFound: 404,
+    NotAcceptable: 406,
+    PayloadTooLarge: 413,
+    UnsupportedMediaType: 415,
+    ScriptFailure: 500,
+    UpstreamUnavailable: 503,
+    UpstreamTimeout: 504,
+}
+NOT_FOUND = "there is nothing at this path: POST goes to /invocations, GET to /ping"
+
+
+def install(app: "falcon.App[falcon.Request, falcon.Response]") -> None:
+    """Make ``app`` answer everything that is raised as JSON."""
+    app.add_error_handler(Exception, _unforeseen)
+    app.add_error_handler(RequestError, _request_error)
+    app.add_error_handler(falcon.HTTPRouteNotFound, _no_route)
+    app.add_error_handler(falcon.HTTPMethodNotAllowed, _wrong_method)
+    app.set_error_serializer(_falcon_error)
+
+
+def status_of(error: RequestError) -> int:
+    """The HTTP status of ``error``: its own where it has one, else its nearest class's in `STATUS`."""
+    if isinstance(error, (HTTPError, UpstreamRefused)):
+        return error.status
+    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
+
+
+def _write(resp: falcon.Response, status: int, body: bytes) -> None:
+    resp.status = status
+    resp.data = body
+    resp.text = None
+    resp.content_type = falcon.MEDIA_JSON
+
+
+def _request_error(_req: falcon.Request, resp: falcon.Response, error: RequestError, _params: Any) -> None:
+    body = error.body if isinstance(error, UpstreamRefused) else error_body(str(error))
+    _write(resp, status_of(error), body)
+    if isinstance(error, (PayloadTooLarge, BrokenBody)):
+        resp.set_header("Connection", "close")
+
+
+def _unforeseen(req: falcon.Request, resp: falcon.Response, error: Exception, _params: Any) -> None:
+    log.error("%s %s failed", req.method, req.path, exc_info=error)
+    _write(resp, 500, error_body(INTERNAL_ERROR))
+
+
+def _no_route(
+    _req: falcon.Request, resp: falcon.Response, _error: falcon.HTTPRouteNotFound, _params: Any
+) -> None:
+    _write(resp, 404, error_body(NOT_FOUND))
+
+
+def _wrong_method(
+    req: falcon.Request, resp: falcon.Response, error: falcon.HTTPMethodNotAllowed, _params: Any
+) -> None:
+    resp.set_headers(error.headers or {})
+    allowed = resp.get_header("Allow") or "none"
+    _write(resp, 405, error_body(f"{req.method} is not allowed here, but {allowed}"))
+
+
+def _falcon_error(_req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
+    """Falcon's own errors, those that a script raises among them; status and headers are set already."""
+    resp.data = error_body(error.description or error.title or "")
+    resp.content_type = falcon.MEDIA_JSON

@@ -1,0 +1,55 @@
+"""POST /invocations: from the request's headers and body to the script, or to the default conversion."""
+
+from typing import TYPE_CHECKING
+
+import falcon
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.payload.default import answer
+from tfs_proxy.script.context import ScriptRequest
+from tfs_proxy.upstream.base import Upstream
+from tfs_proxy.web.attributes import HEADER, parse_target
+from tfs_proxy.web.body import read_body
+
+if TYPE_CHECKING:
+    from tfs_proxy.script.call import ScriptCaller
+
+
+class ModelInvocations:
+    """Requests straight to a model: the body is converted by its type and the model's signature."""
+
+    def __init__(self, deployment: Deployment, upstream: Upstream) -> None:
+        self._deployment = deployment
+        self._upstream = upstream
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer one request (contract 1.4, 2.4)."""
+        body = read_body(req, self._deployment.max_payload_bytes)
+        target = parse_target(req.get_header(HEADER), self._deployment.default_model)
+        instance = self._upstream.choose()
+        reply = answer(self._upstream, target, body, req.content_type, req.get_header("Accept"), instance)
+        resp.status, resp.data, resp.content_type = reply.status, reply.body, reply.content_type
+
+
+class ScriptInvocations:
+    """Requests to a model with an inference.py, which sees them all."""
+
+    def __init__(self, deployment: Deployment, caller: "ScriptCaller") -> None:
+        self._deployment = deployment
+        self._caller = caller
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer one request (contract 2.5)."""
+        body = read_body(req, self._deployment.max_payload_bytes)
+        attributes = req.get_header(HEADER)
+        reply = self._caller.answer(
+            ScriptRequest(
+                target=parse_target(attributes, self._deployment.default_model),
+                body=body,
+                content_type=req.content_type,
+                accept=req.get_header("Accept"),
+                custom_attributes=attributes,
+                content_length=req.content_length,
+            )
+        )
+        resp.status, resp.data, resp.content_type = reply.status, reply.body, reply.content_type

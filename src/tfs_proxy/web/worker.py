@@ -1,0 +1,125 @@
+"""gunicorn's workers as this container needs them: JSON refusals, heartbeats, one place for logs.
+
+The supervisor names one of the classes here, or the one in `gevent_worker` or `tornado_worker`.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from types import FrameType
+from typing import Any
+
+from gunicorn import util
+from gunicorn.workers.base import Worker
+from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
+from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
+
+from tfs_proxy.errors import TfsProxyError
+from tfs_proxy.settings import WorkerEnvironment
+from tfs_proxy.web.heartbeat import Heartbeat
+from tfs_proxy.web.refusals import OUT_OF_TIME, refusal
+
+log = logging.getLogger(__name__)
+
+BOOT_FAILED = 3
+"""gunicorn ends with this status too where a worker exits with it: no endless restarts."""
+
+WsgiApp = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class WorkerStopped(SystemExit):
+    """gunicorn ends this worker: told apart from a script's own ``sys.exit``, which must not."""
+
+
+class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
+    """What all worker classes share; a mixin in front of one of gunicorn's own."""
+
+    heartbeat: Heartbeat | None = None
+    wsgi: WsgiApp
+
+    def load_wsgi(self) -> None:
+        """Load the application; one that can't be loaded ends gunicorn, with one sentence in the log."""
+        collect_logs(self.log.error_log)
+        try:
+            super().load_wsgi()
+        except TfsProxyError as error:
+            self.log.error("%s", error)  # noqa: TRY400 - the sentence says it all
+            sys.exit(BOOT_FAILED)
+        self.wsgi = closing_connections(self.wsgi)
+
+    def run(self) -> None:
+        """Say that this worker has booted, then serve."""
+        self.heartbeat = Heartbeat(WorkerEnvironment.from_env().heartbeat_socket)
+        self.heartbeat.beat()
+        super().run()
+
+    def notify(self) -> None:
+        """Tell the supervisor as well as gunicorn that this worker lives."""
+        super().notify()
+        if self.heartbeat is not None:
+            self.heartbeat.beat()
+
+    def handle_error(self, _req: Any, client: Any, _address: Any, error: BaseException) -> None:
+        """Answer what gunicorn refuses by itself, without a word of the client's text."""
+        refused = OUT_OF_TIME if isinstance(error, WorkerStopped) else refusal(error)
+        if refused.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.error("a request failed in gunicorn: %s", refused.text, exc_info=error)
+        else:
+            log.debug("refused with %d: %s", refused.status, error)
+        try:
+            util.write_nonblock(client, refused.response())
+        except OSError:
+            log.debug("the client of a refused request was gone")
+
+    def handle_abort(self, sig: int, frame: FrameType | None) -> None:
+        """End, told by gunicorn that the timeout is over."""
+        _stop(super().handle_abort, sig, frame)
+
+    def handle_quit(self, sig: int, frame: FrameType | None) -> None:
+        """End at once."""
+        _stop(super().handle_quit, sig, frame)
+
+
+class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
+    """``gthread``: a pool of threads, connections kept alive without one."""
+
+
+class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]
+    """``sync``: one request at a time.
+
+    Its name must not end in SyncWorker: gunicorn would put its own gthread class in its place when
+    threads are set.
+    """
+
+
+def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: FrameType | None) -> None:
+    """Run gunicorn's signal handler; its exit may arise in the middle of a script's function."""
+    try:
+        handle(sig, frame)
+    except SystemExit as stop:
+        raise WorkerStopped(stop.code) from None
+
+
+def collect_logs(error_log: logging.Logger) -> None:
+    """Give gunicorn's handlers and level to every logger: ours, libraries', and the script's."""
+    root = logging.getLogger()
+    if not root.handlers:
+        root.handlers = list(error_log.handlers)
+        root.setLevel(error_log.level)
+
+
+def closing_connections(app: WsgiApp) -> WsgiApp:
+    """``app``, whose ``Connection: close`` gunicorn follows; by itself it drops that header."""
+
+    def wsgi(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+            if any(name.lower() == "connection" and value == "close" for name, value in headers):
+                response = getattr(start_response, "__self__", None)
+                if response is not None:
+                    response.force_close()
+            return start_response(status, headers, *exc_info)
+
+        return app(environ, start)
+
+    return wsgi

@@ -1,0 +1,48 @@
+"""A worker's signs of life."""
+
+import os
+import socket
+from pathlib import Path
+
+from tfs_proxy.web.heartbeat import Heartbeat
+
+
+def test_at_most_once_a_second(tmp_path: Path) -> None:
+    """The pid goes out at once, then not again within a second."""
+    now = [100.0]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "beat"))
+        receiver.setblocking(False)
+        heartbeat = Heartbeat(str(tmp_path / "beat"), clock=lambda: now[0])
+
+        for seconds in (0.0, 0.5, 0.4, 0.2, 5.0):
+            now[0] += seconds
+            heartbeat.beat()
+
+        received: list[bytes] = []
+        while len(received) < 3:
+            received.append(receiver.recv(64))
+        heartbeat.close()
+
+    assert received == [str(os.getpid()).encode()] * 3
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    """A supervisor that is not there is no error."""
+    heartbeat = Heartbeat(str(tmp_path / "nobody"))
+
+    heartbeat.beat()
+
+    heartbeat.close()
+
+
+def test_nobody_reads(tmp_path: Path) -> None:
+    """A full socket neither blocks nor fails."""
+    now = [0.0]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(tmp_path / "beat"))
+        heartbeat = Heartbeat(str(tmp_path / "beat"), clock=lambda: now[0])
+        for _ in range(2000):
+            now[0] += 2
+            heartbeat.beat()
+        heartbeat.close()

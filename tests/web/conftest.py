@@ -1,0 +1,129 @@
+"""Apps for web tests: a deployment, a model server that answers what a test says, and a client."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import falcon.testing
+import pytest
+
+from tfs_proxy.deployment import Deployment, Instance
+from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.script.load import load_script
+from tfs_proxy.signature import PREDICT_METHOD, Signature, Target, TensorSpec
+from tfs_proxy.upstream.base import Answer
+from tfs_proxy.web.app import create_app
+
+INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")
+LIMIT_BYTES = 1000
+JSON_TYPE = {"Content-Type": "application/json"}
+
+
+@dataclass
+class ScriptedUpstream:
+    """A model server that gives one answer, and remembers what it was asked."""
+
+    status: int = 200
+    body: bytes = b'{"predictions": [2.5]}'
+    error: Exception | None = None
+    forwarded: list[tuple[Target, bytes]] = field(default_factory=list)
+    predicted: list[tuple[Target, Any]] = field(default_factory=list)
+
+    def choose(self) -> Instance:
+        return INSTANCE
+
+    def signature(self, target: Target) -> Signature:
+        spec = TensorSpec("x", "DT_FLOAT", (None,))
+        return Signature("serving_default", PREDICT_METHOD, {"x": spec}, {"y": spec})
+
+    def _answer(self, target: Target) -> Answer:
+        if self.error is not None:
+            raise self.error
+        url = f"http://127.0.0.1:8501/v1/models/{target.model}:{target.method}"
+        return Answer(self.status, self.body, JSON_TYPE, url)
+
+    def predict(self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None) -> Answer:
+        self.predicted.append((target, batch))
+        return self._answer(target)
+
+    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
+        self.forwarded.append((target, body))
+        return self._answer(target)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Door:
+    """What the control door answers to a ping."""
+
+    status: int = 200
+    body: bytes = b""
+
+
+@dataclass
+class Front:
+    """A client of an app, with the model server and the control door behind it."""
+
+    client: falcon.testing.TestClient
+    upstream: ScriptedUpstream
+    door: Door
+
+    def post(self, body: bytes | str = b"{}", **headers: str) -> falcon.testing.Result:
+        """POST /invocations; header names with underscores for hyphens."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.client.simulate_post("/invocations", body=body, headers=named)
+
+
+MakeFront = Callable[..., Front]
+
+
+@pytest.fixture
+def make_front(tmp_path: Path) -> MakeFront:
+    """Build an app: ``make_front(script_text, status=..., body=..., error=...)``."""
+
+    def make(script_text: str | None = None, **answer: Any) -> Front:
+        script = None
+        if script_text is not None:
+            path = tmp_path / "inference.py"
+            path.write_text(script_text)
+            script = load_script(str(path))
+        upstream, door = ScriptedUpstream(**answer), Door()
+        deployment = Deployment(
+            default_model="half",
+            models={"half": (1,)},
+            instances=(INSTANCE,),
+            script=None if script is None else script.path,
+            import_paths=(),
+            max_payload_bytes=LIMIT_BYTES,
+            request_timeout_seconds=60.0,
+        )
+        app = create_app(deployment, upstream, script, ping=lambda: (door.status, door.body))
+        return Front(falcon.testing.TestClient(app), upstream, door)
+
+    return make
+
+
+@pytest.fixture
+def front(make_front: MakeFront) -> Front:
+    """An app without a script."""
+    return make_front()
+
+
+def error_of(result: falcon.testing.Result) -> str:
+    """The text of an error answer, whose whole shape is checked."""
+    assert result.headers["content-type"] == "application/json"
+    body = json.loads(result.content)
+    assert list(body) == ["error"]
+    assert isinstance(body["error"], str)
+    assert "Traceback" not in body["error"]
+    text: str = body["error"]
+    return text
+
+
+@pytest.fixture(name="error_of")
+def _error_of() -> Callable[[falcon.testing.Result], str]:
+    return error_of

@@ -1,0 +1,140 @@
+"""What every path answers, and the one shape of errors."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import falcon.testing
+import pytest
+
+from tfs_proxy import errors
+from tfs_proxy.web.errors import STATUS, status_of
+
+ErrorOf = Callable[[falcon.testing.Result], str]
+
+
+def subclasses(kind: type[errors.RequestError]) -> list[type[errors.RequestError]]:
+    found = kind.__subclasses__()
+    return found + [below for each in found for below in subclasses(each)]
+
+
+def test_every_request_error_has_a_status() -> None:
+    """No error of a request falls through the table."""
+    own = {errors.RequestError, errors.UpstreamError, errors.UpstreamRefused}
+    ours = {kind for kind in subclasses(errors.RequestError) if kind.__module__ == "tfs_proxy.errors"}
+
+    assert ours - own == set(STATUS)
+    assert status_of(errors.UpstreamRefused(429, b"{}")) == 429
+    assert status_of(errors.ModelNotFound("m")) == 404
+    assert status_of(errors.RequestError("?")) == 500
+
+
+@pytest.mark.parametrize("path", ["/", "/nope", "/invocations/", "/models", "/ping/x"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_unknown_path(front: Any, error_of: ErrorOf, method: str, path: str) -> None:
+    """Other paths are 404."""
+    result = front.client.simulate_request(method, path)
+
+    assert result.status_code == 404
+    assert "nothing at this path" in error_of(result)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/invocations", "POST"),
+        ("PUT", "/invocations", "POST"),
+        ("POST", "/ping", "GET"),
+        ("DELETE", "/ping", "GET"),
+    ],
+)
+def test_wrong_method(front: Any, error_of: ErrorOf, method: str, path: str, allowed: str) -> None:
+    """Other methods are 405, with Allow."""
+    result = front.client.simulate_request(method, path)
+
+    assert result.status_code == 405
+    assert allowed in result.headers["allow"]
+    assert method in error_of(result)
+
+
+def test_head(front: Any) -> None:
+    """HEAD is no way to invoke a model."""
+    assert front.client.simulate_head("/invocations").status_code == 405
+
+
+def test_ping(front: Any) -> None:
+    """The control door's word is passed on: an empty 200."""
+    result = front.client.simulate_get("/ping")
+
+    assert (result.status_code, result.content) == (200, b"")
+
+
+def test_ping_not_ready(front: Any, error_of: ErrorOf) -> None:
+    """The control door's reason is passed on."""
+    front.door.status, front.door.body = 503, b'{"error": "model half is loading"}'
+
+    result = front.client.simulate_get("/ping")
+
+    assert (result.status_code, error_of(result)) == (503, "model half is loading")
+
+
+@pytest.mark.parametrize("script", [None, "def handler(data, context): return ''"])
+@pytest.mark.parametrize("framing", [{}, {"Transfer-Encoding": "chunked"}])
+def test_too_large(
+    make_front: Callable[..., Any], error_of: ErrorOf, script: str | None, framing: dict[str, str]
+) -> None:
+    """A body over the limit is 413, whatever frames it, and the connection closes."""
+    front = make_front(script)
+
+    if framing:
+        result = front.client.simulate_post("/invocations", body=b"x" * 1001, extras={"CONTENT_LENGTH": ""})
+    else:
+        result = front.post(b"x" * 1001)
+
+    assert result.status_code == 413
+    assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in error_of(result)
+    assert result.headers["connection"] == "close"
+
+
+def test_at_the_limit(make_front: Callable[..., Any]) -> None:
+    """A body of exactly the limit passes."""
+    front = make_front("def handler(data, context): return str(len(data.read())), 'text/plain'")
+
+    assert front.post(b"x" * 1000).text == "1000"
+
+
+def test_body_that_ends_early(front: Any, error_of: ErrorOf) -> None:
+    """A body shorter than its Content-Length is the client's mistake; nothing is computed on it."""
+    result = front.client.simulate_post("/invocations", body=b"x", extras={"CONTENT_LENGTH": "10"})
+
+    assert result.status_code == 400
+    assert "ended after 1 of 10 bytes" in error_of(result)
+    assert result.headers["connection"] == "close"
+
+
+def test_body_that_can_not_be_read(front: Any, error_of: ErrorOf) -> None:
+    """What the server raises while the body is read is about the client's bytes."""
+
+    class Broken(io.BytesIO):
+        def read(self, _size: int | None = -1) -> bytes:
+            raise ValueError("/secret/path: chunk")
+
+    result = front.client.simulate_post(
+        "/invocations", extras={"wsgi.input": Broken(), "CONTENT_LENGTH": "4"}
+    )
+
+    assert result.status_code == 400
+    assert "can't be read" in error_of(result)
+
+
+def test_bug_of_ours(
+    make_front: Callable[..., Any], error_of: ErrorOf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unforeseen error is a 500 that tells the client nothing, and the log everything."""
+    front = make_front(error=RuntimeError("/secret/path"))
+
+    result = front.post('{"instances": [1]}')
+
+    assert result.status_code == 500
+    assert "secret" not in error_of(result)
+    assert "/secret/path" in caplog.text

@@ -1,0 +1,328 @@
+"""POST /invocations with an inference.py: AWS's contract, and what is better than it."""
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import falcon.testing
+import pytest
+
+from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
+
+ErrorOf = Callable[[falcon.testing.Result], str]
+
+PAIR = """
+import json
+
+def input_handler(data, context):
+    rows = json.loads(data.read().decode("utf-8"))["instances"]
+    return json.dumps({"instances": rows + [[0.0]]})
+
+def output_handler(data, context):
+    if data.status_code != 200:
+        raise ValueError(data.content.decode("utf-8"))
+    answer = data.json()
+    answer["_handler_marker"] = "here"
+    return json.dumps(answer), context.accept_header
+"""
+
+PASS_ON = """
+def input_handler(data, context):
+    return data.read()
+"""
+
+
+def test_both_halves(make_front: Callable[..., Any]) -> None:
+    """input_handler's text reaches the model server untouched, output_handler's the client."""
+    front = make_front(PAIR)
+
+    result = front.post('{"instances": [[1.0]]}', Content_Type="application/json", Accept="application/json")
+
+    assert result.json == {"predictions": [2.5], "_handler_marker": "here"}
+    assert result.headers["content-type"] == "application/json"
+    assert front.upstream.forwarded[0][1] == b'{"instances": [[1.0], [0.0]]}'
+
+
+def test_handler_wins(make_front: Callable[..., Any]) -> None:
+    """Where handler() is defined, the halves are not called."""
+    front = make_front(PAIR + "\ndef handler(data, context): return 'mine', 'text/plain'")
+
+    result = front.post("x")
+
+    assert (result.text, result.headers["content-type"]) == ("mine", "text/plain")
+    assert front.upstream.forwarded == []
+
+
+@pytest.mark.parametrize(
+    ("reading", "expected"),
+    [
+        ("data.read().decode()", "ab\ncd\n"),
+        ("data.read(2).decode() + '|' + data.read(1).decode('unicode_escape').strip()", "ab|"),
+        ("data.readline().decode()", "ab\n"),
+        ("b'|'.join(data.readlines()).decode()", "ab\n|cd\n"),
+        ("b'|'.join(data).decode()", "ab\n|cd\n"),
+        ("(data.read(), data.read())[1].decode()", ""),
+        ("str(__import__('json').load(__import__('io').BytesIO(b'1')))", "1"),
+    ],
+)
+def test_data_is_a_stream(make_front: Callable[..., Any], reading: str, expected: str) -> None:
+    """The body reads like a stream, once."""
+    front = make_front(f"def handler(data, context): return {reading}, 'text/plain'")
+
+    assert front.post("ab\ncd\n").text == expected
+
+
+def test_context(make_front: Callable[..., Any]) -> None:
+    """The context carries target and raw headers; rest_uri leads to the chosen instance."""
+    front = make_front(
+        "import json\n"
+        "def handler(data, context):\n"
+        "    names = [name for name in context._fields if name != 'channel']\n"
+        "    return json.dumps({name: getattr(context, name) for name in names})\n"
+    )
+
+    result = front.post(
+        "abc",
+        Content_Type="text/csv; charset=utf-8",
+        Accept="text/csv",
+        X_Amzn_SageMaker_Custom_Attributes="trace=1,tfs-model-name=other,tfs-model-version=7,tfs-method=regress",
+    )
+
+    assert result.headers["content-type"] == "text/csv"
+    assert json.loads(result.text) == {
+        "model_name": "other",
+        "model_version": "7",
+        "method": "regress",
+        "rest_uri": "http://localhost:8501/v1/models/other/versions/7:regress",
+        "grpc_port": "9000",
+        "custom_attributes": "trace=1,tfs-model-name=other,tfs-model-version=7,tfs-method=regress",
+        "request_content_type": "text/csv; charset=utf-8",
+        "accept_header": "text/csv",
+        "content_length": 3,
+        "timeout": 60.0,
+    }
+
+
+def test_response_is_requests_own(make_front: Callable[..., Any]) -> None:
+    """output_handler gets a requests.Response with its whole reading interface."""
+    front = make_front(
+        PASS_ON + "import requests\n"
+        "def output_handler(response, context):\n"
+        "    assert isinstance(response, requests.Response)\n"
+        "    response.raise_for_status()\n"
+        "    pieces = b''.join(response.iter_content(4))\n"
+        "    assert response.ok and response.reason == 'OK' and response.encoding == 'utf-8'\n"
+        "    assert response.headers['content-type'] == 'application/json'\n"
+        "    assert response.url.endswith('/v1/models/half:predict')\n"
+        "    assert response.json() == {'predictions': [2.5]} and pieces == response.content\n"
+        "    assert response.text == pieces.decode()\n"
+        "    response.close()\n"
+        "    return pieces, 'application/json'\n"
+    )
+
+    result = front.post("x")
+
+    assert result.json == {"predictions": [2.5]}
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 503])
+def test_model_server_error_reaches_output_handler(
+    make_front: Callable[..., Any], error_of: ErrorOf, status: int
+) -> None:
+    """What the script raises over the model server's error goes out with the model server's status."""
+    front = make_front(PAIR, status=status, body=b'{"error": "no"}')
+
+    result = front.post('{"instances": []}')
+
+    assert result.status_code == status
+    assert error_of(result) == '{"error": "no"}'
+
+
+def test_answer_to_a_model_server_error(make_front: Callable[..., Any]) -> None:
+    """What the script returns over the model server's error keeps its status too."""
+    front = make_front(
+        PASS_ON + "def output_handler(response, context): return response.content, 'application/json'",
+        status=400,
+        body=b'{"error": "no"}',
+    )
+
+    result = front.post("x")
+
+    assert (result.status_code, result.json) == (400, {"error": "no"})
+
+
+def test_status_of_the_scripts_own(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
+    """A status that the script names wins over the model server's."""
+    front = make_front(
+        PASS_ON + "from tfs_proxy import HTTPError\n"
+        "def output_handler(response, context): raise HTTPError(422, 'not that')",
+        status=400,
+    )
+
+    result = front.post("x")
+
+    assert (result.status_code, error_of(result)) == (422, "not that")
+
+
+@pytest.mark.parametrize(
+    ("raised", "text"),
+    [
+        ("ValueError('Error: 415, no such type')", "Error: 415, no such type"),
+        ("ValueError()", "ValueError"),
+        ("KeyError('x')", "'x'"),
+        ("Faulty()", "Faulty"),
+        ("SystemExit(3)", "3"),
+        ("SystemExit", "SystemExit"),
+        ("MemoryError", "MemoryError"),
+        ("ValueError('é\\ud800')", "é\ud800"),
+    ],
+)
+def test_what_a_script_raises(
+    make_front: Callable[..., Any],
+    error_of: ErrorOf,
+    caplog: pytest.LogCaptureFixture,
+    raised: str,
+    text: str,
+) -> None:
+    """Any exception is a 500 with its text, and the script's own line is in the log."""
+    front = make_front(
+        "class Faulty(Exception):\n    def __str__(self): raise RuntimeError\n"
+        f"def deeper():\n    raise {raised}\n"
+        "def handler(data, context):\n    deeper()\n"
+    )
+
+    with caplog.at_level(logging.ERROR):
+        result = front.post("x")
+
+    assert result.status_code == 500
+    assert error_of(result) == text
+    assert "inference.py:4 in deeper: " in caplog.text
+    assert "script/call.py" not in caplog.text
+
+
+def test_wrong_arguments(
+    make_front: Callable[..., Any], error_of: ErrorOf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A function that takes other arguments is named, though no line of it ran."""
+    front = make_front("def handler(data): return 'x'")
+
+    result = front.post("x")
+
+    assert result.status_code == 500
+    assert "takes 1 positional argument" in error_of(result)
+    assert "inference.py in handler: TypeError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "text"),
+    [
+        ("tfs_proxy.HTTPError(400, 'no image')", 400, "no image"),
+        ("falcon.HTTPUnsupportedMediaType(description='JPEG only')", 415, "JPEG only"),
+        ("falcon.HTTPBadRequest(title='Bad', description='row 3')", 400, "row 3"),
+        ("falcon.HTTPError(falcon.HTTP_422)", 422, "422 Unprocessable Entity"),
+    ],
+)
+def test_errors_with_a_status(
+    make_front: Callable[..., Any], error_of: ErrorOf, raised: str, status: int, text: str
+) -> None:
+    """Our HTTPError and falcon's say a status of their own, in the shape of every error."""
+    front = make_front(
+        f"import falcon, tfs_proxy\ndef input_handler(data, context): raise {raised}\n"
+        "def output_handler(response, context): return ''"
+    )
+
+    result = front.post("x")
+
+    assert result.status_code == status
+    assert error_of(result) == text
+
+
+def test_falcon_status(make_front: Callable[..., Any]) -> None:
+    """Falcon's HTTPStatus goes out as the script made it."""
+    front = make_front(
+        "import falcon\n"
+        "def handler(data, context): raise falcon.HTTPStatus(202, headers={'X-Job': '7'}, text='later')"
+    )
+
+    result = front.post("x")
+
+    assert (result.status_code, result.text, result.headers["x-job"]) == (202, "later", "7")
+
+
+@pytest.mark.parametrize("returned", ["None", "{'a': 1}", "('a', 'b', 'c')", "(None, 'text/csv')"])
+def test_unusable_answer(
+    make_front: Callable[..., Any], error_of: ErrorOf, caplog: pytest.LogCaptureFixture, returned: str
+) -> None:
+    """What is no answer is a 500 that says what is expected; the log names the script."""
+    front = make_front(f"def handler(data, context): return {returned}")
+
+    result = front.post("x")
+
+    assert result.status_code == 500
+    assert "it must return (body, content_type)" in error_of(result)
+    assert "inference.py: handler returned" in caplog.text
+
+
+def test_unusable_request(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
+    """An input_handler that returns no body is told so; the model server is not asked."""
+    front = make_front(
+        "def input_handler(data, context): return {'instances': [1]}\n"
+        "def output_handler(response, context): return ''"
+    )
+
+    result = front.post("x")
+
+    assert result.status_code == 500
+    assert "input_handler returned a value of type dict" in error_of(result)
+    assert front.upstream.forwarded == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(UpstreamUnavailable("away"), 503), (UpstreamTimeout("slow"), 504)]
+)
+def test_model_server_away(
+    make_front: Callable[..., Any], error_of: ErrorOf, error: Exception, status: int
+) -> None:
+    """Without an answer from the model server there is nothing for output_handler."""
+    front = make_front(PAIR, error=error)
+
+    result = front.post('{"instances": []}')
+
+    assert (result.status_code, error_of(result)) == (status, str(error))
+
+
+def test_empty_body(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
+    """A script sees an empty body; what its parser raises is a 500."""
+    front = make_front(PAIR)
+
+    result = front.post("")
+
+    assert result.status_code == 500
+    assert "Expecting value" in error_of(result)
+
+
+def test_malformed_attributes(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
+    """Malformed attributes are refused before the script runs."""
+    front = make_front(PAIR)
+
+    result = front.post("x", X_Amzn_SageMaker_Custom_Attributes="tfs-model-name=../x")
+
+    assert result.status_code == 400
+    assert "tfs-model-name" in error_of(result)
+
+
+def test_any_content_type(make_front: Callable[..., Any]) -> None:
+    """A script sees every type, those too that nobody else reads."""
+    front = make_front("def handler(data, context): return context.request_content_type, 'text/plain'")
+
+    assert front.post("x", Content_Type="application/x-unheard-of").text == "application/x-unheard-of"
+
+
+def test_custom_attributes_are_not_echoed(make_front: Callable[..., Any]) -> None:
+    """The request's attributes do not appear on the answer."""
+    front = make_front("def handler(data, context): return 'x', 'text/plain'")
+
+    result = front.post("x", X_Amzn_SageMaker_Custom_Attributes="trace=1")
+
+    assert "x-amzn-sagemaker-custom-attributes" not in result.headers
