@@ -36,9 +36,15 @@ class Answer:
 class Stack:
     """A running `tfs-proxy serve`; ``log`` is everything that it has said so far."""
 
-    def __init__(self, *words: str, env: Mapping[str, str] | None = None, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        *words: str,
+        env: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+    ) -> None:
         self.host = host
-        self.port = free_port()
+        self.port = port or free_port()
         self.home = Path(tempfile.mkdtemp(prefix="tp-"))
         self.began = time.monotonic()
         clean = {

@@ -102,6 +102,7 @@ class Health:
         self.down: set[str] = set()
         self.servables: dict[Servable, ServableState] = {}
         self.unreachable: set[int] = set()
+        self.disturbed = asyncio.Event()
 
     def expect(self, instances: Iterable[Instance], models: Mapping[str, Iterable[int]]) -> None:
         """Name every version that has to be AVAILABLE."""
@@ -117,6 +118,14 @@ class Health:
         for servable in self.servables:
             if (servable.instance, servable.model) == (instance, model):
                 self.servables[servable] = states.get(servable.version, ServableState())
+
+    def lose(self, instance: int) -> None:
+        """An instance has died: nothing on it is available until it says so again."""
+        self.unreachable.add(instance)
+        for servable in self.servables:
+            if servable.instance == instance:
+                self.servables[servable] = ServableState()
+        self.disturbed.set()
 
     def missing(self) -> str | None:
         """The first version that is not AVAILABLE, in words."""

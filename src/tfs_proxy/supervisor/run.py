@@ -228,6 +228,7 @@ class Supervisor:
             self._health.heartbeats.forget()
         starting = self._health.phase is Phase.STARTING
         if child in self._model_servers:
+            self._health.lose(self._model_servers.index(child))
             return not starting
         return not (starting and child is self._workers and child.exit_status in gunicorn.BOOT_FAILED)
 

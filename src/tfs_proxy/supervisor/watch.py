@@ -1,6 +1,7 @@
 """Asks the model servers for the state of their models and tells `Health`: fast while they load."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 from urllib.parse import quote
@@ -37,10 +38,15 @@ class ModelWatch:
             await asyncio.sleep(LOADING_PAUSE_SECONDS)
 
     async def forever(self) -> None:
-        """Refresh once a second."""
+        """Refresh once a second; at once, and then fast, after an instance has died."""
         while True:
-            await asyncio.sleep(SERVING_PAUSE_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._health.disturbed.wait(), SERVING_PAUSE_SECONDS)
             await self.refresh()
+            if self._health.missing() is None:
+                self._health.disturbed.clear()
+            elif self._health.disturbed.is_set():
+                await asyncio.sleep(LOADING_PAUSE_SECONDS)
 
     async def refresh(self) -> None:
         """Ask every instance for every model once, instances at the same time."""

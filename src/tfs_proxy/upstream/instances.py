@@ -45,6 +45,14 @@ def ping(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> tupl
     return _get(control_socket, "/ping", timeout_seconds)
 
 
+def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
+    """Whether the supervisor lets workers accept requests: all is ready. False where it can't be reached."""
+    try:
+        return _get(control_socket, "/released", timeout_seconds)[0] == OK
+    except (UpstreamUnavailable, UpstreamTimeout):
+        return False
+
+
 def _get(control_socket: Path, path: str, timeout_seconds: float) -> tuple[int, bytes]:
     connection = UnixConnection(control_socket, timeout_seconds)
     try:
