@@ -41,6 +41,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLayout:
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     layout = ModelLayout(tmp_path / "model")
     layout.code.mkdir(parents=True)
+    layout.script.touch()
     return layout
 
 

@@ -10,10 +10,10 @@ from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.supervisor.packages import Install, plan_install
 
 
-def model_with(root: Path, *names: str) -> ModelLayout:
+def model_with(root: Path, *names: str, script: str = "inference.py") -> ModelLayout:
     layout = ModelLayout(root / "model")
     layout.code.mkdir(parents=True)
-    for name in names:
+    for name in (script, *names):
         if name.endswith("/"):
             (layout.code / name).mkdir()
         else:
@@ -27,7 +27,12 @@ def plan(layout: ModelLayout, pip: bool = True, uv: str | None = None) -> Instal
 
 def test_nothing_without_requirements(tmp_path: Path) -> None:
     """A script alone needs no overlay."""
-    assert plan(model_with(tmp_path, "inference.py")) is None
+    assert plan(model_with(tmp_path)) is None
+
+
+def test_nothing_without_a_script(tmp_path: Path) -> None:
+    """Requirements of nothing are not worth a wait."""
+    assert plan(model_with(tmp_path, "requirements.txt", script="other.py")) is None
 
 
 def test_nothing_where_lib_is(tmp_path: Path) -> None:

@@ -53,12 +53,12 @@ def plan_install(
     find_spec: Callable[[str], object | None] = importlib.util.find_spec,
     which: Callable[[str], str | None] = shutil.which,
 ) -> Install | None:
-    """Decide what to install; None where there is no requirements.txt, or ``code/lib`` replaces it.
+    """Decide what to install; None without a script or a requirements.txt, or where there is a ``code/lib``.
 
     With ``code/wheels`` a run without the package index comes first (contract 2.5 has no such
     folder). Raises RequirementsError where neither pip nor uv is at hand.
     """
-    if not layout.requirements.is_file() or layout.lib.is_dir():
+    if not (layout.script.is_file() and layout.requirements.is_file()) or layout.lib.is_dir():
         return None
     overlay = workspace.packages
     begin = _installer(overlay, find_spec, which)

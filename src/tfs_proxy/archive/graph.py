@@ -1,0 +1,91 @@
+"""Variables that a SavedModel's signatures read but its restoring does not fill, for `saved_model`.
+
+Keras 3 hides its variables from TensorFlow's checkpoint when a model is saved with
+``tf.saved_model.save`` (itself, or hung on a ``tf.Module``): the checkpoint then holds copies called
+Variable, Variable_1, …, and the handles that the signatures read are filled by Python only. TF
+Serving has no Python, so it loads such a model and then fails every predict with "Could not find
+variable". In the graph it shows: those handles go into the signatures' function calls, but neither
+into an assignment nor into the call that restores the checkpoint.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tfs_proxy.archive.skim import length_fields
+
+NODE = 1
+NAME, OP, INPUT, ATTRIBUTE = 1, 2, 3, 5
+VARIABLE_OP = "VarHandleOp"
+ASKING_OPS = frozenset(
+    {"DestroyResourceOp", "Identity", "ReadVariableOp", "VarIsInitializedOp", "VariableShape"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    op: str
+    inputs: tuple[str, ...]
+    shared_name: str
+
+
+def lost_variables(graph_def: memoryview, outputs: Iterable[str]) -> tuple[str, ...]:
+    """Name the variables that the tensors ``outputs`` need and that nothing fills, sorted.
+
+    ``graph_def`` is a serialized GraphDef, of which constants and functions are stepped over. Raises
+    Malformed or UnicodeDecodeError where it is none.
+    """
+    nodes = dict(_node(content) for number, content in length_fields(graph_def) if number == NODE)
+    answering = _with_ancestors(nodes, (_node_of(name) for name in outputs))
+    needed, filled = set[str](), set[str]()
+    for name, node in nodes.items():
+        variables = {
+            nodes[source].shared_name or source for source in node.inputs if _is_variable(nodes, source)
+        }
+        if name in answering:
+            needed |= variables
+        elif node.op not in ASKING_OPS:
+            filled |= variables
+    return tuple(sorted(needed - filled))
+
+
+def _is_variable(nodes: dict[str, _Node], name: str) -> bool:
+    return name in nodes and nodes[name].op == VARIABLE_OP
+
+
+def _with_ancestors(nodes: dict[str, _Node], names: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    ahead = list(names)
+    while ahead:
+        name = ahead.pop()
+        if name in nodes and name not in found:
+            found.add(name)
+            ahead.extend(nodes[name].inputs)
+    return found
+
+
+def _node(message: memoryview) -> tuple[str, _Node]:
+    name = op = shared_name = ""
+    inputs: list[str] = []
+    for number, content in length_fields(message):
+        if number == NAME:
+            name = bytes(content).decode()
+        elif number == OP:
+            op = bytes(content).decode()
+        elif number == INPUT:
+            inputs.append(_node_of(bytes(content).decode()))
+        elif number == ATTRIBUTE and op == VARIABLE_OP:
+            shared_name = _text_attribute(content, b"shared_name") or shared_name
+    return name, _Node(op, tuple(inputs), shared_name)
+
+
+def _node_of(tensor: str) -> str:
+    """The node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
+    return tensor.removeprefix("^").split(":", maxsplit=1)[0]
+
+
+def _text_attribute(entry: memoryview, key: bytes) -> str:
+    """The text in one entry of a node's attributes, where that is the one called ``key``."""
+    parts = dict(length_fields(entry))
+    if bytes(parts.get(1, b"")) != key or 2 not in parts:  # noqa: PLR2004 - a map entry's value
+        return ""
+    return bytes(dict(length_fields(parts[2])).get(2, b"")).decode()
