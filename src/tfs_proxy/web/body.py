@@ -21,7 +21,7 @@ def read_body(req: falcon.Request, limit_bytes: int) -> bytes:
     """
     length = req.content_length
     if length is not None and length > limit_bytes:
-        _discard(req.stream, limit_bytes)
+        _discard(req.stream, 2 * limit_bytes)
         raise _too_large(limit_bytes)
     body = _read(req.stream, limit_bytes + 1 if length is None else length)
     if length is not None and len(body) < length:
@@ -42,7 +42,10 @@ def _read(stream: Any, count: int) -> bytes:
 
 
 def _discard(stream: Any, count: int) -> None:
-    """Read on for a while: a client that still writes when its connection is closed never sees why."""
+    """Read on for a while: a client that still writes when its connection is closed never sees why.
+
+    So bodies of up to twice the limit get their 413 for certain.
+    """
     while count > 0:
         piece = _read(stream, min(count, _PIECE_BYTES))
         if not piece:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class ModelInvocations:
     """Requests straight to a model: the body is converted by its type and the model's signature."""
 
+    method = "POST"
+
     def __init__(self, deployment: Deployment, upstream: Upstream) -> None:
         self._deployment = deployment
         self._upstream = upstream
@@ -33,6 +35,8 @@ class ModelInvocations:
 
 class ScriptInvocations:
     """Requests to a model with an inference.py, which sees them all."""
+
+    method = "POST"
 
     def __init__(self, deployment: Deployment, caller: "ScriptCaller") -> None:
         self._deployment = deployment

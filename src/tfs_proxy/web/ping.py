@@ -11,6 +11,8 @@ Ping = Callable[[], tuple[int, bytes]]
 class PingResource:
     """Relays the supervisor's word: 200 and empty, or 503 and ``{"error": reason}``."""
 
+    method = "GET"
+
     def __init__(self, ping: Ping) -> None:
         self._ping = ping
 

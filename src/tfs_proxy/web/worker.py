@@ -5,8 +5,9 @@ The supervisor names one of the classes here, or the one in `gevent_worker` or `
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
-from http import HTTPStatus
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,13 +18,19 @@ from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
 from tfs_proxy.errors import TfsProxyError
 from tfs_proxy.settings import WorkerEnvironment
+from tfs_proxy.upstream.instances import released
 from tfs_proxy.web.heartbeat import Heartbeat
-from tfs_proxy.web.refusals import OUT_OF_TIME, refusal
+from tfs_proxy.web.refusals import OUR_FAULT, OUT_OF_TIME, refusal
 
 log = logging.getLogger(__name__)
 
 BOOT_FAILED = 3
 """gunicorn ends with this status too where a worker exits with it: no endless restarts."""
+
+RELEASE_PAUSE_SECONDS = 0.02
+"""Between two questions at the control door, before the supervisor leaves the socket to the workers."""
+
+IDLE_SECONDS = 1.0
 
 WsgiApp = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -49,9 +56,13 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.wsgi = closing_connections(self.wsgi)
 
     def run(self) -> None:
-        """Say that this worker has booted, then serve."""
-        self.heartbeat = Heartbeat(WorkerEnvironment.from_env().heartbeat_socket)
+        """Say that this worker has booted, wait until all is ready, then serve."""
+        environment = WorkerEnvironment.from_env()
+        self.heartbeat = Heartbeat(environment.heartbeat_socket)
         self.heartbeat.beat()
+        while self.alive and not released(Path(environment.control_socket)):
+            self.notify()
+            time.sleep(RELEASE_PAUSE_SECONDS)
         super().run()
 
     def notify(self) -> None:
@@ -63,7 +74,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def handle_error(self, _req: Any, client: Any, _address: Any, error: BaseException) -> None:
         """Answer what gunicorn refuses by itself, without a word of the client's text."""
         refused = OUT_OF_TIME if isinstance(error, WorkerStopped) else refusal(error)
-        if refused.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        if refused in {OUR_FAULT, OUT_OF_TIME}:
             log.error("a request failed in gunicorn: %s", refused.text, exc_info=error)
         else:
             log.debug("refused with %d: %s", refused.status, error)
@@ -91,6 +102,10 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
     Its name must not end in SyncWorker: gunicorn would put its own gthread class in its place when
     threads are set.
     """
+
+    def wait(self, timeout: float) -> Any:
+        """Wait for a connection, waking up often enough for the heartbeat."""
+        return super().wait(min(timeout, IDLE_SECONDS))
 
 
 def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: FrameType | None) -> None:

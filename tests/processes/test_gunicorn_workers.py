@@ -1,0 +1,132 @@
+"""Our worker classes under a real gunicorn: heartbeats, scripts, and how they end."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import pytest
+
+from workers import Workers, error_text, workers
+
+CLASSES = ("gthread", "sync", "gevent")
+SCRIPT = """
+import os, sys, time
+import requests
+
+def handler(data, context):
+    asked = data.read().decode()
+    if asked == "exit":
+        sys.exit(5)
+    if asked == "sleep":
+        time.sleep(30)
+    if asked == "post":
+        answer = requests.post(context.rest_uri, data='{"instances": [1.0]}', timeout=context.timeout)
+        return answer.content, context.accept_header
+    if asked == "channel":
+        return context.channel.unary_unary("/test/Echo")(b"over gRPC"), "text/plain"
+    return str(os.getpid()), "text/plain"
+"""
+
+
+@pytest.fixture(scope="module", params=CLASSES)
+def running(request: pytest.FixtureRequest) -> Iterator[Workers]:
+    """One worker of each class, with a script."""
+    with workers(request.param, SCRIPT) as started:
+        started.wait_for_heartbeat()
+        yield started
+
+
+def test_heartbeats(running: Workers) -> None:
+    """The worker that answers is the one that sends its pid, about once a second while it is idle."""
+    _, _, pid = running.post(b"pid")
+    before = len(running.heartbeats)
+
+    time.sleep(3)
+
+    assert set(running.heartbeats) == {int(pid)}
+    assert 1 <= len(running.heartbeats) - before <= 4
+
+
+def test_scripts_own_request(running: Workers) -> None:
+    """A handler that asks the model server itself, with requests, just works."""
+    status, headers, body = running.post(b"post", "Accept: application/json")
+
+    assert (status, headers["content-type"]) == (200, "application/json")
+    assert json.loads(body) == {"predictions": [2.5]}
+
+
+def test_scripts_channel(running: Workers) -> None:
+    """A handler's gRPC channel leads to the model server's socket, under gevent too."""
+
+    class Echo(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, _details: object) -> grpc.RpcMethodHandler:
+            return grpc.unary_unary_rpc_method_handler(lambda message, _context: message)
+
+    server = grpc.server(futures.ThreadPoolExecutor(2), handlers=(Echo(),))
+    server.add_insecure_port(f"unix:{running.grpc_socket}")
+    server.start()
+    try:
+        answers = [running.post(b"channel") for _ in range(3)]
+    finally:
+        server.stop(0).wait()
+
+    assert [(status, body) for status, _, body in answers] == [(200, b"over gRPC")] * 3
+
+
+def test_script_that_exits(running: Workers) -> None:
+    """sys.exit in a script fails its request, not the worker."""
+    _, _, before = running.post(b"pid")
+
+    status, _, body = running.post(b"exit")
+
+    assert (status, json.loads(body)) == (500, {"error": "5"})
+    assert running.post(b"pid")[2] == before
+    assert "inference.py:8 in handler: SystemExit: 5" in running.log
+
+
+def test_worker_that_runs_out_of_time() -> None:
+    """A sync worker that gunicorn ends in the middle of a request says so, and another one follows."""
+    with workers("sync", SCRIPT, {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "1"}) as started:
+        started.wait_for_heartbeat()
+
+        raw = started.ask(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nsleep")
+
+        assert "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS" in error_text(raw, 504)
+        assert started.post(b"pid")[0] == 200
+        assert len(set(started.heartbeats)) == 2
+
+
+@pytest.mark.parametrize("worker_class", CLASSES)
+def test_script_that_can_not_be_imported(worker_class: str) -> None:
+    """Gunicorn ends; the log has the script's traceback and one sentence, and no heartbeat was sent."""
+    with workers(worker_class, "import json\nimport nothing_of_this_name\n") as started:
+        assert started.process.wait(30) == 3
+        time.sleep(0.2)
+
+        assert started.heartbeats == []
+        assert "inference.py:2 in <module>: ModuleNotFoundError" in started.log
+        assert 'inference.py", line 2, in <module>' in started.log
+        assert "importlib" not in started.log
+        assert str(Path("gunicorn", "arbiter.py")) not in started.log
+
+
+def test_logs_of_the_script() -> None:
+    """What a script logs appears where gunicorn logs, from SAGEMAKER_GUNICORN_LOGLEVEL on."""
+    script = (
+        "import logging\n"
+        "def handler(data, context):\n"
+        "    logging.getLogger('mine').info('seen: %s', data.read().decode())\n"
+        "    logging.getLogger(__name__).debug('not seen')\n"
+        "    return ''\n"
+    )
+    with workers("gthread", script) as started:
+        started.wait_for_heartbeat()
+        started.post(b"something")
+        started.process.terminate()
+        started.process.wait(15)
+
+    assert "seen: something" in started.log
+    assert "not seen" not in started.log

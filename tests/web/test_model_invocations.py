@@ -1,0 +1,171 @@
+"""POST /invocations without a script, and with half of one: what the recorded behaviours ask for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import falcon.testing
+import pytest
+
+from tfs_proxy.errors import UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.signature import Target
+
+ErrorOf = Callable[[falcon.testing.Result], str]
+ATTRIBUTES = "X_Amzn_SageMaker_Custom_Attributes"
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "application/json; charset=utf-8", None, ""])
+def test_serving_json_is_passed_on(front: Any, media_type: str | None) -> None:
+    """TF Serving's form goes to the model server as it is; no type at all means JSON (AWS: 415)."""
+    headers = {} if media_type is None else {"Content_Type": media_type}
+
+    result = front.post('{"instances": [1.0]}', **headers)
+
+    assert (result.status_code, result.json) == (200, {"predictions": [2.5]})
+    assert result.headers["content-type"] == "application/json"
+    assert front.upstream.forwarded == [(Target("half"), b'{"instances": [1.0]}')]
+
+
+def test_csv_rows(front: Any) -> None:
+    """Each row of CSV is one record, typed by the model's signature."""
+    front.upstream.body = b'{"predictions": [[1, 2, 3], [4, 5, 6]]}'
+
+    result = front.post("1.0,2.0,5.0\n+1,.5,NaN\n", Content_Type="text/csv; charset=utf-8")
+
+    assert result.json["predictions"] == [[1, 2, 3], [4, 5, 6]]
+    assert front.upstream.predicted[0][1].records == 2
+
+
+def test_csv_of_mixed_types(front: Any, error_of: ErrorOf) -> None:
+    """Text in a numeric column is the client's mistake, and the place is named."""
+    result = front.post('1.0,hello,"world,earth"', Content_Type="text/csv")
+
+    assert result.status_code == 400
+    assert "row 1" in error_of(result).lower()
+
+
+def test_target_from_attributes(front: Any) -> None:
+    """Model, version and signature come from the custom attributes."""
+    front.post('{"instances": [1]}', **{ATTRIBUTES: "tfs-model-name=other,tfs-model-version=2,trace=x"})
+
+    assert front.upstream.forwarded[0][0] == Target("other", version=2)
+
+
+@pytest.mark.parametrize("attributes", ["tfs-model-version=x", "tfs-model-name=../etc", "tfs-method=explain"])
+def test_malformed_attributes(front: Any, error_of: ErrorOf, attributes: str) -> None:
+    """A malformed attribute is 400 and named."""
+    result = front.post('{"instances": [1]}', **{ATTRIBUTES: attributes})
+
+    assert result.status_code == 400
+    assert attributes.partition("=")[0] in error_of(result)
+
+
+def test_no_custom_attributes_on_the_answer(front: Any) -> None:
+    """The request's attributes are not echoed."""
+    result = front.post('{"instances": [1]}', **{ATTRIBUTES: "trace=x"})
+
+    assert "x-amzn-sagemaker-custom-attributes" not in result.headers
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "text"),
+    [
+        ("application/jsonlines", "application/jsonlines", "2.5\n3.0\n"),
+        ("text/csv", "text/csv", "2.5\n3.0\n"),
+        ("application/jsonlines, application/json", "application/jsonlines", "2.5\n3.0\n"),
+        ("application/json, application/jsonlines", "application/json", '{"predictions": [2.5, 3.0]}'),
+        ("*/*", "application/json", '{"predictions": [2.5, 3.0]}'),
+    ],
+)
+def test_accept(front: Any, accept: str, content_type: str, text: str) -> None:
+    """Accept chooses the form of the answer, one record a line but in JSON."""
+    front.upstream.body = b'{"predictions": [2.5, 3.0]}'
+
+    result = front.post('{"instances": [1.0, 2.0]}', Accept=accept)
+
+    assert result.headers["content-type"] == content_type
+    assert result.text.replace("\r\n", "\n") == text
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"Content_Type": "application/x-unsupported"}, "x", 415),
+        ({"Content_Type": "/"}, "x", 415),
+        ({"Accept": "image/png"}, '{"instances": [1]}', 406),
+        ({}, "", 400),
+        ({}, "whatever", 400),
+        ({"Content_Type": "text/csv"}, "", 400),
+    ],
+)
+def test_bad_requests(front: Any, error_of: ErrorOf, headers: dict[str, str], body: str, status: int) -> None:
+    """The client's mistakes are 4xx, each with a text."""
+    result = front.post(body, **headers)
+
+    assert result.status_code == status
+    assert error_of(result)
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
+def test_model_server_errors(make_front: Callable[..., Any], error_of: ErrorOf, status: int) -> None:
+    """The model server's own errors go out with their status and text."""
+    front = make_front(status=status, body=b'{"error": "no such thing"}')
+
+    result = front.post('{"instances": [1]}')
+
+    assert (result.status_code, error_of(result)) == (status, "no such thing")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (UpstreamUnavailable("away"), 503, "away"),
+        (UpstreamTimeout("slow"), 504, "slow"),
+        (UpstreamRefused(404, b'{"error": "Servable not found"}'), 404, "Servable not found"),
+    ],
+)
+def test_no_answer(
+    make_front: Callable[..., Any], error_of: ErrorOf, error: Exception, status: int, text: str
+) -> None:
+    """A model server that is away is 503, a slow one 504."""
+    front = make_front(error=error)
+
+    result = front.post('{"instances": [1]}')
+
+    assert (result.status_code, error_of(result)) == (status, text)
+
+
+def test_only_input_handler(make_front: Callable[..., Any]) -> None:
+    """With input_handler alone the answer is converted as it is without a script."""
+    front = make_front("def input_handler(data, context): return '{\"instances\": [1.0]}'")
+
+    result = front.post("pixels", Content_Type="image/png", Accept="text/csv")
+
+    assert (result.headers["content-type"], result.text.strip()) == ("text/csv", "2.5")
+    assert front.upstream.forwarded[0][1] == b'{"instances": [1.0]}'
+
+
+def test_only_output_handler(make_front: Callable[..., Any]) -> None:
+    """With output_handler alone the request is converted as it is without a script."""
+    front = make_front(
+        "def output_handler(response, context):\n"
+        "    return f\"{response.json()['predictions'][0]:.1f}\", 'text/plain'"
+    )
+
+    result = front.post("1.0", Content_Type="text/csv", Accept="text/plain")
+
+    assert (result.headers["content-type"], result.text) == ("text/plain", "2.5")
+    assert front.upstream.predicted[0][1].records == 1
+
+
+def test_only_output_handler_sees_errors(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
+    """The model server's error reaches it as a response, the client's own mistake does not."""
+    script = "def output_handler(response, context): raise ValueError(f'{response.status_code}!')"
+    front = make_front(script, status=400, body=b'{"error": "no"}')
+
+    refused, unsupported = (
+        front.post("1.0", Content_Type="text/csv"),
+        front.post("1", Content_Type="image/png"),
+    )
+
+    assert (refused.status_code, error_of(refused)) == (400, "400!")
+    assert unsupported.status_code == 415
