@@ -103,7 +103,7 @@ def _check_names(records: Sequence[Mapping[str, Any]], signature: Signature) -> 
     for number, record in enumerate(records, 1):
         if record.keys() == expected:
             continue
-        for name in record.keys() - expected:
+        for name in (name for name in record if name not in expected):
             raise BadInput(
                 f"Record {number} names {_shown(name)}, which is no input of the model ({_names(signature)})."
                 + _serving_hint(name)

@@ -7,10 +7,9 @@ outputs follow each other in the order of their names. Numbers are written as in
 base64. Lines end in a newline alone, since that is what batch transform splits and joins at.
 """
 
-import csv
-import io
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -18,6 +17,8 @@ import numpy.typing as npt
 from tfs_proxy.payload.batch import BYTES, Outputs
 from tfs_proxy.payload.json_lines import BYTES_SUFFIX
 from tfs_proxy.payload.json_text import base64_of, dumps, text_of, whole
+
+_SPECIAL = re.compile(r'[,"\r\n]')
 
 
 def csv_of_outputs(outputs: Outputs) -> bytes:
@@ -38,7 +39,7 @@ def csv_of_values(values: Sequence[Any]) -> bytes:
 
 def _numbers(array: npt.NDArray[Any]) -> bytes:
     """PERF: one JSON text of the whole array, its brackets turned into line ends."""
-    text = dumps(whole(array, as_base64=False)).replace(b" ", b"")
+    text = dumps(whole(array, as_base64=False))
     return text[2:-2].replace(b"],[", b"\n") + b"\n"
 
 
@@ -67,7 +68,15 @@ def _cell(leaf: Any) -> str:
     return leaf if isinstance(leaf, str) else json.dumps(leaf)
 
 
-def _written(records: Iterator[list[str]]) -> bytes:
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\n").writerows(records)
-    return buffer.getvalue().encode()
+def _written(records: Iterable[list[str]]) -> bytes:
+    return "".join([_line(cells) + "\n" for cells in records]).encode()
+
+
+def _line(cells: Sequence[str]) -> str:
+    """One record; a lone empty cell is quoted, since an empty line would be no record."""
+    return '""' if list(cells) == [""] else ",".join(map(_quoted, cells))
+
+
+def _quoted(cell: str) -> str:
+    # NOTE: the csv module (before 3.13) leaves a lone carriage return bare where lines end in newlines.
+    return '"' + cell.replace('"', '""') + '"' if _SPECIAL.search(cell) else cell

@@ -25,7 +25,7 @@ def whole(array: npt.NDArray[Any], *, as_base64: bool) -> Any:
     if array.dtype == BYTES:
         return _strings(array.tolist(), as_base64=as_base64)
     if not _is_finite(array):
-        return orjson.Fragment(json.dumps(_shortest(array)))
+        return _with_nan(_shortest(array))
     return np.ascontiguousarray(array) if array.ndim else array.item()
 
 
@@ -34,7 +34,7 @@ def rows(array: npt.NDArray[Any], *, as_base64: bool) -> Sequence[Any]:
     if array.dtype == BYTES:
         return [_strings(row, as_base64=as_base64) for row in array.tolist()]
     if not _is_finite(array):
-        return [orjson.Fragment(json.dumps(row)) for row in _shortest(array)]
+        return [_with_nan(row) for row in _shortest(array)]
     return list(np.ascontiguousarray(array))
 
 
@@ -53,6 +53,10 @@ def base64_of(value: bytes) -> str:
 
 def _is_finite(array: npt.NDArray[Any]) -> bool:
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def _with_nan(value: Any) -> orjson.Fragment:
+    return orjson.Fragment(json.dumps(value, separators=(",", ":")))
 
 
 def _shortest(array: npt.NDArray[Any]) -> Any:
