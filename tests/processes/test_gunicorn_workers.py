@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from importlib.util import find_spec
 from pathlib import Path
 
 import grpc
@@ -11,7 +12,7 @@ import pytest
 
 from workers import Workers, error_text, workers
 
-CLASSES = ("gthread", "sync", "gevent")
+CLASSES = ("gthread", "sync", "gevent", *(("tornado",) if find_spec("tornado") else ()))
 SCRIPT = """
 import os, sys, time
 import requests

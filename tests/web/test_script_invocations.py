@@ -175,6 +175,7 @@ def test_status_of_the_scripts_own(make_front: Callable[..., Any], error_of: Err
         ("SystemExit(3)", "3"),
         ("SystemExit", "SystemExit"),
         ("MemoryError", "MemoryError"),
+        ("__import__('asyncio').CancelledError", "CancelledError"),
         ("ValueError('é\\ud800')", "é\ud800"),
     ],
 )

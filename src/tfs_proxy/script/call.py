@@ -1,4 +1,11 @@
-"""One request through the user's script: data and context in, the model server between, the answer out."""
+"""One request through the user's script: data and context in, the model server between, the answer out.
+
+Where AWS's two versions disagree (contract 2.5, 2.9), this holds: an error of the model server reaches
+``output_handler``, as in the old one (the new one answers by itself), and what the script makes of it
+goes out with the model server's status (the old one: 200, or 500 where the script raised). An
+exception of the script's is a 500 with its text, as in both; an error with a status of its own, ours
+or falcon's, keeps it, as in the new one, but in the shape ``{"error": text}``.
+"""
 
 import io
 import logging
@@ -44,7 +51,7 @@ class ScriptCaller:
         self._script = script
         self._upstream = upstream
         self._timeout_seconds = timeout_seconds
-        self._own_errors: tuple[type[Exception], ...] = (RequestError, *own_errors)
+        self._left_alone: tuple[type[BaseException], ...] = (RequestError, KeyboardInterrupt, *own_errors)
         self._channels = Channels()
 
     def answer(self, request: ScriptRequest) -> ScriptReply:
@@ -100,14 +107,13 @@ class ScriptCaller:
         """
         try:
             return function(data, context)
-        except self._own_errors:
+        except self._left_alone:
             raise
-        except SystemExit as error:
-            # A subclass is the worker's own end, which arises in whatever code is running.
-            if type(error) is not SystemExit:
+        except BaseException as error:
+            # Not Exception alone: sys.exit or a cancelled task in a script must not end the worker.
+            # A subclass of SystemExit is the worker's own end, which arises in whatever code runs.
+            if isinstance(error, SystemExit) and type(error) is not SystemExit:
                 raise
-            raise self._failure(name, error, status) from error
-        except Exception as error:
             raise self._failure(name, error, status) from error
 
     def _failure(self, name: str, error: BaseException, status: int) -> RequestError:

@@ -63,6 +63,8 @@ def _write(resp: falcon.Response, status: int, body: bytes) -> None:
 def _request_error(_req: falcon.Request, resp: falcon.Response, error: RequestError, _params: Any) -> None:
     body = error.body if isinstance(error, UpstreamRefused) else error_body(str(error))
     _write(resp, status_of(error), body)
+    if isinstance(error, (UpstreamUnavailable, UpstreamTimeout)):
+        log.warning("answered %s: %s", resp.status, error)
     if isinstance(error, (PayloadTooLarge, BrokenBody)):
         resp.set_header("Connection", "close")
 
@@ -88,5 +90,5 @@ def _wrong_method(
 
 def _falcon_error(_req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:
     """Falcon's own errors, those that a script raises among them; status and headers are set already."""
-    resp.data = error_body(error.description or error.title or "")
+    resp.data = error_body(str(error.description or error.title))
     resp.content_type = falcon.MEDIA_JSON
