@@ -17,8 +17,9 @@ HANDLER = "def handler(data, context):\n    return data.read(), 'text/plain'\n"
 @pytest.fixture(autouse=True)
 def _own_import_state() -> Iterator[None]:
     """Leave sys.path and sys.modules as they were."""
-    path, modules = list(sys.path), set(sys.modules)
+    path, modules, no_bytecode = list(sys.path), set(sys.modules), sys.dont_write_bytecode
     yield
+    sys.dont_write_bytecode = no_bytecode
     sys.path[:] = path
     for name in set(sys.modules) - modules:
         del sys.modules[name]
@@ -115,6 +116,7 @@ def test_modules_beside_it(tmp_path: Path) -> None:
 
     assert script.handler is not None
     assert script.handler(None, None) == ("code", "lib")
+    assert not list(code.rglob("__pycache__"))
 
 
 def test_dataclasses_and_pickle(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
     Raises ScriptLoadError where it can't be imported (its traceback is in the log) or defines no
     handler.
     """
+    # The model's folder is the user's, and often read-only: no __pycache__ appears in it.
+    sys.dont_write_bytecode = True
     _put_in_front(import_paths)
     module = _import(path)
     found = {name: getattr(module, name, None) for name in HANDLERS}
