@@ -1,0 +1,43 @@
+"""Model status and metadata as messages: what both front doors answer about models."""
+
+from tfs_proxy.embedded.engine import Engine
+from tfs_proxy.embedded.servable import Servable
+from tfs_proxy.protos import GetModelMetadataResponse, GetModelStatusResponse, ModelSpec, SignatureDefMap
+
+SIGNATURE_DEF = "signature_def"
+"""The only metadata field there is."""
+
+
+def status(
+    engine: Engine, name: str, version: int | None = None, label: str | None = None
+) -> GetModelStatusResponse:
+    """The state of a model's versions. Raises ServingError where there is none."""
+    answer = GetModelStatusResponse()
+    for each in engine.statuses(name, version, label):
+        line = answer.model_version_status.add(version=each.version, state=int(each.state))
+        line.status.error_code = int(each.code)  # type: ignore[assignment]
+        line.status.error_message = each.message
+        line.status.SetInParent()
+    return answer
+
+
+def spec_of(servable: Servable, signature: str = "") -> ModelSpec:
+    """The ModelSpec of an answer: the version that it came from."""
+    spec = ModelSpec(name=servable.name, signature_name=signature)
+    spec.version.value = servable.version
+    return spec
+
+
+def signatures(servable: Servable) -> SignatureDefMap:
+    """Every signature of a servable."""
+    found = SignatureDefMap()
+    for name, signature in servable.signatures.items():
+        found.signature_def[name].CopyFrom(signature.message)
+    return found
+
+
+def metadata(servable: Servable) -> GetModelMetadataResponse:
+    """The answer of GetModelMetadata."""
+    answer = GetModelMetadataResponse(model_spec=spec_of(servable))
+    answer.metadata[SIGNATURE_DEF].Pack(signatures(servable))
+    return answer

@@ -1,0 +1,86 @@
+"""What a request of the embedded server fails with: a gRPC code and TF Serving's own wording.
+
+Raised anywhere below the two front doors; rest.py and grpc_server.py turn it into their protocol.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """gRPC's status codes."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+HTTP_STATUS = {
+    Code.OK: 200,
+    Code.CANCELLED: 499,
+    Code.UNKNOWN: 500,
+    Code.INVALID_ARGUMENT: 400,
+    Code.DEADLINE_EXCEEDED: 504,
+    Code.NOT_FOUND: 404,
+    Code.ALREADY_EXISTS: 409,
+    Code.PERMISSION_DENIED: 403,
+    Code.RESOURCE_EXHAUSTED: 429,
+    Code.FAILED_PRECONDITION: 400,
+    Code.ABORTED: 409,
+    Code.OUT_OF_RANGE: 400,
+    Code.UNIMPLEMENTED: 501,
+    Code.INTERNAL: 500,
+    Code.UNAVAILABLE: 503,
+    Code.DATA_LOSS: 500,
+    Code.UNAUTHENTICATED: 401,
+}
+"""The HTTP status that TF Serving's REST side answers each code with (contract 3.1)."""
+
+
+class ServingError(Exception):
+    """One request, or one load, that can't be answered: ``code`` and a text for the client."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+def invalid(text: str) -> ServingError:
+    """An INVALID_ARGUMENT."""
+    return ServingError(Code.INVALID_ARGUMENT, text)
+
+
+@contextmanager
+def tensorflow_errors() -> Iterator[None]:
+    """Turn what TensorFlow raises into a ServingError with its code and message."""
+    try:
+        yield
+    except ServingError:
+        raise
+    except Exception as error:
+        raise from_tensorflow(error) from error
+
+
+def from_tensorflow(error: Exception) -> ServingError:
+    """The same error as a ServingError; INTERNAL where it carries no code of TensorFlow's."""
+    code = getattr(error, "error_code", None)
+    message = getattr(error, "message", None)
+    if code is None:
+        return ServingError(Code.INTERNAL, str(error) or type(error).__name__)
+    return ServingError(Code(int(code)), str(message))

@@ -1,0 +1,56 @@
+"""Loads one model version: the folder on disk to a servable that is ready for requests."""
+
+import gc
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfs_proxy.embedded.errors import tensorflow_errors
+from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.servable import Servable
+
+if TYPE_CHECKING:
+    from tfs_proxy.embedded import session
+
+log = logging.getLogger(__name__)
+
+_COLLECT_AFTER = (50_000, 20, 100)
+
+
+class Loader:
+    """Makes servables as the flags say; the first load imports TensorFlow."""
+
+    def __init__(self, flags: Flags) -> None:
+        self._flags = flags
+        self._tags = tuple(tag for tag in flags.saved_model_tags.split(",") if tag)
+        self._importing = threading.Lock()
+        self._imported = False
+
+    def prepare(self) -> None:
+        """Import TensorFlow, once.
+
+        What is imported lives as long as the process: the garbage collector is told so, which
+        makes large JSON bodies several times cheaper to read.
+        """
+        with self._importing:
+            if not self._imported:
+                with tensorflow_errors():
+                    from tfs_proxy.embedded import session  # noqa: F401
+                gc.collect()
+                gc.freeze()
+                gc.set_threshold(*_COLLECT_AFTER)
+                self._imported = True
+
+    def __call__(self, name: str, version: int, folder: Path) -> Servable:
+        """Load, and warm up. Raises ServingError."""
+        self.prepare()
+        log.info("Loading servable version {name: %s version: %d} from %s", name, version, folder)
+        backend = self._backend(folder)
+        return Servable(name, version, backend.signatures, backend)
+
+    def _backend(self, folder: Path) -> "session.SessionBackend":
+        from tfs_proxy.embedded import session
+
+        with tensorflow_errors():
+            return session.SessionBackend(folder, self._tags, session.session_config(self._flags))

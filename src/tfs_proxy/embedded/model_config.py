@@ -1,0 +1,121 @@
+"""The models to serve, as values: from flags, from a model config file, or from a reload request."""
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf import text_format
+from google.protobuf.message import Message
+
+from tfs_proxy.embedded.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.protos import POOL, ModelConfig, ModelServerConfig
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which versions of a model are wanted: the newest ``latest``, all of them, or those named."""
+
+    latest: int = 1
+    every: bool = False
+    specific: tuple[int, ...] = ()
+
+    def choose(self, present: list[int]) -> tuple[int, ...]:
+        """The wanted ones among the versions that are there, ascending."""
+        ordered = sorted(present)
+        if self.every:
+            return tuple(ordered)
+        if self.specific:
+            return tuple(version for version in ordered if version in self.specific)
+        return tuple(ordered[-self.latest :])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """One model: where its version folders are, which of them to serve, and their labels."""
+
+    name: str
+    base_path: str
+    policy: Policy = Policy()
+    labels: Mapping[str, int] = field(default_factory=dict)
+
+
+def from_flags(flags: Flags) -> tuple[ModelSource, ...]:
+    """The models that the command line asks for.
+
+    Raises SettingsError where it names none, or the config file can't be used.
+    """
+    if flags.model_config_file:
+        try:
+            return from_message(read_text(flags.model_config_file, ModelServerConfig()))
+        except ServingError as error:
+            raise SettingsError(f"{flags.model_config_file}: {error.text}") from error
+    if not flags.model_base_path:
+        raise SettingsError("Name a model: --model_base_path or --model_config_file.")
+    path = flags.model_base_path
+    if not _URI.match(path):
+        path = str(Path(path).absolute())
+    return (ModelSource(flags.model_name, path),)
+
+
+def read_text(path: str, message: AnyMessage) -> AnyMessage:
+    """A configuration file in protobuf's text form.
+
+    Raises SettingsError where it can't be read or does not parse.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"Can't read {path}: {error}") from error
+    try:
+        return text_format.Parse(text, message, descriptor_pool=POOL)
+    except text_format.ParseError as error:
+        raise SettingsError(f"{path} is no {message.DESCRIPTOR.name} in text form: {error}") from error
+
+
+def from_message(config: ModelServerConfig) -> tuple[ModelSource, ...]:
+    """The models of a ModelServerConfig.
+
+    Raises ServingError with TF Serving's text where one can't be served.
+    """
+    if config.WhichOneof("config") == "custom_model_config":
+        raise ServingError(Code.INVALID_ARGUMENT, "Missing custom_model_config_loader in ServerCore Options")
+    sources = [_source(each) for each in config.model_config_list.config]
+    names = set()
+    for source in sources:
+        if source.name in names:
+            raise invalid(f"Illegal to list model {source.name} multiple times in config list")
+        names.add(source.name)
+    return tuple(sources)
+
+
+def _source(config: ModelConfig) -> ModelSource:
+    if not config.name:
+        raise invalid("A model in the config list has no name")
+    if not _URI.match(config.base_path) and not posixpath.isabs(config.base_path):
+        raise invalid(
+            f"Expected model {config.name} to have an absolute path or URI; "
+            f"got base_path()={config.base_path}"
+        )
+    if config.model_platform not in {"", "tensorflow"}:
+        raise invalid(f"Model {config.name} requests unsupported platform {config.model_platform}")
+    return ModelSource(config.name, config.base_path, _policy(config), dict(config.version_labels))
+
+
+def _policy(config: ModelConfig) -> Policy:
+    policy = config.model_version_policy
+    choice = policy.WhichOneof("policy_choice")
+    if choice == "all":
+        return Policy(every=True)
+    if choice == "specific":
+        if not policy.specific.versions:
+            raise invalid(f"Model {config.name} has a specific version policy that names no version")
+        return Policy(specific=tuple(policy.specific.versions))
+    return Policy(latest=max(1, policy.latest.num_versions))

@@ -1,0 +1,240 @@
+"""TF Serving's REST API as a bare ASGI application: HTTP in front of engine and inference.
+
+A prediction runs on the event loop's own thread while it is measured to be quick (`Runner.quick`)
+and its body is small; otherwise on a bounded pool, so that everything else answers meanwhile.
+"""
+
+import asyncio
+import json
+import logging
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import json_format
+
+from tfs_proxy.embedded import describe, json_answer, rest_routes
+from tfs_proxy.embedded.engine import Engine
+from tfs_proxy.embedded.errors import HTTP_STATUS, Code, ServingError, invalid
+from tfs_proxy.embedded.inference import outputs_of
+from tfs_proxy.embedded.json_predict import PredictCall, decode
+from tfs_proxy.embedded.rest_routes import Route
+from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Runner, Servable, Signature, Tensor
+
+log = logging.getLogger(__name__)
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+_JSON: Headers = [(b"content-type", b"application/json")]
+_HTML: Headers = [(b"content-type", b"text/html")]
+_NOT_FOUND = (
+    b"<HTML><HEAD>\n<TITLE>404 Not Found</TITLE>\n</HEAD><BODY>\n<H1>Not Found</H1>\n</BODY></HTML>\n"
+)
+_CORS: Headers = [
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-allow-methods", b"POST, GET"),
+    (b"access-control-allow-headers", b"Content-Type"),
+]
+_GZIP = 16 + zlib.MAX_WBITS
+_MAX_ROUTES = 4096
+_SMALL_BODY = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole HTTP answer."""
+
+    status: int
+    body: bytes
+    headers: Headers
+
+
+def _refusal(error: ServingError) -> Answer:
+    return Answer(HTTP_STATUS[error.code], json_answer.error(error.text), _JSON)
+
+
+class _Prediction:
+    """One predict request between its decoding and its answer; it holds its servable."""
+
+    def __init__(self, engine: Engine, route: Route) -> None:
+        self._engine = engine
+        self._route = route
+        self._servable: Servable | None = None
+        self._signature: Signature | None = None
+        self._call: PredictCall | None = None
+        self._runner: Runner | None = None
+
+    def read(self, body: bytes) -> None:
+        """Decode the body against the signature that it names. Raises ServingError."""
+        self._call = decode(body, self._inputs)
+        assert self._servable is not None  # noqa: S101 (decode asks for the inputs first)
+        assert self._signature is not None  # noqa: S101
+        self._runner = self._servable.runner(self._signature, tuple(self._signature.outputs))
+
+    def _inputs(self, name: str) -> Mapping[str, Tensor]:
+        if self._servable is None:
+            self._servable = self._engine.acquire(self._route.model, self._route.version, self._route.label)
+        signature = self._servable.signatures.get(name or DEFAULT_SIGNATURE)
+        if signature is None:
+            raise invalid(f'Serving signature name: "{name or DEFAULT_SIGNATURE}" not found in signature def')
+        self._signature = signature
+        return signature.inputs
+
+    @property
+    def quick(self) -> bool:
+        """Whether it may run where it holds up everything else."""
+        return self._runner is not None and self._runner.quick
+
+    def answer(self) -> Answer:
+        """Run it. Raises ServingError."""
+        assert self._runner is not None  # noqa: S101 (read comes first)
+        assert self._call is not None  # noqa: S101
+        assert self._signature is not None  # noqa: S101
+        outputs = outputs_of(self._runner, tuple(self._signature.outputs), self._call.arrays)
+        if not outputs:
+            raise invalid("Cannot convert empty tensor map to JSON")
+        write = json_answer.rows if self._call.by_row else json_answer.columns
+        return Answer(200, write(outputs), _JSON)
+
+    def close(self) -> None:
+        """Give the servable back."""
+        if self._servable is not None:
+            self._servable.leave()
+
+
+class RestApp:
+    """The ASGI application."""
+
+    def __init__(self, engine: Engine, pool: Executor, *, timeout_seconds: float, cors: bool = False) -> None:
+        self._engine = engine
+        self._pool = pool
+        self._timeout_seconds = timeout_seconds
+        self._cors = cors
+        self._routes: dict[tuple[str, bytes], Route] = {}
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        body = await _read(receive)
+        answer = await self._answer(scope["method"], scope["raw_path"], scope["headers"], body)
+        length = (b"content-length", str(len(answer.body)).encode())
+        headers = [*answer.headers, *(_CORS if self._cors else ()), length]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _answer(self, method: str, raw_path: bytes, headers: Headers, body: bytes) -> Answer:
+        try:
+            route = self._routes.get((method, raw_path)) or self._route(method, raw_path)
+            if route is None:
+                return Answer(404, _NOT_FOUND, _HTML)
+            return await self._act(route, _plain(headers, body))
+        except ServingError as error:
+            return _refusal(error)
+        except RecursionError:
+            return _refusal(invalid("JSON Parse error: The document is nested too deeply"))
+        except Exception:
+            log.exception("%s %r failed", method, raw_path)
+            return _refusal(ServingError(Code.INTERNAL, "Internal error: see the model server's log"))
+
+    def _route(self, method: str, raw_path: bytes) -> Route | None:
+        path = raw_path.decode("latin-1")
+        if method == "OPTIONS" and self._cors:
+            return Route("options", "")
+        if not rest_routes.is_api(path):
+            return None
+        route = rest_routes.match(method, path)
+        if len(self._routes) < _MAX_ROUTES:
+            self._routes[method, raw_path] = route
+        return route
+
+    async def _act(self, route: Route, body: bytes) -> Answer:
+        if route.action == "predict":
+            return await self._predict(route, body)
+        if route.action == "options":
+            return Answer(200, b"", [])
+        if route.action == "status":
+            return Answer(200, _status(self._engine, route), _JSON)
+        if route.action == "metadata":
+            return Answer(200, _metadata(self._engine, route), _JSON)
+        raise invalid(f"Unsupported method {route.action}")
+
+    async def _predict(self, route: Route, body: bytes) -> Answer:
+        prediction = _Prediction(self._engine, route)
+        if len(body) > _SMALL_BODY:
+            return await self._in_pool(lambda: _whole(prediction, body))
+        try:
+            prediction.read(body)
+        except BaseException:
+            prediction.close()
+            raise
+        if prediction.quick:
+            return _finish(prediction)
+        return await self._in_pool(lambda: _finish(prediction))
+
+    async def _in_pool(self, work: Callable[[], Answer]) -> Answer:
+        running = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        try:
+            return await asyncio.wait_for(asyncio.shield(running), self._timeout_seconds)
+        except TimeoutError as error:
+            running.add_done_callback(lambda done: done.exception())
+            raise ServingError(Code.DEADLINE_EXCEEDED, "Timed out waiting for the prediction") from error
+
+
+def _whole(prediction: _Prediction, body: bytes) -> Answer:
+    try:
+        prediction.read(body)
+        return prediction.answer()
+    finally:
+        prediction.close()
+
+
+def _finish(prediction: _Prediction) -> Answer:
+    try:
+        return prediction.answer()
+    finally:
+        prediction.close()
+
+
+async def _read(receive: Receive) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        return body
+    parts = [body]
+    while message.get("more_body"):
+        message = await receive()
+        parts.append(message.get("body", b""))
+    return b"".join(parts)
+
+
+def _plain(headers: Headers, body: bytes) -> bytes:
+    """The body unpacked, where a header says that it is packed. Raises ServingError."""
+    for name, value in headers:
+        if name == b"content-encoding" and value.strip().lower() in {b"gzip", b"x-gzip"}:
+            try:
+                return zlib.decompress(body, _GZIP)
+            except zlib.error as error:
+                raise invalid(f"Failed to uncompress the gzip body: {error}") from error
+    return body
+
+
+def _status(engine: Engine, route: Route) -> bytes:
+    answer = describe.status(engine, route.model, route.version, route.label)
+    return _pretty(answer).encode() + b"\n"
+
+
+def _metadata(engine: Engine, route: Route) -> bytes:
+    with engine.using(route.model, route.version, route.label) as servable:
+        spec = _pretty(describe.spec_of(servable))
+        signatures = _pretty(describe.signatures(servable))
+    return f'{{\n"model_spec":{spec}\n,\n"metadata": {{"signature_def": {signatures}\n}}\n}}\n'.encode()
+
+
+def _pretty(message: Any) -> str:
+    fields = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return json.dumps(fields, indent=1, ensure_ascii=False)

@@ -1,0 +1,181 @@
+"""One loaded model version: its signatures, and the calls into TensorFlow that run them."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.embedded.errors import invalid
+from tfs_proxy.protos import SignatureDef
+from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of
+
+Array = npt.NDArray[Any]
+
+DEFAULT_SIGNATURE = "serving_default"
+
+INLINE_LIMIT_SECONDS = 0.001
+"""A call that takes longer than this on average does not run on the event loop's thread."""
+
+_RECENT = 0.2
+"""The weight of the newest measurement in a call's average."""
+
+
+class Call(Protocol):
+    """Runs one set of tensors: arrays in the order of its feeds to arrays in that of its fetches."""
+
+    def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Raises ServingError with TensorFlow's code and text."""
+
+
+class Backend(Protocol):
+    """What a servable runs on: a TF1 session, a batcher in front of one, or a TFLite interpreter."""
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        """A call from and to these tensor names."""
+
+    def close(self) -> None:
+        """Give its memory back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input or output of a signature: its alias, its name in the graph, and its type."""
+
+    alias: str
+    name: str
+    data_type: int
+
+
+class Signature:
+    """One entry of a model's signature_def, read once."""
+
+    def __init__(self, name: str, message: SignatureDef) -> None:
+        self.name = name
+        self.message = message
+        self.inputs = {alias: Tensor(alias, info.name, info.dtype) for alias, info in message.inputs.items()}
+        self.outputs = {
+            alias: Tensor(alias, info.name, info.dtype) for alias, info in message.outputs.items()
+        }
+
+
+class Runner:
+    """A prepared call with its feeds in order, and how long it takes: the unit that is timed."""
+
+    def __init__(self, backend: Backend, inputs: Sequence[Tensor], fetches: Sequence[str]) -> None:
+        ordered = {tensor.name: tensor for tensor in sorted(inputs, key=lambda tensor: tensor.name)}
+        self._inputs = tuple(ordered.values())
+        self._kinds = tuple(NUMPY_TYPES.get(tensor.data_type) for tensor in self._inputs)
+        self._call = backend.prepare([tensor.name for tensor in self._inputs], fetches)
+        self._calls = 0
+        self._seconds = 0.0
+
+    @property
+    def quick(self) -> bool:
+        """Whether its measured time allows it to run where it holds up everything else.
+
+        The first two calls are not: they trace, optimise and allocate.
+        """
+        return self._calls > 2 and self._seconds < INLINE_LIMIT_SECONDS  # noqa: PLR2004
+
+    def run(self, arrays: Mapping[str, Array]) -> Sequence[Array]:
+        """The fetches for arrays by alias.
+
+        Raises ServingError for a wrong type, and for whatever TensorFlow says.
+        """
+        ordered = [arrays[tensor.alias] for tensor in self._inputs]
+        for index, kind in enumerate(self._kinds):
+            if ordered[index].dtype != kind:
+                self._refuse(index, ordered[index])
+        began = perf_counter()
+        outputs = self._call(ordered)
+        seconds = perf_counter() - began
+        self._calls += 1
+        if self._calls > 1:
+            self._seconds += (seconds - self._seconds) * (_RECENT if self._calls > 2 else 1.0)  # noqa: PLR2004
+        return outputs
+
+    def _refuse(self, index: int, array: Array) -> None:
+        wanted = type_name(self._inputs[index].data_type)
+        raise invalid(f"Expects arg[{index}] to be {wanted} but {type_name(data_type_of(array))} is provided")
+
+
+class Servable:
+    """A model version that can be run, counted by its users so that none loses it in mid-request."""
+
+    def __init__(
+        self, name: str, version: int, signatures: Mapping[str, SignatureDef], backend: Backend
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.signatures = {key: Signature(key, message) for key, message in signatures.items()}
+        self._backend = backend
+        self._runners: dict[tuple[str, tuple[str, ...]], Runner] = {}
+        self._changed = threading.Condition()
+        self._users = 0
+        self._retired = False
+
+    def enter(self) -> bool:
+        """Count one more user; False once it is on its way out."""
+        with self._changed:
+            if self._retired:
+                return False
+            self._users += 1
+            return True
+
+    def leave(self) -> None:
+        """The inverse of `enter`."""
+        with self._changed:
+            self._users -= 1
+            if self._retired and not self._users:
+                self._changed.notify_all()
+
+    def retire(self) -> None:
+        """Refuse new users, wait for those that are in, and free the memory."""
+        with self._changed:
+            self._retired = True
+            self._changed.wait_for(lambda: not self._users)
+        self._runners.clear()
+        self._backend.close()
+
+    def runner(self, signature: Signature, aliases: tuple[str, ...]) -> Runner:
+        """The call for one signature and these of its outputs."""
+        key = (signature.name, aliases)
+        runner = self._runners.get(key)
+        if runner is None:
+            fetches = [signature.outputs[alias].name for alias in aliases]
+            runner = Runner(self._backend, tuple(signature.inputs.values()), fetches)
+            self._runners[key] = runner
+        return runner
+
+    def fetch(self, feed: str, fetches: tuple[str, ...], examples: Array) -> Sequence[Array]:
+        """Run graph tensors by name on one string tensor (classify, regress, multi-inference)."""
+        runner = self._runners.get((feed, fetches))
+        if runner is None:
+            runner = Runner(self._backend, [Tensor(feed, feed, data_type_of(examples))], fetches)
+            self._runners[feed, fetches] = runner
+        return runner.run({feed: examples})
+
+
+_TYPE_NAMES = {
+    1: "float",
+    2: "double",
+    14: "bfloat16",
+    19: "half",
+    7: "string",
+    10: "bool",
+    20: "resource",
+    21: "variant",
+}
+
+
+def type_name(data_type: int) -> str:
+    """TensorFlow's short name of a type, as its error texts have it (``float``, ``int32``)."""
+    known = _TYPE_NAMES.get(data_type)
+    if known is not None:
+        return known
+    kind = NUMPY_TYPES.get(data_type)
+    return "unknown" if kind is None else np.dtype(kind).name

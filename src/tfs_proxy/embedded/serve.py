@@ -1,0 +1,183 @@
+"""Runs the embedded model server: flags to engine and front doors, until a signal ends it."""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import uvicorn
+
+import tfs_proxy
+from tfs_proxy.embedded import flags as command_line
+from tfs_proxy.embedded import grpc_server, model_config
+from tfs_proxy.embedded.engine import Engine, Retry
+from tfs_proxy.embedded.errors import ServingError
+from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.loader import Loader
+from tfs_proxy.embedded.rest import RestApp
+from tfs_proxy.errors import SettingsError, StopServing
+
+log = logging.getLogger(__name__)
+
+_MICROS = 1e6
+_MILLIS = 1e3
+_BACKLOG = 1024
+_THREADS_PER_CORE = 4
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit status."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        flags, remarks = command_line.parse(argv)
+        if flags.version:
+            print(_versions())  # noqa: T201
+            return 0
+        for remark in remarks:
+            log.warning("%s", remark)
+        return Server(flags).run()
+    except StopServing as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return error.exit_status
+
+
+def _versions() -> str:
+    for name in ("tensorflow-cpu", "tensorflow"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return (
+                f"TensorFlow ModelServer: 2.20.0 (embedded, tfs-proxy {tfs_proxy.__version__})\n"
+                f"TensorFlow Library: {importlib.metadata.version(name)}"
+            )
+    return f"TensorFlow ModelServer: 2.20.0 (embedded, tfs-proxy {tfs_proxy.__version__})"
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its own signal handlers: ours stop gRPC too."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals alone."""
+        yield
+
+
+class Server:
+    """The engine and both front doors of one run."""
+
+    def __init__(self, flags: Flags) -> None:
+        self._flags = flags
+        self._loader = Loader(flags)
+        cores = os.cpu_count() or 1
+        self._engine = Engine(
+            self._loader,
+            retry=Retry(flags.max_num_load_retries, flags.load_retry_interval_micros / _MICROS),
+            load_threads=flags.num_load_threads or cores,
+            labels_for_unavailable=flags.allow_version_labels_for_unavailable_models,
+        )
+        self._rest_threads = flags.rest_api_num_threads or _THREADS_PER_CORE * cores
+        self._grpc_threads = flags.grpc_max_threads or _THREADS_PER_CORE * cores
+        self._stopping = threading.Event()
+
+    def run(self) -> int:
+        """Serve until a signal; returns 0. Raises StopServing where it can't start."""
+        sources = model_config.from_flags(self._flags)
+        listener = self._listen()
+        grpc_running = self._start_grpc()
+        self._reload(sources)
+        self._background(self._poll_folders)
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve(listener, grpc_running))
+        finally:
+            self._stopping.set()
+            grpc_running.stop(0)
+            self._engine.close()
+        return 0
+
+    def _reload(self, sources: Sequence[model_config.ModelSource]) -> None:
+        try:
+            self._engine.reload(sources)
+        except ServingError as error:
+            raise SettingsError(f"Failed to start server. Error: {error.code.name}: {error.text}") from error
+
+    def _listen(self) -> socket.socket | None:
+        flags = self._flags
+        if not flags.rest_api_port:
+            return None
+        family = socket.AF_INET6 if ":" in flags.host else socket.AF_INET
+        try:
+            listener = socket.create_server(
+                (flags.host, flags.rest_api_port), family=family, backlog=_BACKLOG
+            )
+        except OSError as error:
+            raise SettingsError(f"Can't listen on {flags.host}:{flags.rest_api_port}: {error}") from error
+        log.info("Exporting HTTP/REST API at:%s:%d ...", flags.host, flags.rest_api_port)
+        return listener
+
+    def _start_grpc(self) -> Any:
+        flags = self._flags
+        host = f"[{flags.host}]" if ":" in flags.host else flags.host
+        addresses = [f"{host}:{flags.port}"] if flags.port else []
+        if flags.grpc_socket_path:
+            addresses.append(f"unix:{flags.grpc_socket_path}")
+        services = grpc_server.Services(self._engine, as_content=flags.enable_serialization_as_tensor_content)
+        running = grpc_server.start(services.handlers(), addresses=addresses, threads=self._grpc_threads)
+        for address in addresses:
+            log.info("Running gRPC ModelServer at %s ...", address)
+        return running
+
+    def _background(self, work: Any) -> None:
+        threading.Thread(target=work, daemon=True, name=work.__name__).start()
+
+    def _poll_folders(self) -> None:
+        seconds = self._flags.file_system_poll_wait_seconds
+        while seconds > 0 and not self._stopping.wait(seconds):
+            self._engine.poll()
+
+    async def _serve(self, listener: socket.socket | None, grpc_running: Any) -> None:
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, asked.set)
+        with ThreadPoolExecutor(self._rest_threads, thread_name_prefix="rest") as pool:
+            rest = self._uvicorn(pool) if listener is not None else None
+            serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
+            await asked.wait()
+            stopped = grpc_running.stop(None)
+            if rest and serving:
+                rest.should_exit = True
+                await serving
+            await asyncio.to_thread(stopped.wait)
+
+    def _uvicorn(self, pool: ThreadPoolExecutor) -> _Uvicorn:
+        app = RestApp(
+            self._engine,
+            pool,
+            timeout_seconds=self._flags.rest_api_timeout_in_ms / _MILLIS,
+            cors=self._flags.rest_api_enable_cors_support,
+        )
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            backlog=_BACKLOG,
+        )
+        return _Uvicorn(config)
+
+
+def _loop_factory() -> Any:
+    import uvloop
+
+    return uvloop.new_event_loop

@@ -1,0 +1,54 @@
+"""What a model version goes through, as GetModelStatus tells it: set by the engine."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tfs_proxy.embedded.errors import Code, ServingError
+
+
+class State(IntEnum):
+    """ModelVersionStatus.State, by number."""
+
+    UNKNOWN = 0
+    START = 10
+    LOADING = 20
+    AVAILABLE = 30
+    UNLOADING = 40
+    END = 50
+
+
+NEXT = {
+    State.UNKNOWN: {State.START},
+    State.START: {State.LOADING, State.END},
+    State.LOADING: {State.AVAILABLE, State.END},
+    State.AVAILABLE: {State.UNLOADING},
+    State.UNLOADING: {State.END},
+    State.END: {State.START},
+}
+"""Which state may follow which; END starts over when the version is wanted again."""
+
+
+@dataclass(slots=True)
+class VersionStatus:
+    """One version's state and the error of its last load, if it had one."""
+
+    version: int
+    state: State = State.UNKNOWN
+    error: ServingError | None = None
+
+    def change_state(self, state: State, error: ServingError | None = None) -> None:
+        """Go on to the next state; an error stays until a load succeeds or starts over."""
+        if state not in NEXT[self.state]:
+            raise ValueError(f"version {self.version} can't go from {self.state.name} to {state.name}")
+        self.state = state
+        self.error = error
+
+    @property
+    def code(self) -> Code:
+        """The gRPC code that the status carries."""
+        return self.error.code if self.error else Code.OK
+
+    @property
+    def message(self) -> str:
+        """The text that goes with `code`."""
+        return self.error.text if self.error else ""
