@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.archive.saved_model import SavedModelSummary, read_saved_model
+from tfs_proxy.archive.saved_model import DATA_TYPES, SavedModelSummary, read_saved_model
 from tfs_proxy.errors import DiscoveryError
-from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo, TensorShapeProto
+from tfs_proxy.protos import (
+    DATA_TYPE_NAMES,
+    MetaGraphDef,
+    SavedModel,
+    SignatureDef,
+    TensorInfo,
+    TensorShapeProto,
+)
 from tfs_proxy.protos.wire import field
 from tfs_proxy.signature import Signature, TensorSpec
 
@@ -60,6 +67,13 @@ def test_signatures_under_the_serve_tag(tmp_path: Path) -> None:
                 "y": TensorSpec("call:0", "DT_FLOAT", (None,)),
             },
         )
+    }
+
+
+def test_data_types_have_tensorflows_names() -> None:
+    """The names are those of the messages; references to them (101 and on) are no signature's."""
+    assert dict(enumerate(DATA_TYPES)) == {
+        number: name for number, name in DATA_TYPE_NAMES.items() if number < 100
     }
 
 

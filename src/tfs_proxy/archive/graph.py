@@ -11,7 +11,7 @@ into an assignment nor into the call that restores the checkpoint.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfs_proxy.archive.skim import length_fields
+from tfs_proxy.archive.skim import NOTHING, map_entry, text, views
 
 NODE = 1
 NAME, OP, INPUT, ATTRIBUTE = 1, 2, 3, 5
@@ -32,9 +32,9 @@ def lost_variables(graph_def: memoryview, outputs: Iterable[str]) -> tuple[str, 
     """Name the variables that the tensors ``outputs`` need and that nothing fills, sorted.
 
     ``graph_def`` is a serialized GraphDef, of which constants and functions are stepped over. Raises
-    Malformed or UnicodeDecodeError where it is none.
+    Malformed where it is none.
     """
-    nodes = dict(_node(content) for number, content in length_fields(graph_def) if number == NODE)
+    nodes = dict(_node(content) for number, content in views(graph_def) if number == NODE)
     answering = _with_ancestors(nodes, (_node_of(name) for name in outputs))
     needed, filled = set[str](), set[str]()
     for name, node in nodes.items():
@@ -66,26 +66,19 @@ def _with_ancestors(nodes: dict[str, _Node], names: Iterable[str]) -> set[str]:
 def _node(message: memoryview) -> tuple[str, _Node]:
     name = op = shared_name = ""
     inputs: list[str] = []
-    for number, content in length_fields(message):
+    for number, content in views(message):
         if number == NAME:
-            name = bytes(content).decode()
+            name = text(content)
         elif number == OP:
-            op = bytes(content).decode()
+            op = text(content)
         elif number == INPUT:
-            inputs.append(_node_of(bytes(content).decode()))
+            inputs.append(_node_of(text(content)))
         elif number == ATTRIBUTE and op == VARIABLE_OP:
-            shared_name = _text_attribute(content, b"shared_name") or shared_name
+            key, value = map_entry(content)
+            shared_name = text(dict(views(value)).get(2, NOTHING)) if key == "shared_name" else shared_name
     return name, _Node(op, tuple(inputs), shared_name)
 
 
 def _node_of(tensor: str) -> str:
     """The node of a tensor's name (``NODE:0``) or of a control input (``^NODE``)."""
     return tensor.removeprefix("^").split(":", maxsplit=1)[0]
-
-
-def _text_attribute(entry: memoryview, key: bytes) -> str:
-    """The text in one entry of a node's attributes, where that is the one called ``key``."""
-    parts = dict(length_fields(entry))
-    if bytes(parts.get(1, b"")) != key or 2 not in parts:  # noqa: PLR2004 - a map entry's value
-        return ""
-    return bytes(dict(length_fields(parts[2])).get(2, b"")).decode()

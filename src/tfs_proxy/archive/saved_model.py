@@ -1,7 +1,7 @@
 """A SavedModel folder -> its signatures and tags, without tensorflow; `check` reports them.
 
 Field numbers are those of tensorflow/core/protobuf/saved_model.proto, meta_graph.proto, saver.proto
-and tensorflow/core/framework/graph.proto, node_def.proto.
+and tensorflow/core/framework/graph.proto, node_def.proto, tensor_shape.proto.
 """
 
 import mmap
@@ -9,20 +9,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-
 from tfs_proxy.archive.discover import SAVED_MODEL_FILES
 from tfs_proxy.archive.graph import lost_variables
-from tfs_proxy.archive.skim import Malformed, length_fields
+from tfs_proxy.archive.skim import NOTHING, Malformed, map_entry, numbers, text, views
 from tfs_proxy.errors import DiscoveryError
-from tfs_proxy.protos import DATA_TYPE_NAMES, MetaGraphDef, SignatureDef, TensorInfo
 from tfs_proxy.signature import Signature, TensorSpec
 
 BINARY_FILE = SAVED_MODEL_FILES[0]
 SERVE_TAG = "serve"
 META_GRAPHS = 2
 META_INFO, GRAPH_DEF, SIGNATURES, OBJECT_GRAPH = 1, 2, 5, 7
+INFO_TAGS, INFO_VERSION = 4, 5
+SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_METHOD = 1, 2, 3
+TENSOR_NAME, TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_SPARSE = 1, 2, 3, 4
 INIT_SIGNATURES = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
+DATA_TYPE_ORDER = (
+    "INVALID FLOAT DOUBLE INT32 UINT8 INT16 INT8 STRING COMPLEX64 INT64 BOOL QINT8 QUINT8 QINT32 "
+    "BFLOAT16 QINT16 QUINT16 UINT16 COMPLEX128 HALF RESOURCE VARIANT UINT32 UINT64 FLOAT8_E5M2 "
+    "FLOAT8_E4M3FN FLOAT8_E4M3FNUZ FLOAT8_E4M3B11FNUZ FLOAT8_E5M2FNUZ INT4 UINT4 INT2 UINT2 FLOAT4_E2M1FN"
+)
+# `protos` has these names too, but importing protobuf takes 40 ms of start-up; a test compares them.
+DATA_TYPES = tuple(f"DT_{name}" for name in DATA_TYPE_ORDER.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +57,9 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
     if not path.is_file():
         return None
     try:
-        graphs = [part for number, part in length_fields(_mapped(path)) if number == META_GRAPHS]
+        graphs = [part for number, part in views(_mapped(path)) if number == META_GRAPHS]
         return _summary([_MetaGraph.of(graph) for graph in graphs])
-    except (Malformed, DecodeError, UnicodeDecodeError) as error:
+    except Malformed as error:
         raise DiscoveryError(f"{path} is damaged: {error}.") from None
     except (OSError, ValueError) as error:
         raise DiscoveryError(f"{path} can't be read: {error}.") from None
@@ -69,16 +76,15 @@ class _MetaGraph:
 
     @classmethod
     def of(cls, message: memoryview) -> "_MetaGraph":
-        info = MetaGraphDef.MetaInfoDef()
-        graph, from_objects = memoryview(b""), False
+        info, graph, from_objects = NOTHING, NOTHING, False
         signatures: dict[str, Signature] = {}
-        for number, content in length_fields(message):
+        for number, content in views(message):
             if number == META_INFO:
-                info = MetaGraphDef.MetaInfoDef.FromString(bytes(content))
+                info = content
             elif number == GRAPH_DEF:
                 graph = content
             elif number == SIGNATURES:
-                signature = _signature(content)
+                signature = _signature(*map_entry(content))
                 signatures[signature.name] = signature
             elif number == OBJECT_GRAPH:
                 from_objects = True
@@ -87,7 +93,9 @@ class _MetaGraph:
         outputs = [spec.name for signature in signatures.values() for spec in signature.outputs.values()]
         # Only TensorFlow 2 writes an object graph, and only its saver can lose variables.
         lost = lost_variables(graph, outputs) if from_objects else ()
-        return cls(tuple(sorted(info.tags)), info.tensorflow_version, signatures, lost)
+        tags = sorted(text(content) for number, content in views(info) if number == INFO_TAGS)
+        version = text(dict(views(info)).get(INFO_VERSION, NOTHING))
+        return cls(tuple(tags), version, signatures, lost)
 
 
 def _summary(graphs: list[_MetaGraph]) -> SavedModelSummary:
@@ -108,22 +116,37 @@ def _mapped(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _signature(entry: memoryview) -> Signature:
-    """One entry of the map from names to SignatureDefs."""
-    parts = dict(length_fields(entry))
-    message = SignatureDef.FromString(bytes(parts.get(2, b"")))
-    return Signature(
-        name=bytes(parts.get(1, b"")).decode(),
-        method=message.method_name,
-        inputs={alias: _tensor_spec(info) for alias, info in sorted(message.inputs.items())},
-        outputs={alias: _tensor_spec(info) for alias, info in sorted(message.outputs.items())},
+def _signature(name: str, message: memoryview) -> Signature:
+    """A SignatureDef."""
+    tensors: dict[int, dict[str, TensorSpec]] = {SIGNATURE_INPUTS: {}, SIGNATURE_OUTPUTS: {}}
+    method = ""
+    for number, content in views(message):
+        if number in tensors:
+            alias, info = map_entry(content)
+            tensors[number][alias] = _tensor_spec(info)
+        elif number == SIGNATURE_METHOD:
+            method = text(content)
+    inputs, outputs = (
+        dict(sorted(tensors[number].items())) for number in (SIGNATURE_INPUTS, SIGNATURE_OUTPUTS)
     )
+    return Signature(name, method, inputs, outputs)
 
 
-def _tensor_spec(info: TensorInfo) -> TensorSpec:
-    shape = info.tensor_shape
+def _tensor_spec(message: memoryview) -> TensorSpec:
+    """A TensorInfo; of a sparse tensor, the name is that of its values."""
+    parts = dict(views(message))
+    sparse = dict(views(parts.get(TENSOR_SPARSE, NOTHING)))
+    dtype = numbers(message).get(TENSOR_DTYPE, 0)
     return TensorSpec(
-        name=info.name or info.coo_sparse.values_tensor_name,
-        dtype=DATA_TYPE_NAMES.get(info.dtype, f"DT_{info.dtype}"),
-        shape=None if shape.unknown_rank else tuple(None if dim.size < 0 else dim.size for dim in shape.dim),
+        name=text(parts.get(TENSOR_NAME, sparse.get(1, NOTHING))),
+        dtype=DATA_TYPES[dtype] if 0 <= dtype < len(DATA_TYPES) else f"DT_{dtype}",
+        shape=_shape(parts.get(TENSOR_SHAPE, NOTHING)),
     )
+
+
+def _shape(message: memoryview) -> tuple[int | None, ...] | None:
+    """A TensorShapeProto: dimensions in field 2, of which -1 is unknown; field 3 says unknown rank."""
+    if numbers(message).get(3):
+        return None
+    sizes = [numbers(dimension).get(1, 0) for number, dimension in views(message) if number == 2]  # noqa: PLR2004
+    return tuple(None if size < 0 else size for size in sizes)

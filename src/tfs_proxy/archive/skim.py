@@ -6,16 +6,21 @@ https://protobuf.dev/programming-guides/encoding/ has the format.
 from collections.abc import Iterator
 
 VARINT_BITS = 70
+NOTHING = memoryview(b"")
 
 
 class Malformed(Exception):
     """The bytes are no protobuf message."""
 
 
-def length_fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Number and content of each field of a message that has a length: bytes, text, messages.
+Value = int | memoryview
 
-    Contents are views, so that a field that nobody looks at costs nothing. Raises Malformed.
+
+def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
+    """Number and value of each field: a number as int, bytes, text and messages as views.
+
+    A field that nobody looks at costs nothing. Numbers of fixed width are stepped over. Raises
+    Malformed.
     """
     at, end = 0, len(message)
     while at < end:
@@ -28,7 +33,8 @@ def length_fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
                 yield tag >> 3, message[at : at + length]
                 at += length
             case 0:
-                _, at = _varint(message, at)
+                number, at = _varint(message, at)
+                yield tag >> 3, number
             case 1:
                 at += 8
             case 5:
@@ -37,6 +43,34 @@ def length_fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
                 raise Malformed(f"a field has the unknown wire type {kind}")
     if at > end:
         raise Malformed("a field is longer than what holds it")
+
+
+def views(message: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Only the fields that have a length: bytes, text, messages."""
+    return ((number, value) for number, value in fields(message) if isinstance(value, memoryview))
+
+
+def numbers(message: memoryview) -> dict[int, int]:
+    """The last value of each field that is a number, as 64 bits of two's complement."""
+    return {
+        number: value - (1 << 64) if value >> 63 else value
+        for number, value in fields(message)
+        if isinstance(value, int)
+    }
+
+
+def map_entry(message: memoryview) -> tuple[str, memoryview]:
+    """Key and value of one entry of a ``map<string, message>`` field."""
+    parts = dict(views(message))
+    return text(parts.get(1, NOTHING)), parts.get(2, NOTHING)
+
+
+def text(content: memoryview) -> str:
+    """A text field. Raises Malformed where it is no UTF-8."""
+    try:
+        return str(content, "utf-8")
+    except UnicodeDecodeError as error:
+        raise Malformed(f"a text is no UTF-8 ({error.reason})") from None
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
