@@ -42,6 +42,7 @@ def _texts(*values: bytes) -> npt.NDArray[Any]:
         (np.array([2**64 - 1], np.uint64), "[18446744073709551615]"),
         (np.array([True, False]), "[true,false]"),
         (np.array([NAN, INF, -INF, 0.1], np.float32), "[NaN,Infinity,-Infinity,0.1]"),
+        (np.array([[[NAN, 1.5], [2, INF]]], np.float16), "[[[NaN,1.5],[2.0,Infinity]]]"),
         (np.arange(6.0).reshape(2, 3).T, "[[0.0,3.0],[1.0,4.0],[2.0,5.0]]"),
         (np.zeros((2, 0)), "[[],[]]"),
         (_texts(b"abc", b"\xff"), '[{"b64":"YWJj"},{"b64":"/w=="}]'),

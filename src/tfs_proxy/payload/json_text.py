@@ -1,8 +1,8 @@
 """Arrays -> JSON text that loses nothing: what requests to a model server and answers share."""
 
 import base64
-import json
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ import numpy.typing as npt
 import orjson
 
 from tfs_proxy.payload.batch import BYTES
+
+_NAN, _INFINITY, _MINUS_INFINITY = b"NaN", b"Infinity", b"-Infinity"
 
 BASE64 = "b64"
 """The only key of TF Serving's way to write bytes in JSON."""
@@ -25,7 +27,7 @@ def whole(array: npt.NDArray[Any], *, as_base64: bool) -> Any:
     if array.dtype == BYTES:
         return _strings(array.tolist(), as_base64=as_base64)
     if not _is_finite(array):
-        return _with_nan(_shortest(array))
+        return _with_literals(array)
     return np.ascontiguousarray(array) if array.ndim else array.item()
 
 
@@ -33,9 +35,8 @@ def rows(array: npt.NDArray[Any], *, as_base64: bool) -> Sequence[Any]:
     """Each element along the first axis, as `whole` gives arrays."""
     if array.dtype == BYTES:
         return [_strings(row, as_base64=as_base64) for row in array.tolist()]
-    if not _is_finite(array):
-        return [_with_nan(row) for row in _shortest(array)]
-    return list(np.ascontiguousarray(array))
+    finite = list(np.ascontiguousarray(array))
+    return finite if _is_finite(array) else [_with_literals(np.asarray(row)) for row in finite]
 
 
 def text_of(value: bytes) -> str | None:
@@ -55,13 +56,14 @@ def _is_finite(array: npt.NDArray[Any]) -> bool:
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
-def _with_nan(value: Any) -> orjson.Fragment:
-    return orjson.Fragment(json.dumps(value, separators=(",", ":")))
-
-
-def _shortest(array: npt.NDArray[Any]) -> Any:
-    """Nested lists whose numbers read ``0.1`` where the array's own type says 0.1."""
-    return array.astype(str).astype(np.float64).tolist()
+def _with_literals(array: npt.NDArray[Any]) -> orjson.Fragment:
+    """Numbers with ``NaN``, ``Infinity`` and ``-Infinity`` where orjson, strictly JSON, writes null."""
+    flat = np.atleast_1d(array)
+    odd = flat[~np.isfinite(flat)]
+    literals = np.select([np.isnan(odd), odd > 0], [_NAN, _INFINITY], _MINUS_INFINITY).tolist()
+    parts = dumps(np.ascontiguousarray(flat)).split(b"null")
+    text = b"".join(chain.from_iterable(zip(parts, [*literals, b""], strict=True)))
+    return orjson.Fragment(text if array.ndim else text[1:-1])
 
 
 def _strings(value: Any, *, as_base64: bool) -> Any:

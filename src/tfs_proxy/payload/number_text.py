@@ -1,10 +1,10 @@
 """Plain numbers in text -> arrays, quickly: the common case of JSON records and CSV.
 
-PERF: checking the structure by `bytes.translate` and reading the numbers as one flat list takes
-4 ms for 1 MB of CSV, where the csv module and float() take 60.
+PERF: numpy's own reader takes 4 ms for 1 MB of CSV, where the csv module and float() take 50. In JSON,
+checking the brackets alone and reading the numbers as one flat list halves the time.
 """
 
-from collections.abc import Iterator
+import io
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ import orjson
 from tfs_proxy.payload.dtypes import DTYPES, Kind
 from tfs_proxy.signature import TensorSpec
 
-BLOCK_BYTES = 1_000_000
-_NUMBER_CHARACTERS = b"0123456789+-.eE \t\r"
+_JSON_CHARACTERS = b"0123456789+-.eE \t\r\n"
+_CSV_WHOLES = b"0123456789+-, \t\r\n"
+_CSV_FLOATS = _CSV_WHOLES + b".eEnaiftyNAIFTY"
 _BRACKETS = b"[]"
 _MAX_DEPTH = 64
 
@@ -31,7 +32,7 @@ def json_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
 
     None for every other body, errors included: those go the long way, which can explain them.
     """
-    skeleton = body.translate(None, _NUMBER_CHARACTERS + b"\n")
+    skeleton = body.translate(None, _JSON_CHARACTERS)
     depth = len(skeleton) - len(skeleton.lstrip(b"["))
     if not 0 < depth <= _MAX_DEPTH:
         return None
@@ -43,34 +44,27 @@ def json_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
 
 
 def csv_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
-    """Rows of numbers, as many in each, as an array ``[rows, columns]``; None for every other body."""
-    arrays: list[npt.NDArray[Any]] = []
-    for block in _blocks(body.rstrip(b"\r\n")):
-        array = _rows(block, spec)
-        if array is None or (arrays and array.shape[1] != arrays[0].shape[1]):
-            return None
-        arrays.append(array)
-    return np.concatenate(arrays) if arrays else None
+    """Rows of numbers, as many in each, as an array ``[rows, columns]``; None for every other body.
 
-
-def _blocks(body: bytes) -> Iterator[bytes]:
-    """The body in blocks of whole lines, so that the numbers of one block at a time are objects."""
-    start = 0
-    while start < len(body):
-        end = body.find(b"\n", start + BLOCK_BYTES)
-        end = len(body) if end < 0 else end
-        yield body[start:end]
-        start = end + 1
-
-
-def _rows(block: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
-    skeleton = block.translate(None, _NUMBER_CHARACTERS)
-    columns = len(skeleton.partition(b"\n")[0]) + 1
-    rows = skeleton.count(b"\n") + 1
-    if skeleton + b"\n" != (b"," * (columns - 1) + b"\n") * rows:
+    Memory follows the array: nothing of the text becomes an object.
+    """
+    kind, dtype = DTYPES[spec.dtype]
+    characters = _CSV_WHOLES if kind is Kind.INTEGER else _CSV_FLOATS
+    if body.translate(None, characters) or not body.strip():
         return None
-    array = _flat(block.replace(b"\n", b","), spec)
-    return None if array is None or array.size != rows * columns else array.reshape(rows, columns)
+    parsed = np.float32 if dtype == np.float32 else np.float64
+    try:
+        array = np.loadtxt(
+            io.BytesIO(body),
+            dtype if kind is Kind.INTEGER else parsed,
+            comments=None,
+            delimiter=",",
+            ndmin=2,
+        )
+    except ValueError:
+        return None
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)
 
 
 def _shape(skeleton: bytes, depth: int) -> list[int] | None:
