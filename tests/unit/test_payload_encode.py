@@ -45,7 +45,7 @@ def _floats(*values: Any) -> npt.NDArray[Any]:
         ({"y": _bytes([b""])}, '""\n', '""\n'),
         (
             {"b": np.array([1, 2]), "a": _floats([1, 2], [NAN, 4]), "c": _bytes([b"x", b"y z"])},
-            '{"b":1,"a":[1.0,2.0],"c":"x"}\n{"b":2,"a":[NaN,4.0],"c":"y z"}\n',
+            '{"a":[1.0,2.0],"b":1,"c":"x"}\n{"a":[NaN,4.0],"b":2,"c":"y z"}\n',
             "1.0,2.0,1,x\nNaN,4.0,2,y z\n",
         ),
     ],
@@ -67,7 +67,7 @@ def test_every_output_type_is_written(media_type: str) -> None:
 @pytest.mark.parametrize("array", [_floats(1, 2, 3), np.array(1.0), _floats([1, 2])])
 def test_not_one_output_per_record(array: npt.NDArray[Any]) -> None:
     """Where records don't match, the answer can't have that form, and JSON is proposed."""
-    with pytest.raises(NotAcceptable, match=r'output "total" for 2.*ask for application/json'):
+    with pytest.raises(NotAcceptable, match=r'"total" has (3|none|1) for 2.*ask for application/json'):
         encode({"total": array}, 2, JSON_LINES)
     with pytest.raises(NotAcceptable, match="1 for 2"):
         encode_values([1], 2, CSV)

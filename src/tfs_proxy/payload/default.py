@@ -26,7 +26,7 @@ from tfs_proxy.payload.json_records import (
 )
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.base import OK, Answer, Upstream
-from tfs_proxy.upstream.serving_json import SIGNATURE_NAME, read_answer, read_outputs
+from tfs_proxy.upstream.serving_json import SIGNATURE_NAME, read_answer
 
 BAD_REQUEST = 400
 
@@ -124,7 +124,7 @@ class _Exchange:
         if self.wanted == media.JSON:
             return Reply(given.status, given.body)
         if target.method == PREDICT:
-            outputs = read_outputs(given.body, self.upstream.signature(target))
+            outputs = given.outputs(self.upstream.signature(target))
             return Reply(OK, encode(outputs, records, self.wanted), self.wanted)
         results = read_answer(given.body).get("results", [])
         return Reply(OK, encode_values(results, records, self.wanted), self.wanted)

@@ -38,8 +38,8 @@ def encode(outputs: Outputs, records: int, media_type: str) -> bytes:
     """
     for name, array in outputs.items():
         if array.ndim == 0 or len(array) != records:
-            given = len(array) if array.ndim else "no"
-            raise _not_by_record(f'{given} in output "{name}" for {records}', media_type)
+            given = len(array) if array.ndim else "none"
+            raise _not_by_record(f'"{name}" has {given} for {records}', media_type)
     return ENCODERS[media.resolved(media_type)](outputs)
 
 

@@ -19,10 +19,11 @@ BYTES_SUFFIX = "_bytes"
 
 def lines_of_outputs(outputs: Outputs) -> bytes:
     """Write outputs, each ``[records, ...]``."""
-    columns = [rows(array, as_base64=name.endswith(BYTES_SUFFIX)) for name, array in outputs.items()]
+    names = sorted(outputs)
+    columns = [rows(outputs[name], as_base64=name.endswith(BYTES_SUFFIX)) for name in names]
     if len(columns) == 1:
         return _lines(columns[0])
-    return _lines([dict(zip(outputs, row, strict=True)) for row in zip(*columns, strict=True)])
+    return _lines([dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)])
 
 
 def lines_of_values(values: Sequence[Any]) -> bytes:

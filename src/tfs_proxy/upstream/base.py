@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.payload.batch import Batch, Examples, Outputs
 from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.serving_json import read_outputs
 
 OK = 200
 
@@ -24,6 +25,10 @@ class Answer:
     def ok(self) -> bool:
         """Whether it is no error."""
         return self.status == OK
+
+    def outputs(self, signature: Signature) -> Outputs:
+        """The tensors of an answer to predict; raises UpstreamError where it does not fit."""
+        return read_outputs(self.body, signature)
 
 
 class Upstream(Protocol):

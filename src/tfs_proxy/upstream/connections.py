@@ -73,7 +73,7 @@ class Connections:
         if connection is not None:
             with suppress(http.client.RemoteDisconnected, ConnectionError):
                 return self._exchange(connection, deadline, method, path, body, headers)
-        return self._first(deadline, method, path, body, headers)
+        return self._request_anew(deadline, method, path, body, headers)
 
     def close(self) -> None:
         """Close what is idle; connections in use are closed when they come back."""
@@ -81,7 +81,7 @@ class Connections:
         while self._idle:
             self._idle.pop().close()
 
-    def _first(
+    def _request_anew(
         self, deadline: float, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Reply:
         connection = self._open()
