@@ -7,6 +7,9 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+SAVED_MODEL = b"\x08\x01\x12\x09\x0a\x07\x22\x05serve"
+"""The smallest saved_model.pb: schema version 1, one graph tagged `serve`, nothing in it."""
+
 STAND_IN = Path(__file__).parent / "stand_ins" / "model_server.py"
 
 
@@ -25,7 +28,7 @@ def pack(target: Path, files: Mapping[str, str | bytes], folders: Mapping[str, P
 
 def stand_in_archive(target: Path, script: str | None = None, **more: str | bytes) -> Path:
     """An archive that the stand-in model server can serve: model `m`, version 1."""
-    files: dict[str, str | bytes] = {"m/1/saved_model.pb": b""}
+    files: dict[str, str | bytes] = {"m/1/saved_model.pb": SAVED_MODEL}
     if script is not None:
         files["code/inference.py"] = script
     return pack(target, {**files, **more})

@@ -166,6 +166,7 @@ class Stack:
         self.process.kill()
         self.process.wait()
         self._reader.join(5)
+        assert not self._reader.is_alive(), "a process of the run still holds its output"
         assert self.process.stdout is not None
         self.process.stdout.close()
         with contextlib.suppress(OSError):

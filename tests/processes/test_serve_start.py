@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from archives import SAVED_MODEL, has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from serving import Stack, free_port, serving
 
 FRONTS = [
@@ -119,7 +119,7 @@ def test_a_folder_and_an_archive_inside_a_folder_are_served(tmp_path: Path, prog
     """An unpacked mount and a mounted archive both work; the folder itself is not written to."""
     unpacked, mounted = tmp_path / "unpacked", tmp_path / "mounted"
     (unpacked / "m" / "1").mkdir(parents=True)
-    (unpacked / "m" / "1" / "saved_model.pb").touch()
+    (unpacked / "m" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL)
     mounted.mkdir()
     stand_in_archive(mounted / "model.tar.gz")
 
@@ -163,7 +163,7 @@ def test_ports_of_the_safe_range_are_taken(tmp_path: Path, program: str) -> None
 
 def test_a_member_that_leaves_the_target_is_refused(tmp_path: Path, failing: Failing) -> None:
     """Exit status 2, the member's name, and nothing left on disk."""
-    archive = pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": b"", "../evil": b"x"})
+    archive = pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": SAVED_MODEL, "../evil": b"x"})
 
     status, log = failing(archive)
 
@@ -197,7 +197,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, failing: Failing) -> None
 
 def test_two_models_of_one_name_are_both_named(tmp_path: Path, failing: Failing) -> None:
     """AWS's container serves one of them, whichever the folder order gives."""
-    archive = pack(tmp_path / "model.tar.gz", {"a/m/1/saved_model.pb": b"", "b/m/1/saved_model.pb": b""})
+    archive = pack(tmp_path / "model.tar.gz", {"a/m/1/saved_model.pb": SAVED_MODEL, "b/m/1/saved_model.pb": SAVED_MODEL})
 
     status, log = failing(archive)
 
@@ -208,7 +208,7 @@ def test_two_models_of_one_name_are_both_named(tmp_path: Path, failing: Failing)
 
 def test_an_archive_without_a_model_says_what_is_expected(tmp_path: Path, failing: Failing) -> None:
     """The error names the layout."""
-    archive = pack(tmp_path / "model.tar.gz", {"code/1/saved_model.pb": b"", "readme.txt": b"x"})
+    archive = pack(tmp_path / "model.tar.gz", {"code/1/saved_model.pb": SAVED_MODEL, "readme.txt": b"x"})
 
     status, log = failing(archive)
 
@@ -345,7 +345,7 @@ def test_the_unpacked_archive_is_gone_at_the_end(tmp_path: Path, program: str) -
 
 def test_an_archive_with_unusual_names_is_served(tmp_path: Path, program: str) -> None:
     """Blanks and letters beyond ASCII in folders above the model do no harm."""
-    archive = pack(tmp_path / "mödel archive.tar.gz", {"ex port/Sérvo/m/1/saved_model.pb": b""})
+    archive = pack(tmp_path / "mödel archive.tar.gz", {"ex port/Sérvo/m/1/saved_model.pb": SAVED_MODEL})
 
     with tarfile.open(archive) as opened:
         assert opened.getnames()

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import shlex
@@ -16,7 +15,6 @@ from enum import Enum
 
 log = logging.getLogger(__name__)
 
-PR_SET_PDEATHSIG = 1
 LAST_LINES = 40
 
 
@@ -81,7 +79,7 @@ Spawn = Callable[[ProcessSpec], Awaitable[asyncio.subprocess.Process]]
 
 
 async def spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
-    """Start ``spec`` in a process group of its own, which the kernel ends with us (Linux)."""
+    """Start ``spec`` in a process group of its own: the keyboard's Ctrl-C does not reach it."""
     return await asyncio.create_subprocess_exec(
         *spec.argv,
         env=dict(spec.env),
@@ -90,22 +88,14 @@ async def spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE if spec.record else None,
         stderr=asyncio.subprocess.STDOUT if spec.record else None,
         start_new_session=True,
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
-
-
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-
-def _end_with_parent() -> None:
-    if _libc is not None:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class ChildProcess:
     """One supervised child.
 
-    ``run`` lives as long as the child may be restarted: ``may_restart`` is asked after each death.
+    ``run`` lives as long as the child may be restarted: ``may_restart`` is asked after each death,
+    ``started`` is told each new pid, which is its process group's too.
     ``stop`` ends it within a deadline. Both leave the state at EXITED or GAVE_UP.
     """
 
@@ -114,6 +104,7 @@ class ChildProcess:
         spec: ProcessSpec,
         *,
         may_restart: "Callable[[ChildProcess], bool]" = lambda _child: True,
+        started: Callable[[int], None] = lambda _pid: None,
         start: Spawn = spawn,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -123,6 +114,7 @@ class ChildProcess:
         self.starts = 0
         self.exit_status: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._started = started
         self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
         self._process: asyncio.subprocess.Process | None = None
         self._ended = asyncio.Event()
@@ -173,6 +165,7 @@ class ChildProcess:
         self.change_state(State.RUNNING)
         log.debug("%s: pid %d: %s", self.name, self._process.pid, shlex.join(self.spec.argv))
         self._groups.add(self._process.pid)
+        self._started(self._process.pid)
         await self._echo(self._process)
         self.exit_status = await self._process.wait()
         return self._clock() - started

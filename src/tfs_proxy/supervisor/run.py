@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from tfs_proxy.supervisor.model_server import program
 from tfs_proxy.supervisor.prepare import Prepared, count_gpus, prepare
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit
 from tfs_proxy.supervisor.watch import ModelWatch
+from tfs_proxy.supervisor.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +57,11 @@ async def serve(settings: Settings, listener: socket.socket, request: Request) -
     Raises StopServing where the run can't begin or go on. ``listener`` is closed at the end.
     """
     workspace = Workspace(make_workspace(settings.home))
+    watchdog = Watchdog(workspace.root)
     try:
-        return await Supervisor(settings, listener, request, workspace).run()
+        return await Supervisor(settings, listener, request, workspace, watchdog).run()
     finally:
+        watchdog.close()
         shutil.rmtree(workspace.root, ignore_errors=True)
 
 
@@ -75,12 +79,18 @@ class Supervisor:
     """All processes of one run."""
 
     def __init__(
-        self, settings: Settings, listener: socket.socket, request: Request, workspace: Workspace
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        request: Request,
+        workspace: Workspace,
+        watchdog: Watchdog,
     ) -> None:
         self._settings = settings
         self._listener = listener
         self._request = request
         self._workspace = workspace
+        self._watchdog = watchdog
         self._began = time.monotonic()
         self._health = Health(Heartbeats(_beat_limit_seconds(settings)))
         self._door = Door(self._health)
@@ -160,12 +170,9 @@ class Supervisor:
 
     async def _open_archive(self) -> Prepared:
         self._health.step = "starting: opening the model archive"
-        prepared = await asyncio.to_thread(
-            prepare,
-            self._request.model or self._settings.model,
-            self._settings,
-            self._workspace,
-            self._request.environ,
+        model = self._request.model or self._settings.model
+        prepared = await in_daemon_thread(
+            lambda: prepare(model, self._settings, self._workspace, self._request.environ)
         )
         for line in prepared.report:
             log.info("%s", line)
@@ -216,7 +223,7 @@ class Supervisor:
         self._workers = self._begin(spec)
 
     def _begin(self, spec: ProcessSpec) -> ChildProcess:
-        child = ChildProcess(spec, may_restart=self._may_restart)
+        child = ChildProcess(spec, may_restart=self._may_restart, started=self._watchdog.guard)
         task = asyncio.create_task(child.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -296,6 +303,32 @@ class Supervisor:
         await asyncio.gather(
             *(child.stop(max(seconds_left(), LAST_STEPS_SECONDS)) for child in self._model_servers)
         )
+
+
+async def in_daemon_thread(work: Callable[[], Prepared]) -> Prepared:
+    """Do blocking work beside the loop; cancelled, it is left behind and does not hold up the exit."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Prepared] = loop.create_future()
+
+    def finish(result: Prepared | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if result is not None:
+            done.set_result(result)
+        else:
+            done.set_exception(error or RuntimeError("no result"))
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the loop
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(finish, result, failure)
+
+    threading.Thread(target=run, name="archive", daemon=True).start()
+    return await done
 
 
 def _beat_limit_seconds(settings: Settings) -> float:

@@ -1,0 +1,140 @@
+"""The end of a run: requests in flight finish, everything stops in order, nothing is left behind."""
+
+import http.client
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from serving import Answer, Stack, serving
+
+FRONTS = [
+    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param(without_nginx(), id="gunicorn"),
+]
+SLOW = """
+import time
+
+def handler(data, context):
+    seconds = float(data.read())
+    time.sleep(seconds)
+    return f"slept {seconds}", "text/plain"
+"""
+
+
+class InBackground:
+    """One request in a thread of its own."""
+
+    def __init__(self, stack: Stack, body: str) -> None:
+        self.answer: Answer | None = None
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._ask, args=(stack, body))
+        self._thread.start()
+
+    def _ask(self, stack: Stack, body: str) -> None:
+        try:
+            self.answer = stack.invoke(body, "text/plain")
+        except (OSError, http.client.HTTPException) as error:
+            self.error = error
+
+    def join(self) -> Answer | None:
+        self._thread.join(60)
+        return self.answer
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A model whose script sleeps as long as the body says."""
+    return stand_in_archive(tmp_path / "model.tar.gz", script=SLOW)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_requests_in_flight_finish_and_new_ones_are_refused(
+    tmp_path: Path, archive: Path, front: Mapping[str, str], number: signal.Signals
+) -> None:
+    """After the signal the port refuses, the slow request gets its answer, the exit status is 0."""
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=front) as stack:
+        slow = InBackground(stack, "2")
+        time.sleep(0.5)
+        stack.process.send_signal(number)
+        time.sleep(0.5)
+
+        with pytest.raises(OSError):
+            stack.ask("GET", "/ping")
+        answer = slow.join()
+        assert answer is not None, slow.error
+        assert (answer.status, answer.body) == (200, b"slept 2.0")
+        assert stack.wait() == 0
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_the_deadline_ends_requests_that_take_too_long(
+    tmp_path: Path, archive: Path, front: Mapping[str, str]
+) -> None:
+    """TFS_PROXY_STOP_SECONDS bounds the stop; the run still ends with 0."""
+    program = stand_in_program(tmp_path)
+    with serving(
+        str(archive), "--model-server", program, env={"TFS_PROXY_STOP_SECONDS": "1", **front}
+    ) as stack:
+        slow = InBackground(stack, "60")
+        time.sleep(0.5)
+        began = time.monotonic()
+
+        assert stack.stop() == 0
+        assert time.monotonic() - began < 10
+        assert slow.join() is None or slow.answer is None or slow.answer.status >= 500
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, archive: Path) -> None:
+    """A person at the keyboard presses Ctrl-C twice."""
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+        slow = InBackground(stack, "60")
+        time.sleep(0.5)
+        began = time.monotonic()
+        stack.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+
+        stack.stop(signal.SIGINT)
+        assert time.monotonic() - began < 5
+        slow.join()
+
+
+def test_a_signal_during_start_up_ends_it(tmp_path: Path) -> None:
+    """While a model loads for long, SIGTERM is obeyed at once."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    stack = Stack(
+        str(archive), "--model-server", stand_in_program(tmp_path), env={"STAND_IN_LOAD_SECONDS": "60"}
+    )
+    try:
+        time.sleep(1)
+        began = time.monotonic()
+
+        assert stack.stop() == 0
+        assert time.monotonic() - began < 5
+        assert list(stack.home.iterdir()) == []
+    finally:
+        stack.close()
+
+
+def test_no_process_outlives_the_run(tmp_path: Path, archive: Path) -> None:
+    """Not even when the supervisor itself is killed (Linux)."""
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+        pids = [pid for group in stack.children().values() for pid in group]
+        assert len(pids) >= 3
+        stack.process.kill()
+        deadline = time.monotonic() + 10
+        while any(_runs(pid) for pid in pids):
+            assert time.monotonic() < deadline, "a process is left"
+            time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
