@@ -75,7 +75,7 @@ def saved_models() -> Path:
     import runpy
 
     key = runpy.run_path(str(BUILDER))["source_key"]()
-    root = ROOT / ".cache" / "models" / key
+    root: Path = ROOT / ".cache" / "models" / key
     if not (root / ".complete").exists():
         root.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([sys.executable, str(BUILDER), str(root)], check=True, capture_output=True)

@@ -6,27 +6,34 @@ Handlers take and give bytes: predictions are written as wire format around the 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from tfs_proxy.embedded import describe, model_config
+from tfs_proxy.embedded import describe, examples, model_config
 from tfs_proxy.embedded.engine import Engine
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.inference import check_inputs, chosen_outputs, outputs_of, signature_of
-from tfs_proxy.embedded.servable import Array, Servable, Signature
+from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Servable, Signature
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import (
+    ClassificationRequest,
+    ClassificationResponse,
     GetModelMetadataRequest,
     GetModelStatusRequest,
     ModelSpec,
+    MultiInferenceRequest,
     PredictRequest,
+    RegressionRequest,
+    RegressionResponse,
     ReloadConfigRequest,
     ReloadConfigResponse,
 )
 from tfs_proxy.protos.predict import response_bytes
 from tfs_proxy.protos.tensors import to_array
+from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +49,21 @@ _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 class Services:
     """The methods of both services, each from a serialized request to a serialized answer."""
 
-    def __init__(self, engine: Engine, *, as_content: bool = False) -> None:
+    def __init__(self, engine: Engine, *, as_content: bool = False, check_method: bool = False) -> None:
         self._engine = engine
+        self._check_method = check_method
         self._as_list = not as_content
 
     def handlers(self) -> Mapping[str, Mapping[str, Handler]]:
         """Every method by service and name."""
         return {
-            PREDICTION_SERVICE: {"Predict": self.predict, "GetModelMetadata": self.get_model_metadata},
+            PREDICTION_SERVICE: {
+                "Predict": self.predict,
+                "Classify": self.classify,
+                "Regress": self.regress,
+                "MultiInference": self.multi_inference,
+                "GetModelMetadata": self.get_model_metadata,
+            },
             MODEL_SERVICE: {
                 "GetModelStatus": self.get_model_status,
                 "HandleReloadConfigRequest": self.reload_config,
@@ -59,17 +73,49 @@ class Services:
     def predict(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.Predict."""
         request = PredictRequest.FromString(message)
-        servable = self.acquire(request.model_spec)
-        try:
+        with self._using(request.model_spec) as servable:
             signature = signature_of(servable, request.model_spec.signature_name)
             check_inputs(signature, request.inputs.keys())
             arrays = _arrays(signature, request)
             aliases = chosen_outputs(signature, request.output_filter)
             outputs = outputs_of(servable.runner(signature, aliases), aliases, arrays)
             spec = describe.spec_of(servable, signature.name).SerializeToString()
-        finally:
-            servable.leave()
         return response_bytes(spec, outputs, as_list=self._as_list)
+
+    def classify(self, message: bytes, _context: Any) -> bytes:
+        """PredictionService.Classify."""
+        request = ClassificationRequest.FromString(message)
+        with self._using(request.model_spec) as servable:
+            plan, array, outputs = self._run_examples(servable, request, CLASSIFY_METHOD)
+            answer = ClassificationResponse(model_spec=_answered(servable, request.model_spec))
+            answer.result.CopyFrom(examples.classification(plan, outputs, len(array)))
+        return answer.SerializeToString()
+
+    def regress(self, message: bytes, _context: Any) -> bytes:
+        """PredictionService.Regress."""
+        request = RegressionRequest.FromString(message)
+        with self._using(request.model_spec) as servable:
+            plan, array, outputs = self._run_examples(servable, request, REGRESS_METHOD)
+            answer = RegressionResponse(model_spec=_answered(servable, request.model_spec))
+            answer.result.CopyFrom(examples.regression(plan, outputs, len(array)))
+        return answer.SerializeToString()
+
+    def multi_inference(self, message: bytes, _context: Any) -> bytes:
+        """PredictionService.MultiInference."""
+        request = MultiInferenceRequest.FromString(message)
+        spec = request.tasks[0].model_spec if request.tasks else ModelSpec()
+        with self._using(spec) as servable:
+            answer = examples.multi_inference(servable, request, check_method=self._check_method)
+        return answer.SerializeToString()
+
+    def _run_examples(
+        self, servable: Servable, request: ClassificationRequest | RegressionRequest, method: str
+    ) -> tuple[examples.Plan, Array, examples.Named]:
+        name = request.model_spec.signature_name
+        signature = examples.signature_for(servable, name, method, check_method=self._check_method)
+        plan = examples.plan_for(signature, method)
+        array = examples.serialized(request.input)
+        return plan, array, examples.run(examples.runner_for(servable, plan), plan, array)
 
     def get_model_metadata(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.GetModelMetadata."""
@@ -81,11 +127,8 @@ class Services:
         for field in request.metadata_field:
             if field != describe.SIGNATURE_DEF:
                 raise invalid(f"Metadata field {field} is not supported")
-        servable = self.acquire(request.model_spec)
-        try:
+        with self._using(request.model_spec) as servable:
             return describe.metadata(servable).SerializeToString()
-        finally:
-            servable.leave()
 
     def get_model_status(self, message: bytes, _context: Any) -> bytes:
         """ModelService.GetModelStatus."""
@@ -115,9 +158,12 @@ class Services:
         new = [source.name for source in sources if source.name not in before]
         self._engine.wait_until_available(new, context.is_active)
 
-    def acquire(self, spec: ModelSpec) -> Servable:
-        """The servable that a ModelSpec means; `Servable.leave` it afterwards."""
-        return self._engine.acquire(*_target(spec))
+    def _using(self, spec: ModelSpec) -> AbstractContextManager[Servable]:
+        return self._engine.using(*_target(spec))
+
+
+def _answered(servable: Servable, spec: ModelSpec) -> ModelSpec:
+    return describe.spec_of(servable, spec.signature_name or DEFAULT_SIGNATURE)
 
 
 def _target(spec: ModelSpec) -> tuple[str, int | None, str | None]:

@@ -18,10 +18,8 @@ from google.protobuf import json_format
 from tfs_proxy.embedded import describe, json_answer, rest_routes
 from tfs_proxy.embedded.engine import Engine
 from tfs_proxy.embedded.errors import HTTP_STATUS, Code, ServingError, invalid
-from tfs_proxy.embedded.inference import outputs_of
-from tfs_proxy.embedded.json_predict import PredictCall, decode
 from tfs_proxy.embedded.rest_routes import Route
-from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Runner, Servable, Signature, Tensor
+from tfs_proxy.embedded.rest_work import WORK, Work
 
 log = logging.getLogger(__name__)
 
@@ -57,63 +55,23 @@ def _refusal(error: ServingError) -> Answer:
     return Answer(HTTP_STATUS[error.code], json_answer.error(error.text), _JSON)
 
 
-class _Prediction:
-    """One predict request between its decoding and its answer; it holds its servable."""
-
-    def __init__(self, engine: Engine, route: Route) -> None:
-        self._engine = engine
-        self._route = route
-        self._servable: Servable | None = None
-        self._signature: Signature | None = None
-        self._call: PredictCall | None = None
-        self._runner: Runner | None = None
-
-    def read(self, body: bytes) -> None:
-        """Decode the body against the signature that it names. Raises ServingError."""
-        self._call = decode(body, self._inputs)
-        assert self._servable is not None  # noqa: S101 (decode asks for the inputs first)
-        assert self._signature is not None  # noqa: S101
-        self._runner = self._servable.runner(self._signature, tuple(self._signature.outputs))
-
-    def _inputs(self, name: str) -> Mapping[str, Tensor]:
-        if self._servable is None:
-            self._servable = self._engine.acquire(self._route.model, self._route.version, self._route.label)
-        signature = self._servable.signatures.get(name or DEFAULT_SIGNATURE)
-        if signature is None:
-            raise invalid(f'Serving signature name: "{name or DEFAULT_SIGNATURE}" not found in signature def')
-        self._signature = signature
-        return signature.inputs
-
-    @property
-    def quick(self) -> bool:
-        """Whether it may run where it holds up everything else."""
-        return self._runner is not None and self._runner.quick
-
-    def answer(self) -> Answer:
-        """Run it. Raises ServingError."""
-        assert self._runner is not None  # noqa: S101 (read comes first)
-        assert self._call is not None  # noqa: S101
-        assert self._signature is not None  # noqa: S101
-        outputs = outputs_of(self._runner, tuple(self._signature.outputs), self._call.arrays)
-        if not outputs:
-            raise invalid("Cannot convert empty tensor map to JSON")
-        write = json_answer.rows if self._call.by_row else json_answer.columns
-        return Answer(200, write(outputs), _JSON)
-
-    def close(self) -> None:
-        """Give the servable back."""
-        if self._servable is not None:
-            self._servable.leave()
-
-
 class RestApp:
     """The ASGI application."""
 
-    def __init__(self, engine: Engine, pool: Executor, *, timeout_seconds: float, cors: bool = False) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        pool: Executor,
+        *,
+        timeout_seconds: float,
+        cors: bool = False,
+        check_method: bool = False,
+    ) -> None:
         self._engine = engine
         self._pool = pool
         self._timeout_seconds = timeout_seconds
         self._cors = cors
+        self._check_method = check_method
         self._routes: dict[tuple[str, bytes], Route] = {}
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -151,28 +109,25 @@ class RestApp:
         return route
 
     async def _act(self, route: Route, body: bytes) -> Answer:
-        if route.action == "predict":
-            return await self._predict(route, body)
+        if route.action in WORK:
+            return await self._work(WORK[route.action](self._engine, route, self._check_method), body)
         if route.action == "options":
             return Answer(200, b"", [])
         if route.action == "status":
             return Answer(200, _status(self._engine, route), _JSON)
-        if route.action == "metadata":
-            return Answer(200, _metadata(self._engine, route), _JSON)
-        raise invalid(f"Unsupported method {route.action}")
+        return Answer(200, _metadata(self._engine, route), _JSON)
 
-    async def _predict(self, route: Route, body: bytes) -> Answer:
-        prediction = _Prediction(self._engine, route)
+    async def _work(self, work: Work, body: bytes) -> Answer:
         if len(body) > _SMALL_BODY:
-            return await self._in_pool(lambda: _whole(prediction, body))
+            return await self._in_pool(lambda: _whole(work, body))
         try:
-            prediction.read(body)
+            work.read(body)
         except BaseException:
-            prediction.close()
+            work.close()
             raise
-        if prediction.quick:
-            return _finish(prediction)
-        return await self._in_pool(lambda: _finish(prediction))
+        if work.quick:
+            return _finish(work)
+        return await self._in_pool(lambda: _finish(work))
 
     async def _in_pool(self, work: Callable[[], Answer]) -> Answer:
         running = asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -183,19 +138,19 @@ class RestApp:
             raise ServingError(Code.DEADLINE_EXCEEDED, "Timed out waiting for the prediction") from error
 
 
-def _whole(prediction: _Prediction, body: bytes) -> Answer:
+def _whole(work: Work, body: bytes) -> Answer:
     try:
-        prediction.read(body)
-        return prediction.answer()
+        work.read(body)
+        return Answer(200, work.answer(), _JSON)
     finally:
-        prediction.close()
+        work.close()
 
 
-def _finish(prediction: _Prediction) -> Answer:
+def _finish(work: Work) -> Answer:
     try:
-        return prediction.answer()
+        return Answer(200, work.answer(), _JSON)
     finally:
-        prediction.close()
+        work.close()
 
 
 async def _read(receive: Receive) -> bytes:

@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import sys
 from types import ModuleType
+from typing import Any
 
 from tfs_proxy.errors import SettingsError
 
@@ -49,3 +50,17 @@ SavedModelLoader = loader_impl.SavedModelLoader
 Session = _session.Session
 as_dtype = _dtypes.as_dtype
 import_graph_def = importer.import_graph_def
+
+
+def array_operations() -> Any:
+    """The array operations of a graph, imported where they are needed."""
+    from tensorflow.python.ops import gen_array_ops
+
+    return gen_array_ops
+
+
+def constant(value: Any, kind: str) -> Any:
+    """A constant in the current graph."""
+    from tensorflow.python.framework import constant_op
+
+    return constant_op.constant(value, as_dtype(kind))

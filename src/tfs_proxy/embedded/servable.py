@@ -143,7 +143,7 @@ class Servable:
 
     def runner(self, signature: Signature, aliases: tuple[str, ...]) -> Runner:
         """The call for one signature and these of its outputs."""
-        key = (signature.name, aliases)
+        key = (f"signature {signature.name}", aliases)
         runner = self._runners.get(key)
         if runner is None:
             fetches = [signature.outputs[alias].name for alias in aliases]
@@ -151,13 +151,12 @@ class Servable:
             self._runners[key] = runner
         return runner
 
-    def fetch(self, feed: str, fetches: tuple[str, ...], examples: Array) -> Sequence[Array]:
-        """Run graph tensors by name on one string tensor (classify, regress, multi-inference)."""
-        runner = self._runners.get((feed, fetches))
+    def tensor_runner(self, feed: Tensor, fetches: tuple[str, ...]) -> Runner:
+        """The call from one input to graph tensors by name (classify, regress, multi-inference)."""
+        runner = self._runners.get((feed.name, fetches))
         if runner is None:
-            runner = Runner(self._backend, [Tensor(feed, feed, data_type_of(examples))], fetches)
-            self._runners[feed, fetches] = runner
-        return runner.run({feed: examples})
+            runner = self._runners[feed.name, fetches] = Runner(self._backend, [feed], fetches)
+        return runner
 
 
 _TYPE_NAMES = {

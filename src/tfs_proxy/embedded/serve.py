@@ -162,6 +162,7 @@ class Server:
             pool,
             timeout_seconds=self._flags.rest_api_timeout_in_ms / _MILLIS,
             cors=self._flags.rest_api_enable_cors_support,
+            check_method=self._flags.enable_signature_method_name_check,
         )
         config = uvicorn.Config(
             app,

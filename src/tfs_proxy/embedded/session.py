@@ -4,6 +4,7 @@
 of -1 a call stays on its caller's thread, which saves 15 µs of hand-over.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ from typing import Any
 from tfs_proxy.embedded import runtime
 from tfs_proxy.embedded.errors import Code, ServingError, from_tensorflow, tensorflow_errors
 from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.graph_copy import TallCall
 from tfs_proxy.embedded.servable import Array, Call
+from tfs_proxy.embedded.tall import TallArray
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
 
 _CALLERS_THREAD = -1
-_NUMPY_MAX_RANK = 64
 
 
 def session_config(flags: Flags) -> "runtime.ConfigProto":
@@ -43,6 +45,8 @@ class SessionBackend:
             self.session.close()
             raise
         self.signatures = _signatures(meta_graph)
+        self._copying = threading.Lock()
+        self._copies: dict[tuple[tuple[str, ...], tuple[str, ...]], Call] = {}
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
         """A call on this session; tensors of more ranks than numpy has go in and out flat."""
@@ -55,14 +59,25 @@ class SessionBackend:
 
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             try:
+                if any(type(array) is TallArray for array in arrays):
+                    return self._tall(tuple(feeds), tuple(fetches))(arrays)
                 return run(*arrays)  # type: ignore[no-any-return]
+            except ServingError:
+                raise
             except Exception as error:
                 raise from_tensorflow(error) from error
 
         return call
 
+    def _tall(self, feeds: tuple[str, ...], fetches: tuple[str, ...]) -> Call:
+        with self._copying:
+            if (feeds, fetches) not in self._copies:
+                self._copies[feeds, fetches] = TallCall(self.session, self.graph, feeds, fetches)
+            return self._copies[feeds, fetches]
+
     def close(self) -> None:
         """Close the session; its variables go with it."""
+        self._copies.clear()
         self.session.close()
 
 

@@ -1,0 +1,55 @@
+"""Calls through a copy of a model's graph whose inputs are computed: what feeding can't do.
+
+A copy shares the session's variables. Tensors with more ranks than numpy has travel flat, with
+their shape beside them, and are reshaped inside TensorFlow.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfs_proxy.embedded import runtime
+from tfs_proxy.embedded.errors import invalid, tensorflow_errors
+from tfs_proxy.embedded.servable import Array
+from tfs_proxy.embedded.tall import MAX_RANK, MAX_TENSOR_RANK, TallArray, shape_of
+
+
+class TallCall:
+    """One signature's call for tensors of any rank."""
+
+    def __init__(self, session: Any, graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> None:
+        operations = runtime.array_operations()
+        copied = graph.as_graph_def()
+        with tensorflow_errors(), graph.as_default():
+            kinds = [graph.get_tensor_by_name(feed).dtype.base_dtype for feed in feeds]
+            flat = [operations.placeholder(kind, shape=[None]) for kind in kinds]
+            shapes = [operations.placeholder(runtime.as_dtype("int64"), shape=[None]) for _ in feeds]
+            inputs = [operations.reshape(*pair) for pair in zip(flat, shapes, strict=True)]
+            outputs = runtime.import_graph_def(
+                copied, dict(zip(feeds, inputs, strict=True)), return_elements=list(fetches), name="tall"
+            )
+            out_shapes = [operations.shape(each, out_type=runtime.as_dtype("int64")) for each in outputs]
+            minus_one = runtime.constant([-1], "int64")
+            out_flat = [operations.reshape(each, minus_one) for each in outputs]
+        options = runtime.CallableOptions()
+        options.feed.extend(each.name for each in (*flat, *shapes))
+        options.fetch.extend(each.name for each in (*out_flat, *out_shapes))
+        with tensorflow_errors():
+            self._run = session._make_callable_from_options(options)  # noqa: SLF001
+
+    def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Raises ServingError where a tensor has more ranks than TensorFlow takes."""
+        given = [shape_of(array) for array in arrays]
+        if any(len(shape) > MAX_TENSOR_RANK for shape in given):
+            raise invalid(f"A tensor has {max(map(len, given))} dimensions, the most is {MAX_TENSOR_RANK}")
+        flat = [np.asarray(array).reshape(-1) for array in arrays]
+        with tensorflow_errors():
+            results = self._run(*flat, *(np.array(shape, np.int64) for shape in given))
+        half = len(results) // 2
+        return [_shaped(*pair) for pair in zip(results[:half], results[half:], strict=True)]
+
+
+def _shaped(values: Array, shape: Array) -> Array:
+    sizes = shape.tolist()
+    return values.reshape(sizes) if len(sizes) <= MAX_RANK else TallArray(values, sizes)
