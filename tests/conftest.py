@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytest_plugins = ["plugins_models"]
+
 PREFIXES = ("SAGEMAKER_", "TFS_", "TFS_PROXY_", "AWS_", "OMP_")
 
 
