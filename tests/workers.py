@@ -28,6 +28,7 @@ class _Quiet(BaseHTTPRequestHandler):
     """Answers without writing a log; a unix socket's client has no address."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = 65536
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         pass

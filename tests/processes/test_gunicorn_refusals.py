@@ -98,6 +98,16 @@ def test_odd_requests(running: Workers, line: bytes, status: int) -> None:
     assert error_text(running.ask(line + b"\r\nHost: x\r\nConnection: close\r\n\r\n"), status)
 
 
+@pytest.mark.parametrize(
+    "header", [b"SCRIPT_NAME: /x", b"PATH_INFO: /ping", b"X-Forwarded-Proto: https\r\nX-Forwarded-SSL: off"]
+)
+def test_headers_that_a_proxy_might_set(running: Workers, header: bytes) -> None:
+    """No client, however near, changes path or scheme by a header."""
+    raw = running.ask(b"GET /nope HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + header + b"\r\n\r\n")
+
+    assert "nothing at this path" in error_text(raw, 404)
+
+
 def test_a_body_by_chunks(running: Workers) -> None:
     """A well-formed chunked body is read like any other."""
     body = b'{"instances": [1.0]}'

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,50 +10,32 @@ import falcon.testing
 import pytest
 
 from tfs_proxy.deployment import Deployment, Instance
-from tfs_proxy.payload.batch import Batch, Examples
 from tfs_proxy.script.load import load_script
-from tfs_proxy.signature import PREDICT_METHOD, Signature, Target, TensorSpec
+from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.fake import Call, FakeUpstream
 from tfs_proxy.web.app import create_app
 
 INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")
 LIMIT_BYTES = 1000
 JSON_TYPE = {"Content-Type": "application/json"}
+SPEC = TensorSpec("x", "DT_FLOAT", (None,))
+SIGNATURE = Signature("serving_default", PREDICT_METHOD, {"x": SPEC}, {"y": SPEC})
 
 
 @dataclass
-class ScriptedUpstream:
-    """A model server that gives one answer, and remembers what it was asked."""
+class Says:
+    """What the model server answers to every call."""
 
     status: int = 200
     body: bytes = b'{"predictions": [2.5]}'
     error: Exception | None = None
-    forwarded: list[tuple[Target, bytes]] = field(default_factory=list)
-    predicted: list[tuple[Target, Any]] = field(default_factory=list)
 
-    def choose(self) -> Instance:
-        return INSTANCE
-
-    def signature(self, target: Target) -> Signature:
-        spec = TensorSpec("x", "DT_FLOAT", (None,))
-        return Signature("serving_default", PREDICT_METHOD, {"x": spec}, {"y": spec})
-
-    def _answer(self, target: Target) -> Answer:
+    def __call__(self, call: Call) -> Answer:
         if self.error is not None:
             raise self.error
-        url = f"http://127.0.0.1:8501/v1/models/{target.model}:{target.method}"
+        url = f"http://127.0.0.1:8501/v1/models/{call.target.model}:{call.target.method}"
         return Answer(self.status, self.body, JSON_TYPE, url)
-
-    def predict(self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None) -> Answer:
-        self.predicted.append((target, batch))
-        return self._answer(target)
-
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        self.forwarded.append((target, body))
-        return self._answer(target)
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass
@@ -69,7 +51,8 @@ class Front:
     """A client of an app, with the model server and the control door behind it."""
 
     client: falcon.testing.TestClient
-    upstream: ScriptedUpstream
+    upstream: FakeUpstream
+    says: Says
     door: Door
 
     def post(self, body: bytes | str = b"{}", **headers: str) -> falcon.testing.Result:
@@ -91,7 +74,8 @@ def make_front(tmp_path: Path) -> MakeFront:
             path = tmp_path / "inference.py"
             path.write_text(script_text)
             script = load_script(str(path))
-        upstream, door = ScriptedUpstream(**answer), Door()
+        says, door = Says(**answer), Door()
+        upstream = FakeUpstream({"serving_default": SIGNATURE}, says, INSTANCE)
         deployment = Deployment(
             default_model="half",
             models={"half": (1,)},
@@ -102,7 +86,7 @@ def make_front(tmp_path: Path) -> MakeFront:
             request_timeout_seconds=60.0,
         )
         app = create_app(deployment, upstream, script, ping=lambda: (door.status, door.body))
-        return Front(falcon.testing.TestClient(app), upstream, door)
+        return Front(falcon.testing.TestClient(app), upstream, says, door)
 
     return make
 

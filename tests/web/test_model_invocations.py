@@ -8,6 +8,7 @@ import pytest
 
 from tfs_proxy.errors import UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.signature import Target
+from tfs_proxy.upstream.fake import Call
 
 ErrorOf = Callable[[falcon.testing.Result], str]
 ATTRIBUTES = "X_Amzn_SageMaker_Custom_Attributes"
@@ -22,17 +23,19 @@ def test_serving_json_is_passed_on(front: Any, media_type: str | None) -> None:
 
     assert (result.status_code, result.json) == (200, {"predictions": [2.5]})
     assert result.headers["content-type"] == "application/json"
-    assert front.upstream.forwarded == [(Target("half"), b'{"instances": [1.0]}')]
+    assert front.upstream.calls == [
+        Call(Target("half"), b'{"instances": [1.0]}', None, front.upstream.instance)
+    ]
 
 
 def test_csv_rows(front: Any) -> None:
     """Each row of CSV is one record, typed by the model's signature."""
-    front.upstream.body = b'{"predictions": [[1, 2, 3], [4, 5, 6]]}'
+    front.says.body = b'{"predictions": [[1, 2, 3], [4, 5, 6]]}'
 
     result = front.post("1.0,2.0,5.0\n+1,.5,NaN\n", Content_Type="text/csv; charset=utf-8")
 
     assert result.json["predictions"] == [[1, 2, 3], [4, 5, 6]]
-    assert front.upstream.predicted[0][1].records == 2
+    assert front.upstream.calls[0].batch.records == 2
 
 
 def test_csv_of_mixed_types(front: Any, error_of: ErrorOf) -> None:
@@ -47,7 +50,7 @@ def test_target_from_attributes(front: Any) -> None:
     """Model, version and signature come from the custom attributes."""
     front.post('{"instances": [1]}', **{ATTRIBUTES: "tfs-model-name=other,tfs-model-version=2,trace=x"})
 
-    assert front.upstream.forwarded[0][0] == Target("other", version=2)
+    assert front.upstream.calls[0].target == Target("other", version=2)
 
 
 @pytest.mark.parametrize("attributes", ["tfs-model-version=x", "tfs-model-name=../etc", "tfs-method=explain"])
@@ -78,7 +81,7 @@ def test_no_custom_attributes_on_the_answer(front: Any) -> None:
 )
 def test_accept(front: Any, accept: str, content_type: str, text: str) -> None:
     """Accept chooses the form of the answer, one record a line but in JSON."""
-    front.upstream.body = b'{"predictions": [2.5, 3.0]}'
+    front.says.body = b'{"predictions": [2.5, 3.0]}'
 
     result = front.post('{"instances": [1.0, 2.0]}', Accept=accept)
 
@@ -141,7 +144,7 @@ def test_only_input_handler(make_front: Callable[..., Any]) -> None:
     result = front.post("pixels", Content_Type="image/png", Accept="text/csv")
 
     assert (result.headers["content-type"], result.text.strip()) == ("text/csv", "2.5")
-    assert front.upstream.forwarded[0][1] == b'{"instances": [1.0]}'
+    assert front.upstream.calls[0].body == b'{"instances": [1.0]}'
 
 
 def test_only_output_handler(make_front: Callable[..., Any]) -> None:
@@ -154,7 +157,7 @@ def test_only_output_handler(make_front: Callable[..., Any]) -> None:
     result = front.post("1.0", Content_Type="text/csv", Accept="text/plain")
 
     assert (result.headers["content-type"], result.text) == ("text/plain", "2.5")
-    assert front.upstream.predicted[0][1].records == 1
+    assert front.upstream.calls[0].batch.records == 1
 
 
 def test_only_output_handler_sees_errors(make_front: Callable[..., Any], error_of: ErrorOf) -> None:

@@ -41,7 +41,7 @@ def test_both_halves(make_front: Callable[..., Any]) -> None:
 
     assert result.json == {"predictions": [2.5], "_handler_marker": "here"}
     assert result.headers["content-type"] == "application/json"
-    assert front.upstream.forwarded[0][1] == b'{"instances": [[1.0], [0.0]]}'
+    assert front.upstream.calls[0].body == b'{"instances": [[1.0], [0.0]]}'
 
 
 def test_handler_wins(make_front: Callable[..., Any]) -> None:
@@ -51,7 +51,7 @@ def test_handler_wins(make_front: Callable[..., Any]) -> None:
     result = front.post("x")
 
     assert (result.text, result.headers["content-type"]) == ("mine", "text/plain")
-    assert front.upstream.forwarded == []
+    assert front.upstream.calls == []
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_unusable_request(make_front: Callable[..., Any], error_of: ErrorOf) -> 
 
     assert result.status_code == 500
     assert "input_handler returned a value of type dict" in error_of(result)
-    assert front.upstream.forwarded == []
+    assert front.upstream.calls == []
 
 
 @pytest.mark.parametrize(

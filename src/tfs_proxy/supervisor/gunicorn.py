@@ -37,6 +37,8 @@ def argv(settings: Settings, listener_fd: int) -> tuple[str, ...]:
         f"--log-level={settings.gunicorn_loglevel}",
         "--http-parser=python",
         "--no-control-socket",
+        "--forwarded-allow-ips=",  # no client may set SCRIPT_NAME or the scheme by a header
+        "--limit-request-line=8190",
         *(("--worker-tmp-dir", str(MEMORY_FOLDER)) if MEMORY_FOLDER.is_dir() else ()),
     )
 
