@@ -20,7 +20,7 @@ class TallCall:
 
     def __init__(self, session: Any, graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> None:
         operations = runtime.array_operations()
-        copied = graph.as_graph_def()
+        copied = runtime.subgraph(graph, feeds, fetches)
         with tensorflow_errors(), graph.as_default():
             kinds = [graph.get_tensor_by_name(feed).dtype.base_dtype for feed in feeds]
             flat = [operations.placeholder(kind, shape=[None]) for kind in kinds]

@@ -11,10 +11,11 @@ from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.servable import Servable
 
 if TYPE_CHECKING:
-    from tfs_proxy.embedded import session
+    from tfs_proxy.embedded import batching, session
 
 log = logging.getLogger(__name__)
 
+_OWN_BATCHING = "batching_params.pbtxt"
 _COLLECT_AFTER = (50_000, 20, 100)
 
 
@@ -49,8 +50,19 @@ class Loader:
         backend = self._backend(folder)
         return Servable(name, version, backend.signatures, backend)
 
-    def _backend(self, folder: Path) -> "session.SessionBackend":
-        from tfs_proxy.embedded import session
+    def _backend(self, folder: Path) -> "session.SessionBackend | batching.BatchingBackend":
+        from tfs_proxy.embedded import batching, session
 
         with tensorflow_errors():
-            return session.SessionBackend(folder, self._tags, session.session_config(self._flags))
+            backend = session.SessionBackend(folder, self._tags, session.session_config(self._flags))
+        if not self._flags.enable_batching:
+            return backend
+        return batching.BatchingBackend(backend, self._batch_options(folder))
+
+    def _batch_options(self, folder: Path) -> "batching.BatchOptions":
+        from tfs_proxy.embedded import batching
+
+        own = folder / _OWN_BATCHING
+        if self._flags.enable_per_model_batching_parameters and own.exists():
+            return batching.read_options(str(own))
+        return batching.read_options(self._flags.batching_parameters_file)

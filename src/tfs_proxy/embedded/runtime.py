@@ -9,6 +9,7 @@ process alone; where the real package is loaded already, that one is used.
 import importlib.util
 import logging
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -64,3 +65,48 @@ def constant(value: Any, kind: str) -> Any:
     from tensorflow.python.framework import constant_op
 
     return constant_op.constant(value, as_dtype(kind))
+
+
+def batch_function(**arguments: Any) -> Sequence[Any]:
+    """TensorFlow's batch op, added to the current graph."""
+    from tensorflow.python.ops import gen_batch_ops
+
+    return gen_batch_ops.batch_function(**arguments)  # type: ignore[no-any-return]
+
+
+def subgraph(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
+    """The GraphDef of what lies between feeds and fetches, and nothing that would have to be fed besides.
+
+    A whole graph would bring its restore operations along, which run in any function they are in.
+    """
+    whole = graph.as_graph_def()
+    nodes = {node.name: node for node in whole.node}
+    fed = set(feeds)
+    wanted: set[str] = set()
+    waiting = [fetch for fetch in fetches if fetch not in fed]
+    while waiting:
+        name, _, output = waiting.pop().removeprefix("^").partition(":")
+        if f"{name}:{output or 0}" in fed or name in wanted:
+            continue
+        wanted.add(name)
+        waiting.extend(nodes[name].input)
+    part = GraphDef(versions=whole.versions, library=whole.library)
+    part.node.extend(node for node in whole.node if node.name in wanted)
+    return part
+
+
+def graph_function(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
+    """A function of the graph's library, from feeds to fetches, whose body is a copy of the graph's part."""
+    from tensorflow.python.framework import function
+
+    part = subgraph(graph, feeds, fetches)
+    kinds = [graph.get_tensor_by_name(feed).dtype.base_dtype for feed in feeds]
+
+    def body(*inputs: Any) -> Any:
+        fed = dict(zip(feeds, inputs, strict=True))
+        return import_graph_def(part, fed, return_elements=list(fetches), name="")
+
+    with graph.as_default():
+        defined = function.Defun(*kinds, func_name=f"batched_{len(part.library.function)}")(body)
+        defined.add_to_graph(graph)
+    return defined
