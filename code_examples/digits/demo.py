@@ -43,6 +43,9 @@ def main() -> int:
     except DemoFailure as failure:
         print(f"The demo failed: {failure}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("Stopped, and the server too.", file=sys.stderr)
+        return 130
     print(f"\n{right} of {asked} right. Ask it yourself: `make serve` in one terminal, in another")
     print(f"  curl -H 'Content-Type: image/png' --data-binary @{example_image()} localhost:8080/invocations")
     return 0 if right * 2 > asked else 1
