@@ -36,6 +36,7 @@ lint: $(READY)  ## ruff, formatting and mypy --strict
 
 .PHONY: bench
 bench: $(READY) try-nginx  ## measure requests per second, start-up and memory
+	@scripts/install-program wrk --if-allowed
 	$(BIN)/python benchmarks/serving.py
 
 .PHONY: protos
@@ -49,7 +50,7 @@ lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.1
 
 .PHONY: nginx
 nginx:  ## install nginx from the distribution (needs root)
-	@scripts/install-nginx
+	@scripts/install-program nginx
 
 .PHONY: clean
 clean:  ## remove the virtual environment, caches and built examples
@@ -57,7 +58,7 @@ clean:  ## remove the virtual environment, caches and built examples
 
 .PHONY: try-nginx
 try-nginx:
-	@scripts/install-nginx --if-allowed
+	@scripts/install-program nginx --if-allowed
 
 $(READY): requirements.lock pyproject.toml scripts/make-venv
 	@PYTHON=$(PYTHON) scripts/make-venv $(VENV)
