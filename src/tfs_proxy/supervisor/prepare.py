@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from tfs_proxy.archive.discover import default_model, discover, stage
 from tfs_proxy.archive.extract import Limits
@@ -35,6 +36,7 @@ def prepare(
     Raises ArchiveError, DiscoveryError or SettingsError.
     """
     refuse_multi_model(settings)
+    check_worker_class(settings)
     limits = Limits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
     root = fetch(model, workspace, limits)
     found = discover(root)
@@ -51,6 +53,16 @@ def refuse_multi_model(settings: Settings) -> None:
     if settings.multi_model:
         raise SettingsError(
             "SAGEMAKER_MULTI_MODEL=true can't be used: this version serves one model archive."
+        )
+
+
+def check_worker_class(settings: Settings) -> None:
+    """Raise SettingsError for a worker class whose library is not installed."""
+    library = settings.gunicorn_worker_class
+    if library in {"gevent", "tornado"} and find_spec(library) is None:
+        raise SettingsError(
+            f"SAGEMAKER_GUNICORN_WORKER_CLASS={library} can't be used: {library} is not installed. "
+            f"Install it (pip install {library}), or take gthread."
         )
 
 
