@@ -111,9 +111,9 @@ def plan_for(signature: Signature, method: str) -> Plan:
     return classify_plan(signature) if method == CLASSIFY_METHOD else regress_plan(signature)
 
 
-def runner_for(servable: Servable, plan: Plan) -> Runner:
-    """The call that a plan runs."""
-    return servable.tensor_runner(plan.feed, plan.names)
+def runner_for(servable: Servable, plan: Plan, api: str) -> Runner:
+    """The call that a plan runs; ``api`` is what it is counted under."""
+    return servable.tensor_runner(plan.feed, plan.names, api)
 
 
 def run(runner: Runner, plan: Plan, examples: Array) -> Named:
@@ -168,7 +168,13 @@ def multi_inference(
     examples = serialized(request.input)
     names = tuple(sorted({name for plan in plans for name in plan.names}))
     feed = next(iter(feeds.values()))
-    outputs = dict(zip(names, servable.tensor_runner(feed, names).run({feed.alias: examples}), strict=True))
+    outputs = dict(
+        zip(
+            names,
+            servable.tensor_runner(feed, names, "MultiInference").run({feed.alias: examples}),
+            strict=True,
+        )
+    )
     answer = MultiInferenceResponse()
     for task, plan in zip(request.tasks, plans, strict=True):
         result = answer.results.add()

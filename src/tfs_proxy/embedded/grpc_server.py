@@ -4,41 +4,39 @@ Handlers take and give bytes: predictions are written as wire format around the 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from time import perf_counter
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from tfs_proxy.embedded import describe, examples, model_config
+from tfs_proxy.embedded import describe, model_config, requests
 from tfs_proxy.embedded.engine import Engine
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
-from tfs_proxy.embedded.inference import check_inputs, chosen_outputs, outputs_of, signature_of
-from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Servable, Signature
+from tfs_proxy.embedded.metrics import Metrics
+from tfs_proxy.embedded.servable import Servable
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import (
     ClassificationRequest,
-    ClassificationResponse,
     GetModelMetadataRequest,
     GetModelStatusRequest,
+    HealthCheckResponse,
     ModelSpec,
     MultiInferenceRequest,
     PredictRequest,
     RegressionRequest,
-    RegressionResponse,
     ReloadConfigRequest,
     ReloadConfigResponse,
 )
-from tfs_proxy.protos.predict import response_bytes
-from tfs_proxy.protos.tensors import to_array
-from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
 log = logging.getLogger(__name__)
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
+HEALTH_SERVICE = "grpc.health.v1.Health"
 
 Handler = Callable[[bytes, Any], bytes]
 
@@ -49,8 +47,11 @@ _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 class Services:
     """The methods of both services, each from a serialized request to a serialized answer."""
 
-    def __init__(self, engine: Engine, *, as_content: bool = False, check_method: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, metrics: Metrics, *, as_content: bool = False, check_method: bool = False
+    ) -> None:
         self._engine = engine
+        self._metrics = metrics
         self._check_method = check_method
         self._as_list = not as_content
 
@@ -73,49 +74,30 @@ class Services:
     def predict(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.Predict."""
         request = PredictRequest.FromString(message)
-        with self._using(request.model_spec) as servable:
-            signature = signature_of(servable, request.model_spec.signature_name)
-            check_inputs(signature, request.inputs.keys())
-            arrays = _arrays(signature, request)
-            aliases = chosen_outputs(signature, request.output_filter)
-            outputs = outputs_of(servable.runner(signature, aliases), aliases, arrays)
-            spec = describe.spec_of(servable, signature.name).SerializeToString()
-        return response_bytes(spec, outputs, as_list=self._as_list)
+        with self._counted(request.model_spec, "Predict") as servable:
+            return requests.predict(servable, request, as_list=self._as_list)
 
     def classify(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.Classify."""
         request = ClassificationRequest.FromString(message)
-        with self._using(request.model_spec) as servable:
-            plan, array, outputs = self._run_examples(servable, request, CLASSIFY_METHOD)
-            answer = ClassificationResponse(model_spec=_answered(servable, request.model_spec))
-            answer.result.CopyFrom(examples.classification(plan, outputs, len(array)))
+        with self._counted(request.model_spec, "Classify") as servable:
+            answer = requests.classify(servable, request, check_method=self._check_method)
         return answer.SerializeToString()
 
     def regress(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.Regress."""
         request = RegressionRequest.FromString(message)
-        with self._using(request.model_spec) as servable:
-            plan, array, outputs = self._run_examples(servable, request, REGRESS_METHOD)
-            answer = RegressionResponse(model_spec=_answered(servable, request.model_spec))
-            answer.result.CopyFrom(examples.regression(plan, outputs, len(array)))
+        with self._counted(request.model_spec, "Regress") as servable:
+            answer = requests.regress(servable, request, check_method=self._check_method)
         return answer.SerializeToString()
 
     def multi_inference(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.MultiInference."""
         request = MultiInferenceRequest.FromString(message)
         spec = request.tasks[0].model_spec if request.tasks else ModelSpec()
-        with self._using(spec) as servable:
-            answer = examples.multi_inference(servable, request, check_method=self._check_method)
+        with self._counted(spec, "MultiInference") as servable:
+            answer = requests.multi_inference(servable, request, check_method=self._check_method)
         return answer.SerializeToString()
-
-    def _run_examples(
-        self, servable: Servable, request: ClassificationRequest | RegressionRequest, method: str
-    ) -> tuple[examples.Plan, Array, examples.Named]:
-        name = request.model_spec.signature_name
-        signature = examples.signature_for(servable, name, method, check_method=self._check_method)
-        plan = examples.plan_for(signature, method)
-        array = examples.serialized(request.input)
-        return plan, array, examples.run(examples.runner_for(servable, plan), plan, array)
 
     def get_model_metadata(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.GetModelMetadata."""
@@ -158,12 +140,23 @@ class Services:
         new = [source.name for source in sources if source.name not in before]
         self._engine.wait_until_available(new, context.is_active)
 
+    @contextmanager
+    def _counted(self, spec: ModelSpec, api: str) -> Iterator[Servable]:
+        began = perf_counter()
+        code = Code.INTERNAL
+        try:
+            with self._using(spec) as servable:
+                yield servable
+            code = Code.OK
+        except ServingError as error:
+            code = error.code
+            raise
+        finally:
+            if spec.name in self._engine.model_names:
+                self._metrics.request(spec.name, api, "GRPC", code, (perf_counter() - began) * 1e6)
+
     def _using(self, spec: ModelSpec) -> AbstractContextManager[Servable]:
         return self._engine.using(*_target(spec))
-
-
-def _answered(servable: Servable, spec: ModelSpec) -> ModelSpec:
-    return describe.spec_of(servable, spec.signature_name or DEFAULT_SIGNATURE)
 
 
 def _target(spec: ModelSpec) -> tuple[str, int | None, str | None]:
@@ -172,16 +165,10 @@ def _target(spec: ModelSpec) -> tuple[str, int | None, str | None]:
     return spec.name, version, spec.version_label if choice == "version_label" else None
 
 
-def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
-    """The signature's inputs as arrays, defaults where the request has none."""
-    arrays = {}
-    for alias in signature.inputs:
-        tensor = request.inputs[alias] if alias in request.inputs else signature.message.defaults[alias]
-        try:
-            arrays[alias] = to_array(tensor)
-        except ValueError as error:
-            raise invalid(f"tensor parsing error: {alias}") from error
-    return arrays
+def health() -> Mapping[str, Mapping[str, Handler]]:
+    """GRPC's health service, which says SERVING to everything, as TF Serving's does."""
+    answer = HealthCheckResponse(status=HealthCheckResponse.SERVING).SerializeToString()
+    return {HEALTH_SERVICE: {"Check": lambda _message, _context: answer}}
 
 
 def start(

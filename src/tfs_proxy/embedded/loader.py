@@ -4,10 +4,13 @@ import gc
 import logging
 import threading
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
-from tfs_proxy.embedded.errors import tensorflow_errors
+from tfs_proxy.embedded import warmup
+from tfs_proxy.embedded.errors import Code, ServingError, tensorflow_errors
 from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.servable import Servable
 
 if TYPE_CHECKING:
@@ -22,7 +25,8 @@ _COLLECT_AFTER = (50_000, 20, 100)
 class Loader:
     """Makes servables as the flags say; the first load imports TensorFlow."""
 
-    def __init__(self, flags: Flags) -> None:
+    def __init__(self, flags: Flags, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._flags = flags
         self._tags = tuple(tag for tag in flags.saved_model_tags.split(",") if tag)
         self._importing = threading.Lock()
@@ -47,8 +51,32 @@ class Loader:
         """Load, and warm up. Raises ServingError."""
         self.prepare()
         log.info("Loading servable version {name: %s version: %d} from %s", name, version, folder)
+        began = perf_counter()
+        code = Code.INTERNAL
+        try:
+            servable = self._load(name, version, folder)
+            code = Code.OK
+        except ServingError as error:
+            code = error.code
+            raise
+        finally:
+            self._metrics.load(str(folder), code, perf_counter() - began)
+        return servable
+
+    def _load(self, name: str, version: int, folder: Path) -> Servable:
         backend = self._backend(folder)
-        return Servable(name, version, backend.signatures, backend)
+        servable = Servable(name, version, backend.signatures, backend, self._metrics)
+        if self._flags.enable_model_warmup:
+            try:
+                count = warmup.warm_up(
+                    servable, folder, iterations=self._flags.num_request_iterations_for_warmup
+                )
+            except BaseException:
+                backend.close()
+                raise
+            if count:
+                log.info("Warmed up {name: %s version: %d} with %d requests", name, version, count)
+        return servable
 
     def _backend(self, folder: Path) -> "session.SessionBackend | batching.BatchingBackend":
         from tfs_proxy.embedded import batching, session

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 from google.protobuf import json_format
@@ -18,6 +19,7 @@ from google.protobuf import json_format
 from tfs_proxy.embedded import describe, json_answer, rest_routes
 from tfs_proxy.embedded.engine import Engine
 from tfs_proxy.embedded.errors import HTTP_STATUS, Code, ServingError, invalid
+from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.rest_routes import Route
 from tfs_proxy.embedded.rest_work import WORK, Work
 
@@ -28,6 +30,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 _JSON: Headers = [(b"content-type", b"application/json")]
+_TEXT: Headers = [(b"content-type", b"text/plain")]
 _HTML: Headers = [(b"content-type", b"text/html")]
 _NOT_FOUND = (
     b"<HTML><HEAD>\n<TITLE>404 Not Found</TITLE>\n</HEAD><BODY>\n<H1>Not Found</H1>\n</BODY></HTML>\n"
@@ -55,6 +58,16 @@ def _refusal(error: ServingError) -> Answer:
     return Answer(HTTP_STATUS[error.code], json_answer.error(error.text), _JSON)
 
 
+@dataclass(frozen=True, slots=True)
+class RestOptions:
+    """How the REST side behaves; ``metrics_path`` is None where metrics are not asked for."""
+
+    timeout_seconds: float = 30.0
+    cors: bool = False
+    check_method: bool = False
+    metrics_path: str | None = None
+
+
 class RestApp:
     """The ASGI application."""
 
@@ -62,16 +75,13 @@ class RestApp:
         self,
         engine: Engine,
         pool: Executor,
-        *,
-        timeout_seconds: float,
-        cors: bool = False,
-        check_method: bool = False,
+        metrics: Metrics,
+        options: RestOptions,
     ) -> None:
         self._engine = engine
         self._pool = pool
-        self._timeout_seconds = timeout_seconds
-        self._cors = cors
-        self._check_method = check_method
+        self._metrics = metrics
+        self._options = options
         self._routes: dict[tuple[str, bytes], Route] = {}
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -79,7 +89,7 @@ class RestApp:
         body = await _read(receive)
         answer = await self._answer(scope["method"], scope["raw_path"], scope["headers"], body)
         length = (b"content-length", str(len(answer.body)).encode())
-        headers = [*answer.headers, *(_CORS if self._cors else ()), length]
+        headers = [*answer.headers, *(_CORS if self._options.cors else ()), length]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
@@ -99,8 +109,10 @@ class RestApp:
 
     def _route(self, method: str, raw_path: bytes) -> Route | None:
         path = raw_path.decode("latin-1")
-        if method == "OPTIONS" and self._cors:
+        if method == "OPTIONS" and self._options.cors:
             return Route("options", "")
+        if method == "GET" and path == self._options.metrics_path:
+            return Route("metrics", "")
         if not rest_routes.is_api(path):
             return None
         route = rest_routes.match(method, path)
@@ -110,12 +122,29 @@ class RestApp:
 
     async def _act(self, route: Route, body: bytes) -> Answer:
         if route.action in WORK:
-            return await self._work(WORK[route.action](self._engine, route, self._check_method), body)
+            return await self._counted(route, body)
+        if route.action == "metrics":
+            return Answer(200, self._metrics.text(), _TEXT)
         if route.action == "options":
             return Answer(200, b"", [])
         if route.action == "status":
             return Answer(200, _status(self._engine, route), _JSON)
         return Answer(200, _metadata(self._engine, route), _JSON)
+
+    async def _counted(self, route: Route, body: bytes) -> Answer:
+        began = perf_counter()
+        code = Code.INTERNAL
+        try:
+            work = WORK[route.action](self._engine, route, self._options.check_method)
+            answer = await self._work(work, body)
+            code = Code.OK
+        except ServingError as error:
+            code = error.code
+            raise
+        finally:
+            if route.model in self._engine.model_names:
+                self._metrics.request(route.model, route.action, "REST", code, (perf_counter() - began) * 1e6)
+        return answer
 
     async def _work(self, work: Work, body: bytes) -> Answer:
         if len(body) > _SMALL_BODY:
@@ -132,7 +161,7 @@ class RestApp:
     async def _in_pool(self, work: Callable[[], Answer]) -> Answer:
         running = asyncio.get_running_loop().run_in_executor(self._pool, work)
         try:
-            return await asyncio.wait_for(asyncio.shield(running), self._timeout_seconds)
+            return await asyncio.wait_for(asyncio.shield(running), self._options.timeout_seconds)
         except TimeoutError as error:
             running.add_done_callback(lambda done: done.exception())
             raise ServingError(Code.DEADLINE_EXCEEDED, "Timed out waiting for the prediction") from error

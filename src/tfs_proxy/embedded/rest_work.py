@@ -96,7 +96,7 @@ class ExampleWork(Work):
         )
         self._plan = examples.plan_for(signature, self.method)
         self._examples = examples.serialized(call.examples)
-        self._runner = examples.runner_for(servable, self._plan)
+        self._runner = examples.runner_for(servable, self._plan, self._route.action.title())
 
     def _outputs(self) -> examples.Named:
         assert self._runner is not None  # noqa: S101 (read comes first)

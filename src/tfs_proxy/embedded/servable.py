@@ -1,8 +1,9 @@
 """One loaded model version: its signatures, and the calls into TensorFlow that run them."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.embedded.errors import invalid
+from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.protos import SignatureDef
 from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of
 
@@ -62,14 +64,25 @@ class Signature:
         }
 
 
+Observe = Callable[[float], None]
+"""Is told how long each run took, in seconds."""
+
+
+def _unseen(_seconds: float) -> None:
+    """Nobody counts."""
+
+
 class Runner:
     """A prepared call with its feeds in order, and how long it takes: the unit that is timed."""
 
-    def __init__(self, backend: Backend, inputs: Sequence[Tensor], fetches: Sequence[str]) -> None:
+    def __init__(
+        self, backend: Backend, inputs: Sequence[Tensor], fetches: Sequence[str], observe: Observe = _unseen
+    ) -> None:
         ordered = {tensor.name: tensor for tensor in sorted(inputs, key=lambda tensor: tensor.name)}
         self._inputs = tuple(ordered.values())
         self._kinds = tuple(NUMPY_TYPES.get(tensor.data_type) for tensor in self._inputs)
         self._call = backend.prepare([tensor.name for tensor in self._inputs], fetches)
+        self._observe = observe
         self._calls = 0
         self._seconds = 0.0
 
@@ -93,6 +106,7 @@ class Runner:
         began = perf_counter()
         outputs = self._call(ordered)
         seconds = perf_counter() - began
+        self._observe(seconds)
         self._calls += 1
         if self._calls > 1:
             self._seconds += (seconds - self._seconds) * (_RECENT if self._calls > 2 else 1.0)  # noqa: PLR2004
@@ -107,8 +121,14 @@ class Servable:
     """A model version that can be run, counted by its users so that none loses it in mid-request."""
 
     def __init__(
-        self, name: str, version: int, signatures: Mapping[str, SignatureDef], backend: Backend
+        self,
+        name: str,
+        version: int,
+        signatures: Mapping[str, SignatureDef],
+        backend: Backend,
+        metrics: Metrics | None = None,
     ) -> None:
+        self._metrics = metrics or Metrics()
         self.name = name
         self.version = version
         self.signatures = {key: Signature(key, message) for key, message in signatures.items()}
@@ -143,20 +163,26 @@ class Servable:
 
     def runner(self, signature: Signature, aliases: tuple[str, ...]) -> Runner:
         """The call for one signature and these of its outputs."""
-        key = (f"signature {signature.name}", aliases)
+        key = (signature.name, aliases)
         runner = self._runners.get(key)
         if runner is None:
             fetches = [signature.outputs[alias].name for alias in aliases]
-            runner = Runner(self._backend, tuple(signature.inputs.values()), fetches)
+            runner = Runner(
+                self._backend, tuple(signature.inputs.values()), fetches, self._observer("Predict")
+            )
             self._runners[key] = runner
         return runner
 
-    def tensor_runner(self, feed: Tensor, fetches: tuple[str, ...]) -> Runner:
-        """The call from one input to graph tensors by name (classify, regress, multi-inference)."""
-        runner = self._runners.get((feed.name, fetches))
+    def tensor_runner(self, feed: Tensor, fetches: tuple[str, ...], api: str) -> Runner:
+        """The call from one input to graph tensors by name; ``api`` is what it is counted under."""
+        runner = self._runners.get((f"{api} of {feed.name}", fetches))
         if runner is None:
-            runner = self._runners[feed.name, fetches] = Runner(self._backend, [feed], fetches)
+            runner = Runner(self._backend, [feed], fetches, self._observer(api))
+            self._runners[f"{api} of {feed.name}", fetches] = runner
         return runner
+
+    def _observer(self, api: str) -> Observe:
+        return partial(self._metrics.run, self.name, api)
 
 
 _TYPE_NAMES = {

@@ -17,20 +17,25 @@ import uvicorn
 
 import tfs_proxy
 from tfs_proxy.embedded import flags as command_line
-from tfs_proxy.embedded import grpc_server, model_config
+from tfs_proxy.embedded import grpc_server, model_config, security
 from tfs_proxy.embedded.engine import Engine, Retry
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.loader import Loader
-from tfs_proxy.embedded.rest import RestApp
+from tfs_proxy.embedded.metrics import Metrics
+from tfs_proxy.embedded.rest import RestApp, RestOptions
 from tfs_proxy.errors import SettingsError, StopServing
+from tfs_proxy.protos import MonitoringConfig
 
 log = logging.getLogger(__name__)
 
+_METRICS_PATH = "/monitoring/prometheus/metrics"
 _MICROS = 1e6
 _MILLIS = 1e3
 _BACKLOG = 1024
 _THREADS_PER_CORE = 4
+_BATCHED_THREADS = 128
+"""With batching a request waits for others, which need threads of their own to arrive on."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -73,7 +78,8 @@ class Server:
 
     def __init__(self, flags: Flags) -> None:
         self._flags = flags
-        self._loader = Loader(flags)
+        self._metrics = Metrics()
+        self._loader = Loader(flags, self._metrics)
         cores = os.cpu_count() or 1
         self._engine = Engine(
             self._loader,
@@ -81,8 +87,10 @@ class Server:
             load_threads=flags.num_load_threads or cores,
             labels_for_unavailable=flags.allow_version_labels_for_unavailable_models,
         )
-        self._rest_threads = flags.rest_api_num_threads or _THREADS_PER_CORE * cores
-        self._grpc_threads = flags.grpc_max_threads or _THREADS_PER_CORE * cores
+        waiting = _BATCHED_THREADS if flags.enable_batching else _THREADS_PER_CORE * cores
+        self._rest_threads = flags.rest_api_num_threads or waiting
+        self._grpc_threads = flags.grpc_max_threads or waiting
+        self._rest_options = _rest_options(flags)
         self._stopping = threading.Event()
 
     def run(self) -> int:
@@ -92,6 +100,7 @@ class Server:
         grpc_running = self._start_grpc()
         self._reload(sources)
         self._background(self._poll_folders)
+        self._background(self._poll_config)
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(self._serve(listener, grpc_running))
@@ -127,8 +136,22 @@ class Server:
         addresses = [f"{host}:{flags.port}"] if flags.port else []
         if flags.grpc_socket_path:
             addresses.append(f"unix:{flags.grpc_socket_path}")
-        services = grpc_server.Services(self._engine, as_content=flags.enable_serialization_as_tensor_content)
-        running = grpc_server.start(services.handlers(), addresses=addresses, threads=self._grpc_threads)
+        services = grpc_server.Services(
+            self._engine,
+            self._metrics,
+            as_content=flags.enable_serialization_as_tensor_content,
+            check_method=flags.enable_signature_method_name_check,
+        )
+        handlers = dict(services.handlers())
+        if flags.enable_grpc_healthcheck_service:
+            handlers.update(grpc_server.health())
+        running = grpc_server.start(
+            handlers,
+            addresses=addresses,
+            threads=self._grpc_threads,
+            options=security.channel_arguments(flags.grpc_channel_arguments),
+            credentials=security.credentials(flags.ssl_config_file),
+        )
         for address in addresses:
             log.info("Running gRPC ModelServer at %s ...", address)
         return running
@@ -140,6 +163,14 @@ class Server:
         seconds = self._flags.file_system_poll_wait_seconds
         while seconds > 0 and not self._stopping.wait(seconds):
             self._engine.poll()
+
+    def _poll_config(self) -> None:
+        seconds = self._flags.model_config_file_poll_wait_seconds
+        while self._flags.model_config_file and seconds > 0 and not self._stopping.wait(seconds):
+            try:
+                self._engine.reload(model_config.from_flags(self._flags))
+            except (SettingsError, ServingError) as error:
+                log.warning("%s is not taken over: %s", self._flags.model_config_file, error)
 
     async def _serve(self, listener: socket.socket | None, grpc_running: Any) -> None:
         asked = asyncio.Event()
@@ -157,13 +188,7 @@ class Server:
             await asyncio.to_thread(stopped.wait)
 
     def _uvicorn(self, pool: ThreadPoolExecutor) -> _Uvicorn:
-        app = RestApp(
-            self._engine,
-            pool,
-            timeout_seconds=self._flags.rest_api_timeout_in_ms / _MILLIS,
-            cors=self._flags.rest_api_enable_cors_support,
-            check_method=self._flags.enable_signature_method_name_check,
-        )
+        app = RestApp(self._engine, pool, self._metrics, self._rest_options)
         config = uvicorn.Config(
             app,
             http="httptools",
@@ -176,6 +201,20 @@ class Server:
             backlog=_BACKLOG,
         )
         return _Uvicorn(config)
+
+
+def _rest_options(flags: Flags) -> RestOptions:
+    path = None
+    if flags.monitoring_config_file:
+        config = model_config.read_text(flags.monitoring_config_file, MonitoringConfig())
+        if config.prometheus_config.enable:
+            path = config.prometheus_config.path or _METRICS_PATH
+    return RestOptions(
+        timeout_seconds=flags.rest_api_timeout_in_ms / _MILLIS,
+        cors=flags.rest_api_enable_cors_support,
+        check_method=flags.enable_signature_method_name_check,
+        metrics_path=path,
+    )
 
 
 def _loop_factory() -> Any:

@@ -1,0 +1,140 @@
+"""Counters and histograms under TF Serving's names, in Prometheus' text form (contract 3.5)."""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from tfs_proxy.embedded.errors import Code
+
+Labels = tuple[str, ...]
+
+LATENCY_MICROS = tuple(10 * 1.8**power for power in range(33))
+"""Upper bounds of TF Serving's latency buckets, in microseconds."""
+
+EXAMPLES = tuple(float(2**power) for power in range(15))
+
+
+@dataclass(slots=True)
+class Counter:
+    """Counts by label values."""
+
+    name: str
+    labels: Labels
+    values: dict[Labels, int] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """Its text form."""
+        head = [f"# TYPE {self.name} counter"]
+        return head + [
+            f"{self.name}{{{_labelled(self.labels, key)}}} {value}"
+            for key, value in sorted(self.values.items())
+        ]
+
+
+@dataclass(slots=True)
+class Distribution:
+    """One histogram's numbers."""
+
+    counts: list[int]
+    total: float = 0.0
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Distributions by label values."""
+
+    name: str
+    labels: Labels
+    bounds: Sequence[float]
+    values: dict[Labels, Distribution] = field(default_factory=dict)
+
+    def add(self, key: Labels, value: float) -> None:
+        """Count one value."""
+        found = self.values.get(key)
+        if found is None:
+            found = self.values[key] = Distribution([0] * (len(self.bounds) + 1))
+        found.counts[bisect_left(self.bounds, value)] += 1
+        found.total += value
+
+    def lines(self) -> list[str]:
+        """Its text form."""
+        lines = [f"# TYPE {self.name} histogram"]
+        for key, found in sorted(self.values.items()):
+            labelled = _labelled(self.labels, key)
+            below = 0
+            for bound, count in zip((*self.bounds, inf), found.counts, strict=True):
+                below += count
+                text = "+Inf" if bound == inf else f"{bound:g}"
+                lines.append(f'{self.name}_bucket{{{labelled},le="{text}"}} {below}')
+            lines.append(f"{self.name}_sum{{{labelled}}} {found.total:g}")
+            lines.append(f"{self.name}_count{{{labelled}}} {below}")
+        return lines
+
+
+class Metrics:
+    """What the server counts; safe to use from every thread."""
+
+    def __init__(self) -> None:
+        prefix = ":tensorflow:serving:"
+        self._lock = threading.Lock()
+        self._requests = Counter(f"{prefix}request_count", ("model_name", "status"))
+        self._request_latency = Histogram(
+            f"{prefix}request_latency", ("model_name", "API", "entrypoint"), LATENCY_MICROS
+        )
+        self._runtime_latency = Histogram(
+            f"{prefix}runtime_latency", ("model_name", "API", "runtime"), LATENCY_MICROS
+        )
+        self._examples = Histogram(f"{prefix}request_example_counts", ("model",), EXAMPLES)
+        self._example_total = Counter(f"{prefix}request_example_count_total", ("model",))
+        self._loads = Counter(":tensorflow:cc:saved_model:load_attempt_count", ("model_path", "status"))
+        self._load_latency = Counter(":tensorflow:cc:saved_model:load_latency", ("model_path",))
+
+    def request(self, model: str, api: str, entrypoint: str, code: Code, micros: float) -> None:
+        """Count a request that has been answered."""
+        with self._lock:
+            key = (model, code.name)
+            self._requests.values[key] = self._requests.values.get(key, 0) + 1
+            self._request_latency.add((model, api, entrypoint), micros)
+
+    def run(self, model: str, api: str, seconds: float) -> None:
+        """Count a run of TensorFlow."""
+        with self._lock:
+            self._runtime_latency.add((model, api, "TF1"), seconds * 1e6)
+
+    def examples(self, model: str, count: int) -> None:
+        """Count a request's examples."""
+        with self._lock:
+            self._examples.add((model,), count)
+            self._example_total.values[model,] = self._example_total.values.get((model,), 0) + count
+
+    def load(self, path: str, code: Code, seconds: float) -> None:
+        """Count a load of a model version."""
+        status = "success" if code is Code.OK else "fail"
+        with self._lock:
+            self._loads.values[path, status] = self._loads.values.get((path, status), 0) + 1
+            self._load_latency.values[path,] = self._load_latency.values.get((path,), 0) + int(seconds * 1e6)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        with self._lock:
+            series = (
+                self._requests,
+                self._request_latency,
+                self._runtime_latency,
+                self._examples,
+                self._example_total,
+                self._loads,
+                self._load_latency,
+            )
+            lines = [line for each in series if each.values for line in each.lines()]
+        return ("\n".join(lines) + "\n").encode()
+
+
+def _labelled(names: Labels, values: Labels) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

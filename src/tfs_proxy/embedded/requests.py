@@ -1,0 +1,88 @@
+"""The methods of PredictionService on one servable, from message to message: for gRPC and warm-up."""
+
+from tfs_proxy.embedded import describe, examples
+from tfs_proxy.embedded.errors import invalid
+from tfs_proxy.embedded.inference import check_inputs, chosen_outputs, outputs_of, signature_of
+from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Servable, Signature
+from tfs_proxy.protos import (
+    ClassificationRequest,
+    ClassificationResponse,
+    ModelSpec,
+    MultiInferenceRequest,
+    MultiInferenceResponse,
+    PredictRequest,
+    RegressionRequest,
+    RegressionResponse,
+)
+from tfs_proxy.protos.predict import response_bytes
+from tfs_proxy.protos.tensors import to_array
+from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
+
+
+def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True) -> bytes:
+    """A serialized PredictResponse; ``as_list`` as in `tensors.to_pieces`. Raises ServingError."""
+    signature = signature_of(servable, request.model_spec.signature_name)
+    check_inputs(signature, request.inputs.keys())
+    arrays = _arrays(signature, request)
+    aliases = chosen_outputs(signature, request.output_filter)
+    outputs = outputs_of(servable.runner(signature, aliases), aliases, arrays)
+    spec = describe.spec_of(servable, signature.name).SerializeToString()
+    return response_bytes(spec, outputs, as_list=as_list)
+
+
+def classify(
+    servable: Servable, request: ClassificationRequest, *, check_method: bool = False
+) -> ClassificationResponse:
+    """Labels and scores of a request's examples. Raises ServingError."""
+    plan, count, outputs = _run(servable, request, CLASSIFY_METHOD, check_method=check_method)
+    answer = ClassificationResponse(model_spec=_answered(servable, request.model_spec))
+    answer.result.CopyFrom(examples.classification(plan, outputs, count))
+    return answer
+
+
+def regress(
+    servable: Servable, request: RegressionRequest, *, check_method: bool = False
+) -> RegressionResponse:
+    """One number for each of a request's examples. Raises ServingError."""
+    plan, count, outputs = _run(servable, request, REGRESS_METHOD, check_method=check_method)
+    answer = RegressionResponse(model_spec=_answered(servable, request.model_spec))
+    answer.result.CopyFrom(examples.regression(plan, outputs, count))
+    return answer
+
+
+def multi_inference(
+    servable: Servable, request: MultiInferenceRequest, *, check_method: bool = False
+) -> MultiInferenceResponse:
+    """Several signatures on the same examples. Raises ServingError."""
+    return examples.multi_inference(servable, request, check_method=check_method)
+
+
+def _run(
+    servable: Servable,
+    request: ClassificationRequest | RegressionRequest,
+    method: str,
+    *,
+    check_method: bool,
+) -> tuple[examples.Plan, int, examples.Named]:
+    name = request.model_spec.signature_name
+    signature = examples.signature_for(servable, name, method, check_method=check_method)
+    plan = examples.plan_for(signature, method)
+    array = examples.serialized(request.input)
+    api = "Classify" if method == CLASSIFY_METHOD else "Regress"
+    return plan, len(array), examples.run(examples.runner_for(servable, plan, api), plan, array)
+
+
+def _answered(servable: Servable, spec: ModelSpec) -> ModelSpec:
+    return describe.spec_of(servable, spec.signature_name or DEFAULT_SIGNATURE)
+
+
+def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
+    """The signature's inputs as arrays, defaults where the request has none."""
+    arrays = {}
+    for alias in signature.inputs:
+        tensor = request.inputs[alias] if alias in request.inputs else signature.message.defaults[alias]
+        try:
+            arrays[alias] = to_array(tensor)
+        except ValueError as error:
+            raise invalid(f"tensor parsing error: {alias}") from error
+    return arrays

@@ -1,0 +1,40 @@
+"""gRPC's server credentials and channel arguments, from the flags that name them."""
+
+from typing import Any
+
+import grpc
+
+from tfs_proxy.embedded.model_config import read_text
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.protos import SSLConfig
+
+
+def credentials(path: str) -> Any:
+    """Server credentials of an SSL config file; None where no file is named.
+
+    Raises SettingsError where it can't be read or holds no key and certificate.
+    """
+    if not path:
+        return None
+    config = read_text(path, SSLConfig())
+    if not config.server_key or not config.server_cert:
+        raise SettingsError(f"{path} needs server_key and server_cert, both as PEM.")
+    return grpc.ssl_server_credentials(
+        [(config.server_key.encode(), config.server_cert.encode())],
+        config.custom_ca.encode() or None,
+        config.client_verify,
+    )
+
+
+def channel_arguments(text: str) -> list[tuple[str, int | str]]:
+    """``--grpc_channel_arguments``: ``key=value`` pairs between commas; whole numbers are numbers.
+
+    Raises SettingsError for a pair without ``=``.
+    """
+    arguments: list[tuple[str, int | str]] = []
+    for pair in filter(None, text.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise SettingsError(f"--grpc_channel_arguments: {pair} is no key=value.")
+        arguments.append((key.strip(), int(value) if value.strip().lstrip("-").isdigit() else value.strip()))
+    return arguments
