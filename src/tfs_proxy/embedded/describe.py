@@ -1,6 +1,6 @@
 """Model status and metadata as messages: what both front doors answer about models."""
 
-from tfs_proxy.embedded.engine import Engine
+from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.servable import Servable
 from tfs_proxy.protos import GetModelMetadataResponse, GetModelStatusResponse, ModelSpec, SignatureDefMap
 
@@ -9,11 +9,11 @@ SIGNATURE_DEF = "signature_def"
 
 
 def status(
-    engine: Engine, name: str, version: int | None = None, label: str | None = None
+    catalog: Catalog, name: str, version: int | None = None, label: str | None = None
 ) -> GetModelStatusResponse:
     """The state of a model's versions. Raises ServingError where there is none."""
     answer = GetModelStatusResponse()
-    for each in engine.statuses(name, version, label):
+    for each in catalog.statuses(name, version, label):
         line = answer.model_version_status.add(version=each.version, state=int(each.state))
         line.status.error_code = int(each.code)  # type: ignore[assignment]
         line.status.error_message = each.message

@@ -45,8 +45,8 @@ class Plan:
         return tuple(tensor.name for tensor in self.fetches.values())
 
 
-def serialized(examples: Input) -> Array:
-    """The examples of an Input as a string tensor, its context put in front of each.
+def serialized(examples: Input, servable: Servable) -> Array:
+    """The examples of an Input as a string tensor, its context put in front of each; they are counted.
 
     Raises ServingError where there is none.
     """
@@ -60,6 +60,7 @@ def serialized(examples: Input) -> Array:
         raise invalid("Input is empty.")
     tensor = np.empty(len(lines), object)
     tensor[:] = lines
+    servable.count_examples(len(lines))
     return tensor
 
 
@@ -165,7 +166,7 @@ def multi_inference(
     feeds = {plan.feed.name: plan.feed for plan in plans}
     if len(feeds) > 1:
         raise invalid("Input tensor must be the same for all Signatures.")
-    examples = serialized(request.input)
+    examples = serialized(request.input, servable)
     names = tuple(sorted({name for plan in plans for name in plan.names}))
     feed = next(iter(feeds.values()))
     outputs = dict(

@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded import describe, model_config, requests
+from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.engine import Engine
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.metrics import Metrics
@@ -48,8 +49,15 @@ class Services:
     """The methods of both services, each from a serialized request to a serialized answer."""
 
     def __init__(
-        self, engine: Engine, metrics: Metrics, *, as_content: bool = False, check_method: bool = False
+        self,
+        catalog: Catalog,
+        engine: Engine,
+        metrics: Metrics,
+        *,
+        as_content: bool = False,
+        check_method: bool = False,
     ) -> None:
+        self._catalog = catalog
         self._engine = engine
         self._metrics = metrics
         self._check_method = check_method
@@ -117,7 +125,7 @@ class Services:
         request = GetModelStatusRequest.FromString(message)
         if not request.HasField("model_spec"):
             raise invalid("Missing ModelSpec")
-        return describe.status(self._engine, *_target(request.model_spec)).SerializeToString()
+        return describe.status(self._catalog, *_target(request.model_spec)).SerializeToString()
 
     def reload_config(self, message: bytes, context: Any) -> bytes:
         """ModelService.HandleReloadConfigRequest: returns once every new model is loaded, or failed."""
@@ -134,7 +142,7 @@ class Services:
         return answer.SerializeToString()
 
     def _reload(self, request: ReloadConfigRequest, context: Any) -> None:
-        before = set(self._engine.model_names)
+        before = self._catalog.names
         sources = model_config.from_message(request.config)
         self._engine.reload(sources)
         new = [source.name for source in sources if source.name not in before]
@@ -152,11 +160,11 @@ class Services:
             code = error.code
             raise
         finally:
-            if spec.name in self._engine.model_names:
+            if spec.name in self._catalog.names:
                 self._metrics.request(spec.name, api, "GRPC", code, (perf_counter() - began) * 1e6)
 
     def _using(self, spec: ModelSpec) -> AbstractContextManager[Servable]:
-        return self._engine.using(*_target(spec))
+        return self._catalog.using(*_target(spec))
 
 
 def _target(spec: ModelSpec) -> tuple[str, int | None, str | None]:

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import threading
 from pathlib import Path
 from time import perf_counter
@@ -14,7 +15,9 @@ from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.servable import Servable
 
 if TYPE_CHECKING:
-    from tfs_proxy.embedded import batching, session
+    from tfs_proxy.embedded import batching, session, tflite
+
+    Loaded = session.SessionBackend | batching.BatchingBackend | tflite.TfliteBackend
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +81,13 @@ class Loader:
                 log.info("Warmed up {name: %s version: %d} with %d requests", name, version, count)
         return servable
 
-    def _backend(self, folder: Path) -> "session.SessionBackend | batching.BatchingBackend":
-        from tfs_proxy.embedded import batching, session
+    def _backend(self, folder: Path) -> "Loaded":
+        from tfs_proxy.embedded import batching, session, tflite
 
+        lite = folder / tflite.FILE
+        if self._flags.prefer_tflite_model and lite.exists():
+            with tensorflow_errors():
+                return tflite.TfliteBackend(lite, self._flags.num_tflite_pools or os.cpu_count() or 1)
         with tensorflow_errors():
             backend = session.SessionBackend(folder, self._tags, session.session_config(self._flags))
         if not self._flags.enable_batching:

@@ -68,7 +68,7 @@ class Histogram:
                 below += count
                 text = "+Inf" if bound == inf else f"{bound:g}"
                 lines.append(f'{self.name}_bucket{{{labelled},le="{text}"}} {below}')
-            lines.append(f"{self.name}_sum{{{labelled}}} {found.total:g}")
+            lines.append(f"{self.name}_sum{{{labelled}}} {found.total:.12g}")
             lines.append(f"{self.name}_count{{{labelled}}} {below}")
         return lines
 

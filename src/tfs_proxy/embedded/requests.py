@@ -67,7 +67,7 @@ def _run(
     name = request.model_spec.signature_name
     signature = examples.signature_for(servable, name, method, check_method=check_method)
     plan = examples.plan_for(signature, method)
-    array = examples.serialized(request.input)
+    array = examples.serialized(request.input, servable)
     api = "Classify" if method == CLASSIFY_METHOD else "Regress"
     return plan, len(array), examples.run(examples.runner_for(servable, plan, api), plan, array)
 

@@ -1,4 +1,4 @@
-"""TF Serving's REST API as a bare ASGI application: HTTP in front of engine and inference.
+"""TF Serving's REST API as a bare ASGI application: HTTP in front of the catalog and inference.
 
 A prediction runs on the event loop's own thread while it is measured to be quick (`Runner.quick`)
 and its body is small; otherwise on a bounded pool, so that everything else answers meanwhile.
@@ -17,7 +17,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from tfs_proxy.embedded import describe, json_answer, rest_routes
-from tfs_proxy.embedded.engine import Engine
+from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.errors import HTTP_STATUS, Code, ServingError, invalid
 from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.rest_routes import Route
@@ -73,12 +73,12 @@ class RestApp:
 
     def __init__(
         self,
-        engine: Engine,
+        catalog: Catalog,
         pool: Executor,
         metrics: Metrics,
         options: RestOptions,
     ) -> None:
-        self._engine = engine
+        self._catalog = catalog
         self._pool = pool
         self._metrics = metrics
         self._options = options
@@ -128,21 +128,21 @@ class RestApp:
         if route.action == "options":
             return Answer(200, b"", [])
         if route.action == "status":
-            return Answer(200, _status(self._engine, route), _JSON)
-        return Answer(200, _metadata(self._engine, route), _JSON)
+            return Answer(200, _status(self._catalog, route), _JSON)
+        return Answer(200, _metadata(self._catalog, route), _JSON)
 
     async def _counted(self, route: Route, body: bytes) -> Answer:
         began = perf_counter()
         code = Code.INTERNAL
         try:
-            work = WORK[route.action](self._engine, route, self._options.check_method)
+            work = WORK[route.action](self._catalog, route, self._options.check_method)
             answer = await self._work(work, body)
             code = Code.OK
         except ServingError as error:
             code = error.code
             raise
         finally:
-            if route.model in self._engine.model_names:
+            if route.model in self._catalog.names:
                 self._metrics.request(route.model, route.action, "REST", code, (perf_counter() - began) * 1e6)
         return answer
 
@@ -205,13 +205,13 @@ def _plain(headers: Headers, body: bytes) -> bytes:
     return body
 
 
-def _status(engine: Engine, route: Route) -> bytes:
-    answer = describe.status(engine, route.model, route.version, route.label)
+def _status(catalog: Catalog, route: Route) -> bytes:
+    answer = describe.status(catalog, route.model, route.version, route.label)
     return _pretty(answer).encode() + b"\n"
 
 
-def _metadata(engine: Engine, route: Route) -> bytes:
-    with engine.using(route.model, route.version, route.label) as servable:
+def _metadata(catalog: Catalog, route: Route) -> bytes:
+    with catalog.using(route.model, route.version, route.label) as servable:
         spec = _pretty(describe.spec_of(servable))
         signatures = _pretty(describe.signatures(servable))
     return f'{{\n"model_spec":{spec}\n,\n"metadata": {{"signature_def": {signatures}\n}}\n}}\n'.encode()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tfs_proxy.embedded import examples, json_answer, json_examples, json_predict
-from tfs_proxy.embedded.engine import Engine
+from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.inference import outputs_of
 from tfs_proxy.embedded.rest_routes import Route
@@ -20,8 +20,8 @@ from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
 class Work(ABC):
     """One request; it holds its servable from `read` to `close`."""
 
-    def __init__(self, engine: Engine, route: Route, check_method: bool) -> None:
-        self._engine = engine
+    def __init__(self, catalog: Catalog, route: Route, check_method: bool) -> None:
+        self._catalog = catalog
         self._route = route
         self._check_method = check_method
         self._servable: Servable | None = None
@@ -47,7 +47,7 @@ class Work(ABC):
 
     def _acquire(self) -> Servable:
         if self._servable is None:
-            self._servable = self._engine.acquire(self._route.model, self._route.version, self._route.label)
+            self._servable = self._catalog.acquire(self._route.model, self._route.version, self._route.label)
         return self._servable
 
 
@@ -95,7 +95,7 @@ class ExampleWork(Work):
             servable, call.signature, self.method, check_method=self._check_method
         )
         self._plan = examples.plan_for(signature, self.method)
-        self._examples = examples.serialized(call.examples)
+        self._examples = examples.serialized(call.examples, servable)
         self._runner = examples.runner_for(servable, self._plan, self._route.action.title())
 
     def _outputs(self) -> examples.Named:

@@ -110,3 +110,10 @@ def graph_function(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> 
         defined = function.Defun(*kinds, func_name=f"batched_{len(part.library.function)}")(body)
         defined.add_to_graph(graph)
     return defined
+
+
+def tflite_interpreter(path: str) -> Any:
+    """A TensorFlow Lite interpreter of a model file, on one thread."""
+    from tensorflow.lite.python.interpreter import Interpreter
+
+    return Interpreter(path, num_threads=1)

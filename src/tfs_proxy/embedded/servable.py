@@ -181,6 +181,10 @@ class Servable:
             self._runners[f"{api} of {feed.name}", fetches] = runner
         return runner
 
+    def count_examples(self, count: int) -> None:
+        """Count the examples of a request."""
+        self._metrics.examples(self.name, count)
+
     def _observer(self, api: str) -> Observe:
         return partial(self._metrics.run, self.name, api)
 

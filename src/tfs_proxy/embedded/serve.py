@@ -18,6 +18,7 @@ import uvicorn
 import tfs_proxy
 from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import grpc_server, model_config, security
+from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.engine import Engine, Retry
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import Flags
@@ -81,7 +82,9 @@ class Server:
         self._metrics = Metrics()
         self._loader = Loader(flags, self._metrics)
         cores = os.cpu_count() or 1
+        self._catalog = Catalog()
         self._engine = Engine(
+            self._catalog,
             self._loader,
             retry=Retry(flags.max_num_load_retries, flags.load_retry_interval_micros / _MICROS),
             load_threads=flags.num_load_threads or cores,
@@ -137,6 +140,7 @@ class Server:
         if flags.grpc_socket_path:
             addresses.append(f"unix:{flags.grpc_socket_path}")
         services = grpc_server.Services(
+            self._catalog,
             self._engine,
             self._metrics,
             as_content=flags.enable_serialization_as_tensor_content,
@@ -188,7 +192,7 @@ class Server:
             await asyncio.to_thread(stopped.wait)
 
     def _uvicorn(self, pool: ThreadPoolExecutor) -> _Uvicorn:
-        app = RestApp(self._engine, pool, self._metrics, self._rest_options)
+        app = RestApp(self._catalog, pool, self._metrics, self._rest_options)
         config = uvicorn.Config(
             app,
             http="httptools",

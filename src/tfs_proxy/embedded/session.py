@@ -18,6 +18,12 @@ from tfs_proxy.embedded.tall import TallArray
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
 
 _CALLERS_THREAD = -1
+_NO_VARIABLE = "Could not find variable"
+_UNTRACKED = (
+    "The SavedModel was saved without this variable. That is so where a Keras 3 model hangs on a tf.Module: "
+    "tf.saved_model.save(module) does not see its weights. Save it with model.export(path), or with "
+    "keras.export.ExportArchive where it needs signatures of its own."
+)
 
 
 def session_config(flags: Flags) -> "runtime.ConfigProto":
@@ -65,7 +71,7 @@ class SessionBackend:
             except ServingError:
                 raise
             except Exception as error:
-                raise from_tensorflow(error) from error
+                raise _explained(from_tensorflow(error)) from error
 
         return call
 
@@ -79,6 +85,13 @@ class SessionBackend:
         """Close the session; its variables go with it."""
         self._copies.clear()
         self.session.close()
+
+
+def _explained(error: ServingError) -> ServingError:
+    """TensorFlow's error, with what to do about one that says nothing of its cause."""
+    if error.code is Code.FAILED_PRECONDITION and error.text.startswith(_NO_VARIABLE):
+        return ServingError(error.code, f"{error.text}\n{_UNTRACKED}")
+    return error
 
 
 def _load(session: "runtime.Session", folder: Path, tags: Sequence[str]) -> MetaGraphDef:

@@ -1,6 +1,6 @@
 """What a model version goes through, as GetModelStatus tells it: set by the engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from tfs_proxy.embedded.errors import Code, ServingError
@@ -42,6 +42,10 @@ class VersionStatus:
             raise ValueError(f"version {self.version} can't go from {self.state.name} to {state.name}")
         self.state = state
         self.error = error
+
+    def copy(self) -> "VersionStatus":
+        """As it is at this moment."""
+        return replace(self)
 
     @property
     def code(self) -> Code:

@@ -1,0 +1,106 @@
+"""What is served right now: the engine writes it, every request reads it.
+
+Reading takes no lock that a load could hold: the versions being served are replaced as a whole,
+never changed.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfs_proxy.embedded.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.servable import Servable
+from tfs_proxy.embedded.states import State, VersionStatus
+
+
+@dataclass(slots=True)
+class Model:
+    """One model: the version folders that are wanted, every version's state, and what serves."""
+
+    aspired: dict[int, Path] = field(default_factory=dict)
+    versions: dict[int, VersionStatus] = field(default_factory=dict)
+    serving: Mapping[int, Servable] = field(default_factory=dict)
+    latest: Servable | None = None
+
+    def publish(self, serving: Mapping[int, Servable]) -> None:
+        """Serve exactly these versions from now on."""
+        self.serving = serving
+        self.latest = serving[max(serving)] if serving else None
+
+    def aspire(self, folders: dict[int, Path]) -> None:
+        """Want exactly these versions; one that failed before and is new among them gets another try."""
+        for version in folders.keys() - self.aspired.keys():
+            status = self.versions.get(version)
+            if status is not None and status.state is State.END:
+                status.error = None
+        self.aspired = folders
+
+    @property
+    def settled(self) -> bool:
+        """Whether every wanted version is loaded, or failed for good."""
+        states = (self.versions[version].state for version in self.aspired if version in self.versions)
+        return all(state in {State.AVAILABLE, State.END} for state in states)
+
+
+class Catalog:
+    """Models by name, and the labels of their versions. ``changed`` guards what is written."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, Model] = {}
+        self.labels: Mapping[str, Mapping[str, int]] = {}
+        self.names: frozenset[str] = frozenset()
+        self.changed = threading.Condition(threading.RLock())
+
+    def acquire(self, name: str, version: int | None = None, label: str | None = None) -> Servable:
+        """The servable that a request is for, counted as used: `Servable.leave` it afterwards.
+
+        Raises ServingError as TF Serving does: no name, an unknown label, or nothing to serve.
+        """
+        if not name:
+            raise invalid("ModelSpec has no name specified.")
+        if label is not None:
+            version = self._labelled(name, label)
+        model = self.models.get(name)
+        while model is not None:
+            servable = model.latest if version is None else model.serving.get(version)
+            if servable is None:
+                break
+            if servable.enter():
+                return servable
+        wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+        raise ServingError(Code.NOT_FOUND, f"Servable not found for request: {wanted}")
+
+    @contextmanager
+    def using(self, name: str, version: int | None = None, label: str | None = None) -> Iterator[Servable]:
+        """`acquire` and `Servable.leave` around a block."""
+        servable = self.acquire(name, version, label)
+        try:
+            yield servable
+        finally:
+            servable.leave()
+
+    def statuses(
+        self, name: str, version: int | None = None, label: str | None = None
+    ) -> list[VersionStatus]:
+        """The state of one version, or of all, newest first.
+
+        Raises ServingError where there is none.
+        """
+        if label is not None:
+            version = self._labelled(name, label)
+        with self.changed:
+            known = self.models[name].versions if name in self.models else {}
+            if version is None and not known:
+                raise ServingError(Code.NOT_FOUND, f"Could not find any versions of model {name}")
+            if version is not None and version not in known:
+                raise ServingError(Code.NOT_FOUND, f"Could not find version {version} of model {name}")
+            chosen = sorted(known, reverse=True) if version is None else [version]
+            return [known[each].copy() for each in chosen]
+
+    def _labelled(self, name: str, label: str) -> int:
+        version = self.labels.get(name, {}).get(label)
+        if version is None:
+            raise invalid(f"Unrecognized servable version label: {label}")
+        return version

@@ -1,0 +1,138 @@
+"""A TensorFlow Lite model behind the same calls as a session: ``--prefer_tflite_model``."""
+
+import queue
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfs_proxy.embedded import runtime
+from tfs_proxy.embedded.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Call
+from tfs_proxy.protos import SignatureDef, TensorInfo
+from tfs_proxy.protos.tensors import DT_STRING, data_type_of
+from tfs_proxy.signature import PREDICT_METHOD
+
+FILE = "model.tflite"
+
+Details = Mapping[str, Mapping[str, Any]]
+"""What the interpreter says of its inputs or outputs, by alias."""
+
+Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""Runs one signature of one interpreter, from and to arrays by alias."""
+
+
+class _Signature:
+    """One signature of the model: its tensors, and one runner per interpreter of the pool."""
+
+    def __init__(self, inputs: Details, outputs: Details, runs: Sequence[Run]) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._idle: queue.SimpleQueue[Run] = queue.SimpleQueue()
+        for run in runs:
+            self._idle.put(run)
+
+    def message(self) -> SignatureDef:
+        """It as TF Serving shows it."""
+        signature = SignatureDef(method_name=PREDICT_METHOD)
+        for tensors, shown in ((self.inputs, signature.inputs), (self.outputs, signature.outputs)):
+            for alias, detail in tensors.items():
+                shown[alias].CopyFrom(_info(detail))
+        return signature
+
+    def run(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Run on whichever interpreter is idle. Raises ServingError."""
+        run = self._idle.get()
+        try:
+            return run(arrays)
+        except (ValueError, RuntimeError) as error:
+            raise invalid(str(error).strip()) from error
+        finally:
+            self._idle.put(run)
+
+
+class TfliteBackend:
+    """A pool of interpreters of one model; one that is running can run nothing else."""
+
+    def __init__(self, path: Path, interpreters: int) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                pool = [runtime.tflite_interpreter(str(path)) for _ in range(interpreters)]
+        except (ValueError, RuntimeError) as error:
+            raise ServingError(Code.INVALID_ARGUMENT, f"Failed to load {path}: {error}") from error
+        self._signatures = _signatures(pool)
+        self.signatures = {name: signature.message() for name, signature in self._signatures.items()}
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        """A call of the signature that these tensors belong to. Raises ServingError where there is none."""
+        for signature in self._signatures.values():
+            inputs = {detail["name"]: alias for alias, detail in signature.inputs.items()}
+            outputs = {detail["name"]: alias for alias, detail in signature.outputs.items()}
+            if inputs.keys() == set(feeds) and outputs.keys() >= set(fetches):
+                return _call(signature, [inputs[name] for name in feeds], [outputs[name] for name in fetches])
+        raise invalid(f"No signature of the TensorFlow Lite model takes {', '.join(feeds)}")
+
+    def close(self) -> None:
+        """Let the interpreters go."""
+        self._signatures = {}
+
+
+def _call(signature: _Signature, inputs: Sequence[str], outputs: Sequence[str]) -> Call:
+    def call(arrays: Sequence[Array]) -> Sequence[Array]:
+        found = signature.run(dict(zip(inputs, arrays, strict=True)))
+        return [np.array(found[alias]) for alias in outputs]
+
+    return call
+
+
+def _signatures(pool: Sequence[Any]) -> dict[str, _Signature]:
+    names = list(pool[0].get_signature_list())
+    if not names:
+        return {DEFAULT_SIGNATURE: _unnamed(pool)}
+    signatures = {}
+    for name in names:
+        runners = [interpreter.get_signature_runner(name) for interpreter in pool]
+        inputs, outputs = runners[0].get_input_details(), runners[0].get_output_details()
+        signatures[name] = _Signature(inputs, outputs, [_by_keyword(runner) for runner in runners])
+    return signatures
+
+
+def _by_keyword(runner: Any) -> Run:
+    return lambda arrays: runner(**arrays)
+
+
+def _unnamed(pool: Sequence[Any]) -> _Signature:
+    """A model without signatures: its tensors go by their own names."""
+    inputs = {detail["name"]: detail for detail in pool[0].get_input_details()}
+    outputs = {detail["name"]: detail for detail in pool[0].get_output_details()}
+
+    def by_index(interpreter: Any) -> Run:
+        def run(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+            for name, array in arrays.items():
+                interpreter.resize_tensor_input(inputs[name]["index"], array.shape)
+            interpreter.allocate_tensors()
+            for name, array in arrays.items():
+                interpreter.set_tensor(inputs[name]["index"], array)
+            interpreter.invoke()
+            return {name: interpreter.get_tensor(detail["index"]) for name, detail in outputs.items()}
+
+        return run
+
+    return _Signature(inputs, outputs, [by_index(interpreter) for interpreter in pool])
+
+
+def _data_type(kind: np.dtype[Any]) -> Any:
+    return DT_STRING if kind.kind in "SO" else data_type_of(np.empty(0, kind))
+
+
+def _info(detail: Mapping[str, Any]) -> TensorInfo:
+    kind = np.dtype(detail["dtype"])
+    info = TensorInfo(name=detail["name"])
+    info.dtype = _data_type(kind)
+    for size in detail["shape_signature"].tolist():
+        info.tensor_shape.dim.add(size=size)
+    info.tensor_shape.SetInParent()
+    return info
