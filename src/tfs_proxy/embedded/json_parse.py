@@ -35,9 +35,6 @@ _BOM = b"\xef\xbb\xbf"
 _MAX_UNSIGNED = 2**64 - 1
 _MIN_SIGNED = -(2**63)
 
-REPEATABLE = (b'"instances"', b'"inputs"', b'"signature_name"', b'"examples"', b'"context"')
-"""Keys of which the first counts, where orjson would take the last."""
-
 
 def parse(body: bytes) -> Any:
     """The first JSON document of a body.
@@ -46,12 +43,24 @@ def parse(body: bytes) -> Any:
     """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
-    if all(body.count(key) <= 1 for key in REPEATABLE):
+    if not _repeats_a_key(body):
         try:
             return orjson.loads(body)
         except orjson.JSONDecodeError:
             pass
     return Reader(body).document()
+
+
+def _repeats_a_key(body: bytes) -> bool:
+    """Whether a key may be there twice, of which the first counts; orjson would take the last."""
+    count = body.count
+    return (
+        count(b'"instances"') > 1
+        or count(b'"inputs"') > 1
+        or count(b'"signature_name"') > 1
+        or count(b'"examples"') > 1
+        or count(b'"context"') > 1
+    )
 
 
 class _Malformed(Exception):

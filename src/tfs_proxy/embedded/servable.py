@@ -134,13 +134,14 @@ class Servable:
         self.signatures = {key: Signature(key, message) for key, message in signatures.items()}
         self._backend = backend
         self._runners: dict[tuple[str, tuple[str, ...]], Runner] = {}
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._empty = threading.Event()
         self._users = 0
         self._retired = False
 
     def enter(self) -> bool:
         """Count one more user; False once it is on its way out."""
-        with self._changed:
+        with self._lock:
             if self._retired:
                 return False
             self._users += 1
@@ -148,16 +149,18 @@ class Servable:
 
     def leave(self) -> None:
         """The inverse of `enter`."""
-        with self._changed:
+        with self._lock:
             self._users -= 1
             if self._retired and not self._users:
-                self._changed.notify_all()
+                self._empty.set()
 
     def retire(self) -> None:
         """Refuse new users, wait for those that are in, and free the memory."""
-        with self._changed:
+        with self._lock:
             self._retired = True
-            self._changed.wait_for(lambda: not self._users)
+            if not self._users:
+                self._empty.set()
+        self._empty.wait()
         self._runners.clear()
         self._backend.close()
 
