@@ -65,11 +65,6 @@ class Workspace:
         """Where workers say that they live."""
         return self.root / "beat.sock"
 
-    @property
-    def web_socket(self) -> Path:
-        """Where gunicorn listens behind nginx."""
-        return self.root / "web.sock"
-
     def grpc_socket(self, index: int) -> Path:
         """Where model server ``index`` listens for gRPC."""
         return self.root / f"tfs{index}.sock"

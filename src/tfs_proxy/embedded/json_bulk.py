@@ -56,7 +56,10 @@ def _parse(body: bytes) -> Any:
     try:
         return parser.parse(body)
     except RuntimeError:
-        return simdjson.Parser().parse(body)
+        try:
+            return simdjson.Parser().parse(body)
+        except RuntimeError as error:  # nested more deeply than it reads
+            raise _Unfit from error
 
 
 def _decode(body: bytes, document: Any, inputs_of: Callable[[str], Mapping[str, Tensor]]) -> Found:

@@ -11,6 +11,8 @@ from string import Template
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor import fast_path
+from tfs_proxy.supervisor.fast_path import FastPath
 
 REFUSALS: Mapping[int, str] = {
     400: "bad request: it is not HTTP as RFC 9112 has it",
@@ -40,11 +42,12 @@ REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Where nginx listens, and where it sends requests to."""
+    """Where nginx listens, and where it sends requests to; ``fast`` is None with a script."""
 
     listen: str
     web: str
     door: Path
+    fast: FastPath | None = None
 
 
 def find() -> str | None:
@@ -67,7 +70,15 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         read_seconds=read_seconds,
         stop_seconds=max(int(settings.stop_seconds), 1),
         refusals=_refusals(settings),
+        fast_maps=fast_path.maps(front.fast) if front.fast else "",
+        fast_locations=fast_path.locations(_timeout_message(settings)) if front.fast else "",
+        entrance=fast_path.ENTRANCE if front.fast else "",
     )
+
+
+def _timeout_message(settings: Settings) -> str:
+    """The sentence that workers answer where a model server takes too long."""
+    return f"The model server did not answer within {settings.request_timeout_seconds:g} seconds."
 
 
 def _user_line() -> str:

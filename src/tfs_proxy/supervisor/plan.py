@@ -9,6 +9,7 @@ from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import gunicorn, model_server, nginx
+from tfs_proxy.supervisor.fast_path import FastPath
 from tfs_proxy.supervisor.model_server import ServedModel
 from tfs_proxy.supervisor.process import ProcessSpec
 
@@ -87,6 +88,12 @@ def _model_server(instance: Instance, settings: Settings, workspace: Workspace, 
         env=model_server.environment(host.environ, settings, host.gpus, instance.index),
         record=True,
     )
+
+
+def fast_path(deployment: Deployment) -> FastPath:
+    """The way past the workers, for nginx."""
+    addresses = [f"{instance.host}:{instance.rest_port}" for instance in deployment.instances]
+    return FastPath(deployment.default_model, addresses)
 
 
 def workers(

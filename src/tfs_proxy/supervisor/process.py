@@ -209,6 +209,12 @@ class ChildProcess:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number or self.spec.stop_signal)
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Signal the child itself, if it runs."""
+        if self.state is State.RUNNING and self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
     async def stop(self, deadline_seconds: float) -> None:
         """Stop signal, wait until the deadline, SIGKILL to the whole group; idempotent."""
         self.ask_to_stop()

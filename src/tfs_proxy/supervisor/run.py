@@ -6,6 +6,7 @@ start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process ->
 import asyncio
 import contextlib
 import logging
+import re
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import (
     ModelLoadError,
     ProcessGaveUp,
@@ -28,6 +30,7 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import gunicorn, nginx, packages, plan, sockets
 from tfs_proxy.supervisor.door import Door
+from tfs_proxy.supervisor.fast_path import FastPath
 from tfs_proxy.supervisor.health import Health, Heartbeats, Phase
 from tfs_proxy.supervisor.model_server import program
 from tfs_proxy.supervisor.prepare import Prepared, count_gpus, prepare
@@ -141,7 +144,7 @@ class Supervisor:
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self._settings.wait_time_seconds:g}: "
                 f"{self._health.missing() or self._health.step}."
             ) from None
-        self._begin_serving()
+        self._begin_serving(planned.deployment)
         await self._first(watch.forever())
 
     async def _open_doors(self) -> None:
@@ -161,12 +164,16 @@ class Supervisor:
         log.info("listening on http://%s", sockets.shown_address(self._listener))
 
     def _front_spec(self, found: str) -> ProcessSpec:
-        workspace, listen = self._workspace, sockets.shown_address(self._listener)
-        workspace.nginx.mkdir()
-        front = nginx.Front(listen, sockets.shown_address(self._web), workspace.control_socket)
-        (workspace.nginx / "nginx.conf").write_text(nginx.config(front, self._settings, workspace))
+        self._workspace.nginx.mkdir()
+        self._write_nginx_config(None)
         self._listener.set_inheritable(True)
-        return plan.front(found, workspace, self._listener.fileno(), self._request.environ)
+        return plan.front(found, self._workspace, self._listener.fileno(), self._request.environ)
+
+    def _write_nginx_config(self, fast: FastPath | None) -> None:
+        listen, web = sockets.shown_address(self._listener), sockets.shown_address(self._web)
+        front = nginx.Front(listen, web, self._workspace.control_socket, fast)
+        text = nginx.config(front, self._settings, self._workspace)
+        (self._workspace.nginx / "nginx.conf").write_text(text)
 
     async def _open_archive(self) -> Prepared:
         self._health.step = "starting: opening the model archive"
@@ -271,10 +278,14 @@ class Supervisor:
         if self._health.phase is Phase.STARTING and child in self._model_servers:
             return ModelLoadError(f"{child.name} ended with {how} while loading. {_last_words(child)}")
         if child is self._workers and child.exit_status in gunicorn.BOOT_FAILED:
-            return ScriptLoadError("the script can't be imported; its traceback stands above.")
+            return ScriptLoadError("the script can't be used; what is wrong with it stands above.")
         return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
 
-    def _begin_serving(self) -> None:
+    def _begin_serving(self, deployment: Deployment) -> None:
+        """Only now may nginx send requests past the workers: it is reloaded once, before any 200."""
+        if self._front is not None and deployment.script is None:
+            self._write_nginx_config(plan.fast_path(deployment))
+            self._front.send_signal(signal.SIGHUP)
         self._health.phase = Phase.SERVING
         self._door.release()
         log.info("ready after %.2f s", time.monotonic() - self._began)
@@ -340,7 +351,7 @@ def _beat_limit_seconds(settings: Settings) -> float:
 
 def _last_words(child: ChildProcess) -> str:
     lines = [line for line in child.last_lines if line.strip()]
-    telling = [line for line in lines if "rror" in line or "ailed" in line]
+    telling = [line for line in lines if re.search(r"\b(Error|error:|Failed|failed|terminate)\b", line)]
     return "It said: " + " / ".join((telling or lines)[-3:]) if lines else "It said nothing."
 
 

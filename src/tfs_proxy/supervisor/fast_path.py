@@ -1,0 +1,88 @@
+"""The part of nginx.conf that sends TF Serving's own JSON straight to the model server: pure.
+
+Only for models without a script, and only what is certain: `POST` of one JSON object, in a media type,
+an Accept and attributes that need no conversion. Anything else, and anything that the model server
+refuses, goes to Python with the same body, so that both ways give the same answers. Values from
+headers reach a path only through patterns that name every character allowed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+OBJECT = r"(\{(?:[^{}\"\x80-\xff]++|\"(?:[^\"\\\\\x80-\xff]++|\\\\.)*+\"|(?1))*+\})"
+"""One object whose braces balance, strings left out; in nginx's quoting.
+
+TF Serving answers the first document of a body and ignores the rest without a word; more than one
+document means records, and Python's business.
+"""
+
+SPACE = r"[ \t\r\n]*"
+NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
+VERSION = "[0-9]{1,18}"
+METHOD = "predict|classify|regress"
+
+
+@dataclass(frozen=True, slots=True)
+class FastPath:
+    """Where requests for models go: ``host:port`` of every instance, and the default model's name."""
+
+    default_model: str
+    addresses: Sequence[str]
+
+
+def maps(path: FastPath) -> str:
+    """What is decided per request, for the http block."""
+    servers = " ".join(f"server {address} max_fails=0;" for address in path.addresses)
+    model = f"tfs-model-name=(?<tfs_model>{NAME})"
+    version = f"(?:,tfs-model-version=(?<tfs_version>{VERSION}))?"
+    method = f"(?:,tfs-method=(?<tfs_method>{METHOD}))?"
+    return f"""upstream models {{ least_conn; {servers} keepalive 256; keepalive_requests 1000000; }}
+    map $http_content_type $json_sent {{
+        default 0;
+        "" 1;
+        "~*^application/json *(; *charset=utf-8 *)?$" 1;
+    }}
+    map $http_accept $json_wanted {{ default 0; "" 1; "*/*" 1; "application/json" 1; }}
+    map $http_x_amzn_sagemaker_custom_attributes $model_path {{
+        default "";
+        "" "/v1/models/{path.default_model}:predict";
+        "~^(?!.*tfs-)" "/v1/models/{path.default_model}:predict";
+        "~^{model}{method}$" "/v1/models/$tfs_model:$method_or_predict";
+        "~^{model}{version}{method}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";
+    }}
+    map $tfs_method $method_or_predict {{ default predict; "~." $tfs_method; }}
+    map "$request_method $json_sent$json_wanted $http_content_encoding$model_path" $fast {{
+        default 0;
+        "~^POST 11 /v1/" 1;
+    }}
+    map $request_body $certain_method {{
+        default PUT;
+        "~^{SPACE}{OBJECT}{SPACE}\\z" POST;
+    }}"""
+
+
+def locations(timeout_message: str) -> str:
+    """Where the fast path runs, for the server block; ``@fast`` is entered from ``/invocations``.
+
+    A body that is not certain is sent with a method that TF Serving refuses: by then nginx has read
+    it, and only its answer can still be taken to another place.
+    """
+    return f"""location @fast {{
+            proxy_pass http://models$model_path;
+            proxy_method $certain_method;
+            proxy_intercept_errors on;
+            error_page 400 404 501 502 = @python;
+            error_page 504 /.refused/model-server-504;
+        }}
+        location @python {{
+            proxy_pass http://web;
+        }}
+        location = /.refused/model-server-504 {{
+            internal; return 504 '{{"error": "{timeout_message}"}}';
+        }}"""
+
+
+ENTRANCE = (
+    "if ($fast) { return 418; }\n            error_page 418 = @fast;\n            recursive_error_pages on;"
+)
+"""For the location of ``/invocations``: a status that nobody else gives leads to ``@fast``."""
