@@ -25,6 +25,9 @@ from tfs_proxy.setting_values import (
     worker_class,
 )
 
+CONCURRENCY = 256
+"""Requests that a run can have in flight by default: a model that waits must not hold the others up."""
+
 MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -115,8 +118,10 @@ TABLE: tuple[Setting, ...] = (
             "s that one call to the model server may take", shown="60; 3600 in a batch job"),
     Setting("gunicorn_workers", "SAGEMAKER_GUNICORN_WORKERS", whole(1, 1024), lambda machine: machine.cores,
             "worker processes that run the script", shown="cores", aws="1"),
-    Setting("gunicorn_threads", "SAGEMAKER_GUNICORN_THREADS", whole(1, 4096), 8,
-            "threads of each gthread worker", aws="1"),
+    Setting("gunicorn_threads", "SAGEMAKER_GUNICORN_THREADS", whole(1, 4096),
+            lambda machine: max(8, CONCURRENCY // machine.cores),
+            "threads of each gthread worker: requests that wait for a model cost no more than one",
+            shown="256 / cores, at least 8", aws="1"),
     Setting("gunicorn_worker_class", "SAGEMAKER_GUNICORN_WORKER_CLASS", worker_class, "gthread",
             "gthread, sync, gevent or tornado", aws="gevent"),
     Setting("gunicorn_loglevel", "SAGEMAKER_GUNICORN_LOGLEVEL", one_of(*LOG_LEVELS), "info",
