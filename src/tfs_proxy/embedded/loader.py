@@ -12,12 +12,13 @@ from tfs_proxy.embedded import warmup
 from tfs_proxy.embedded.errors import Code, ServingError, tensorflow_errors
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.metrics import Metrics
+from tfs_proxy.embedded.rank_guard import ENDING_OPS, RankGuard
 from tfs_proxy.embedded.servable import Servable
 
 if TYPE_CHECKING:
     from tfs_proxy.embedded import batching, session, tflite
 
-    Loaded = session.SessionBackend | batching.BatchingBackend | tflite.TfliteBackend
+    Loaded = session.SessionBackend | batching.BatchingBackend | tflite.TfliteBackend | RankGuard
 
 log = logging.getLogger(__name__)
 
@@ -90,9 +91,10 @@ class Loader:
                 return tflite.TfliteBackend(lite, self._flags.num_tflite_pools or os.cpu_count() or 1)
         with tensorflow_errors():
             backend = session.SessionBackend(folder, self._tags, session.session_config(self._flags))
-        if not self._flags.enable_batching:
-            return backend
-        return batching.BatchingBackend(backend, self._batch_options(folder))
+        loaded: Loaded = backend
+        if self._flags.enable_batching:
+            loaded = batching.BatchingBackend(backend, self._batch_options(folder))
+        return RankGuard(loaded, backend.signatures) if backend.op_types & ENDING_OPS else loaded
 
     def _batch_options(self, folder: Path) -> "batching.BatchOptions":
         from tfs_proxy.embedded import batching

@@ -13,6 +13,7 @@ from tfs_proxy.embedded import runtime
 from tfs_proxy.embedded.errors import Code, ServingError, from_tensorflow, tensorflow_errors
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.graph_copy import TallCall
+from tfs_proxy.embedded.rank_guard import op_types
 from tfs_proxy.embedded.servable import Array, Call
 from tfs_proxy.embedded.tall import TallArray
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
@@ -46,11 +47,12 @@ class SessionBackend:
         self.session = runtime.Session(graph=self.graph, config=config)
         try:
             with self.graph.as_default():
-                meta_graph = _load(self.session, folder, tags)
+                loaded = _load(self.session, folder, tags)
         except BaseException:
             self.session.close()
             raise
-        self.signatures = _signatures(meta_graph)
+        self.signatures = _signatures(MetaGraphDef.FromString(_without_graph(loaded).SerializeToString()))
+        self.op_types = op_types(loaded.graph_def)
         self._copying = threading.Lock()
         self._copies: dict[tuple[tuple[str, ...], tuple[str, ...]], Call] = {}
 
@@ -94,13 +96,13 @@ def _explained(error: ServingError) -> ServingError:
     return error
 
 
-def _load(session: "runtime.Session", folder: Path, tags: Sequence[str]) -> MetaGraphDef:
+def _load(session: "runtime.Session", folder: Path, tags: Sequence[str]) -> Any:
+    """TensorFlow's own MetaGraphDef of what was loaded."""
     loader = _loader(folder)
     try:
-        loaded = loader.load(session, list(tags))
+        return loader.load(session, list(tags))
     except (runtime.OpError, RuntimeError, ValueError) as error:
         raise _load_error(error, tags) from error
-    return MetaGraphDef.FromString(_without_graph(loaded).SerializeToString())
 
 
 def _loader(folder: Path) -> "runtime.SavedModelLoader":

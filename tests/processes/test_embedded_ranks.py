@@ -1,0 +1,67 @@
+"""A tensor of the wrong rank must not end the embedded server, whatever kernels TensorFlow has."""
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from plugins_models import StartServer
+
+pytestmark = pytest.mark.tensorflow
+
+EXPORT = """
+import sys
+import tensorflow as tf
+
+class Net(tf.Module):
+    def __init__(self):
+        self.kernel = tf.Variable(tf.ones([3, 3, 1, 2]))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 1], tf.float32, name="image")])
+    def run(self, image):
+        hidden = tf.nn.relu(tf.nn.conv2d(image, self.kernel, 1, "SAME"))
+        return {"score": tf.reduce_sum(tf.nn.max_pool2d(hidden, 2, 2, "VALID"), [1, 2, 3])}
+
+net = Net()
+tf.saved_model.save(net, sys.argv[1], signatures=net.run)
+"""
+
+
+@pytest.fixture(scope="module")
+def convolution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SavedModel with a convolution and a pooling."""
+    base = tmp_path_factory.mktemp("convolution")
+    subprocess.run([sys.executable, "-c", EXPORT, str(base / "1")], check=True, capture_output=True)
+    return base
+
+
+def predict(url: str, document: object) -> tuple[int, str]:
+    """Status and body of a predict."""
+    request = urllib.request.Request(f"{url}/v1/models/default:predict", json.dumps(document).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize("flags", [[], ["--enable_batching"]])
+def test_wrong_ranks_are_400_and_the_server_lives(
+    convolution: Path, model_server: StartServer, flags: list[str]
+) -> None:
+    """oneDNN's kernels would end the process."""
+    server = model_server(f"--model_base_path={convolution}", *flags)
+    server.wait_for(lambda: "AVAILABLE" in server.state("default"))
+    image = [[[0.5]] * 8] * 8
+
+    for instances in ([1.0], [[1.0, 2.0]], image, [[image]]):
+        status, body = predict(server.rest, {"instances": instances})
+        assert status == 400, body
+        assert "error" in json.loads(body)
+    assert predict(server.rest, {"inputs": []})[0] == 400
+    assert predict(server.rest, {"instances": [image, image]})[0] == 200
+    assert server.process.poll() is None
