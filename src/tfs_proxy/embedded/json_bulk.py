@@ -102,12 +102,12 @@ def _row_columns(rows: list[Any], inputs: Mapping[str, Tensor]) -> tuple[dict[st
     columns: dict[str, list[Any]] = {name: [] for name in inputs}
     skeletons = []
     for row in rows:
-        members = list(row.items())
-        if sorted(key for key, _ in members) != sorted(inputs):
+        keys = list(row.keys())
+        if sorted(keys) != sorted(inputs):
             raise _Unfit
-        for key, each in members:
-            columns[key].append(each)
-        skeletons.append("{" + ",".join(f'"":{_skeleton(_shape(each))}' for _, each in members) + "}")
+        for key in keys:
+            columns[key].append(row[key])
+        skeletons.append("{" + ",".join(f'"":{_skeleton(_shape(row[key]))}' for key in keys) + "}")
     shaped: dict[str, Column] = {}
     for name, arrays in columns.items():
         shapes = {_shape(array) for array in arrays}

@@ -1,0 +1,339 @@
+"""The embedded server's reading and writing of JSON, without a server."""
+
+import contextlib
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from tfs_proxy.embedded import json_answer, json_bulk, json_examples, json_predict
+from tfs_proxy.embedded.errors import Code, ServingError
+from tfs_proxy.embedded.json_parse import Reader, parse
+from tfs_proxy.embedded.json_text import decimal, decimals, shown
+from tfs_proxy.embedded.servable import Tensor
+
+FLOAT, DOUBLE, INT32, STRING, INT64, BOOL, HALF, UINT8 = 1, 2, 3, 7, 9, 10, 19, 4
+
+
+def inputs(**data_types: int) -> dict[str, Tensor]:
+    """A signature's inputs."""
+    return {name: Tensor(name, f"{name}:0", number) for name, number in data_types.items()}
+
+
+def decoded(body: str | bytes, **data_types: int) -> dict[str, Any]:
+    """The arrays of a predict body, as lists."""
+    raw = body.encode() if isinstance(body, str) else body
+    call = json_predict.decode(raw, lambda _: inputs(**data_types))
+    return {name: array.tolist() for name, array in call.arrays.items()}
+
+
+def refusal(body: str, **data_types: int) -> str:
+    """What a predict body is refused with."""
+    with pytest.raises(ServingError) as caught:
+        decoded(body, **data_types)
+    return caught.value.text
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(values, st.sampled_from([None, 2]))
+def test_the_exact_reader_reads_what_json_reads(value: Any, indent: int | None) -> None:
+    """Any document of Python's json module comes out the same."""
+    text = json.dumps(value, indent=indent)
+    if "Infinity" not in text:
+        assert Reader(text.encode()).document() == json.loads(text)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_break_the_reader(body: bytes) -> None:
+    """Whatever the bytes, there is a value or a refusal."""
+    with contextlib.suppress(ServingError):
+        parse(body)
+
+
+@given(st.text(alphabet='[]{},:"\\ 0123456789.eE+-untrefalsNaIfiy', max_size=40))
+def test_no_near_json_breaks_the_reader(text: str) -> None:
+    """The same for text that looks like JSON."""
+    with contextlib.suppress(ServingError):
+        Reader(text.encode()).document()
+
+
+def test_depth_does_not_exhaust_the_stack() -> None:
+    """A hundred thousand brackets are read, or refused, without recursion."""
+    value = parse(b"[" * 100_000 + b"]" * 100_000)
+    assert isinstance(value, list)
+    with pytest.raises(ServingError, match="Missing a comma or"):
+        parse(b"[" * 100_000 + b"1")
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("", "The document is empty"),
+        ("  ", "The document is empty. at offset: 2"),
+        ("{", "Missing a name for object member. at offset: 1"),
+        ('{"a" 1}', "Missing a colon after a name of object member. at offset: 5"),
+        ('{"a":1 "b":2}', "Missing a comma or '}' after an object member. at offset: 7"),
+        ("[1 2]", "Missing a comma or ']' after an array element. at offset: 3"),
+        ("[1,]", "Invalid value. at offset: 3"),
+        ("[tru]", "Invalid value. at offset: 4"),
+        ("[1.]", "Miss fraction part in number. at offset: 3"),
+        ("[1e]", "Miss exponent in number. at offset: 3"),
+        ("[-]", "Invalid value. at offset: 2"),
+        ("[1e999]", "Number too big to be stored in double. at offset: 1"),
+        ('["\\x"]', "Invalid escape character in string. at offset: 2"),
+        ('["\\u12g4"]', "Incorrect hex digit after \\u escape in string. at offset: 2"),
+        ('["\\ud800x"]', "The surrogate pair in string is invalid. at offset: 2"),
+        ('["abc', "Missing a closing quotation mark in string. at offset: 5"),
+        ('["a\x01"]', "Invalid encoding in string. at offset: 3"),
+    ],
+)
+def test_malformed_json_is_refused_with_its_offset(body: str, text: str) -> None:
+    """Each kind of mistake has the parser's own words and the place."""
+    with pytest.raises(ServingError) as caught:
+        parse(body.encode())
+    assert caught.value.text == f"JSON Parse error: {text}"
+
+
+def test_what_only_tf_serving_reads() -> None:
+    """NaN, Infinity, a second document behind the first, equal keys, huge integers, raw bytes, a BOM."""
+    assert math.isnan(parse(b"[NaN]")[0])
+    assert parse(b"[Infinity, -Infinity, Inf, -Inf]") == [math.inf, -math.inf, math.inf, -math.inf]
+    assert parse(b'{"instances": 1} {"instances": 2}') == {"instances": 1}
+    assert parse(b'{"instances": 1, "instances": 2}') == {"instances": 1}
+    assert parse(b"[18446744073709551616, NaN]")[0] == 18446744073709551616.0
+    assert parse(b'["\xff", NaN]')[0].encode("utf-8", "surrogateescape") == b"\xff"
+    assert parse(b"\xef\xbb\xbf[NaN]")
+    assert parse(b'["\\ud83d\\ude00", NaN]')[0] == "\N{GRINNING FACE}"
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32))
+def test_decimals_have_six_digits_and_a_point(value: float) -> None:
+    """A float is written in six significant digits and is no integer literal."""
+    text = decimal(value)
+    assert math.isclose(float(text), value, rel_tol=6e-6, abs_tol=1e-300)
+    assert "." in text or "e" in text
+
+
+@given(npst.arrays(np.float32, st.integers(64, 80), elements=st.floats(-1e7, 1e7, width=32)))
+def test_many_decimals_are_written_as_one_is(array: np.ndarray[Any, Any]) -> None:
+    """The bulk form writes exactly what the single one writes, or leaves it alone."""
+    found = decimals(array)
+    assert found is None or found == [decimal(value) for value in array.tolist()]
+
+
+def test_many_plain_decimals_are_written_in_bulk() -> None:
+    """Ordinary numbers do go the bulk way."""
+    assert decimals(np.linspace(0.001, 5000.0, 100)) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.5, "1.5"),
+        (123456.789, "123457.0"),
+        ([1.0, 1e38, 1e-7, 123456789.0], "[1.0, 1e38, 1e-7, 123456789.0]"),
+        ({"a": [1, True, None], "b": {}}, '{\n    "a": [1, true, null],\n    "b": {}\n}'),
+        ('x"y', '"x\\"y"'),
+    ],
+)
+def test_values_are_shown_as_tf_serving_shows_them(value: Any, text: str) -> None:
+    """Error texts lay a value out as TF Serving does."""
+    assert shown(value) == text
+
+
+def bulk_bodies() -> st.SearchStrategy[tuple[str, dict[str, int]]]:
+    """Bodies around the edge of what the bulk reader takes, with the inputs they are for."""
+    number = st.integers(-5, 5) | st.floats(-5, 5, width=16) | st.none()
+    nested = st.lists(st.lists(number, min_size=1, max_size=3), min_size=1, max_size=3)
+    column = nested | st.lists(number, max_size=3) | number
+    kinds = st.sampled_from([FLOAT, DOUBLE, INT32, INT64])
+    plain = st.tuples(st.sampled_from(["instances", "inputs"]), column, kinds).map(
+        lambda each: (json.dumps({each[0]: each[1]}), {"x": each[2]})
+    )
+    rows = st.tuples(st.lists(st.tuples(nested, column), min_size=1, max_size=3), kinds).map(
+        lambda each: (
+            json.dumps({"instances": [{"x": a, "y": b} for a, b in each[0]]}),
+            {"x": each[1], "y": FLOAT},
+        )
+    )
+    columns = st.tuples(nested, column, kinds).map(
+        lambda each: (json.dumps({"inputs": {"x": each[0], "y": each[1]}}), {"x": each[2], "y": FLOAT})
+    )
+    return plain | rows | columns
+
+
+@settings(max_examples=400)
+@given(bulk_bodies())
+def test_the_bulk_reader_agrees_with_the_exact_one(case: tuple[str, dict[str, int]]) -> None:
+    """Where it takes a body at all, its arrays are those of the exact reader."""
+    body, data_types = case
+    found = json_bulk.decode(body.encode(), lambda _: inputs(**data_types))
+    if found is None:
+        return
+    exact = json_predict.decode(body.encode(), lambda _: inputs(**data_types))
+    assert (found[0], found[1]) == (exact.signature, exact.by_row)
+    assert found[2].keys() == exact.arrays.keys()
+    for name, array in exact.arrays.items():
+        assert found[2][name].dtype == array.dtype
+        np.testing.assert_array_equal(found[2][name], array)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"instances": [[1, 2], [3], [4, 5, 6]]}',
+        '{"instances": [[1, 2], [3, [4]]]}',
+        '{"instances": [[1, 2], [3, "a"]]}',
+        '{"instances": [[1, 2]], "other": 1}',
+        '{"instances": [[1, 2]], "instances": [[3, 4]]}',
+        '{"instances": [{"x": [1]}, {"x": [1, 2]}]}',
+        '{"instances": [1, 2]} x',
+    ],
+)
+def test_the_bulk_reader_leaves_irregular_bodies_alone(body: str) -> None:
+    """Ragged lists, strings, other keys and trailing text are for the exact reader."""
+    assert json_bulk.decode(body.encode(), lambda _: inputs(x=FLOAT)) is None
+
+
+def test_large_bodies_take_the_bulk_way() -> None:
+    """A regular list of numbers is read by it, with a signature name or without."""
+    rows = [[1.5] * 10] * 10
+    for body in (
+        {"instances": rows},
+        {"signature_name": "s", "instances": rows},
+        {"inputs": {"x": rows}},
+        {"instances": [{"x": rows}] * 3},
+    ):
+        assert json_bulk.decode(json.dumps(body).encode(), lambda _: inputs(x=FLOAT)) is not None
+
+
+def test_rows_and_columns_of_every_type() -> None:
+    """Each type that JSON knows is read, by row and by column."""
+    assert decoded('{"instances": [{"a": 1, "b": [true]}, {"a": 2, "b": [false]}]}', a=INT32, b=BOOL) == {
+        "a": [1, 2],
+        "b": [[True], [False]],
+    }
+    assert decoded('{"inputs": {"a": 2.5, "s": ["x", {"b64": "YWJj"}]}}', a=DOUBLE, s=STRING) == {
+        "a": 2.5,
+        "s": [b"x", b"abc"],
+    }
+    assert decoded('{"instances": [300, -1]}', u=UINT8) == {"u": [44, 255]}
+    assert decoded('{"inputs": []}', x=FLOAT) == {"x": []}
+    assert decoded('{"instances": [[], []]}', x=FLOAT) == {"x": [[], []]}
+    assert decoded('{"instances": [1e39]}', x=FLOAT) == {"x": [math.inf]}
+    assert decoded('{"instances": [{"b64": "YQ"}]}', s=STRING) == {"s": [b"a"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            '{"instances": 1}',
+            "JSON Value: {\n    \"instances\": 1\n} Excepting 'instances' to be an list/array",
+        ),
+        (
+            '{"instances": [[1], 2]}',
+            "Failed to process element: 1 of 'instances' list. Error: INVALID_ARGUMENT: Expecting shape [1] but got: []",
+        ),
+        ('{"instances": [1, {"x": 2}]}', "Expecting value/list but got object at item 1 of input list"),
+        ('{"inputs": [[1, 2], [3]]}', "Encountered list at unexpected size: 1 at level: 1 expected size: 2"),
+        ('{"inputs": [1, [2]]}', "Encountered list at unexpected level: 1 expected < 1"),
+        (
+            '{"inputs": [[1], 2]}',
+            "JSON Value: 2 found at incorrect level: 2 in the JSON DOM. Expected at level: 2",
+        ),
+        ('{"inputs": [true]}', "JSON Value: true Type: True is not of expected type: float"),
+        (
+            '{"inputs": [{"b64": "YQ=="}]}',
+            'JSON Value: {\n    "b64": "YQ=="\n} Type: Object is not of expected type: float',
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(body: str, text: str) -> None:
+    """Each misfit has TF Serving's words."""
+    assert refusal(body, x=FLOAT) == text
+
+
+def test_types_without_json_are_unimplemented() -> None:
+    """Half has no JSON form: 501 in columns."""
+    with pytest.raises(ServingError) as caught:
+        decoded('{"inputs": [0.5]}', x=HALF)
+    assert caught.value.code is Code.UNIMPLEMENTED
+
+
+def test_base64_has_to_be_base64() -> None:
+    """Anything else in a b64 object is refused."""
+    assert "Unable to base64 decode" in refusal('{"inputs": [{"b64": "!"}]}', s=STRING)
+    assert "not formatted correctly for base64 data" in refusal('{"inputs": [{"b64": 1}]}', s=STRING)
+
+
+def test_empty_and_unequal_outputs_have_no_rows() -> None:
+    """Rows need one first dimension of at least one."""
+    with pytest.raises(ServingError, match="invalid batch size: 0"):
+        json_answer.rows({"y": np.zeros((0, 2), np.float32)})
+    with pytest.raises(ServingError, match="inconsistent batch size: 2 expecting: 1"):
+        json_answer.rows({"y": np.zeros(1, np.float32), "z": np.zeros(2, np.float32)})
+    with pytest.raises(ServingError, match="tensor type: half"):
+        json_answer.columns({"y": np.zeros(1, np.float16)})
+
+
+@given(npst.arrays(np.int64, npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)))
+def test_columns_are_the_tensor(array: np.ndarray[Any, Any]) -> None:
+    """Column form is the nested list of the tensor, empty dimensions included."""
+    assert json.loads(json_answer.columns({"y": array})) == {"outputs": array.tolist()}
+
+
+@given(npst.arrays(np.int64, npst.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=3)))
+def test_rows_are_the_tensors_rows(array: np.ndarray[Any, Any]) -> None:
+    """Row form is the same, and with two outputs an object per row."""
+    assert json.loads(json_answer.rows({"y": array})) == {"predictions": array.tolist()}
+    two = json.loads(json_answer.rows({"y": array, "z": array}))
+    assert two == {"predictions": [{"y": row, "z": row} for row in array.tolist()]}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("[]", "JSON Value: [] Is not object"),
+        ("{}", "JSON Value: {} When method is classify, key 'examples' is expected and was not found"),
+        ('{"examples": [1]}', "Example must be JSON object but got JSON Number"),
+        ('{"examples": [{"x": null}]}', "Feature: x has element with unexpected JSON type: Null"),
+        ('{"examples": [{"x": [[1]]}]}', "Feature: x has element with unexpected JSON type: Array"),
+        ('{"examples": [{"x": [1, 2.5]}]}', "Unexpected element type in feature: x expecting type: int64"),
+        ('{"examples": [{"x": ["a", 1]}]}', "Unexpected element type in feature: x expecting type: bytes"),
+        (
+            '{"examples": [{"x": 18446744073709551615}]}',
+            "Feature: x has uint64 element. Only int64 is supported.",
+        ),
+    ],
+)
+def test_malformed_examples_are_refused(body: str, text: str) -> None:
+    """Each has TF Serving's words."""
+    with pytest.raises(ServingError) as caught:
+        json_examples.decode(body.encode())
+    assert caught.value.text == text
+
+
+def test_examples_are_read_with_their_context() -> None:
+    """Numbers, text, bytes and bools become features; the context stands beside the examples."""
+    call = json_examples.decode(
+        b'{"signature_name": "s", "context": {"c": 1.5}, "examples": [{"i": true, "s": "t", "b": [{"b64": "YQ=="}]}]}'
+    )
+    listed = call.examples.example_list_with_context
+    assert call.signature == "s"
+    assert listed.context.features.feature["c"].float_list.value == [1.5]
+    features = listed.examples[0].features.feature
+    assert features["i"].int64_list.value == [1]
+    assert features["s"].bytes_list.value == [b"t"]
+    assert features["b"].bytes_list.value == [b"a"]
