@@ -61,9 +61,14 @@ async def _serve_request(
         await _discard_body(connection, reader)
         reply = await answer(method, path)
     except h11.RemoteProtocolError as error:
-        method, reply = "GET", Reply.error(error.error_status_hint, f"bad request: {error}", close=True)
+        method, reply = "GET", _refusal(error.error_status_hint)
     await _send(connection, writer, method, reply)
     return not reply.close and connection.our_state is h11.DONE and connection.their_state is h11.DONE
+
+
+def _refusal(status: int) -> Reply:
+    """What h11 refuses, without a word of the client's text."""
+    return Reply.error(status, f"refused: {HTTPStatus(status).phrase.lower()}", close=True)
 
 
 async def _discard_body(connection: h11.Connection, reader: asyncio.StreamReader) -> None:
