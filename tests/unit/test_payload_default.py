@@ -9,7 +9,8 @@ import pytest
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType, UpstreamRefused
-from tfs_proxy.payload.default import answer
+from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.payload.default import Passthrough, answer, default_input, default_output
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.upstream.base import Answer, Upstream
 from tfs_proxy.upstream.fake import Call, FakeUpstream
@@ -221,3 +222,51 @@ def test_unknown_model_at_its_metadata() -> None:
 
     reply = answer(Nowhere(), TARGET, b"[1]", None, None)
     assert (reply.status, reply.body) == (404, b'{"error": "Servable not found"}')
+
+
+def test_default_input_gives_what_the_default_would_send() -> None:
+    """TF Serving's form comes back as it is, records as arrays, features as examples."""
+    form = default_input(b'\xef\xbb\xbf{"instances": [1, 2]}', None, ONE)
+    assert isinstance(form, Passthrough)
+    assert (form.body, form.records) == (b'{"instances": [1, 2]}', 2)
+    table = default_input(b"1\n2\n", "text/csv", ONE)
+    assert isinstance(table, Batch)
+    assert table.inputs["x"].tolist() == [1, 2]
+    features = default_input(b'{"a": 1}', "application/jsonlines", ONE, method="classify")
+    assert features == Examples(({"a": 1},))
+
+
+def test_default_output_writes_arrays_and_answers_alike() -> None:
+    """Arrays and the JSON that TF Serving writes of them come out equal, in each media type."""
+    outputs = {"y": np.array([[1, 2], [3, 4]], np.float32)}
+    given = Answer(200, b'{"predictions": [[1.0, 2.0], [3.0, 4.0]]}')
+    for accept, text in (
+        ("text/csv", "1.0,2.0\n3.0,4.0\n"),
+        ("application/jsonlines", "[1.0,2.0]\n[3.0,4.0]\n"),
+    ):
+        assert default_output(outputs, accept, ONE) == (text.encode(), accept)
+        assert default_output(given, accept, ONE, records=2) == (text.encode(), accept)
+    assert default_output(outputs, None, ONE) == (
+        b'{"predictions":[[1.0,2.0],[3.0,4.0]]}',
+        "application/json",
+    )
+    assert default_output(given, "*/*", ONE) == (given.body, "application/json")
+
+
+def test_default_output_writes_several_outputs_as_objects() -> None:
+    """Rows are objects by output name; outputs without rows in common are columns."""
+    strings = np.array([b"a", b"\xff"], object)
+    both = {"n": np.array([1, 2]), "s_bytes": strings}
+    body, _ = default_output(both, None, ONE)
+    assert body == b'{"predictions":[{"n":1,"s_bytes":{"b64":"YQ=="}},{"n":2,"s_bytes":{"b64":"/w=="}}]}'
+    assert default_output({"n": np.array(7)}, None, ONE)[0] == b'{"outputs":7}'
+    body, _ = default_output({"n": np.array([1]), "m": np.array([1.5, 2])}, None, ONE)
+    assert body == b'{"outputs":{"n":[1],"m":[1.5,2.0]}}'
+
+
+def test_default_output_refuses_what_is_no_answer() -> None:
+    """An error of the model server is raised; records without an output are not acceptable."""
+    with pytest.raises(UpstreamRefused, match="400"):
+        default_output(Answer(400, b'{"error": "no"}'), None, ONE)
+    with pytest.raises(NotAcceptable, match="has 1 for 2"):
+        default_output({"y": np.array([1])}, "text/csv", ONE, records=2)

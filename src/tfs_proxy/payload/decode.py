@@ -12,13 +12,16 @@ from tfs_proxy.payload.json_records import decode_json, decode_lines, examples_o
 from tfs_proxy.payload.media import MediaType
 from tfs_proxy.signature import Signature
 
-Decoder = Callable[[bytes, MediaType, Signature], Batch]
+Decoder = Callable[[bytes, MediaType, Signature, int], Batch]
+
+DEFAULT_LIMIT_BYTES = 100 * 1024 * 1024
+"""What a body may unpack to where a caller names no limit of its own."""
 
 _UTF8 = frozenset({"utf-8", "ascii"})
 _CHARSETS = _UTF8 | {"iso8859-1", "iso8859-15", "cp1252", "utf-16", "utf-16-le", "utf-16-be"}
 
 
-def _csv(body: bytes, content_type: MediaType, signature: Signature) -> Batch:
+def _csv(body: bytes, content_type: MediaType, signature: Signature, _: int) -> Batch:
     header = content_type.parameters.get("header", "absent").lower()
     if header not in {"present", "absent"}:
         raise UnsupportedMediaType(
@@ -28,24 +31,27 @@ def _csv(body: bytes, content_type: MediaType, signature: Signature) -> Batch:
 
 
 DECODERS: Mapping[str, Decoder] = {
-    media.JSON: lambda body, _, signature: decode_json(body, signature),
-    media.JSON_LINES: lambda body, _, signature: decode_lines(body, signature),
-    media.JSONS: lambda body, _, signature: decode_lines(body, signature),
+    media.JSON: lambda body, _, signature, __: decode_json(body, signature),
+    media.JSON_LINES: lambda body, _, signature, __: decode_lines(body, signature),
+    media.JSONS: lambda body, _, signature, __: decode_lines(body, signature),
     media.CSV: _csv,
 }
 """How each media type is read for predict."""
 
 
-def decode(body: bytes, content_type: MediaType, signature: Signature) -> Batch:
+def decode(
+    body: bytes, content_type: MediaType, signature: Signature, limit_bytes: int = DEFAULT_LIMIT_BYTES
+) -> Batch:
     """Decode a body for predict: arrays by input name, typed by the signature.
 
+    ``limit_bytes`` is what it may unpack to, where it is packed.
     Raises BadInput saying where the body is wrong, UnsupportedMediaType for a type that is not in
     `DECODERS` or a charset that is not known.
     """
     decoder = DECODERS.get(content_type.type)
     if decoder is None:
         raise unsupported(content_type)
-    return decoder(as_utf8(body, content_type), content_type, signature)
+    return decoder(as_utf8(body, content_type), content_type, signature, limit_bytes)
 
 
 def decode_examples(body: bytes, content_type: MediaType) -> Examples:

@@ -1,7 +1,7 @@
 """What a request gets without a script: body -> model server -> body, with no HTTP inside."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +10,17 @@ import orjson
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.payload import media
-from tfs_proxy.payload.batch import Batch, Examples
-from tfs_proxy.payload.decode import DECODERS, as_utf8, decode, decode_examples, unsupported
+from tfs_proxy.payload.batch import Batch, Examples, Outputs
+from tfs_proxy.payload.decode import (
+    DECODERS,
+    DEFAULT_LIMIT_BYTES,
+    as_utf8,
+    decode,
+    decode_examples,
+    unsupported,
+)
 from tfs_proxy.payload.encode import OUTPUT_TYPES, encode, encode_values
+from tfs_proxy.payload.json_answer import json_of_outputs
 from tfs_proxy.payload.json_documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.payload.json_records import (
     COLUMN,
@@ -24,8 +32,9 @@ from tfs_proxy.payload.json_records import (
     records_of,
     serving_form,
 )
-from tfs_proxy.signature import Target
-from tfs_proxy.upstream.base import OK, Answer, Upstream
+from tfs_proxy.payload.media import MediaType
+from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.base import Answer, Upstream
 from tfs_proxy.upstream.serving_json import SIGNATURE_NAME, read_answer
 
 BAD_REQUEST = 400
@@ -40,6 +49,71 @@ class Reply:
     content_type: str = media.JSON
 
 
+@dataclass(frozen=True, slots=True)
+class Passthrough:
+    """A body that is TF Serving's JSON already: ``body`` goes to the model server as it is.
+
+    ``form`` is what it says, parsed.
+    """
+
+    body: bytes
+    form: Mapping[str, Any]
+
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        for key in (ROW, EXAMPLES):
+            if type(self.form.get(key)) is list:
+                return len(self.form[key])
+        value = self.form.get(COLUMN)
+        columns = value.values() if type(value) is dict else [value]
+        return max((len(column) for column in columns if type(column) is list), default=1)
+
+
+Input = Batch | Examples | Passthrough
+"""What a body becomes on its way to the model server."""
+
+
+def default_input(
+    body: bytes,
+    content_type: str | None,
+    signature: Signature,
+    *,
+    method: str = PREDICT,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+) -> Input:
+    """Read a request's body as the default does: arrays for predict, features for classify and regress.
+
+    TF Serving's own JSON comes back as `Passthrough`. ``content_type`` is the raw header, None means
+    JSON; ``limit_bytes`` is what the body may unpack to. Raises BadInput saying where the body is
+    wrong, UnsupportedMediaType, and PayloadTooLarge.
+    """
+    return _read(body, media.parse_media_type(content_type), lambda: signature, method, limit_bytes)
+
+
+def default_output(
+    given: Outputs | Answer,
+    accept: str | None,
+    signature: Signature,
+    *,
+    records: int | None = None,
+    method: str = PREDICT,
+) -> tuple[bytes, str]:
+    """Write arrays by output name, or what the model server answered, as the default does.
+
+    Returns the body and its media type, chosen by ``accept``, the raw header; JSON, the default, is
+    TF Serving's. ``records`` is how many records the request had (None: as many as the outputs have);
+    ``signature`` gives an answer's outputs their types. Raises NotAcceptable where the outputs are not
+    that many, or Accept can't be met, UpstreamRefused with an answer that is an error.
+    """
+    wanted = media.negotiate(accept, OUTPUT_TYPES)
+    if not isinstance(given, Answer):
+        return (json_of_outputs(given) if wanted == media.JSON else encode(given, records, wanted)), wanted
+    if not given.ok:
+        raise UpstreamRefused(given.status, given.body)
+    return _written(given, wanted, lambda: signature, method, records), wanted
+
+
 def answer(
     upstream: Upstream,
     target: Target,
@@ -47,6 +121,8 @@ def answer(
     content_type: str | None,
     accept: str | None,
     instance: Instance | None = None,
+    *,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> Reply:
     """Answer a request as the default does where there is no script, in a form that Accept takes.
 
@@ -60,16 +136,44 @@ def answer(
     if media_type.type not in DECODERS:
         raise unsupported(media_type)
     try:
-        if media_type.type == media.JSON:
-            text = as_utf8(body, media_type).removeprefix(BYTE_ORDER_MARK)
-            # PERF: TF Serving's form starts with a brace; lists, often large, are parsed just once.
-            if text.lstrip().startswith(b"{"):
-                return exchange.objects(text)
-        if target.method == PREDICT:
-            return exchange.records(decode(body, media_type, upstream.signature(target)))
-        return exchange.records(decode_examples(body, media_type))
+        read = _read(body, media_type, lambda: upstream.signature(target), target.method, limit_bytes)
+        return exchange.forward(read) if isinstance(read, Passthrough) else exchange.records(read)
     except UpstreamRefused as refused:
         return _error(refused.status, refused.body)
+
+
+Ask = Callable[[], Signature]
+"""Gives the signature; asked only where it is needed, since a model server may have to be asked."""
+
+
+def _read(body: bytes, media_type: MediaType, signature: Ask, method: str, limit_bytes: int) -> Input:
+    if media_type.type == media.JSON:
+        text = as_utf8(body, media_type).removeprefix(BYTE_ORDER_MARK)
+        # PERF: TF Serving's form starts with a brace; lists, often large, are parsed just once.
+        if text.lstrip().startswith(b"{"):
+            return _objects(text, signature, method)
+    if method == PREDICT:
+        return decode(body, media_type, signature(), limit_bytes)
+    return decode_examples(body, media_type)
+
+
+def _objects(text: bytes, signature: Ask, method: str) -> Input:
+    """JSON that starts with an object: TF Serving's form, or records."""
+    found = documents(text)
+    form = serving_form(found, method)
+    if form is not None:
+        return Passthrough(text, form)
+    if method != PREDICT:
+        return examples_of(records_of(found))
+    return decode_documents(found, signature())
+
+
+def _written(given: Answer, wanted: str, signature: Ask, method: str, records: int | None) -> bytes:
+    if wanted == media.JSON:
+        return given.body
+    if method == PREDICT:
+        return encode(given.outputs(signature()), records, wanted)
+    return encode_values(read_answer(given.body).get("results", []), records, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,30 +185,21 @@ class _Exchange:
     wanted: str
     instance: Instance | None
 
-    def objects(self, text: bytes) -> Reply:
-        """Answer JSON that starts with an object: TF Serving's form, or records."""
-        found = documents(text)
-        form = serving_form(found, self.target.method)
-        if form is not None:
-            return self._forward(text, form)
-        if self.target.method != PREDICT:
-            return self.records(examples_of(records_of(found)))
-        return self.records(decode_documents(found, self.upstream.signature(self.target)))
-
     def records(self, batch: Batch | Examples) -> Reply:
         """Answer decoded records."""
         given = self.upstream.predict(self.target, batch, instance=self.instance)
         return self._reply(given, self.target, batch.records)
 
-    def _forward(self, text: bytes, form: Mapping[str, Any]) -> Reply:
-        given = self.upstream.forward(self.target, text, instance=self.instance)
-        record = self._as_record(form) if given.status == BAD_REQUEST else None
+    def forward(self, read: Passthrough) -> Reply:
+        """Answer TF Serving's JSON."""
+        given = self.upstream.forward(self.target, read.body, instance=self.instance)
+        record = self._as_record(read.form) if given.status == BAD_REQUEST else None
         if record is not None:
             second = self.upstream.predict(self.target, record, instance=self.instance)
             if second.ok:
                 return self._reply(second, self.target, record.records)
-        named = form.get(SIGNATURE_NAME) or self.target.signature
-        return self._reply(given, replace(self.target, signature=named), _records_in(form))
+        named = read.form.get(SIGNATURE_NAME) or self.target.signature
+        return self._reply(given, replace(self.target, signature=named), read.records)
 
     def _as_record(self, form: Mapping[str, Any]) -> Batch | None:
         """A refused body as one record, if the model has an input called ``instances`` or ``inputs``."""
@@ -121,23 +216,8 @@ class _Exchange:
     def _reply(self, given: Answer, target: Target, records: int) -> Reply:
         if not given.ok:
             return _error(given.status, given.body)
-        if self.wanted == media.JSON:
-            return Reply(given.status, given.body)
-        if target.method == PREDICT:
-            outputs = given.outputs(self.upstream.signature(target))
-            return Reply(OK, encode(outputs, records, self.wanted), self.wanted)
-        results = read_answer(given.body).get("results", [])
-        return Reply(OK, encode_values(results, records, self.wanted), self.wanted)
-
-
-def _records_in(form: Mapping[str, Any]) -> int:
-    """How many records a body in TF Serving's form holds."""
-    for key in (ROW, EXAMPLES):
-        if type(form.get(key)) is list:
-            return len(form[key])
-    value = form.get(COLUMN)
-    columns = value.values() if type(value) is dict else [value]
-    return max((len(column) for column in columns if type(column) is list), default=1)
+        body = _written(given, self.wanted, lambda: self.upstream.signature(target), target.method, records)
+        return Reply(given.status, body, self.wanted)
 
 
 def _error(status: int, body: bytes) -> Reply:

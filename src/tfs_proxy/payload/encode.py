@@ -31,21 +31,24 @@ OUTPUT_TYPES: Sequence[str] = (
 """What Accept can ask for, the default first; JSON is what TF Serving gives."""
 
 
-def encode(outputs: Outputs, records: int, media_type: str) -> bytes:
+def encode(outputs: Outputs, records: int | None, media_type: str) -> bytes:
     """Write outputs ``[records, ...]`` by name in one of `OUTPUT_TYPES` other than JSON.
 
-    Raises NotAcceptable where the model does not give one output record per input record.
+    ``records`` None means as many as the first output has. Raises NotAcceptable where the model does
+    not give one output record per input record.
     """
     for name, array in outputs.items():
+        if array.ndim and records is None:
+            records = len(array)
         if array.ndim == 0 or len(array) != records:
             given = len(array) if array.ndim else "none"
-            raise _not_by_record(f'"{name}" has {given} for {records}', media_type)
+            raise _not_by_record(f'"{name}" has {given} for {1 if records is None else records}', media_type)
     return ENCODERS[media.resolved(media_type)](outputs)
 
 
-def encode_values(values: Sequence[Any], records: int, media_type: str) -> bytes:
+def encode_values(values: Sequence[Any], records: int | None, media_type: str) -> bytes:
     """Write the results of classify and regress, one JSON value per record, as `encode` does."""
-    if len(values) != records:
+    if records is not None and len(values) != records:
         raise _not_by_record(f"{len(values)} for {records}", media_type)
     return VALUE_ENCODERS[media.resolved(media_type)](values)
 

@@ -29,7 +29,15 @@ class ModelInvocations:
         body = read_body(req, self._deployment.max_payload_bytes)
         target = parse_target(req.get_header(HEADER), self._deployment.default_model)
         instance = self._upstream.choose()
-        reply = answer(self._upstream, target, body, req.content_type, req.get_header("Accept"), instance)
+        reply = answer(
+            self._upstream,
+            target,
+            body,
+            req.content_type,
+            req.get_header("Accept"),
+            instance,
+            limit_bytes=self._deployment.max_payload_bytes,
+        )
         resp.status, resp.data, resp.content_type = reply.status, reply.body, reply.content_type
 
 
