@@ -1,0 +1,265 @@
+"""The engine's loading, replacing and letting go, with loads that are made up."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tfs_proxy.embedded.catalog import Catalog
+from tfs_proxy.embedded.engine import Engine, Retry
+from tfs_proxy.embedded.errors import Code, ServingError
+from tfs_proxy.embedded.metrics import Metrics
+from tfs_proxy.embedded.model_config import ModelSource, Policy
+from tfs_proxy.embedded.servable import Array, Call, Runner, Servable, Tensor
+from tfs_proxy.embedded.states import State, VersionStatus
+
+
+class Nothing:
+    """A backend that gives its inputs back, and says when it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.seconds = 0.0
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        def call(arrays: Sequence[Array]) -> Sequence[Array]:
+            time.sleep(self.seconds)
+            return list(arrays)
+
+        return call
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Loads:
+    """Loads whatever it is asked for, unless it is told to fail or to wait."""
+
+    def __init__(self) -> None:
+        self.attempts: list[tuple[str, int]] = []
+        self.failing: set[int] = set()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.backends: dict[tuple[str, int], Nothing] = {}
+
+    def __call__(self, name: str, version: int, _folder: Path) -> Servable:
+        self.attempts.append((name, version))
+        self.gate.wait(10)
+        if version in self.failing:
+            raise ServingError(Code.NOT_FOUND, f"no model in version {version}")
+        backend = self.backends[name, version] = Nothing()
+        return Servable(name, version, {}, backend)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class Run:
+    """A catalog and an engine over a folder of one model."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.loads = Loads()
+        self.catalog = Catalog()
+        self.engine = Engine(self.catalog, self.loads, retry=Retry(1, 0.01), load_threads=2, **options)
+        self.base = folder / "m"
+        self.base.mkdir()
+
+    def add(self, *versions: int) -> None:
+        for version in versions:
+            (self.base / str(version)).mkdir()
+
+    def source(self, policy: Policy | None = None, **labels: int) -> ModelSource:
+        return ModelSource("m", str(self.base), policy or Policy(), labels)
+
+    def states(self) -> dict[int, State]:
+        return {each.version: each.state for each in self.catalog.statuses("m")}
+
+    def serves(self, *versions: int) -> bool:
+        return set(self.catalog.models["m"].serving) == set(versions)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """An engine whose loads are made up."""
+    made = Run(tmp_path)
+    yield made
+    made.loads.gate.set()
+    made.engine.close()
+
+
+def test_the_newest_version_is_served(run: Run) -> None:
+    """Requests for the latest, and for a number, find it; others do not."""
+    run.add(1, 2)
+    run.engine.reload([run.source()])
+    run.engine.wait_until_available(["m"])
+    with run.catalog.using("m") as servable:
+        assert servable.version == 2
+    for version, text in ((1, "Specific(m, 1)"), (7, "Specific(m, 7)")):
+        with pytest.raises(ServingError, match="Servable not found for request") as caught:
+            run.catalog.acquire("m", version)
+        assert text in caught.value.text
+    with pytest.raises(ServingError, match=r"Latest\(other\)"):
+        run.catalog.acquire("other")
+
+
+def test_a_new_version_is_loaded_before_the_old_one_goes(run: Run) -> None:
+    """While the new one loads the old one answers; afterwards it is unloaded and its memory freed."""
+    run.add(1)
+    run.engine.reload([run.source()])
+    run.engine.wait_until_available(["m"])
+    run.loads.gate.clear()
+    run.add(2)
+    run.engine.poll()
+    eventually(lambda: run.states().get(2) is State.LOADING)
+    assert run.serves(1)
+    run.loads.gate.set()
+    eventually(lambda: run.states() == {1: State.END, 2: State.AVAILABLE})
+    assert run.serves(2)
+    assert run.loads.backends["m", 1].closed
+
+
+def test_a_version_in_use_is_closed_only_when_it_is_left(run: Run) -> None:
+    """A request in flight keeps its version; new ones get the new version."""
+    run.add(1)
+    run.engine.reload([run.source()])
+    run.engine.wait_until_available(["m"])
+    held = run.catalog.acquire("m")
+    run.add(2)
+    run.engine.poll()
+    eventually(lambda: run.serves(2))
+    assert run.states()[1] is State.UNLOADING
+    assert not run.loads.backends["m", 1].closed
+    held.leave()
+    eventually(lambda: run.loads.backends["m", 1].closed)
+
+
+def test_a_failed_load_is_retried_and_told(run: Run) -> None:
+    """After its retries the version has ended with its error, and the old one still serves."""
+    run.add(1)
+    run.engine.reload([run.source()])
+    run.engine.wait_until_available(["m"])
+    run.loads.failing.add(2)
+    run.add(2)
+    run.engine.poll()
+    eventually(lambda: run.states().get(2) is State.END)
+    newest, _ = run.catalog.statuses("m")
+    assert (newest.code, newest.message) == (Code.NOT_FOUND, "no model in version 2")
+    assert run.loads.attempts.count(("m", 2)) == 2
+    assert run.serves(1)
+    run.engine.poll()
+    time.sleep(0.05)
+    assert run.loads.attempts.count(("m", 2)) == 2
+    with pytest.raises(
+        ServingError, match=r"1 servable\(s\) did not become available.*no model in version 2"
+    ):
+        run.engine.wait_until_available(["m"])
+
+
+def test_a_model_out_of_the_config_goes(run: Run) -> None:
+    """All its versions are unloaded; taken up again it loads again."""
+    run.add(1, 2)
+    run.engine.reload([run.source(Policy(every=True))])
+    run.engine.wait_until_available(["m"])
+    assert run.serves(1, 2)
+    run.engine.reload([])
+    eventually(lambda: run.states() == {1: State.END, 2: State.END})
+    run.engine.reload([run.source()])
+    eventually(lambda: run.serves(2))
+
+
+def test_labels_name_available_versions_only(run: Run) -> None:
+    """A label works once its version serves; before, the config is refused."""
+    run.add(1)
+    with pytest.raises(ServingError, match="which is not currently available for inference"):
+        run.engine.reload([run.source(stable=1)])
+    run.engine.reload([run.source()])
+    run.engine.wait_until_available(["m"])
+    run.engine.reload([run.source(stable=1)])
+    with run.catalog.using("m", label="stable") as servable:
+        assert servable.version == 1
+    assert [each.version for each in run.catalog.statuses("m", label="stable")] == [1]
+    with pytest.raises(ServingError, match="Unrecognized servable version label: canary"):
+        run.catalog.acquire("m", label="canary")
+
+
+def test_labels_may_come_first_where_that_is_allowed(tmp_path: Path) -> None:
+    """With the flag a new label may name a version that is still loading, but none may move to one."""
+    made = Run(tmp_path, labels_for_unavailable=True)
+    made.add(1)
+    made.engine.reload([made.source(stable=1)])
+    made.engine.wait_until_available(["m"])
+    with pytest.raises(ServingError, match="not currently available"):
+        made.engine.reload([made.source(stable=9)])
+    made.engine.close()
+
+
+def test_unknown_things_have_no_status(run: Run) -> None:
+    """Models and versions that never were are NOT_FOUND."""
+    with pytest.raises(ServingError, match="Could not find any versions of model x"):
+        run.catalog.statuses("x")
+    run.add(1)
+    run.engine.reload([run.source()])
+    with pytest.raises(ServingError, match="Could not find version 3 of model m"):
+        run.catalog.statuses("m", 3)
+
+
+def test_waiting_for_a_model_without_folders_fails(run: Run) -> None:
+    """A base path that is not there is told at once."""
+    run.engine.reload([ModelSource("gone", str(run.base / "nowhere"))])
+    with pytest.raises(ServingError, match="no versions of it were found"):
+        run.engine.wait_until_available(["gone"])
+
+
+@pytest.mark.parametrize(("state", "other"), [(State.UNKNOWN, State.AVAILABLE), (State.END, State.LOADING)])
+def test_states_follow_their_table(state: State, other: State) -> None:
+    """No state is skipped."""
+    with pytest.raises(ValueError, match="can't go from"):
+        VersionStatus(1, state).change_state(other)
+
+
+def test_slow_calls_are_not_quick() -> None:
+    """A call is quick only once it has been measured to be."""
+    backend = Nothing()
+    runner = Runner(backend, [Tensor("x", "x:0", 1)], ["y:0"])
+    x = {"x": np.zeros(1, np.float32)}
+    assert not runner.quick
+    for _ in range(5):
+        runner.run(x)
+    assert runner.quick
+    backend.seconds = 0.02
+    for _ in range(5):
+        runner.run(x)
+    assert not runner.quick
+
+
+def test_wrong_types_name_the_argument() -> None:
+    """The text is TensorFlow's."""
+    runner = Runner(Nothing(), [Tensor("x", "x:0", 1)], ["y:0"])
+    with pytest.raises(ServingError, match=r"Expects arg\[0\] to be float but int32 is provided"):
+        runner.run({"x": np.zeros(1, np.int32)})
+
+
+def test_metrics_have_tf_servings_names_and_buckets() -> None:
+    """Counters and histograms come out as Prometheus reads them."""
+    metrics = Metrics()
+    metrics.request('m"x', "predict", "REST", Code.OK, 15.0)
+    metrics.run("m", "Predict", 0.001)
+    metrics.examples("m", 3)
+    metrics.load("/m/1", Code.NOT_FOUND, 0.5)
+    text = metrics.text().decode()
+    assert ':tensorflow:serving:request_count{model_name="m\\"x",status="OK"} 1' in text
+    assert 'request_latency_bucket{model_name="m\\"x",API="predict",entrypoint="REST",le="10"} 0' in text
+    assert 'request_latency_bucket{model_name="m\\"x",API="predict",entrypoint="REST",le="18"} 1' in text
+    assert 'le="708235"' in text
+    assert 'runtime_latency_count{model_name="m",API="Predict",runtime="TF1"} 1' in text
+    assert ':tensorflow:serving:request_example_count_total{model="m"} 3' in text
+    assert ':tensorflow:cc:saved_model:load_attempt_count{model_path="/m/1",status="fail"} 1' in text

@@ -1,0 +1,184 @@
+"""The embedded server's flags and configuration files, as values."""
+
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.embedded import flags as command_line
+from tfs_proxy.embedded import model_config, security
+from tfs_proxy.embedded.errors import Code, ServingError
+from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.model_config import ModelSource, Policy
+from tfs_proxy.embedded.versions import find
+from tfs_proxy.errors import SettingsError
+
+
+def test_flags_are_read_in_every_form() -> None:
+    """Values come behind an equals sign or as the next word; a bool may stand alone or be false."""
+    flags, remarks = command_line.parse(
+        [
+            "--port=1",
+            "--rest_api_port",
+            "2",
+            "--enable_batching",
+            "--enable_model_warmup=false",
+            "-model_name=m",
+        ]
+    )
+    assert (flags.port, flags.rest_api_port, flags.model_name) == (1, 2, "m")
+    assert flags.enable_batching
+    assert not flags.enable_model_warmup
+    assert remarks == ()
+
+
+def test_a_bool_flag_takes_the_next_word_too() -> None:
+    """``--enable_batching true`` is what other launchers write."""
+    flags, _ = command_line.parse(["--enable_batching", "true", "--port", "3"])
+    assert flags.enable_batching
+    assert flags.port == 3
+
+
+def test_defaults_are_those_of_the_real_server() -> None:
+    """No flag at all gives TF Serving's own defaults, but for the host."""
+    flags, _ = command_line.parse([])
+    assert flags == Flags()
+    assert (flags.port, flags.rest_api_port, flags.rest_api_timeout_in_ms) == (8500, 0, 30000)
+    assert (flags.max_num_load_retries, flags.load_retry_interval_micros) == (5, 60_000_000)
+    assert flags.host == "127.0.0.1"
+
+
+def test_flags_without_a_meaning_here_are_named() -> None:
+    """They are accepted, and said once each."""
+    _, remarks = command_line.parse(["--enable_profiler=true", "--mixed_precision=bfloat16"])
+    assert len(remarks) == 2
+    assert "--enable_profiler" in remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("argv", "text"),
+    [
+        (["--nonsense=1"], "Unknown flag of the model server: --nonsense=1"),
+        (["word"], "Unknown flag"),
+        (["--port"], "--port needs a value"),
+        (["--port=x"], "--port=x is not a whole number"),
+        (["--per_process_gpu_memory_fraction=x"], "is not a number"),
+        (["--enable_batching=maybe"], "is neither true nor false"),
+        (["--batching_parameters_file=f"], "without --enable_batching"),
+    ],
+)
+def test_unusable_flags_are_refused(argv: list[str], text: str) -> None:
+    """One sentence names the flag."""
+    with pytest.raises(SettingsError, match=text):
+        command_line.parse(argv)
+
+
+def config_file(folder: Path, text: str) -> Flags:
+    """Flags that name a model config file of this text."""
+    path = folder / "models.config"
+    path.write_text(text)
+    return Flags(model_config_file=str(path))
+
+
+def test_a_config_file_names_models_policies_and_labels(tmp_path: Path) -> None:
+    """Every policy and the labels come through."""
+    flags = config_file(
+        tmp_path,
+        """model_config_list {
+          config { name: "a" base_path: "/m/a" model_platform: "tensorflow" }
+          config { name: "b" base_path: "/m/b" model_version_policy { all {} } version_labels { key: "s" value: 2 } }
+          config { name: "c" base_path: "/m/c" model_version_policy { latest { num_versions: 3 } } }
+          config { name: "d" base_path: "/m/d" model_version_policy { specific { versions: 4 versions: 1 } } }
+        }""",
+    )
+    assert model_config.from_flags(flags) == (
+        ModelSource("a", "/m/a"),
+        ModelSource("b", "/m/b", Policy(every=True), {"s": 2}),
+        ModelSource("c", "/m/c", Policy(latest=3)),
+        ModelSource("d", "/m/d", Policy(specific=(4, 1))),
+    )
+
+
+def test_policies_choose_versions() -> None:
+    """The newest, all, or those named that are there."""
+    assert Policy().choose([3, 1, 2]) == (3,)
+    assert Policy(latest=2).choose([3, 1, 2]) == (2, 3)
+    assert Policy(every=True).choose([3, 1]) == (1, 3)
+    assert Policy(specific=(1, 9)).choose([3, 1]) == (1,)
+    assert Policy().choose([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("model_config_list { nonsense: 1 }", "no ModelServerConfig in text form"),
+        ('model_config_list { config { name: "a" base_path: "x" } }', "to have an absolute path or URI"),
+        ('model_config_list { config { base_path: "/x" } }', "has no name"),
+        (
+            'model_config_list { config { name: "a" base_path: "/x" } config { name: "a" base_path: "/y" } }',
+            "multiple times",
+        ),
+        (
+            'model_config_list { config { name: "a" base_path: "/x" model_platform: "other" } }',
+            "unsupported platform other",
+        ),
+        (
+            'model_config_list { config { name: "a" base_path: "/x" model_version_policy { specific {} } } }',
+            "names no version",
+        ),
+    ],
+)
+def test_unusable_configs_are_refused(tmp_path: Path, text: str, says: str) -> None:
+    """The file and what is wrong with it are named."""
+    with pytest.raises(SettingsError, match=says):
+        model_config.from_flags(config_file(tmp_path, text))
+
+
+def test_no_model_at_all_is_refused(tmp_path: Path) -> None:
+    """A path, or a config file that can be read, is needed."""
+    with pytest.raises(SettingsError, match="--model_base_path"):
+        model_config.from_flags(Flags())
+    with pytest.raises(SettingsError, match="Can't read"):
+        model_config.from_flags(Flags(model_config_file=str(tmp_path / "missing")))
+
+
+def test_a_relative_base_path_is_made_absolute() -> None:
+    """As typed on a command line."""
+    (source,) = model_config.from_flags(Flags(model_base_path="models/m", model_name="m"))
+    assert Path(source.base_path).is_absolute()
+
+
+def test_version_folders_are_numbers(tmp_path: Path) -> None:
+    """Zeros may lead; files, names and negative numbers do not count."""
+    for name in ("1", "00012", "-3", "v4", "5.5"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "7").write_text("")
+    assert find(str(tmp_path)) == {1: tmp_path / "1", 12: tmp_path / "00012"}
+    assert find(f"file://{tmp_path}").keys() == {1, 12}
+    with pytest.raises(FileNotFoundError):
+        find(str(tmp_path / "nowhere"))
+
+
+def test_channel_arguments_are_pairs() -> None:
+    """Whole numbers become numbers."""
+    assert security.channel_arguments("a.b=1,c=x,d=-2") == [("a.b", 1), ("c", "x"), ("d", -2)]
+    assert security.channel_arguments("") == []
+    with pytest.raises(SettingsError, match="is no key=value"):
+        security.channel_arguments("a")
+
+
+def test_an_ssl_file_needs_key_and_certificate(tmp_path: Path) -> None:
+    """Half a configuration is refused; none at all is plain text."""
+    path = tmp_path / "ssl.txt"
+    path.write_text('server_key: "k"')
+    assert security.credentials("") is None
+    with pytest.raises(SettingsError, match="needs server_key and server_cert"):
+        security.credentials(str(path))
+
+
+def test_every_code_has_an_http_status() -> None:
+    """No gRPC code is without one."""
+    from tfs_proxy.embedded.errors import HTTP_STATUS, from_tensorflow
+
+    assert set(HTTP_STATUS) == set(Code)
+    assert from_tensorflow(ValueError("x")).code is Code.INTERNAL
+    assert isinstance(from_tensorflow(ValueError()), ServingError)
