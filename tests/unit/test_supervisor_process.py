@@ -96,6 +96,20 @@ def test_a_child_that_may_not_restart_gives_up_at_once() -> None:
     assert (child.state, child.exit_status, stage.started) == (State.GAVE_UP, 3, 1)
 
 
+def test_a_program_that_cannot_be_run_counts_as_a_death() -> None:
+    """The reason is kept, and nobody waits for it."""
+
+    async def start(_spec: ProcessSpec) -> FakeProcess:
+        raise PermissionError(13, "Permission denied", "child")
+
+    child = ChildProcess(SPEC, may_restart=lambda _: False, start=start)  # type: ignore[arg-type]
+
+    asyncio.run(child.run())
+
+    assert (child.state, child.exit_status) == (State.GAVE_UP, 127)
+    assert "Permission denied" in child.last_lines[-1]
+
+
 def test_stopping_a_running_child_signals_it_and_waits() -> None:
     """RUNNING -> STOPPING -> EXITED, with the stop signal of the spec."""
 

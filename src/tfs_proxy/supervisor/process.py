@@ -16,6 +16,8 @@ from enum import Enum
 log = logging.getLogger(__name__)
 
 LAST_LINES = 40
+NOT_STARTED = 127
+"""The exit status of a program that could not be run, as shells have it."""
 
 
 class State(Enum):
@@ -159,16 +161,24 @@ class ChildProcess:
 
     async def _live(self) -> float:
         """One life of the child, from start to exit; how long it was."""
-        started = self._clock()
-        self._process = await self._spawn(self.spec)
-        self.starts += 1
+        began = self._clock()
         self.change_state(State.RUNNING)
-        log.debug("%s: pid %d: %s", self.name, self._process.pid, shlex.join(self.spec.argv))
-        self._groups.add(self._process.pid)
-        self._started(self._process.pid)
-        await self._echo(self._process)
-        self.exit_status = await self._process.wait()
-        return self._clock() - started
+        self.starts += 1
+        try:
+            process = self._process = await self._spawn(self.spec)
+        except OSError as error:
+            log.error("%s can't be started: %s", self.name, error)  # noqa: TRY400 - the sentence says it all
+            self.last_lines.append(str(error))
+            self.exit_status = NOT_STARTED
+            return 0.0
+        log.debug("%s: pid %d: %s", self.name, process.pid, shlex.join(self.spec.argv))
+        self._groups.add(process.pid)
+        self._started(process.pid)
+        if self.state is State.STOPPING:
+            process.send_signal(self.spec.stop_signal)
+        await self._echo(process)
+        self.exit_status = await process.wait()
+        return self._clock() - began
 
     async def _echo(self, process: asyncio.subprocess.Process) -> None:
         """Pass the child's output on, and keep its last lines."""
@@ -201,13 +211,14 @@ class ChildProcess:
         stopped.cancel()
         waited.cancel()
 
-    def ask_to_stop(self, number: signal.Signals | None = None) -> None:
+    def ask_to_stop(self) -> None:
         """Send the stop signal, without waiting; idempotent."""
         self._stop_asked.set()
-        if self.state is State.RUNNING and self._process is not None:
+        if self.state is State.RUNNING:
             self.change_state(State.STOPPING)
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number or self.spec.stop_signal)
+            if self._process is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.send_signal(self.spec.stop_signal)
 
     def send_signal(self, number: signal.Signals) -> None:
         """Signal the child itself, if it runs."""

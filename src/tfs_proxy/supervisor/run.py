@@ -131,8 +131,9 @@ class Supervisor:
 
     async def _start_and_watch(self) -> None:
         await self._open_doors()
+        words = program(self._request.model_server)
         prepared = await self._open_archive()
-        planned = self._plan(prepared)
+        planned = self._plan(prepared, words)
         self._door.deployment = planned.deployment
         self._health.expect(planned.deployment.instances, planned.deployment.models)
         watch = ModelWatch(planned.deployment.instances, planned.deployment.models, self._health)
@@ -185,9 +186,9 @@ class Supervisor:
             log.info("%s", line)
         return prepared
 
-    def _plan(self, prepared: Prepared) -> plan.Plan:
+    def _plan(self, prepared: Prepared, words: tuple[str, ...]) -> plan.Plan:
         host = plan.Host(
-            model_server=program(self._request.model_server),
+            model_server=words,
             ports=sockets.model_server_ports(self._settings.safe_port_range, self._settings.instance_count),
             gpus=count_gpus(),
             environ=self._request.environ,
