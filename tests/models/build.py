@@ -34,7 +34,9 @@ def build_all(root: Path) -> Path:
     return root
 
 
-def save(folder: Path, signatures: Mapping[str, tuple[Callable[..., Any], list[Any]]], holder: Any = None) -> None:
+def save(
+    folder: Path, signatures: Mapping[str, tuple[Callable[..., Any], list[Any]]], holder: Any = None
+) -> None:
     """Save functions as a TF2 SavedModel, each under its signature name with its input specs."""
     import tensorflow as tf
 
@@ -88,7 +90,12 @@ def named_tensors(root: Path) -> None:
     }
     save(
         root / "types" / "1",
-        {"serving_default": (passed_on, [tf.TensorSpec([None], kind, name=name) for name, kind in kinds.items()])},
+        {
+            "serving_default": (
+                passed_on,
+                [tf.TensorSpec([None], kind, name=name) for name, kind in kinds.items()],
+            )
+        },
     )
     scalar = [tf.TensorSpec([], tf.float32, name=name) for name in "xy"]
     save(root / "scalar" / "1", {"serving_default": (lambda x, y: {"product": x * y}, scalar)})
@@ -181,7 +188,49 @@ def save_tf1(session: Any, folder: Path, signatures: Mapping[str, tuple[str, Any
     builder.save()
 
 
-BUILDERS = (linear, named_tensors, arrays, strings, examples)
+def loops(root: Path) -> None:
+    """A model whose input says how long it computes: tests of slow requests."""
+    import tensorflow as tf
+
+    def turn(rounds: Any) -> dict[str, Any]:
+        matrix = tf.linalg.eye(64) * 0.5
+        turned = tf.while_loop(
+            lambda count, _: count < tf.reduce_max(rounds),
+            lambda count, value: (count + 1, tf.matmul(value, matrix) + 1.0),
+            [tf.constant(0), matrix],
+        )[1]
+        return {"y": tf.cast(rounds, tf.float32) * 0.0 + tf.reduce_sum(turned) * 0.0}
+
+    rounds = [tf.TensorSpec([None], tf.int32, name="rounds")]
+    save(root / "loop" / "1", {"serving_default": (turn, rounds)})
+
+
+def lite(root: Path) -> None:
+    """A SavedModel with the same model as TensorFlow Lite beside it, which adds a hundred."""
+    import tensorflow as tf
+
+    specs = [tf.TensorSpec([None, 3], tf.float32, name="a"), tf.TensorSpec([None], tf.float32, name="b")]
+    folder = root / "lite" / "1"
+    save(folder, {"serving_default": (lambda a, b: {"s": a + b[:, None] + 100.0}, specs)})
+    converted = tf.lite.TFLiteConverter.from_saved_model(str(folder)).convert()
+    shutil.rmtree(folder)
+    save(folder, {"serving_default": (lambda a, b: {"s": a + b[:, None]}, specs)})
+    (folder / "model.tflite").write_bytes(converted)
+
+
+def untracked(root: Path) -> None:
+    """A Keras 3 model that hangs on a tf.Module: it loads, and has lost its variables."""
+    import keras  # type: ignore[import-untyped]
+    import tensorflow as tf
+
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    module = tf.Module()
+    module.model = model
+    spec = [tf.TensorSpec([None, 3], tf.float32, name="x")]
+    save(root / "untracked" / "1", {"serving_default": (lambda x: {"y": model(x)}, spec)}, module)
+
+
+BUILDERS = (linear, named_tensors, arrays, strings, examples, loops, lite, untracked)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,373 @@
+"""The embedded server as a process: versions, reloads, batching, files it is given, and its end."""
+
+import gzip
+import http.client
+import json
+import shutil
+import signal
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from plugins_models import EmbeddedServer, StartServer
+from tfs_proxy import protos
+from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+
+pytestmark = pytest.mark.tensorflow
+
+HALF = "/v1/models/half_plus_two:predict"
+
+
+def ask(
+    server: EmbeddedServer,
+    path: str,
+    body: Any = None,
+    *,
+    method: str = "",
+    headers: dict[str, str] | None = None,
+) -> tuple[int, bytes, dict[str, str]]:
+    """One request: a body makes it a POST, anything but bytes goes as JSON."""
+    raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=60)
+    try:
+        connection.request(method or ("GET" if raw is None else "POST"), path, raw, headers or {})
+        reply = connection.getresponse()
+        return reply.status, reply.read(), {name.lower(): value for name, value in reply.getheaders()}
+    finally:
+        connection.close()
+
+
+def predicted(server: EmbeddedServer, model: str, rows: list[Any]) -> Any:
+    """The predictions for some rows."""
+    status, body, _ = ask(server, f"/v1/models/{model}:predict", {"instances": rows})
+    assert status == 200, body
+    return json.loads(body)["predictions"]
+
+
+def available(server: EmbeddedServer, model: str, version: int) -> Callable[[], bool]:
+    """A condition: this version is available."""
+    return lambda: "AVAILABLE" in server.state(model, version)
+
+
+def copy_version(models: Path, name: str, version: int, to: Path) -> None:
+    """Put a version of one of our models where a server looks, all at once."""
+    partial = to.with_name(f"{to.name}.partial")
+    shutil.copytree(models / name / str(version), partial)
+    partial.rename(to)
+
+
+def test_a_new_version_takes_over_without_a_failed_request(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """Under steady requests a version appears, takes over, and the old one goes."""
+    base = tmp_path / "m"
+    base.mkdir()
+    copy_version(saved_models, "versions", 1, base / "1")
+    server = model_server(f"--model_base_path={base}", "--model_name=m")
+    server.wait_for(available(server, "m", 1))
+    answers: list[Any] = []
+    stop = threading.Event()
+
+    def steady() -> None:
+        while not stop.is_set():
+            answers.append(predicted(server, "m", [1.0]))
+
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(steady) for _ in range(4)]
+        copy_version(saved_models, "versions", 2, base / "2")
+        server.wait_for(available(server, "m", 2))
+        server.wait_for(lambda: "END" in server.state("m", 1))
+        shutil.rmtree(base / "2")
+        server.wait_for(lambda: "END" in server.state("m", 2))
+        stop.set()
+        for each in running:
+            each.result()
+    assert {json.dumps(answer) for answer in answers} == {"[2.5]", "[3.5]"}
+
+
+def test_one_model_that_fails_leaves_the_others_alone(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """Its status tells the error; the others serve; a missing base path is no model at all."""
+    broken = tmp_path / "broken" / "1"
+    broken.mkdir(parents=True)
+    (broken / "saved_model.pb").write_bytes(b"nonsense")
+    (tmp_path / "empty" / "1").mkdir(parents=True)
+    config = tmp_path / "models.config"
+    config.write_text(
+        "model_config_list {"
+        f' config {{ name: "good" base_path: "{saved_models / "half_plus_two"}" }}'
+        f' config {{ name: "broken" base_path: "{tmp_path / "broken"}" }}'
+        f' config {{ name: "empty" base_path: "{tmp_path / "empty"}" }}'
+        f' config {{ name: "gone" base_path: "{tmp_path / "gone"}" }} }}'
+    )
+    server = model_server(
+        f"--model_config_file={config}", "--max_num_load_retries=1", "--load_retry_interval_micros=1"
+    )
+    server.wait_for(available(server, "good", 1))
+    server.wait_for(lambda: '"END"' in server.state("broken") and '"END"' in server.state("empty"))
+    assert '"error_code": "DATA_LOSS"' in server.state("broken")
+    assert "Could not find SavedModel .pb or .pbtxt" in server.state("empty")
+    assert "Could not find any versions of model gone" in server.state("gone")
+    assert predicted(server, "good", [1.0]) == [2.5]
+
+
+def reload_config(channel: grpc.Channel, text: str) -> protos.StatusProto:
+    """Ask for a new configuration over gRPC."""
+    from google.protobuf import text_format
+
+    request = protos.ReloadConfigRequest()
+    text_format.Parse(text, request.config, descriptor_pool=protos.POOL)
+    run = channel.unary_unary("/tensorflow.serving.ModelService/HandleReloadConfigRequest")
+    return protos.ReloadConfigResponse.FromString(run(request.SerializeToString(), timeout=60)).status
+
+
+def test_models_come_and_go_by_grpc(saved_models: Path, model_server: StartServer) -> None:
+    """A reload returns once the new model answers; labels work afterwards; a bad one says why."""
+    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
+    server.wait_for(available(server, "half_plus_two", 1))
+    versions = (
+        f'name: "versions" base_path: "{saved_models / "versions"}" model_version_policy {{ all {{}} }}'
+    )
+    with grpc.insecure_channel(f"unix:{server.grpc_socket}") as channel:
+        assert reload_config(channel, f"model_config_list {{ config {{ {versions} }} }}").error_code == 0
+        assert predicted(server, "versions", [1.0]) == [3.5]
+        labels = 'version_labels { key: "stable" value: 1 }'
+        assert (
+            reload_config(channel, f"model_config_list {{ config {{ {versions} {labels} }} }}").error_code
+            == 0
+        )
+        status, body, _ = ask(server, "/v1/models/versions/labels/stable:predict", {"instances": [1.0]})
+        assert (status, json.loads(body)) == (200, {"predictions": [2.5]})
+        assert '"version": "1"' in ask(server, "/v1/models/versions/labels/stable")[1].decode()
+        server.wait_for(lambda: ask(server, HALF, {"instances": [1.0]})[0] == 404)
+        refused = reload_config(channel, 'model_config_list { config { name: "x" base_path: "relative" } }')
+        assert refused.error_code == 3
+        assert "absolute path" in refused.error_message
+        gone = reload_config(
+            channel, f'model_config_list {{ config {{ name: "x" base_path: "{saved_models}/nowhere" }} }}'
+        )
+        assert "did not become available" in gone.error_message
+
+
+def test_the_config_file_is_followed(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
+    """A change of the file is taken over; a broken one is not."""
+    config = tmp_path / "models.config"
+    entry = 'config {{ name: "{0}" base_path: "{1}/{0}" }}'
+    config.write_text(f"model_config_list {{ {entry.format('half_plus_two', saved_models)} }}")
+    server = model_server(f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1")
+    server.wait_for(available(server, "half_plus_two", 1))
+    config.write_text("model_config_list {")
+    time.sleep(1.2)
+    config.write_text(f"model_config_list {{ {entry.format('scalar', saved_models)} }}")
+    server.wait_for(available(server, "scalar", 1))
+    server.wait_for(lambda: ask(server, HALF, {"instances": [1.0]})[0] == 404)
+
+
+BATCHING = """
+max_batch_size { value: 8 }
+batch_timeout_micros { value: 200000 }
+max_enqueued_batches { value: 2 }
+num_batch_threads { value: 1 }
+"""
+
+
+def test_requests_are_batched(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
+    """Full batches do not wait; other shapes do not disturb; too many and too large are refused."""
+    parameters = tmp_path / "batching.txt"
+    parameters.write_text(BATCHING)
+    config = tmp_path / "models.config"
+    entries = [
+        f'config {{ name: "{name}" base_path: "{saved_models / name}" }}'
+        for name in ("half_plus_two", "loop")
+    ]
+    config.write_text(f"model_config_list {{ {' '.join(entries)} }}")
+    server = model_server(
+        f"--model_config_file={config}", "--enable_batching", f"--batching_parameters_file={parameters}"
+    )
+    server.wait_for(available(server, "half_plus_two", 1))
+    server.wait_for(available(server, "loop", 1))
+    predicted(server, "half_plus_two", [0.0])
+    with ThreadPoolExecutor(16) as pool:
+        began = time.monotonic()
+        assert list(pool.map(lambda at: predicted(server, "half_plus_two", [at]), range(8))) == [
+            [at * 0.5 + 2] for at in range(8)
+        ]
+        assert time.monotonic() - began < 0.2
+        rows: list[Any] = [[1.0], [1.0, 2.0], [[1.0]]]
+        found = list(pool.map(lambda row: predicted(server, "half_plus_two", [row]), rows))
+        assert found == [[[2.5]], [[2.5, 3.0]], [[[2.5]]]]
+        crowd = [
+            pool.submit(ask, server, "/v1/models/loop:predict", {"instances": [50_000] * 7})
+            for _ in range(16)
+        ]
+        statuses = {each.result()[0] for each in crowd}
+        full = next((each.result()[1] for each in crowd if each.result()[0] == 503), b"")
+    assert statuses == {200, 503}
+    assert b"The batch scheduling queue to which this task was submitted is full" in full
+    status, body, _ = ask(server, HALF, {"instances": [1.0] * 9})
+    assert status == 400
+    assert json.loads(body)["error"] == "Task size 9 is larger than maximum input batch size 8"
+
+
+def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer) -> None:
+    """While requests of a second each run, status and a quick model answer at once."""
+    rounds = 1000
+    while True:
+        began = time.monotonic()
+        predicted(embedded_server, "loop", [rounds])
+        if time.monotonic() - began > 0.5:
+            break
+        rounds *= 3
+    for _ in range(5):
+        predicted(embedded_server, "half_plus_two", [1.0])
+    with ThreadPoolExecutor(4) as pool:
+        slow = [pool.submit(predicted, embedded_server, "loop", [rounds]) for _ in range(4)]
+        time.sleep(0.1)
+        worst = 0.0
+        while not all(each.done() for each in slow):
+            began = time.monotonic()
+            predicted(embedded_server, "half_plus_two", [1.0])
+            assert "AVAILABLE" in embedded_server.state("loop")
+            worst = max(worst, time.monotonic() - began)
+    assert worst < 0.4
+
+
+def test_bodies_may_be_gzipped(embedded_server: EmbeddedServer) -> None:
+    """A packed body is unpacked; one that only says so is a 400."""
+    packed = gzip.compress(b'{"instances": [1.0]}')
+    assert ask(embedded_server, HALF, packed, headers={"Content-Encoding": "gzip"})[0] == 200
+    assert ask(embedded_server, HALF, b"plain", headers={"Content-Encoding": "gzip"})[0] == 400
+
+
+def test_grpc_takes_more_than_four_megabytes(embedded_server: EmbeddedServer) -> None:
+    """Both ways, on TCP and on the unix socket."""
+    x = np.ones(2_000_000, np.float32)
+    limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    for address in (embedded_server.grpc, f"unix:{embedded_server.grpc_socket}"):
+        with grpc.insecure_channel(address, limits) as channel:
+            run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+            reply = run(request_bytes(model_spec("half_plus_two"), {"x": x}), timeout=30)
+        np.testing.assert_array_equal(response_arrays(reply)["y"], x * 0.5 + 2)
+
+
+def test_a_lost_variable_is_explained(embedded_server: EmbeddedServer) -> None:
+    """The model fails as TF Serving fails it, and the text says what to do."""
+    status, body, _ = ask(embedded_server, "/v1/models/untracked:predict", {"instances": [[1, 2, 3]]})
+    assert status == 400
+    assert b"Could not find variable" in body
+    assert b"model.export(path)" in body
+
+
+def tfrecord(*records: bytes) -> bytes:
+    """Records in a TFRecord file; nobody looks at the checksums here."""
+    return b"".join(struct.pack("<QI", len(each), 0) + each + b"\0" * 4 for each in records)
+
+
+def warmup_record(name: str) -> bytes:
+    """A recorded predict request for one of a model's inputs."""
+    log = protos.PredictionLog()
+    log.predict_log.request.MergeFromString(request_bytes(model_spec("m"), {name: np.ones(1, np.float32)}))
+    return log.SerializeToString()
+
+
+@pytest.mark.parametrize(("name", "state"), [("x", "AVAILABLE"), ("nope", "END")])
+def test_recorded_requests_warm_a_model_up(
+    saved_models: Path, tmp_path: Path, model_server: StartServer, name: str, state: str
+) -> None:
+    """They run before the version is available; one that fails keeps it from being."""
+    folder = tmp_path / "m" / "1"
+    shutil.copytree(saved_models / "half_plus_two" / "1", folder)
+    (folder / "assets.extra").mkdir()
+    (folder / "assets.extra" / "tf_serving_warmup_requests").write_bytes(tfrecord(warmup_record(name)))
+    server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
+    server.wait_for(lambda: f'"{state}"' in server.state("m"))
+    if state == "AVAILABLE":
+        assert "Warmed up {name: m version: 1} with 1 requests" in server.log.read_text()
+    else:
+        assert "not found in request" in server.state("m")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A key and a certificate for localhost."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl on PATH")
+    folder = tmp_path_factory.mktemp("tls")
+    command = (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    subprocess.run(
+        [openssl, *command.split(), "-keyout", str(folder / "key"), "-out", str(folder / "cert")],
+        check=True,
+        capture_output=True,
+    )
+    return (folder / "key").read_text(), (folder / "cert").read_text()
+
+
+def test_tls_health_metrics_cors_and_tflite(
+    saved_models: Path, tmp_path: Path, model_server: StartServer, certificate: tuple[str, str]
+) -> None:
+    """What needs a flag of its own, in one server."""
+    key, cert = certificate
+    ssl, monitoring = tmp_path / "ssl.txt", tmp_path / "monitoring.txt"
+    ssl.write_text(f"server_key: {json.dumps(key)} server_cert: {json.dumps(cert)}")
+    monitoring.write_text("prometheus_config { enable: true }")
+    server = model_server(
+        f"--model_base_path={saved_models / 'lite'}",
+        "--model_name=lite",
+        "--prefer_tflite_model=true",
+        f"--ssl_config_file={ssl}",
+        f"--monitoring_config_file={monitoring}",
+        "--enable_grpc_healthcheck_service=true",
+        "--rest_api_enable_cors_support=true",
+        "--grpc_channel_arguments=grpc.max_connection_age_ms=60000",
+        "--host=localhost",
+    )
+    server.wait_for(available(server, "lite", 1))
+    assert predicted(server, "lite", [{"a": [1, 2, 3], "b": 1}]) == [[102.0, 103.0, 104.0]]
+    status, _, headers = ask(server, "/v1/models/lite:predict", method="OPTIONS")
+    assert (status, headers["access-control-allow-origin"]) == (200, "*")
+    status, body, _ = ask(server, "/monitoring/prometheus/metrics")
+    assert status == 200
+    assert b':tensorflow:serving:request_count{model_name="lite",status="OK"} 1' in body
+    trusted = grpc.ssl_channel_credentials(cert.encode())
+    with grpc.secure_channel(f"localhost:{server.grpc_port}", trusted) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert protos.HealthCheckResponse.FromString(check(b"", timeout=10)).status == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_requests_in_flight_finish(
+    saved_models: Path, model_server: StartServer, number: signal.Signals
+) -> None:
+    """The request that is running is answered, then the server exits with 0."""
+    server = model_server(f"--model_base_path={saved_models / 'loop'}", "--model_name=loop")
+    server.wait_for(available(server, "loop", 1))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(predicted, server, "loop", [300_000])
+        time.sleep(0.5)
+        server.process.send_signal(number)
+        assert running.result() == [0.0]
+    assert server.process.wait(20) == 0
+
+
+def test_what_can_not_be_served_ends_at_once(tmp_path: Path, model_server: StartServer) -> None:
+    """A flag or a file that can't be used is one sentence and status 2; --version is a line and 0."""
+    server = model_server("--model_config_file=/nowhere/models.config")
+    assert server.process.wait(30) == 2
+    assert "Can't read /nowhere/models.config" in server.log.read_text()
+    assert "Traceback" not in server.log.read_text()
+    told = model_server("--version")
+    assert told.process.wait(30) == 0
+    assert "TensorFlow ModelServer: 2.20" in told.log.read_text()
