@@ -4,6 +4,7 @@
 of -1 a call stays on its caller's thread, which saves 15 µs of hand-over.
 """
 
+import gc
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,9 +85,11 @@ class SessionBackend:
             return self._copies[feeds, fetches]
 
     def close(self) -> None:
-        """Close the session; its variables go with it."""
+        """Close the session; its variables go with it, and so does the graph, which is full of cycles."""
         self._copies.clear()
         self.session.close()
+        del self.session, self.graph
+        gc.collect()
 
 
 def _explained(error: ServingError) -> ServingError:
