@@ -101,6 +101,7 @@ def test_the_newest_version_is_served(run: Run) -> None:
     run.add(1, 2)
     run.engine.reload([run.source()])
     run.engine.wait_until_available(["m"])
+    eventually(lambda: not run.catalog.starting)
     with run.catalog.using("m") as servable:
         assert servable.version == 2
     for version, text in ((1, "Specific(m, 1)"), (7, "Specific(m, 7)")):
@@ -174,6 +175,22 @@ def test_a_model_out_of_the_config_goes(run: Run) -> None:
     eventually(lambda: run.states() == {1: State.END, 2: State.END})
     run.engine.reload([run.source()])
     eventually(lambda: run.serves(2))
+
+
+def test_while_starting_nothing_is_not_found(run: Run) -> None:
+    """Until the first loads are over a request is UNAVAILABLE; then what is not there is NOT_FOUND."""
+    run.add(1)
+    run.loads.gate.clear()
+    run.engine.reload([run.source()])
+    for name in ("m", "other"):
+        with pytest.raises(ServingError) as caught:
+            run.catalog.acquire(name)
+        assert caught.value.code is Code.UNAVAILABLE
+    run.loads.gate.set()
+    run.engine.wait_until_available(["m"])
+    eventually(lambda: not run.catalog.starting)
+    with pytest.raises(ServingError, match="Servable not found"):
+        run.catalog.acquire("other")
 
 
 def test_labels_name_available_versions_only(run: Run) -> None:

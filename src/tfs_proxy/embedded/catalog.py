@@ -38,6 +38,11 @@ class Model:
         self.aspired = folders
 
     @property
+    def untried(self) -> bool:
+        """Whether a wanted version has neither been loaded nor failed yet."""
+        return any(version not in self.versions or self.versions[version].untried for version in self.aspired)
+
+    @property
     def settled(self) -> bool:
         """Whether every wanted version is loaded, or failed for good."""
         states = (self.versions[version].state for version in self.aspired if version in self.versions)
@@ -45,12 +50,18 @@ class Model:
 
 
 class Catalog:
-    """Models by name, and the labels of their versions. ``changed`` guards what is written."""
+    """Models by name, and the labels of their versions. ``changed`` guards what is written.
+
+    ``starting`` is true until the models of the start are loaded, or have failed once. TF Serving
+    opens its ports only then; a client that finds nothing before is told UNAVAILABLE here, as one
+    that finds no port there.
+    """
 
     def __init__(self) -> None:
         self.models: dict[str, Model] = {}
         self.labels: Mapping[str, Mapping[str, int]] = {}
         self.names: frozenset[str] = frozenset()
+        self.starting = True
         self.changed = threading.Condition(threading.RLock())
 
     def acquire(self, name: str, version: int | None = None, label: str | None = None) -> Servable:
@@ -69,6 +80,8 @@ class Catalog:
                 break
             if servable.enter():
                 return servable
+        if self.starting:
+            raise ServingError(Code.UNAVAILABLE, "The model server is still loading its models")
         wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
         raise ServingError(Code.NOT_FOUND, f"Servable not found for request: {wanted}")
 

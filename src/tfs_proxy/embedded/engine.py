@@ -143,6 +143,7 @@ class Engine:
                 for version, folder in model.aspired.items():
                     self._want(name, model, version, folder)
                 self._let_go(model)
+            self._catalog.starting &= any(model.untried for model in self._catalog.models.values())
             self._catalog.changed.notify_all()
 
     def _want(self, name: str, model: Model, version: int, folder: Path) -> None:
@@ -187,6 +188,7 @@ class Engine:
             except ServingError as error:
                 log.error("%s version %d: load failed: %s", name, status.version, error.text)  # noqa: TRY400
                 status.error = error
+                self._reconcile()
                 continue
             with self._catalog.changed:
                 status.change_state(State.AVAILABLE)

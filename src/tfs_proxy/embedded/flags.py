@@ -67,7 +67,7 @@ class Flags:
     mixed_precision: str = field(default="", metadata={"unused": True})
     skip_initialize_tpu: bool = field(default=False, metadata={"unused": True})
     force_allow_any_version_labels_for_unavailable_models: bool = False
-    use_tflite_model: bool = field(default=False, metadata={"unused": True})
+    use_tflite_model: bool = False
 
 
 _TYPES = get_type_hints(Flags)

@@ -86,7 +86,8 @@ class Loader:
         from tfs_proxy.embedded import batching, session, tflite
 
         lite = folder / tflite.FILE
-        if self._flags.prefer_tflite_model and lite.exists():
+        prefers_lite = self._flags.prefer_tflite_model or self._flags.use_tflite_model
+        if prefers_lite and lite.exists():
             with tensorflow_errors():
                 return tflite.TfliteBackend(lite, self._flags.num_tflite_pools or os.cpu_count() or 1)
         with tensorflow_errors():

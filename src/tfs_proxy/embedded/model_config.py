@@ -77,7 +77,9 @@ def read_text(path: str, message: AnyMessage) -> AnyMessage:
     try:
         return text_format.Parse(text, message, descriptor_pool=POOL)
     except text_format.ParseError as error:
-        raise SettingsError(f"{path} is no {message.DESCRIPTOR.name} in text form: {error}") from error
+        raise SettingsError(
+            f"Invalid protobuf file: '{path}' is no {message.DESCRIPTOR.name} in text form: {error}"
+        ) from error
 
 
 def from_message(config: ModelServerConfig) -> tuple[ModelSource, ...]:

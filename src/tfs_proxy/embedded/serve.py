@@ -88,7 +88,8 @@ class Server:
             self._loader,
             retry=Retry(flags.max_num_load_retries, flags.load_retry_interval_micros / _MICROS),
             load_threads=flags.num_load_threads or cores,
-            labels_for_unavailable=flags.allow_version_labels_for_unavailable_models,
+            labels_for_unavailable=flags.allow_version_labels_for_unavailable_models
+            or flags.force_allow_any_version_labels_for_unavailable_models,
         )
         waiting = _BATCHED_THREADS if flags.enable_batching else _THREADS_PER_CORE * cores
         self._rest_threads = flags.rest_api_num_threads or waiting

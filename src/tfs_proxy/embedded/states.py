@@ -48,6 +48,11 @@ class VersionStatus:
         return replace(self)
 
     @property
+    def untried(self) -> bool:
+        """Whether it is on its way in, and no attempt has failed so far."""
+        return self.state < State.AVAILABLE and self.error is None
+
+    @property
     def code(self) -> Code:
         """The gRPC code that the status carries."""
         return self.error.code if self.error else Code.OK

@@ -105,23 +105,27 @@ def _by_keyword(runner: Any) -> Run:
 
 
 def _unnamed(pool: Sequence[Any]) -> _Signature:
-    """A model without signatures: its tensors go by their own names."""
-    inputs = {detail["name"]: detail for detail in pool[0].get_input_details()}
-    outputs = {detail["name"]: detail for detail in pool[0].get_output_details()}
+    """A model without signatures: its tensors go by their own names, without the output number."""
+    inputs = {_alias(detail): detail for detail in pool[0].get_input_details()}
+    outputs = {_alias(detail): detail for detail in pool[0].get_output_details()}
 
     def by_index(interpreter: Any) -> Run:
         def run(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-            for name, array in arrays.items():
-                interpreter.resize_tensor_input(inputs[name]["index"], array.shape)
+            for alias, array in arrays.items():
+                interpreter.resize_tensor_input(inputs[alias]["index"], array.shape)
             interpreter.allocate_tensors()
-            for name, array in arrays.items():
-                interpreter.set_tensor(inputs[name]["index"], array)
+            for alias, array in arrays.items():
+                interpreter.set_tensor(inputs[alias]["index"], array)
             interpreter.invoke()
-            return {name: interpreter.get_tensor(detail["index"]) for name, detail in outputs.items()}
+            return {alias: interpreter.get_tensor(detail["index"]) for alias, detail in outputs.items()}
 
         return run
 
     return _Signature(inputs, outputs, [by_index(interpreter) for interpreter in pool])
+
+
+def _alias(detail: Mapping[str, Any]) -> str:
+    return str(detail["name"]).removesuffix(":0")
 
 
 def _data_type(kind: np.dtype[Any]) -> Any:
