@@ -230,7 +230,24 @@ def untracked(root: Path) -> None:
     save(root / "untracked" / "1", {"serving_default": (lambda x: {"y": model(x)}, spec)}, module)
 
 
-BUILDERS = (linear, named_tensors, arrays, strings, examples, loops, lite, untracked)
+def echo(root: Path) -> None:
+    """A signature for every type of tensor that gives back what it gets, named as TensorFlow names it."""
+    import tensorflow as tf
+
+    kinds = (
+        "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string "
+        "complex64 complex128"
+    ).split()
+    save(
+        root / "echo" / "1",
+        {
+            name: (lambda x: {"y": tf.identity(x)}, [tf.TensorSpec(None, getattr(tf, name), name="x")])
+            for name in kinds
+        },
+    )
+
+
+BUILDERS = (linear, named_tensors, arrays, strings, examples, loops, lite, untracked, echo)
 
 
 if __name__ == "__main__":

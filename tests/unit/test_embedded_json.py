@@ -14,8 +14,9 @@ from hypothesis.extra import numpy as npst
 from tfs_proxy.embedded import json_answer, json_bulk, json_examples, json_predict
 from tfs_proxy.embedded.errors import Code, ServingError
 from tfs_proxy.embedded.json_parse import Reader, parse
-from tfs_proxy.embedded.json_text import decimal, decimals, shown
+from tfs_proxy.embedded.json_text import shown
 from tfs_proxy.embedded.servable import Tensor
+from tfs_proxy.payload.serving_text import decimal, decimals
 
 FLOAT, DOUBLE, INT32, STRING, INT64, BOOL, HALF, UINT8 = 1, 2, 3, 7, 9, 10, 19, 4
 

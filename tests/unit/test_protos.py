@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from hypothesis.extra import numpy as npst
 
 from tfs_proxy import protos
 from tfs_proxy.protos import TensorProto
+from tfs_proxy.protos.bfloat16 import from_bits, to_bits
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays, response_bytes
 from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of, to_array, to_bytes
+from tfs_proxy.protos.views import read_response
 from tfs_proxy.protos.wire import varint
 
 NUMERIC = [kind for number, kind in NUMPY_TYPES.items() if number not in {7, 14}]
@@ -142,3 +145,71 @@ assert theirs.float_val[0] == 1.5 and type(theirs) is not type(ours)
 def test_tensorflow_in_the_same_process(names: tuple[str, str]) -> None:
     """The package's own messages and ours live side by side, whichever is imported first."""
     subprocess.run([sys.executable, "-c", BOTH.format(names=names)], check=True, capture_output=True)
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), numeric_arrays(), max_size=3),
+    st.booleans(),
+    st.none() | st.integers(1, 2**62),
+)
+def test_responses_are_looked_at_in_place(
+    outputs: dict[str, np.ndarray[Any, Any]], as_list: bool, version: int | None
+) -> None:
+    """A response read in place holds what the generated messages read, and the version."""
+    message = response_bytes(model_spec("m", version), outputs, as_list=as_list)
+    predicted = read_response(message)
+    assert predicted.version == version
+    assert predicted.outputs.keys() == outputs.keys()
+    for name, array in outputs.items():
+        assert predicted.outputs[name].dtype == array.dtype
+        assert predicted.outputs[name].flags.aligned
+        np.testing.assert_array_equal(predicted.outputs[name], array)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_break_the_reader(message: bytes) -> None:
+    """Any bytes are a response or a ValueError."""
+    with suppress(ValueError):
+        read_response(message)
+
+
+@given(st.binary(max_size=30), numeric_arrays(), st.integers(0, 200))
+def test_no_damage_breaks_the_reader(noise: bytes, array: np.ndarray[Any, Any], at: int) -> None:
+    """A response with bytes put into it is a response or a ValueError."""
+    message = response_bytes(b"", {"y": array})
+    with suppress(ValueError):
+        read_response(message[:at] + noise + message[at:])
+
+
+def test_lists_cut_short_and_strings() -> None:
+    """What is not an array's own memory is read by TensorFlow's rules."""
+    tensors = {
+        "short": TensorProto(dtype=1, float_val=[1.0, 2.0]),
+        "halves": TensorProto(dtype=14, half_val=[0x3F80, 0xC000]),
+        "words": TensorProto(dtype=7, string_val=[b"a", b"\xff"]),
+    }
+    response = protos.PredictResponse()
+    for (name, tensor), size in zip(tensors.items(), (4, 3, 2), strict=True):
+        tensor.tensor_shape.dim.add(size=size)
+        response.outputs[name].CopyFrom(tensor)
+    outputs = read_response(response.SerializeToString()).outputs
+    assert outputs["short"].tolist() == [1.0, 2.0, 2.0, 2.0]
+    assert outputs["halves"].tolist() == [1.0, -2.0, -2.0]
+    assert outputs["words"].tolist() == [b"a", b"\xff"]
+
+
+def test_an_answer_in_place_is_not_copied() -> None:
+    """Where the message's memory lies right, an array of it is that memory."""
+    array = np.arange(1000, dtype=np.uint8)
+    message = response_bytes(b"", {"y": array}, as_list=False)
+    view = read_response(message).outputs["y"]
+    assert not view.flags.owndata
+    assert np.shares_memory(view, np.frombuffer(message, np.uint8))
+
+
+@given(npst.arrays(np.float32, st.integers(0, 9)))
+def test_bfloat16_is_rounded_as_tensorflow_does(array: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+    """To the nearest, ties to even; NaN stays NaN; nothing else changes on the way back."""
+    with np.errstate(all="ignore"):
+        want = array.astype(NUMPY_TYPES[14]).astype(np.float32)
+    np.testing.assert_array_equal(from_bits(to_bits(array)), want)

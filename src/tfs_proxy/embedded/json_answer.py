@@ -1,22 +1,22 @@
 """Outputs to the JSON that TF Serving answers with: rows, columns, classes and regressions."""
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from math import prod
 
-import numpy as np
-
-from tfs_proxy.embedded.errors import invalid
-from tfs_proxy.embedded.json_text import decimal, decimals, quoted
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.servable import Array, type_name
 from tfs_proxy.embedded.tall import shape_of
-from tfs_proxy.protos.tensors import data_type_of
-
-_INDENT = "    "
-_BYTES_SUFFIX = "_bytes"
-_WRITABLE = {1, 2, 3, 4, 5, 6, 7, 9, 10, 22, 23}
-
-Texts = list[str]
+from tfs_proxy.payload import serving_text
+from tfs_proxy.payload.serving_text import (
+    INDENT,
+    NoRows,
+    NoText,
+    Texts,
+    decimal,
+    element_texts,
+    grouped,
+    quoted,
+)
 
 
 def rows(outputs: Mapping[str, Array]) -> bytes:
@@ -25,24 +25,12 @@ def rows(outputs: Mapping[str, Array]) -> bytes:
     Raises ServingError where the outputs do not share their first dimension, or JSON has no form
     for their type.
     """
-    count = _row_count(outputs)
-    if len(outputs) == 1:
-        ((name, array),) = outputs.items()
-        elements = _lists(_texts(name, array), shape_of(array)[1:], count)
-        return f'{{\n    "predictions": [{", ".join(elements)}\n    ]\n}}'.encode("utf-8", "surrogateescape")
-    columns = {
-        quoted(name.encode()): _lists(_texts(name, array), shape_of(array)[1:], count)
-        for name, array in outputs.items()
-    }
-    inner, outer = _INDENT * 3, _INDENT * 2
-    objects = [
-        f"{outer}{{\n"
-        + ",\n".join(f"{inner}{name}: {column[index]}" for name, column in columns.items())
-        + f"\n{outer}}}"
-        for index in range(count)
-    ]
-    text = '{\n    "predictions": [\n' + ",\n".join(objects) + "\n    ]\n}"
-    return text.encode("utf-8", "surrogateescape")
+    try:
+        return serving_text.rows(outputs, {name: shape_of(array) for name, array in outputs.items()})
+    except NoRows as error:
+        raise invalid(str(error)) from error
+    except NoText as error:
+        raise _no_text(error) from error
 
 
 def columns(outputs: Mapping[str, Array]) -> bytes:
@@ -54,7 +42,7 @@ def columns(outputs: Mapping[str, Array]) -> bytes:
         ((name, array),) = outputs.items()
         text = _indented(_texts(name, array), shape_of(array), 1)
     else:
-        inner = _INDENT * 2
+        inner = INDENT * 2
         members = [
             f"{inner}{quoted(name.encode())}: {_indented(_texts(name, array), shape_of(array), 2)}"
             for name, array in outputs.items()
@@ -79,58 +67,18 @@ def regressions(values: Array) -> bytes:
 
 def error(text: str) -> bytes:
     """``{"error": …}``."""
-    return f'{{\n    "error": {quoted(text.encode("utf-8", "surrogateescape"))}\n}}'.encode(
-        "utf-8", "surrogateescape"
-    )
-
-
-def _row_count(outputs: Mapping[str, Array]) -> int:
-    count = 0
-    for name, array in outputs.items():
-        shape = shape_of(array)
-        if not shape:
-            raise invalid(f"Tensor name: {name} has no shape information ")
-        if shape[0] < 1:
-            raise invalid(f"Tensor name: {name} has invalid batch size: {shape[0]}")
-        if count and shape[0] != count:
-            raise invalid(f"Tensor name: {name} has inconsistent batch size: {shape[0]} expecting: {count}")
-        count = shape[0]
-    return count
+    return serving_text.error(text)
 
 
 def _texts(name: str, array: Array) -> Texts:
-    """Every element's own JSON text, row by row."""
-    data_type = data_type_of(array)
-    if data_type not in _WRITABLE:
-        raise invalid(f"Failed to write JSON value for tensor type: {type_name(data_type)}")
-    flat = np.asarray(array).reshape(-1)
-    kind = flat.dtype.kind
-    if kind == "f":
-        return decimals(flat) or [decimal(value) for value in flat.tolist()]
-    if kind == "b":
-        return ["true" if value else "false" for value in flat.tolist()]
-    if kind in "iu":
-        return [str(value) for value in flat.tolist()]
-    if name.endswith(_BYTES_SUFFIX):
-        return [f'{{"b64": "{b64encode(value).decode()}"}}' for value in _bytes(flat)]
-    return [quoted(value) for value in _bytes(flat)]
+    try:
+        return element_texts(name, array)
+    except NoText as error:
+        raise _no_text(error) from error
 
 
-def _bytes(flat: Array) -> list[bytes]:
-    return [value if isinstance(value, bytes) else str(value).encode() for value in flat.tolist()]
-
-
-def _lists(texts: Texts, shape: Sequence[int], count: int) -> Texts:
-    """Elements joined into lists of this shape, on one line: ``count`` of them."""
-    for level in range(len(shape) - 1, -1, -1):
-        texts = _grouped(texts, shape[level], count * prod(shape[:level]), "[", ", ", "]")
-    return texts
-
-
-def _grouped(texts: Texts, size: int, count: int, start: str, glue: str, end: str) -> Texts:
-    if size == 0:
-        return ["[]"] * count
-    return [start + glue.join(texts[at : at + size]) + end for at in range(0, len(texts), size)]
+def _no_text(error: NoText) -> ServingError:
+    return invalid(f"Failed to write JSON value for tensor type: {type_name(error.data_type)}")
 
 
 def _indented(texts: Texts, shape: Sequence[int], depth: int) -> str:
@@ -138,8 +86,6 @@ def _indented(texts: Texts, shape: Sequence[int], depth: int) -> str:
     if not shape:
         return texts[0]
     for level in range(len(shape) - 1, -1, -1):
-        inner, outer = _INDENT * (depth + level + 1), _INDENT * (depth + level)
-        texts = _grouped(
-            texts, shape[level], prod(shape[:level]), f"[\n{inner}", f",\n{inner}", f"\n{outer}]"
-        )
+        inner, outer = INDENT * (depth + level + 1), INDENT * (depth + level)
+        texts = grouped(texts, shape[level], prod(shape[:level]), f"[\n{inner}", f",\n{inner}", f"\n{outer}]")
     return texts[0]

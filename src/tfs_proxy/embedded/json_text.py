@@ -4,64 +4,11 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import orjson
+
+from tfs_proxy.payload.serving_text import decimal, quoted
 
 _INDENT = "    "
-_BULK = 64
-_LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
 _SHORTEST_PLAIN, _LONGEST_PLAIN = -6, 21
-
-
-def decimal(value: float) -> str:
-    """A float in at most six significant digits, as C's ``%g`` has it, and always with a dot or an exponent.
-
-    What JSON has no number for is written as the bare words NaN, Infinity and -Infinity.
-    """
-    text = f"{value:g}"
-    if "." in text or "e" in text:
-        return text
-    if math.isfinite(value):
-        return text + ".0"
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def decimals(values: npt.NDArray[Any]) -> list[str] | None:
-    """The same for many values at once; None where some would be written with an exponent.
-
-    Rounded to six digits as doubles, the shortest text of a value is its six-digit one.
-    """
-    if values.size < _BULK:
-        return None
-    doubles = values.astype(np.float64).ravel()
-    sizes = np.abs(doubles)
-    plain = (sizes == 0) | ((sizes >= _LEAST_PLAIN) & (sizes < _MOST_PLAIN - 1))
-    if not plain.all():
-        return None
-    with np.errstate(divide="ignore"):
-        scale = 10.0 ** (5 - np.where(sizes == 0, 0, np.floor(np.log10(sizes))))
-    rounded = np.rint(doubles * scale) / scale
-    return orjson.dumps(rounded, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode().split(",")
-
-
-def quoted(text: bytes) -> str:
-    """A JSON string of bytes that are UTF-8; other bytes are passed on as they are (surrogateescape)."""
-    try:
-        return orjson.dumps(text.decode()).decode()
-    except UnicodeDecodeError:
-        plain = text.decode("utf-8", "surrogateescape")
-        return '"' + "".join(_ESCAPED.get(letter, letter) for letter in plain) + '"'
-
-
-_ESCAPED = {chr(code): f"\\u{code:04X}" for code in range(32)} | {
-    '"': '\\"',
-    "\\": "\\\\",
-    "\b": "\\b",
-    "\f": "\\f",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\t": "\\t",
-}
 
 
 def shown(value: Any) -> str:

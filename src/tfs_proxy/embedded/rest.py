@@ -18,10 +18,11 @@ from google.protobuf import json_format
 
 from tfs_proxy.embedded import describe, json_answer, rest_routes
 from tfs_proxy.embedded.catalog import Catalog
-from tfs_proxy.embedded.errors import HTTP_STATUS, Code, ServingError, invalid
+from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.rest_routes import Route
 from tfs_proxy.embedded.rest_work import WORK, Work
+from tfs_proxy.protos.statuses import HTTP_STATUS
 
 log = logging.getLogger(__name__)
 

@@ -47,9 +47,10 @@ except ImportError:
 
 _NUMBERS = {kind: number for number, kind in NUMPY_TYPES.items()}
 
-_DTYPE, _SHAPE, _CONTENT, _STRINGS, _HALVES = 1, 2, 4, 8, 13
+DTYPE, SHAPE, CONTENT = 1, 2, 4
+_STRINGS, _HALVES = 8, 13
 
-_FIXED_LISTS = {1: 5, 2: 6, 8: 9, 10: 11, 18: 12}
+FIXED_LISTS = {1: 5, 2: 6, 8: 9, 10: 11, 18: 12}
 """Types whose packed list is the array's own memory, with that list's field number."""
 
 _VARINT_LISTS = {3: 7, 4: 7, 5: 7, 6: 7, 9: 10, 17: 7, 22: 16, 23: 17}
@@ -148,13 +149,13 @@ def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False) -> list[Piece]:
     Raises TypeError for an array that no tensor can be made of.
     """
     data_type = data_type_of(array)
-    pieces: list[Piece] = [varint_field(_DTYPE, data_type), field(_SHAPE, shape_bytes(array.shape))]
+    pieces: list[Piece] = [varint_field(DTYPE, data_type), field(SHAPE, shape_bytes(array.shape))]
     if data_type == DT_STRING:
         pieces += [piece for value in array.ravel() for piece in message_field(_STRINGS, [_as_bytes(value)])]
     elif not array.size:
         return pieces
     elif not as_list:
-        pieces += message_field(_CONTENT, [memory(array)])
+        pieces += message_field(CONTENT, [memory(array)])
     else:
         pieces += _list_pieces(array, data_type)
     return pieces
@@ -179,8 +180,8 @@ def _as_bytes(value: object) -> bytes:
 
 
 def _list_pieces(array: npt.NDArray[Any], data_type: int) -> list[Piece]:
-    if data_type in _FIXED_LISTS:
-        return message_field(_FIXED_LISTS[data_type], [memory(array)])
+    if data_type in FIXED_LISTS:
+        return message_field(FIXED_LISTS[data_type], [memory(array)])
     if data_type in {DT_HALF, DT_BFLOAT16}:
         return message_field(_HALVES, [_varints(memory_view_as(array, np.uint16))])
     return message_field(_VARINT_LISTS[data_type], [_varints(array)])

@@ -3,7 +3,7 @@
 https://protobuf.dev/programming-guides/encoding/ has the format.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,11 @@ import numpy.typing as npt
 
 Piece = bytes | memoryview
 
-_VARINT, _LENGTH = 0, 2
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+"""What the low three bits of a field's tag can be."""
+
+_FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
+_LONGEST_VARINT = 10
 _MORE = 0x80
 _LOW = 0x7F
 
@@ -31,18 +35,18 @@ def varint(value: int) -> bytes:
 
 def varint_field(number: int, value: int) -> bytes:
     """A field that holds a whole number, a bool or an enum."""
-    return varint(number << 3 | _VARINT) + varint(value)
+    return varint(number << 3 | VARINT) + varint(value)
 
 
 def field(number: int, content: bytes) -> bytes:
     """A field that holds bytes, a string, a message or a packed list."""
-    return varint(number << 3 | _LENGTH) + varint(len(content)) + content
+    return varint(number << 3 | LENGTH) + varint(len(content)) + content
 
 
 def message_field(number: int, pieces: Iterable[Piece]) -> list[Piece]:
     """The same from pieces, which stay where they are."""
     content = list(pieces)
-    return [varint(number << 3 | _LENGTH) + varint(sum(map(len, content))), *content]
+    return [varint(number << 3 | LENGTH) + varint(sum(map(len, content))), *content]
 
 
 def map_entry(number: int, key: str, value: Iterable[Piece]) -> list[Piece]:
@@ -59,3 +63,44 @@ def memory(array: npt.NDArray[Any]) -> memoryview:
 def map_field(number: int, entries: Mapping[str, Iterable[Piece]]) -> list[Piece]:
     """A whole ``map<string, message>`` field."""
     return [piece for key, value in entries.items() for piece in map_entry(number, key, value)]
+
+
+def read_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Each field of a message: number, kind and content, which stays where it is.
+
+    A number's content is its own bytes: see `read_varint`. Raises ValueError where the message breaks
+    off or is none.
+    """
+    at, end = 0, len(message)
+    while at < end:
+        tag, at = _varint_at(message, at)
+        kind = tag & 7
+        if kind == VARINT:
+            start = at
+            _, at = _varint_at(message, at)
+        elif kind == LENGTH:
+            size, start = _varint_at(message, at)
+            at = start + size
+        elif kind in _FIXED_BYTES:
+            start, at = at, at + _FIXED_BYTES[kind]
+        else:
+            raise ValueError(f"there is no field of kind {kind}")
+        if at > end:
+            raise ValueError("the message breaks off")
+        yield tag >> 3, kind, message[start:at]
+
+
+def read_varint(content: memoryview) -> int:
+    """The whole number that a field of kind `VARINT` holds, as 64 bits of two's complement."""
+    value, _ = _varint_at(content, 0)
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _varint_at(message: memoryview, at: int) -> tuple[int, int]:
+    """A number and where the next thing begins."""
+    value = 0
+    for index, byte in enumerate(message[at : at + _LONGEST_VARINT]):
+        value |= (byte & _LOW) << 7 * index
+        if byte < _MORE:
+            return value & 0xFFFFFFFFFFFFFFFF, at + index + 1
+    raise ValueError("the message breaks off within a number")

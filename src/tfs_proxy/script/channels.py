@@ -4,9 +4,7 @@ from threading import Lock
 from typing import Any
 
 from tfs_proxy.deployment import Instance
-
-OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
-"""No 4 MB limit: the model server has none either (contract 3.2)."""
+from tfs_proxy.upstream.grpc import open_channel
 
 
 class Channels:
@@ -21,7 +19,7 @@ class Channels:
         with self._lock:
             channel = self._channels.get(instance)
             if channel is None:
-                channel = self._channels[instance] = _open(instance)
+                channel = self._channels[instance] = open_channel(instance)
             return channel
 
     def close(self) -> None:
@@ -29,12 +27,3 @@ class Channels:
         with self._lock:
             while self._channels:
                 self._channels.popitem()[1].close()
-
-
-def _open(instance: Instance) -> Any:
-    import grpc
-
-    target = (
-        f"unix:{instance.grpc_socket}" if instance.grpc_socket else f"{instance.host}:{instance.grpc_port}"
-    )
-    return grpc.insecure_channel(target, options=OPTIONS)

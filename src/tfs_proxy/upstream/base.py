@@ -48,10 +48,18 @@ class Upstream(Protocol):
         Raises BadInput where the model has no signature of that name.
         """
 
-    def predict(self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None) -> Answer:
-        """Send decoded records in row form; the answer is TF Serving's JSON.
+    def predict(
+        self,
+        target: Target,
+        batch: Batch | Examples,
+        *,
+        instance: Instance | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Answer:
+        """Send decoded records; the answer's JSON is TF Serving's, in row form.
 
-        `Examples` go with the methods classify and regress, a `Batch` with predict.
+        `Examples` go with the methods classify and regress, a `Batch` with predict. The timeout is the
+        pool's own where none is given. Raises BadInput for arrays that no tensor can be made of.
         """
 
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:

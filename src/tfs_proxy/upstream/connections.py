@@ -9,16 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.upstream.roster import NotReached
 
 CONNECT_SECONDS = 5.0
 _READ_BYTES = 1 << 20
 
 Connect = Callable[[str, int, float], http.client.HTTPConnection]
 """Makes a connection, not yet open, of host, port and timeout in seconds."""
-
-
-class NotReached(UpstreamUnavailable):
-    """No connection could be opened, so the request was not sent: another instance may take it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +59,20 @@ class Connections:
         self._clock = clock
         self._closed = False
 
-    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_seconds: float | None = None,
+    ) -> Reply:
         """Send one request and read its answer.
 
         Raises NotReached where no connection opens, UpstreamUnavailable where one breaks, and
         UpstreamTimeout where the answer is not complete in time.
         """
-        deadline = self._clock() + self._timeout_seconds
+        deadline = self._clock() + (self._timeout_seconds if timeout_seconds is None else timeout_seconds)
         connection = self._take()
         if connection is not None:
             with suppress(http.client.RemoteDisconnected, ConnectionError):

@@ -23,6 +23,7 @@ class Call:
     body: bytes
     batch: Batch | Examples | None = None
     instance: Instance | None = None
+    timeout_seconds: float | None = None
 
     @property
     def json(self) -> object:
@@ -60,9 +61,18 @@ class FakeUpstream:
             raise BadInput(f'The model {target.model} has no signature "{name}".')
         return self.signatures[name]
 
-    def predict(self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None) -> Answer:
+    def predict(
+        self,
+        target: Target,
+        batch: Batch | Examples,
+        *,
+        instance: Instance | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Answer:
         """Answer decoded records."""
-        return self._call(Call(target, request_body(batch, target.signature), batch, instance))
+        return self._call(
+            Call(target, request_body(batch, target.signature), batch, instance, timeout_seconds)
+        )
 
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
         """Answer TF Serving's JSON."""

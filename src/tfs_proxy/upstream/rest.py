@@ -1,15 +1,15 @@
 """The model server over REST: pooled connections, and TF Serving's JSON in row form."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput, UpstreamRefused, UpstreamUnavailable
+from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.payload.batch import Batch, Examples
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
 from tfs_proxy.upstream.base import OK, Answer
-from tfs_proxy.upstream.connections import Connect, Connections, NotReached, connect_tcp
+from tfs_proxy.upstream.connections import Connect, Connections, connect_tcp
+from tfs_proxy.upstream.roster import Roster
 from tfs_proxy.upstream.serving_json import read_signatures, request_body, with_signature
 
 _JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
@@ -29,22 +29,20 @@ class RestUpstream:
         *,
         idle_connections: int = 64,
         connect: Connect = connect_tcp,
+        roster: Roster | None = None,
     ) -> None:
-        self._instances = tuple(instances)
+        self._roster = Roster(instances) if roster is None else roster
         self._connections = {
             instance: Connections(
                 instance.host, instance.rest_port, timeout_seconds, idle=idle_connections, connect=connect
             )
-            for instance in self._instances
+            for instance in instances
         }
-        self._turns = itertools.count()
         self._signatures: dict[Target, Mapping[str, Signature]] = {}
 
     def choose(self) -> Instance:
-        """The next instance, in turn."""
-        if not self._instances:
-            raise UpstreamUnavailable("No model server is running.")
-        return self._instances[next(self._turns) % len(self._instances)]
+        """The least busy instance that is up."""
+        return self._roster.choose()
 
     def signature(self, target: Target) -> Signature:
         """The target's signature; see the interface for what it raises."""
@@ -60,9 +58,16 @@ class RestUpstream:
             )
         return known[name]
 
-    def predict(self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None) -> Answer:
+    def predict(
+        self,
+        target: Target,
+        batch: Batch | Examples,
+        *,
+        instance: Instance | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Answer:
         """Write decoded records in row form, send them, and give back what the model server says."""
-        return self._post(target, request_body(batch, target.signature), instance)
+        return self._post(target, request_body(batch, target.signature), instance, timeout_seconds)
 
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
         """Send TF Serving's JSON untouched, but for the target's signature where it names none.
@@ -82,23 +87,30 @@ class RestUpstream:
             raise UpstreamRefused(answer.status, answer.body)
         return read_signatures(answer.body)
 
-    def _post(self, target: Target, body: bytes, instance: Instance | None) -> Answer:
-        return self._request("POST", f"{model_path(target)}:{target.method}", body, instance)
+    def _post(
+        self, target: Target, body: bytes, instance: Instance | None, timeout_seconds: float | None = None
+    ) -> Answer:
+        path = f"{model_path(target)}:{target.method}"
+        return self._request("POST", path, body, instance, timeout_seconds)
 
-    def _request(self, method: str, path: str, body: bytes | None, instance: Instance | None) -> Answer:
-        """Ask the chosen instance; only one that can't be reached at all leaves it to the next."""
-        chosen = instance or self.choose()
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        instance: Instance | None,
+        timeout_seconds: float | None = None,
+    ) -> Answer:
+        """Ask the chosen instance, or the least busy one."""
         headers = {} if body is None else _JSON_HEADERS
-        for each in (chosen, *(other for other in self._instances if other != chosen)):
-            try:
-                reply = self._connections[each].request(method, path, body, headers)
-            except NotReached:
-                continue
-            url = f"http://{each.host}:{each.rest_port}{path}"
-            return Answer(reply.status, reply.body, reply.headers, url)
-        raise UpstreamUnavailable(
-            "No model server can be reached; it may be starting again. Try again later."
-        )
+
+        def ask(each: Instance) -> Answer:
+            reply = self._connections[each].request(method, path, body, headers, timeout_seconds)
+            return Answer(
+                reply.status, reply.body, reply.headers, f"http://{each.host}:{each.rest_port}{path}"
+            )
+
+        return self._roster.send(instance, ask)
 
 
 def model_path(target: Target) -> str:

@@ -1,0 +1,172 @@
+"""JSON as TF Serving itself writes it, to the byte: its six digits, its layout of rows, its errors.
+
+For the embedded server, which stands in for it, and for answers that came as tensors and are wanted
+as TF Serving's REST side would have given them.
+"""
+
+import math
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from tfs_proxy.protos.tensors import data_type_of
+
+INDENT = "    "
+_BYTES_SUFFIX = "_bytes"
+_WRITABLE = {1, 2, 3, 4, 5, 6, 7, 9, 10, 22, 23}
+_BULK = 64
+_LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
+
+Array = npt.NDArray[Any]
+Texts = list[str]
+Shapes = Mapping[str, Sequence[int]]
+
+
+class NoRows(ValueError):
+    """Outputs have no row form: they do not share their first dimension; the text is TF Serving's."""
+
+
+class NoText(ValueError):
+    """TF Serving's JSON has no form for values of ``data_type``, a number of TensorProto.dtype."""
+
+    def __init__(self, data_type: int) -> None:
+        super().__init__(f"no JSON for tensor type {data_type}")
+        self.data_type = data_type
+
+
+def rows(outputs: Mapping[str, Array], shapes: Shapes) -> bytes:
+    """``{"predictions": […]}``: one element per row, an object of it where there are several outputs.
+
+    Raises NoRows and NoText.
+    """
+    count = row_count(shapes)
+    if len(outputs) == 1:
+        ((name, array),) = outputs.items()
+        elements = _lists(element_texts(name, array), shapes[name][1:], count)
+        return f'{{\n    "predictions": [{", ".join(elements)}\n    ]\n}}'.encode("utf-8", "surrogateescape")
+    columns = {
+        quoted(name.encode()): _lists(element_texts(name, array), shapes[name][1:], count)
+        for name, array in outputs.items()
+    }
+    inner, outer = INDENT * 3, INDENT * 2
+    objects = [
+        f"{outer}{{\n"
+        + ",\n".join(f"{inner}{name}: {column[index]}" for name, column in columns.items())
+        + f"\n{outer}}}"
+        for index in range(count)
+    ]
+    text = '{\n    "predictions": [\n' + ",\n".join(objects) + "\n    ]\n}"
+    return text.encode("utf-8", "surrogateescape")
+
+
+def error(text: str) -> bytes:
+    """``{"error": …}``."""
+    return f'{{\n    "error": {quoted(text.encode("utf-8", "surrogateescape"))}\n}}'.encode(
+        "utf-8", "surrogateescape"
+    )
+
+
+def row_count(shapes: Shapes) -> int:
+    """How many rows outputs of these shapes have; raises NoRows where they do not agree."""
+    count = 0
+    for name, shape in shapes.items():
+        if not shape:
+            raise NoRows(f"Tensor name: {name} has no shape information ")
+        if shape[0] < 1:
+            raise NoRows(f"Tensor name: {name} has invalid batch size: {shape[0]}")
+        if count and shape[0] != count:
+            raise NoRows(f"Tensor name: {name} has inconsistent batch size: {shape[0]} expecting: {count}")
+        count = shape[0]
+    return count
+
+
+def element_texts(name: str, array: Array) -> Texts:
+    """Every element's own JSON text, row by row; raises NoText."""
+    data_type = data_type_of(array)
+    if data_type not in _WRITABLE:
+        raise NoText(data_type)
+    flat = np.asarray(array).reshape(-1)
+    kind = flat.dtype.kind
+    if kind == "f":
+        return decimals(flat) or [decimal(value) for value in flat.tolist()]
+    if kind == "b":
+        return ["true" if value else "false" for value in flat.tolist()]
+    if kind in "iu":
+        return [str(value) for value in flat.tolist()]
+    if name.endswith(_BYTES_SUFFIX):
+        return [f'{{"b64": "{b64encode(value).decode()}"}}' for value in _bytes(flat)]
+    return [quoted(value) for value in _bytes(flat)]
+
+
+def _bytes(flat: Array) -> list[bytes]:
+    return [value if isinstance(value, bytes) else str(value).encode() for value in flat.tolist()]
+
+
+def _lists(texts: Texts, shape: Sequence[int], count: int) -> Texts:
+    """Elements joined into lists of this shape, on one line: ``count`` of them."""
+    for level in range(len(shape) - 1, -1, -1):
+        texts = grouped(texts, shape[level], count * prod(shape[:level]), "[", ", ", "]")
+    return texts
+
+
+def grouped(texts: Texts, size: int, count: int, start: str, glue: str, end: str) -> Texts:
+    """Every ``size`` texts joined to one; ``count`` empty lists where ``size`` is 0."""
+    if size == 0:
+        return ["[]"] * count
+    return [start + glue.join(texts[at : at + size]) + end for at in range(0, len(texts), size)]
+
+
+def decimal(value: float) -> str:
+    """A float in at most six significant digits, as C's ``%g`` has it, and always with a dot or an exponent.
+
+    What JSON has no number for is written as the bare words NaN, Infinity and -Infinity.
+    """
+    text = f"{value:g}"
+    if "." in text or "e" in text:
+        return text
+    if math.isfinite(value):
+        return text + ".0"
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def decimals(values: npt.NDArray[Any]) -> list[str] | None:
+    """The same for many values at once; None where some would be written with an exponent.
+
+    Rounded to six digits as doubles, the shortest text of a value is its six-digit one.
+    """
+    if values.size < _BULK:
+        return None
+    doubles = values.astype(np.float64).ravel()
+    sizes = np.abs(doubles)
+    plain = (sizes == 0) | ((sizes >= _LEAST_PLAIN) & (sizes < _MOST_PLAIN - 1))
+    if not plain.all():
+        return None
+    with np.errstate(divide="ignore"):
+        scale = 10.0 ** (5 - np.where(sizes == 0, 0, np.floor(np.log10(sizes))))
+    rounded = np.rint(doubles * scale) / scale
+    return orjson.dumps(rounded, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode().split(",")
+
+
+def quoted(text: bytes) -> str:
+    """A JSON string of bytes that are UTF-8; other bytes are passed on as they are (surrogateescape)."""
+    try:
+        return orjson.dumps(text.decode()).decode()
+    except UnicodeDecodeError:
+        plain = text.decode("utf-8", "surrogateescape")
+        return '"' + "".join(_ESCAPED.get(letter, letter) for letter in plain) + '"'
+
+
+_ESCAPED = {chr(code): f"\\u{code:04X}" for code in range(32)} | {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+}

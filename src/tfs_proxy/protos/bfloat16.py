@@ -1,0 +1,31 @@
+"""bfloat16 without a library for it: as float32 here, as bits on the wire."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.protos.tensors import CONTENT, DT_BFLOAT16, DTYPE, SHAPE, shape_bytes
+from tfs_proxy.protos.wire import Piece, field, memory, message_field, varint_field
+
+_QUIET_NAN = 0x7FC0
+
+
+def to_bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """float32 ``[...]`` -> bits ``[...]``, rounded to the nearest, ties to even, as TensorFlow does."""
+    values = np.asarray(array, np.float32)
+    bits = values.view(np.uint32) if values.ndim else values.reshape(1).view(np.uint32).reshape(())
+    # NOTE: in 64 bits, where no value overflows into its sign.
+    rounded = (bits.astype(np.uint64) + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.asarray(np.where(np.isnan(values), _QUIET_NAN, rounded).astype(np.uint16))
+
+
+def from_bits(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Bits ``[n]`` -> float32 ``[n]``, exactly."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def to_pieces(array: npt.NDArray[Any]) -> list[Piece]:
+    """A serialized TensorProto of DT_BFLOAT16 from float32, as pieces to be joined."""
+    head: list[Piece] = [varint_field(DTYPE, DT_BFLOAT16), field(SHAPE, shape_bytes(array.shape))]
+    return [*head, *message_field(CONTENT, [memory(to_bits(array))])] if array.size else head

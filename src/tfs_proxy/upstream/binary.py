@@ -1,0 +1,101 @@
+"""The model server over both its doors: arrays go over gRPC, JSON and metadata over REST."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import BadInput, UpstreamRefused
+from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.protos import bfloat16
+from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.protos.tensors import to_pieces
+from tfs_proxy.protos.wire import Piece, map_entry, message_field
+from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.grpc import GrpcCalls
+from tfs_proxy.upstream.rest import RestUpstream, model_path
+from tfs_proxy.upstream.roster import Roster
+from tfs_proxy.upstream.tensor_answer import JSON_HEADERS
+
+_BFLOAT16 = "DT_BFLOAT16"
+
+
+class BinaryUpstream:
+    """`tfs_proxy.upstream.base.Upstream` over gRPC and REST; threads and greenlets share one.
+
+    ``timeout_seconds`` is how long one call may take. Make it in the worker, after the fork: processes
+    must not share connections.
+    """
+
+    def __init__(self, instances: Sequence[Instance], timeout_seconds: float) -> None:
+        self._roster = Roster(instances)
+        self._rest = RestUpstream(instances, timeout_seconds, roster=self._roster)
+        self._grpc = GrpcCalls(timeout_seconds)
+
+    def choose(self) -> Instance:
+        """The least busy instance that is up."""
+        return self._roster.choose()
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; see the interface for what it raises."""
+        return self._rest.signature(target)
+
+    def predict(
+        self,
+        target: Target,
+        batch: Batch | Examples,
+        *,
+        instance: Instance | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Answer:
+        """Send a `Batch` over gRPC, its arrays copied once, into the message; `Examples` over REST."""
+        if isinstance(batch, Examples):
+            return self._rest.predict(target, batch, instance=instance, timeout_seconds=timeout_seconds)
+        try:
+            message = request_message(target, batch, self.signature(target))
+        except UpstreamRefused as refused:
+            return Answer(refused.status, refused.body, JSON_HEADERS)
+        path = f"{model_path(target)}:{target.method}"
+
+        def ask(each: Instance) -> Answer:
+            return self._grpc.predict(
+                each, message, f"http://{each.host}:{each.rest_port}{path}", timeout_seconds
+            )
+
+        return self._roster.send(instance, ask)
+
+    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
+        """Send TF Serving's JSON over REST; see the interface for what it raises."""
+        return self._rest.forward(target, body, instance=instance)
+
+    def close(self) -> None:
+        """Close channels and idle connections; idempotent."""
+        self._grpc.close()
+        self._rest.close()
+
+
+def request_message(target: Target, batch: Batch, signature: Signature) -> bytes:
+    """A serialized PredictRequest; raises BadInput for an array that no tensor can be made of."""
+    pieces = message_field(1, [_spec(target)])
+    for name, array in batch.inputs.items():
+        pieces += map_entry(2, name, _tensor(name, array, signature))
+    return b"".join(pieces)
+
+
+@lru_cache(maxsize=1024)
+def _spec(target: Target) -> bytes:
+    return model_spec(target.model, target.version, target.label, target.signature)
+
+
+def _tensor(name: str, array: npt.NDArray[Any], signature: Signature) -> Iterator[Piece]:
+    spec = signature.inputs.get(name)
+    try:
+        if spec is not None and spec.dtype == _BFLOAT16 and array.dtype == np.float32:
+            return iter(bfloat16.to_pieces(array))
+        return iter(to_pieces(array))
+    except TypeError as error:
+        raise BadInput(f'Input "{name}" is no tensor: {error}.') from error

@@ -1,0 +1,117 @@
+"""PredictionService.Predict over gRPC, on the model server's unix socket: bytes out, bytes in.
+
+grpc is imported when the first channel is opened, so after the fork of the workers: it does not
+survive one. Under gevent the worker class has made it wait on gevent's loop before that.
+"""
+
+import socket
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.payload import serving_text
+from tfs_proxy.protos.statuses import HTTP_STATUS
+from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.roster import NotReached
+from tfs_proxy.upstream.tensor_answer import JSON_HEADERS, TensorAnswer
+
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+"""No limit of 4 MB: the model server has none either (contract 3.2). A restarted one is found soon."""
+
+_CONNECT_FAILED = "failed to connect"
+_PROBE_SECONDS = 1.0
+INTERNAL_ERROR = 500
+
+
+def open_channel(instance: Instance) -> Any:
+    """A ``grpc.Channel`` to ``instance``: over its unix socket, or its port where it has none."""
+    import grpc
+
+    address = (
+        f"unix:{instance.grpc_socket}" if instance.grpc_socket else f"{instance.host}:{instance.grpc_port}"
+    )
+    return grpc.insecure_channel(address, options=OPTIONS)
+
+
+class GrpcCalls:
+    """One channel per instance, opened when first needed, shared by threads and greenlets."""
+
+    def __init__(
+        self, timeout_seconds: float, open_channel: Callable[[Instance], Any] = open_channel
+    ) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._open_channel = open_channel
+        self._channels: dict[Instance, Any] = {}
+        self._methods: dict[Instance, Any] = {}
+        self._lock = Lock()
+
+    def predict(
+        self, instance: Instance, message: bytes, url: str = "", timeout_seconds: float | None = None
+    ) -> Answer:
+        """Send a serialized PredictRequest to ``instance``.
+
+        What the model server refuses is an answer with the status and body that its REST side gives.
+        Raises NotReached where no connection opens, UpstreamUnavailable where one breaks,
+        UpstreamTimeout where no answer comes in time, UpstreamError where it can't be read.
+        """
+        import grpc
+
+        timeout_seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        try:
+            return TensorAnswer(self._method(instance)(message, timeout=timeout_seconds), url)
+        except grpc.RpcError as error:
+            return _refusal(error, instance, url, timeout_seconds)
+
+    def close(self) -> None:
+        """Close every channel; idempotent."""
+        with self._lock:
+            self._methods.clear()
+            while self._channels:
+                self._channels.popitem()[1].close()
+
+    def _method(self, instance: Instance) -> Any:
+        method = self._methods.get(instance)
+        if method is not None:
+            return method
+        with self._lock:
+            if instance not in self._methods:
+                channel = self._channels[instance] = self._open_channel(instance)
+                self._methods[instance] = channel.unary_unary(PREDICT)
+            return self._methods[instance]
+
+
+def _refusal(error: Any, instance: Instance, url: str, timeout_seconds: float) -> Answer:
+    """What a failed call comes to: an answer where the model server said so, else an exception."""
+    name, number, text = error.code().name, error.code().value[0], error.details() or ""
+    if name == "DEADLINE_EXCEEDED":
+        raise UpstreamTimeout(
+            f"The model server did not answer within {timeout_seconds:g} seconds."
+        ) from error
+    if name == "UNAVAILABLE":
+        if _CONNECT_FAILED in text:
+            raise NotReached("The model server can't be reached.") from error
+        # NOTE: grpc does not tell a server's own word, a full queue, from its end: the socket does.
+        if not _listens(instance):
+            raise UpstreamUnavailable("The model server closed the connection without an answer.") from error
+    return Answer(HTTP_STATUS.get(number, INTERNAL_ERROR), serving_text.error(text), JSON_HEADERS, url)
+
+
+def _listens(instance: Instance) -> bool:
+    """Whether somebody accepts connections at the instance's address."""
+    family = socket.AF_UNIX if instance.grpc_socket else socket.AF_INET
+    address = instance.grpc_socket or (instance.host, instance.grpc_port)
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_SECONDS)
+        return probe.connect_ex(address) == 0

@@ -1,0 +1,111 @@
+"""An answer that came as tensors over gRPC, and is TF Serving's JSON only where somebody asks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.errors import UpstreamError
+from tfs_proxy.payload import serving_text
+from tfs_proxy.payload.batch import Outputs
+from tfs_proxy.protos.views import read_response
+from tfs_proxy.signature import Signature
+from tfs_proxy.upstream.base import OK, Answer
+
+JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
+BAD_REQUEST = 400
+
+_AS_NUMBERS = {np.dtype(np.float16): np.float32, np.dtype(np.uint16): np.int32}
+"""Types that TF Serving's JSON does not know but numbers can tell, and what they are written as."""
+
+
+class TensorAnswer(Answer):
+    """A model's outputs as a serialized PredictResponse.
+
+    `outputs` are its tensors as they are: no JSON between, no digit lost. ``body`` and ``status`` are
+    what TF Serving's REST side would have answered in row form, an error where the outputs do not
+    follow the batch; ``ok`` is True all the same, since the model did answer.
+    """
+
+    __slots__ = ("_json", "_message", "_outputs", "_status", "version")
+
+    version: int | None
+    """Which version of the model answered; None where the model server does not say."""
+
+    def __init__(self, message: bytes, url: str = "") -> None:
+        """Read ``message``; raises UpstreamError where it can't be."""
+        try:
+            predicted = read_response(message)
+        except ValueError as error:
+            raise UpstreamError(f"The model server's answer can't be read: {error}.") from error
+        for name, value in {
+            "headers": JSON_HEADERS,
+            "url": url,
+            "version": predicted.version,
+            "_outputs": predicted.outputs,
+            "_json": None,
+        }.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def ok(self) -> bool:
+        """True: the model answered."""
+        return True
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that goes with ``body``."""
+        return self._written()[0]
+
+    @property
+    def body(self) -> bytes:
+        """TF Serving's JSON, written when it is first asked for."""
+        return self._written()[1]
+
+    @property
+    def tensors(self) -> Outputs:
+        """The outputs by name, whatever the signature says."""
+        outputs: Outputs = self._outputs  # type: ignore[attr-defined]
+        return outputs
+
+    def outputs(self, signature: Signature) -> Outputs:
+        """The tensors; raises UpstreamError where one of the signature is missing."""
+        missing = signature.outputs.keys() - self.tensors.keys()
+        if missing:
+            raise UpstreamError(f"The model server's answer has no output {', '.join(sorted(missing))}.")
+        return self.tensors
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"TensorAnswer({', '.join(sorted(self.tensors))}, version={self.version})"
+
+    def _written(self) -> tuple[int, bytes]:
+        known: tuple[int, bytes] | None = self._json  # type: ignore[attr-defined]
+        if known is None:
+            known = _as_rows(self.tensors)
+            object.__setattr__(self, "_json", known)
+        return known
+
+
+def _as_rows(outputs: Outputs) -> tuple[int, bytes]:
+    """Status and JSON that TF Serving's REST side would have answered."""
+    # NOTE: it writes outputs in the order of their names, whichever a map of the wire has them in.
+    arrays = {name: _writable(outputs[name]) for name in sorted(outputs)}
+    try:
+        return OK, serving_text.rows(arrays, {name: array.shape for name, array in arrays.items()})
+    except serving_text.NoRows as error:
+        return BAD_REQUEST, serving_text.error(str(error))
+    except serving_text.NoText:
+        name = next(array.dtype.name for array in arrays.values() if array.dtype.kind == "c")
+        return BAD_REQUEST, serving_text.error(f"Failed to write JSON value for tensor type: {name}")
+
+
+def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    wider = _AS_NUMBERS.get(array.dtype)
+    return array if wider is None else array.astype(wider)
