@@ -134,7 +134,7 @@ for name in names:
     __import__(name)
 from tensorflow.core.framework import tensor_pb2
 from tfs_proxy.protos import TensorProto
-ours = TensorProto(dtype=1, float_val=[1.5])
+ours = TensorProto(dtype="DT_FLOAT", float_val=[1.5])
 theirs = tensor_pb2.TensorProto.FromString(ours.SerializeToString())
 assert theirs.float_val[0] == 1.5 and type(theirs) is not type(ours)
 """
@@ -184,9 +184,9 @@ def test_no_damage_breaks_the_reader(noise: bytes, array: np.ndarray[Any, Any], 
 def test_lists_cut_short_and_strings() -> None:
     """What is not an array's own memory is read by TensorFlow's rules."""
     tensors = {
-        "short": TensorProto(dtype=1, float_val=[1.0, 2.0]),
-        "halves": TensorProto(dtype=14, half_val=[0x3F80, 0xC000]),
-        "words": TensorProto(dtype=7, string_val=[b"a", b"\xff"]),
+        "short": TensorProto(dtype="DT_FLOAT", float_val=[1.0, 2.0]),
+        "halves": TensorProto(dtype="DT_BFLOAT16", half_val=[0x3F80, 0xC000]),
+        "words": TensorProto(dtype="DT_STRING", string_val=[b"a", b"\xff"]),
     }
     response = protos.PredictResponse()
     for (name, tensor), size in zip(tensors.items(), (4, 3, 2), strict=True):

@@ -1,10 +1,11 @@
 """Outputs -> CSV: one line a record, no header row, quoted where RFC 4180 needs it.
 
 A single scalar output is one column, a vector several, more dimensions are flattened; several
-outputs follow each other in the order of their names. Numbers are written as in TF Serving's JSON,
-``NaN``, ``Infinity`` and ``-Infinity`` included (pandas and this package read them so); booleans are
-``true`` and ``false``. Outputs whose name ends in ``_bytes``, and strings that are no UTF-8, are
-base64. Lines end in a newline alone, since that is what batch transform splits and joins at.
+outputs follow each other in the order of their names. A number is the shortest text that gives back
+the model's own value; ``NaN``, ``Infinity`` and ``-Infinity`` are written so (pandas and this package
+read them); booleans are ``true`` and ``false``. Outputs whose name ends in ``_bytes``, and strings
+that are no UTF-8, are base64. Lines end in a newline alone, since that is what batch transform splits
+and joins at.
 """
 
 import json
