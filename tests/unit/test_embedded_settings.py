@@ -177,7 +177,8 @@ def test_an_ssl_file_needs_key_and_certificate(tmp_path: Path) -> None:
 
 def test_every_code_has_an_http_status() -> None:
     """No gRPC code is without one."""
-    from tfs_proxy.embedded.errors import HTTP_STATUS, from_tensorflow
+    from tfs_proxy.embedded.errors import from_tensorflow
+    from tfs_proxy.protos.statuses import HTTP_STATUS
 
     assert set(HTTP_STATUS) == set(Code)
     assert from_tensorflow(ValueError("x")).code is Code.INTERNAL
