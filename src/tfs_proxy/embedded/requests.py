@@ -26,8 +26,7 @@ def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True
     arrays = _arrays(signature, request)
     aliases = chosen_outputs(signature, request.output_filter)
     outputs = outputs_of(servable.runner(signature, aliases), aliases, arrays)
-    spec = describe.spec_of(servable, signature.name).SerializeToString()
-    return response_bytes(spec, outputs, as_list=as_list)
+    return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list)
 
 
 def classify(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.protos import SignatureDef
+from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of
 
 Array = npt.NDArray[Any]
@@ -81,7 +82,9 @@ class Runner:
         ordered = {tensor.name: tensor for tensor in sorted(inputs, key=lambda tensor: tensor.name)}
         self._inputs = tuple(ordered.values())
         self._kinds = tuple(NUMPY_TYPES.get(tensor.data_type) for tensor in self._inputs)
-        self._call = backend.prepare([tensor.name for tensor in self._inputs], fetches)
+        self._prepare = partial(backend.prepare, [tensor.name for tensor in self._inputs], fetches)
+        self._preparing = threading.Lock()
+        self._call: Call | None = None
         self._observe = observe
         self._calls = 0
         self._seconds = 0.0
@@ -103,14 +106,22 @@ class Runner:
         for index, kind in enumerate(self._kinds):
             if ordered[index].dtype != kind:
                 self._refuse(index, ordered[index])
+        call = self._call or self._prepared()
         began = perf_counter()
-        outputs = self._call(ordered)
+        outputs = call(ordered)
         seconds = perf_counter() - began
         self._observe(seconds)
         self._calls += 1
         if self._calls > 1:
             self._seconds += (seconds - self._seconds) * (_RECENT if self._calls > 2 else 1.0)  # noqa: PLR2004
         return outputs
+
+    def _prepared(self) -> Call:
+        """The call, made at the first run: TensorFlow optimises the graph for it, which takes seconds."""
+        with self._preparing:
+            if self._call is None:
+                self._call = self._prepare()
+            return self._call
 
     def _refuse(self, index: int, array: Array) -> None:
         wanted = type_name(self._inputs[index].data_type)
@@ -134,6 +145,7 @@ class Servable:
         self.signatures = {key: Signature(key, message) for key, message in signatures.items()}
         self._backend = backend
         self._runners: dict[tuple[str, tuple[str, ...]], Runner] = {}
+        self._specs: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._empty = threading.Event()
         self._users = 0
@@ -163,6 +175,13 @@ class Servable:
         self._empty.wait()
         self._runners.clear()
         self._backend.close()
+
+    def spec_bytes(self, signature: str) -> bytes:
+        """The ModelSpec of an answer, serialized."""
+        spec = self._specs.get(signature)
+        if spec is None:
+            spec = self._specs[signature] = model_spec(self.name, self.version, signature=signature)
+        return spec
 
     def runner(self, signature: Signature, aliases: tuple[str, ...]) -> Runner:
         """The call for one signature and these of its outputs."""

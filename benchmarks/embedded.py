@@ -1,0 +1,309 @@
+"""Measures the embedded model server: ``python benchmarks/embedded.py [SECONDS]``.
+
+Needs wrk on PATH. Every figure stands beside one of the same run that does not depend on the server:
+the same model called in process, or a fixed answer of the same HTTP server.
+"""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from tfs_proxy.protos.predict import model_spec, request_bytes
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = ROOT / ".cache" / "benchmarks"
+CONNECTIONS = (1, 8, 64)
+
+BUILD = """
+import sys
+from pathlib import Path
+import keras, numpy as np, tensorflow as tf
+root = Path(sys.argv[1])
+def save(name, function, spec):
+    module = tf.Module()
+    module.run = tf.function(function, input_signature=[spec])
+    tf.saved_model.save(module, str(root / name / "1"), signatures=module.run)
+save("tiny", lambda x: {"y": 0.5 * x + 2.0}, tf.TensorSpec([None], tf.float32, name="x"))
+mean_spec = tf.TensorSpec([None, 224, 224, 3], tf.float32, name="x")
+save("mean", lambda x: {"y": tf.reduce_mean(x, [1, 2, 3])}, mean_spec)
+network = keras.applications.ResNet50(weights=None)
+def decode(image):
+    pixels = tf.cast(tf.io.decode_jpeg(image, channels=3), tf.float32)
+    return tf.ensure_shape(tf.image.resize(pixels, [224, 224]), [224, 224, 3])
+def classify(image_bytes):
+    spec = tf.TensorSpec([224, 224, 3], tf.float32)
+    return {"probabilities": network(tf.map_fn(decode, image_bytes, fn_output_signature=spec))}
+archive = keras.export.ExportArchive()
+archive.track(network)
+jpeg_spec = tf.TensorSpec([None], tf.string, name="image_bytes")
+archive.add_endpoint("serve", classify, input_signature=[jpeg_spec])
+archive.write_out(str(root / "resnet" / "1"))
+picture = np.random.default_rng(0).integers(0, 255, (384, 512, 3), np.uint8)
+(root / "image.jpg").write_bytes(tf.io.encode_jpeg(picture, quality=60).numpy())
+"""
+
+IN_PROCESS = """
+import json, sys, threading, time
+from pathlib import Path
+import numpy as np
+from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.loader import Loader
+from tfs_proxy.embedded.metrics import Metrics
+root, model = Path(sys.argv[1]), sys.argv[2]
+intra, callers, seconds = int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
+servable = Loader(Flags(tensorflow_intra_op_parallelism=intra), Metrics())(model, 1, root / model / "1")
+signature = servable.signatures["serving_default"]
+runner = servable.runner(signature, tuple(signature.outputs))
+arrays = {
+    "tiny": {"x": np.ones(3, np.float32)},
+    "mean": {"x": np.ones((1, 224, 224, 3), np.float32)},
+    "resnet": {"image_bytes": np.array([(root / "image.jpg").read_bytes()], object)},
+}[model]
+for _ in range(3):
+    runner.run(arrays)
+counts = [0] * callers
+stop = time.monotonic() + seconds
+def call(at):
+    while time.monotonic() < stop:
+        runner.run(arrays)
+        counts[at] += 1
+threads = [threading.Thread(target=call, args=(at,)) for at in range(callers)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+print(sum(counts) / seconds)
+"""
+
+BARE = """
+import sys, uvicorn
+BODY = b'{"predictions": [2.5, 3.0, 4.5]}'
+HEAD = [(b"content-type", b"application/json"), (b"content-length", str(len(BODY)).encode())]
+async def app(scope, receive, send):
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": HEAD})
+    await send({"type": "http.response.body", "body": BODY})
+uvicorn.run(app, port=int(sys.argv[1]), http="httptools", loop="uvloop", lifespan="off", ws="none",
+            access_log=False, log_level="warning", server_header=False)
+"""
+
+POST = """
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+local file = io.open(os.getenv("BODY"), "rb")
+wrk.body = file:read("*a")
+file:close()
+"""
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def build() -> Path:
+    """The models, built once per machine."""
+    if not (CACHE / "image.jpg").exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, "-c", BUILD, str(CACHE)], check=True, capture_output=True)
+    return CACHE
+
+
+def in_process(model: str, *, intra: int, callers: int, seconds: float) -> float:
+    """Calls per second of a model without any server."""
+    argv = [sys.executable, "-c", IN_PROCESS, str(CACHE), model, str(intra), str(callers), str(seconds)]
+    return float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+
+
+@contextmanager
+def running(argv: list[str], url: str) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
+    """A process that answers at a URL, and how long it took to."""
+    began = time.monotonic()
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not answers(url):
+            time.sleep(0.01)
+        yield process, time.monotonic() - began
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def answers(url: str) -> bool:
+    """Whether a model is available there (or anything else answers)."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            body = reply.read()
+            return b"AVAILABLE" in body or b"predictions" in body
+    except OSError:
+        return False
+
+
+def wrk(url: str, body: Path, connections: int, seconds: float) -> float:
+    """Requests per second that wrk counts; fails where one was refused."""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(POST)
+        script.flush()
+        done = subprocess.run(
+            ["wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "-s", script.name, url],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "BODY": str(body)},
+        )
+    if "Non-2xx" in done.stdout:
+        raise SystemExit(done.stdout)
+    return float(done.stdout.split("Requests/sec:")[1].split()[0])
+
+
+def grpc_rate(address: str, request: bytes, callers: int, seconds: float) -> float:
+    """Predict calls per second of a Python client with this many threads on one channel."""
+    counts = [0] * callers
+    with grpc.insecure_channel(address, [("grpc.max_receive_message_length", -1)]) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        run(request)
+        stop = time.monotonic() + seconds
+
+        def call(at: int) -> None:
+            while time.monotonic() < stop:
+                run(request)
+                counts[at] += 1
+
+        threads = [threading.Thread(target=call, args=(at,)) for at in range(callers)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    return sum(counts) / seconds
+
+
+def resident_megabytes(process: "subprocess.Popen[bytes]") -> float:
+    """Its resident memory."""
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def bodies(folder: Path) -> tuple[Path, Path, Path]:
+    """The JSON bodies: three numbers, 224 x 224 x 3 numbers, one photograph."""
+    from base64 import b64encode
+
+    dice = np.random.default_rng(0)
+    image = b64encode((CACHE / "image.jpg").read_bytes()).decode()
+    texts = {
+        "tiny": {"instances": [1.0, 2.0, 5.0]},
+        "mean": {"instances": [dice.random((224, 224, 3)).round(8).tolist()]},
+        "resnet": {"instances": [{"b64": image}]},
+    }
+    for name, document in texts.items():
+        (folder / name).write_text(json.dumps(document), encoding="ascii")
+    return folder / "tiny", folder / "mean", folder / "resnet"
+
+
+def row(what: str, figure: float, beside: str, other: float) -> None:
+    """One line of the table."""
+    print(f"| {what} | {figure:,.1f} | {beside} {other:,.1f} | {figure / other:.2f} |", flush=True)
+
+
+def measure_server(seconds: float, folder: Path) -> None:
+    """Start the server on all models, and print the table."""
+    config = folder / "models.config"
+    entries = [
+        f'config {{ name: "{name}" base_path: "{CACHE / name}" }}' for name in ("tiny", "mean", "resnet")
+    ]
+    config.write_text(f"model_config_list {{ {' '.join(entries)} }}", encoding="utf-8")
+    rest, rpc, bare = free_port(), free_port(), free_port()
+    flags = [f"--port={rpc}", f"--rest_api_port={rest}"]
+    embedded = [sys.executable, "-m", "tfs_proxy.embedded", *flags]
+    url = f"http://127.0.0.1:{rest}/v1/models"
+    with running([*embedded, "--model_name=tiny", f"--model_base_path={CACHE / 'tiny'}"], f"{url}/tiny") as (
+        alone,
+        ready,
+    ):
+        print(f"\nready after {ready:.2f} s, {resident_megabytes(alone):.0f} MB with the tiny model\n")
+    tiny, mean, resnet = bodies(folder)
+    print("| work | per second | beside | ratio |\n|---|---|---|---|")
+    with (
+        running([sys.executable, "-c", BARE, str(bare)], f"http://127.0.0.1:{bare}/"),
+        running([*embedded, f"--model_config_file={config}"], f"{url}/resnet"),
+    ):
+        measure_rest(url, f"http://127.0.0.1:{bare}/", (tiny, mean), seconds)
+        measure_grpc(f"127.0.0.1:{rpc}", seconds)
+        wrk(f"{url}/resnet:predict", resnet, 1, seconds)
+        best = max(in_process("resnet", intra=intra, callers=8, seconds=seconds) for intra in (0, 1))
+        row(
+            "ResNet-50 JPEG over REST, 8 connections",
+            wrk(f"{url}/resnet:predict", resnet, 8, seconds),
+            "in process, best settings,",
+            best,
+        )
+        one = in_process("resnet", intra=0, callers=1, seconds=seconds)
+        row(
+            "ResNet-50 JPEG over REST, 1 connection",
+            wrk(f"{url}/resnet:predict", resnet, 1, seconds),
+            "in process",
+            one,
+        )
+
+
+def measure_rest(url: str, bare: str, sent: tuple[Path, Path], seconds: float) -> None:
+    """The rows of the REST side."""
+    tiny, mean = sent
+    for connections in CONNECTIONS:
+        fixed = wrk(bare, tiny, connections, seconds)
+        figure = wrk(f"{url}/tiny:predict", tiny, connections, seconds)
+        row(f"tiny JSON, {connections} connections", figure, "fixed answer", fixed)
+    calls = in_process("mean", intra=0, callers=1, seconds=seconds)
+    row(
+        "224x224x3 JSON (1.9 MB), 1 connection",
+        wrk(f"{url}/mean:predict", mean, 1, seconds),
+        "in process",
+        calls,
+    )
+
+
+def measure_grpc(address: str, seconds: float) -> None:
+    """The rows of the gRPC side."""
+    requests: tuple[tuple[str, str, Callable[[], Any]], ...] = (
+        ("tiny", "tiny", lambda: np.ones(3, np.float32)),
+        ("mean", "224x224x3 floats (602 KB)", lambda: np.ones((1, 224, 224, 3), np.float32)),
+    )
+    for model, what, array in requests:
+        request = request_bytes(model_spec(model), {"x": array()})
+        calls = in_process(model, intra=0, callers=1, seconds=seconds)
+        row(
+            f"{what} over gRPC, 8 callers",
+            grpc_rate(address, request, 8, seconds),
+            "in process, 1 caller,",
+            calls,
+        )
+
+
+def main() -> int:
+    """Build, measure, print."""
+    if shutil.which("wrk") is None:
+        print("wrk is not on PATH: nothing is measured.", file=sys.stderr)
+        return 1
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
+    build()
+    with tempfile.TemporaryDirectory() as folder:
+        measure_server(seconds, Path(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
