@@ -197,7 +197,9 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, failing: Failing) -> None
 
 def test_two_models_of_one_name_are_both_named(tmp_path: Path, failing: Failing) -> None:
     """AWS's container serves one of them, whichever the folder order gives."""
-    archive = pack(tmp_path / "model.tar.gz", {"a/m/1/saved_model.pb": SAVED_MODEL, "b/m/1/saved_model.pb": SAVED_MODEL})
+    archive = pack(
+        tmp_path / "model.tar.gz", {"a/m/1/saved_model.pb": SAVED_MODEL, "b/m/1/saved_model.pb": SAVED_MODEL}
+    )
 
     status, log = failing(archive)
 

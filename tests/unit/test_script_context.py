@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from tfs_proxy.deployment import Instance
+from tfs_proxy.script.access import Backend
 from tfs_proxy.script.context import Context, ScriptRequest
 from tfs_proxy.signature import Target
+from tfs_proxy.upstream.fake import FakeUpstream
 
 INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")
 
@@ -25,7 +27,8 @@ class FakeChannels:
 def context(target: Target | None = None, **headers: Any) -> tuple[Context, FakeChannels]:
     channels = FakeChannels()
     request = ScriptRequest(target or Target("half"), b"", **headers)
-    return Context(request, INSTANCE, channels, 60.0), channels  # type: ignore[arg-type]
+    backend = Backend(FakeUpstream(), {"half": (1, 2)}, "half", 60.0, channels)  # type: ignore[arg-type]
+    return Context(request, INSTANCE, backend), channels
 
 
 def test_defaults() -> None:
@@ -95,3 +98,35 @@ def test_like_a_namedtuple() -> None:
     assert list(seen._asdict()) == list(seen._fields)
     assert len(seen) == 11
     assert seen._fields[5] == "channel"
+
+
+def test_headers_and_ids() -> None:
+    """Headers are found in any case; the inference id is one of them, and goes into the log's records."""
+    seen, _ = context(headers={"X-AMZN-SAGEMAKER-INFERENCE-ID": "abc", "X-OWN": "1"})
+
+    assert seen.headers["x-own"] == seen.headers["X-Own"] == "1"
+    assert seen.inference_id == "abc"
+    assert seen.logger.extra == {"model_name": "half", "inference_id": "abc"}
+    assert seen.models == {"half": (1, 2)}
+    assert context()[0].inference_id is None
+
+
+@pytest.mark.parametrize(
+    ("given", "text"), [("a=1", "a=1"), ({"a": "1", "b": "x y"}, "a=1,b=x y"), (["a", "b"], "a,b"), ("", "")]
+)
+def test_custom_attributes(given: Any, text: str) -> None:
+    """Text, a mapping, or parts."""
+    seen, _ = context()
+
+    seen.set_custom_attributes(given)
+
+    assert seen.reply_attributes == text
+
+
+@pytest.mark.parametrize("given", ["a" * 1025, "a\r\nb", "\u00e9", {"a": "\n"}])
+def test_custom_attributes_that_can_not_be_sent(given: Any) -> None:
+    """At most 1024 visible ASCII characters."""
+    seen, _ = context()
+
+    with pytest.raises(ValueError, match="custom attributes"):
+        seen.set_custom_attributes(given)

@@ -265,17 +265,33 @@ def test_unusable_answer(
     assert "inference.py: handler returned" in caplog.text
 
 
-def test_unusable_request(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
-    """An input_handler that returns no body is told so; the model server is not asked."""
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ("{'instances': [1]}", "'instances' is no input of signature serving_default (x): return TensorFlow"),
+        ("None", "input_handler returned None: it must return the model server's request as str or bytes"),
+        ("3.5", "a value of type float: it must return"),
+        ("{'x': ['a']}", "input_handler: input 'x' is <U1, but DT_FLOAT is needed"),
+    ],
+)
+def test_unusable_request(
+    make_front: Callable[..., Any],
+    error_of: ErrorOf,
+    caplog: pytest.LogCaptureFixture,
+    returned: str,
+    message: str,
+) -> None:
+    """An input_handler that returns no request is told so; the model server is not asked."""
     front = make_front(
-        "def input_handler(data, context): return {'instances': [1]}\n"
+        f"def input_handler(data, context): return {returned}\n"
         "def output_handler(response, context): return ''"
     )
 
     result = front.post("x")
 
     assert result.status_code == 500
-    assert "input_handler returned a value of type dict" in error_of(result)
+    assert message in error_of(result)
+    assert "inference.py: input_handler" in caplog.text
     assert front.upstream.calls == []
 
 

@@ -142,6 +142,14 @@ def answer(
         return _error(refused.status, refused.body)
 
 
+def answer_batch(
+    upstream: Upstream, target: Target, batch: Batch, accept: str | None, instance: Instance | None = None
+) -> Reply:
+    """Answer records that are decoded already, as `answer` does; raises as it does."""
+    exchange = _Exchange(upstream, target, media.negotiate(accept, OUTPUT_TYPES), instance)
+    return exchange.records(batch)
+
+
 Ask = Callable[[], Signature]
 """Gives the signature; asked only where it is needed, since a model server may have to be asked."""
 

@@ -9,30 +9,24 @@ or falcon's, keeps it, as in the new one, but in the shape ``{"error": text}``.
 
 import io
 import logging
-from collections.abc import Callable
-from http.client import responses
-from typing import Any, TypeVar
-
-import requests
-from requests.structures import CaseInsensitiveDict
+from typing import Any
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import RequestError, ScriptFailure
-from tfs_proxy.payload import media
-from tfs_proxy.payload.default import answer as default
-from tfs_proxy.script.channels import Channels
+from tfs_proxy.errors import ScriptFailure, ScriptLoadError
+from tfs_proxy.script.access import Backend, WorkerContext
+from tfs_proxy.script.asking import INPUT, Asking, ClientsBody, prepared
 from tfs_proxy.script.context import Context, ScriptRequest
 from tfs_proxy.script.load import Script
-from tfs_proxy.script.origin import error_text, own_line, own_report
-from tfs_proxy.script.response import STATUSES, HTTPError
-from tfs_proxy.script.returned import ScriptReply, encoded, script_reply
-from tfs_proxy.upstream.base import OK, Answer, Upstream
-
-Read = TypeVar("Read")
+from tfs_proxy.script.loop import WorkerLoop
+from tfs_proxy.script.model_response import ModelResponse
+from tfs_proxy.script.response import CUSTOM_ATTRIBUTES
+from tfs_proxy.script.returned import ScriptReply, script_reply
+from tfs_proxy.script.run import ScriptRunner
+from tfs_proxy.upstream.base import OK
 
 log = logging.getLogger(__name__)
 
-REQUEST_EXPECTED = "it must return the model server's request as str or bytes"
+OUTPUT = "output_handler"
 
 
 class ScriptCaller:
@@ -42,17 +36,23 @@ class ScriptCaller:
     """
 
     def __init__(
-        self,
-        script: Script,
-        upstream: Upstream,
-        timeout_seconds: float,
-        own_errors: tuple[type[Exception], ...] = (),
+        self, script: Script, backend: Backend, own_errors: tuple[type[Exception], ...] = ()
     ) -> None:
         self._script = script
-        self._upstream = upstream
-        self._timeout_seconds = timeout_seconds
-        self._left_alone: tuple[type[BaseException], ...] = (RequestError, KeyboardInterrupt, *own_errors)
-        self._channels = Channels()
+        self._backend = backend
+        self._loop = WorkerLoop()
+        self._runner = ScriptRunner(script.path, self._loop, own_errors)
+        self._begun = False
+
+    def begin(self) -> None:
+        """Call the script's ``init(context)``; raises ScriptLoadError where that fails."""
+        self._begun = True
+        if self._script.init is None:
+            return
+        try:
+            self._runner.call("init", self._script.init, WorkerContext(self._backend))
+        except Exception as error:
+            raise ScriptLoadError(f"{self._script.path}: init(context) failed: {error}") from error
 
     def answer(self, request: ScriptRequest) -> ScriptReply:
         """Run the script: ``handler`` where there is one, else both halves around the model server.
@@ -60,80 +60,58 @@ class ScriptCaller:
         Raises HTTPError and ``own_errors`` as the script raised them, ScriptFailure for anything else
         that it raises or returns, and UpstreamError where the model server can't be reached.
         """
-        instance = self._upstream.choose()
-        context = Context(request, instance, self._channels, self._timeout_seconds)
+        instance = self._backend.upstream.choose()
+        context = Context(request, instance, self._backend)
         if self._script.handler is not None:
-            returned = self._run("handler", self._script.handler, io.BytesIO(request.body), context)
-            return self._read(script_reply, returned, "handler", request.accept, OK)
-        return self._halves(request, context, instance)
+            data = io.BytesIO(request.body)
+            returned = self._runner.call("handler", self._script.handler, data, context)
+            reply = self._read(returned, "handler", request.accept, OK)
+        else:
+            reply = self._halves(request, context, instance)
+        return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
 
     def close(self) -> None:
-        """Close what requests opened; idempotent."""
-        self._channels.close()
+        """Call the script's ``close()``, then close what requests opened; idempotent."""
+        if self._begun and self._script.close is not None:
+            self._begun = False
+            try:
+                self._runner.call("close", self._script.close)
+            except Exception as error:  # noqa: BLE001 - the worker ends all the same
+                log.warning("%s: close() failed: %s", self._script.path, error)
+        self._loop.close()
+        self._backend.channels.close()
 
     def _halves(self, request: ScriptRequest, context: Context, instance: Instance) -> ScriptReply:
         """Around the model server: the script's halves, the default conversion for one that is missing."""
-        body, content_type = request.body, request.content_type
-        if self._script.input_handler is not None:
-            returned = self._run("input_handler", self._script.input_handler, io.BytesIO(body), context)
-            body = self._read(encoded, returned, "input_handler", REQUEST_EXPECTED)
-            content_type = media.JSON
+        asking = self._asking(request, context, instance)
         if self._script.output_handler is None:
-            reply = default(self._upstream, request.target, body, content_type, request.accept, instance)
+            reply = asking.reply(request.accept)
             return ScriptReply(reply.body, reply.content_type, reply.status)
+        answer = asking.answer()
+        upstream = self._backend.upstream
+        response = ModelResponse(answer, lambda: upstream.signature(asking.answered_target()))
+        returned = self._runner.call(
+            OUTPUT, self._script.output_handler, response, context, status=answer.status
+        )
+        return self._read(returned, OUTPUT, request.accept, answer.status)
+
+    def _asking(self, request: ScriptRequest, context: Context, instance: Instance) -> Asking:
+        """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""
+        upstream = self._backend.upstream
         if self._script.input_handler is None:
-            asked = default(self._upstream, request.target, body, content_type, media.JSON, instance)
-            answer = Answer(asked.status, asked.body, {"Content-Type": media.JSON}, context.rest_uri)
-        else:
-            answer = self._upstream.forward(request.target, body, instance=instance)
-        response = as_response(answer)
-        returned = self._run("output_handler", self._script.output_handler, response, context, answer.status)
-        return self._read(script_reply, returned, "output_handler", request.accept, answer.status)
-
-    def _read(self, read: Callable[..., Read], *arguments: Any) -> Read:
-        """``read`` what the script returned; where it is unusable the log names the script too."""
+            return ClientsBody(
+                upstream, request.target, instance, request.body, request.content_type, context.rest_uri
+            )
+        data = io.BytesIO(request.body)
+        returned = self._runner.call(INPUT, self._script.input_handler, data, context)
         try:
-            return read(*arguments)
+            return prepared(upstream, request.target, instance, returned)
         except ScriptFailure as error:
-            log.error("%s: %s", self._script.path, error)  # noqa: TRY400 - the sentence says it all
-            raise
+            raise self._runner.complain(error) from None
 
-    def _run(
-        self, name: str, function: Callable[[Any, Any], Any], data: object, context: Context, status: int = OK
-    ) -> object:
-        """Call one of the script's functions; what it raises becomes the answer, and a line in the log.
-
-        ``status`` is the model server's: where that is an error, the script's own goes out with it.
-        """
+    def _read(self, returned: Any, function: str, accept: str | None, status: int) -> ScriptReply:
+        """Read what the script returned; where it is unusable the log names the script too."""
         try:
-            return function(data, context)
-        except self._left_alone:
-            raise
-        except BaseException as error:
-            # Not Exception alone: sys.exit or a cancelled task in a script must not end the worker.
-            # A subclass of SystemExit is the worker's own end, which arises in whatever code runs.
-            if isinstance(error, SystemExit) and type(error) is not SystemExit:
-                raise
-            raise self._failure(name, error, status) from error
-
-    def _failure(self, name: str, error: BaseException, status: int) -> RequestError:
-        line = own_line(error, self._script.path, name)
-        if status in STATUSES:
-            log.warning("%s (the model server had answered %d)", line, status)
-            return HTTPError(status, error_text(error))
-        log.error("%s\n%s", line, own_report(error, self._script.path))
-        return ScriptFailure(error_text(error))
-
-
-def as_response(answer: Answer) -> requests.Response:
-    """The model server's answer as the ``requests.Response`` that AWS's scripts get."""
-    response = requests.Response()
-    response.status_code = answer.status
-    response.headers = CaseInsensitiveDict(answer.headers)
-    response.raw = io.BytesIO(answer.body)
-    response.url = answer.url
-    response.reason = responses.get(answer.status, "")
-    response.encoding = "utf-8"
-    # Read at once, as requests.post does: content, text and iter_content may then follow in any order.
-    _ = response.content
-    return response
+            return script_reply(returned, function, accept, status, self._runner)
+        except ScriptFailure as error:
+            raise self._runner.complain(error) from error.__cause__

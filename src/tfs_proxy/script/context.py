@@ -1,15 +1,22 @@
-"""What a script's functions see of one request: the fields of AWS's Context, by the same names."""
+"""What a script's functions see of one request: the fields of AWS's Context, by the same names, and more."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy.typing as npt
+from requests.structures import CaseInsensitiveDict
+
 from tfs_proxy.deployment import Instance
-from tfs_proxy.script.channels import Channels
+from tfs_proxy.payload.default import default_input, default_output
+from tfs_proxy.script.access import LOGGER, Backend, ModelAccess
+from tfs_proxy.script.response import custom_attributes
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.rest import model_path
 
 DEFAULT_TYPE = "application/json"
+INFERENCE_ID = "X-Amzn-SageMaker-Inference-Id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +29,10 @@ class ScriptRequest:
     accept: str | None = None
     custom_attributes: str | None = None
     content_length: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Context:
+class Context(ModelAccess):
     """One request's context, with the names, types and order of AWS's namedtuple (contract 2.5).
 
     ``model_name``, ``method`` and ``channel`` are always filled; ``model_version`` is the version as
@@ -32,11 +40,14 @@ class Context:
     model server. ``custom_attributes``, ``request_content_type`` and ``accept_header`` are the raw
     headers, the latter two ``application/json`` where the client sent none. ``timeout`` is in seconds.
     It unpacks, indexes and prints like a namedtuple; ``channel`` is opened when it is first read.
+    What AWS's lacks is no part of the tuple: `predict` and all else below.
     """
 
     __slots__ = (
-        "_channels",
         "_instance",
+        "_records",
+        "_reply_attributes",
+        "_request",
         "accept_header",
         "content_length",
         "custom_attributes",
@@ -63,16 +74,13 @@ class Context:
         "timeout",
     )
 
-    def __init__(
-        self,
-        request: ScriptRequest,
-        instance: Instance,
-        channels: Channels,
-        timeout_seconds: float,
-    ) -> None:
+    def __init__(self, request: ScriptRequest, instance: Instance, backend: Backend) -> None:
         target = request.target
-        self._channels = channels
+        super().__init__(backend, target)
+        self._request = request
         self._instance = instance
+        self._records: int | None = None
+        self._reply_attributes: str | None = None
         self.model_name = target.model
         self.model_version = None if target.version is None else str(target.version)
         self.method = target.method
@@ -82,12 +90,60 @@ class Context:
         self.request_content_type = request.content_type or DEFAULT_TYPE
         self.accept_header = request.accept or DEFAULT_TYPE
         self.content_length = request.content_length
-        self.timeout = timeout_seconds
+        self.timeout = backend.timeout_seconds
 
     @property
     def channel(self) -> Any:
         """The ``grpc.Channel`` to the instance that ``rest_uri`` leads to."""
-        return self._channels.get(self._instance)
+        return self._backend.channels.get(self._instance)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The request's headers; upper and lower case in a name are the same."""
+        return CaseInsensitiveDict({name.lower(): value for name, value in self._request.headers.items()})
+
+    @property
+    def inference_id(self) -> str | None:
+        """The client's id of this request, None where it gave none (contract 1.5)."""
+        return self.headers.get(INFERENCE_ID)
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger whose records carry ``model_name`` and ``inference_id``."""
+        known = {"model_name": self.model_name, "inference_id": self.inference_id}
+        return logging.LoggerAdapter(LOGGER, known)
+
+    @property
+    def reply_attributes(self) -> str | None:
+        """What `set_custom_attributes` was given, as the header has it."""
+        return self._reply_attributes
+
+    def set_custom_attributes(self, value: str | Mapping[str, str] | Iterable[str]) -> None:
+        """Set ``X-Amzn-SageMaker-Custom-Attributes`` on the answer: text, or a mapping, as ``key=value,...``.
+
+        Raises ValueError for more than 1024 characters or any that is not visible ASCII. Errors that
+        the script raises go out without it.
+        """
+        self._reply_attributes = custom_attributes(value)
+
+    def default_input(self, data: Any) -> dict[str, npt.NDArray[Any]]:
+        """A body, or the file that a handler gets, as arrays by input name: what is done without a script.
+
+        Raises BadInput (400) where the body is malformed, and UnsupportedMediaType (415).
+        """
+        body = data if isinstance(data, bytes) else data.read()
+        batch = default_input(body, self._request.content_type, self.signature)
+        self._records = batch.records
+        return dict(batch.inputs)
+
+    def default_output(self, tensors: Any) -> tuple[bytes, str]:
+        """Arrays by output name, or a response that has them, in the type that Accept asks for.
+
+        Returns body and content type, to be returned by a handler as they are. Raises
+        NotAcceptable (406) where Accept can't be met.
+        """
+        outputs = getattr(tensors, "outputs", tensors)
+        return default_output(outputs, self._request.accept, self._records)
 
     def _asdict(self) -> Mapping[str, Any]:
         return {name: getattr(self, name) for name in self._fields}

@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -22,17 +23,20 @@ HANDLERS = ("handler", "input_handler", "output_handler")
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A loaded inference.py: its path, and those of AWS's three functions that it defines.
+    """A loaded inference.py: its path, those of AWS's three functions that it defines, and two of ours.
 
     ``handler`` answers a request alone and wins over the other two (contract 2.5).
     ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; where
     only one of them is there, the other half is the conversion that models without a script get.
+    ``init(context)`` is called once in each worker before its first request, ``close()`` after its last.
     """
 
     path: str
     handler: Handler | None = None
     input_handler: Handler | None = None
     output_handler: Handler | None = None
+    init: Callable[[Any], Any] | None = None
+    close: Callable[[], Any] | None = None
 
 
 def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
@@ -54,7 +58,26 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
             f"{path} defines no handler: it must define handler(data, context), "
             "or input_handler(data, context) and output_handler(response, context)."
         )
-    return Script(path, **found)
+    return Script(
+        path, **found, init=_own_function(module, "init", 1), close=_own_function(module, "close", 0)
+    )
+
+
+def _own_function(module: ModuleType, name: str, arguments: int) -> Callable[..., Any] | None:
+    """A function that the script defines itself and that takes so many arguments.
+
+    Anything else of that name is an old script's own business: an import, or a helper of another shape.
+    """
+    function = getattr(module, name, None)
+    if not inspect.isfunction(function) or function.__module__ != module.__name__:
+        return None
+    try:
+        inspect.signature(function).bind(*[None] * arguments)
+    except TypeError:
+        wanted = f"{name}(context)" if arguments else f"{name}()"
+        log.warning("%s: its %s is not called, as it can't be called as %s", module.__file__, name, wanted)
+        return None
+    return function
 
 
 def _put_in_front(import_paths: Sequence[str]) -> None:

@@ -1,8 +1,37 @@
-"""What a user's script may say besides its answer: public as ``tfs_proxy.HTTPError``, so light to import."""
+"""What a user's script may say, as values: public as ``tfs_proxy.Response`` and so on, so light to import."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from tfs_proxy.errors import RequestError
 
 STATUSES = range(400, 600)
+ANSWER_STATUSES = range(200, 600)
+FRAMING = frozenset(
+    {
+        "connection",
+        "content-length",
+        "content-type",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Headers that are the server's own to write: hop by hop (RFC 9110, 7.6.1), or the body's frame and type."""
+
+NGINX_PREFIX = "x-accel-"
+CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
+LONGEST_ATTRIBUTES = 1024
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_VISIBLE = re.compile(r"[\x20-\x7e]*")
 
 
 class HTTPError(RequestError):
@@ -21,3 +50,77 @@ class HTTPError(RequestError):
 
     def __reduce__(self) -> tuple[type["HTTPError"], tuple[int, str]]:
         return type(self), (self.status, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Return it from ``handler`` or ``output_handler``: a body with its type, status and headers.
+
+    ``body`` is str, bytes, or an iterator or async iterator of them, which is streamed. Without a
+    ``content_type`` it is the first that Accept names; without a ``status`` it is the model
+    server's, 200 in ``handler``. Raises ValueError for a status outside 200 to 599, for headers
+    that HTTP can't carry, and for those that the server writes itself.
+    """
+
+    body: Any = b""
+    content_type: str | None = None
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.status is not None and int(self.status) not in ANSWER_STATUSES:
+            raise ValueError(f"Response(status={self.status}): a status is from 200 to 599")
+        for name, value in self.headers.items():
+            check_header(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Return it from ``input_handler``: what the model server is to be asked, where a body is too little.
+
+    ``inputs`` is whatever ``input_handler`` may return itself: TF Serving's JSON as str or bytes, one
+    array for a model of one input, or a mapping of input names to arrays, bytes, or lists. The other
+    fields, where they are given, win over the client's choice; version and label exclude each other.
+    """
+
+    inputs: Any
+    model_name: str | None = None
+    version: int | str | None = None
+    label: str | None = None
+    signature: str | None = None
+
+    def __post_init__(self) -> None:
+        check_version_or_label(self.version, self.label)
+
+
+def check_version_or_label(version: int | str | None, label: str | None) -> None:
+    """Raise ValueError where both are given."""
+    if version is not None and label is not None:
+        raise ValueError("version and label exclude each other: give one of them")
+
+
+def check_header(name: Any, value: Any) -> None:
+    """Raise ValueError for a header that a script can't set."""
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise ValueError(f"{name!r} is no name of a header")
+    if name.lower() in FRAMING or name.lower().startswith(NGINX_PREFIX):
+        raise ValueError(f"a script can't set the header {name}: the server writes it")
+    if not isinstance(value, str) or _VALUE.fullmatch(value) is None:
+        raise ValueError(f"the value of the header {name} must be a str of printable ASCII without line ends")
+    if name.lower() == CUSTOM_ATTRIBUTES.lower():
+        custom_attributes(value)
+
+
+def custom_attributes(value: str | Mapping[str, str] | Iterable[str]) -> str:
+    """The text of ``X-Amzn-SageMaker-Custom-Attributes``: as it is, or ``key=value`` and comma of a mapping.
+
+    Raises ValueError for more than 1024 characters or any that is not visible ASCII (contract 1.5).
+    """
+    if isinstance(value, Mapping):
+        value = [f"{key}={each}" for key, each in value.items()]
+    text = value if isinstance(value, str) else ",".join(value)
+    if len(text) > LONGEST_ATTRIBUTES:
+        raise ValueError(f"custom attributes have at most {LONGEST_ATTRIBUTES} characters, not {len(text)}")
+    if _VISIBLE.fullmatch(text) is None:
+        raise ValueError("custom attributes must be visible ASCII, without line ends")
+    return text

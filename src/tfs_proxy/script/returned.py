@@ -1,60 +1,68 @@
 """What a script's function returned, read and checked: the last step of `script.call`."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from tfs_proxy.errors import ScriptFailure
 from tfs_proxy.payload import media
+from tfs_proxy.script.bodies import encoded, named
+from tfs_proxy.script.response import Response
+from tfs_proxy.script.run import ScriptRunner
+from tfs_proxy.script.stream import Stream
 
-EXPECTED = "it must return (body, content_type), or a body that is str or bytes"
+EXPECTED = (
+    "it must return (body, content_type), or a body that is str or bytes, or a tfs_proxy.Response, "
+    "or an iterator of str or bytes"
+)
 PAIR = 2
 _TYPE = re.compile(r"[!#$%&'+\-.^_`|~0-9a-z]+/[!#$%&'+\-.^_`|~0-9a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptReply:
-    """The answer to one request: ``body`` is encoded, ``content_type`` a single media type."""
+    """The answer to one request: ``body`` is encoded, or a stream; ``content_type`` a single media type."""
 
-    body: bytes
+    body: bytes | Stream
     content_type: str
     status: int = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def with_header(self, name: str, value: str | None) -> "ScriptReply":
+        """This reply with one more header, unless the script gave it itself or ``value`` is None."""
+        if value is None or any(own.lower() == name.lower() for own in self.headers):
+            return self
+        return replace(self, headers={**self.headers, name: value})
 
 
-def script_reply(returned: object, function: str, accept: str | None, status: int) -> ScriptReply:
-    """Read what ``function`` returned: (body, content_type) or a bare body, str or bytes (contract 2.5).
+def script_reply(
+    returned: object, function: str, accept: str | None, status: int, runner: ScriptRunner
+) -> ScriptReply:
+    """Read what ``function`` returned: a Response, (body, content_type) or a bare body (contract 2.5).
 
-    Where the script names no type, the answer's is the first that ``accept`` names without a
-    wildcard, else application/json. Raises ScriptFailure, naming what came and what is expected.
+    A body is str or bytes, or an iterator of them, whose first piece is made here. Where the script
+    names no type, the answer's is the first that ``accept`` names without a wildcard, else
+    application/json. Raises ScriptFailure, naming what came and what is expected, and what the
+    script raises over a first piece.
     """
-    body, content_type = returned, None
-    if isinstance(returned, (tuple, list)):
-        if len(returned) != PAIR:
-            raise ScriptFailure(f"{function} returned {len(returned)} values: {EXPECTED}")
-        body, content_type = returned
-    return ScriptReply(encoded(body, function, EXPECTED), _reply_type(content_type, function, accept), status)
+    given = _as_response(returned, function)
+    content_type = _reply_type(given.content_type, function, accept)
+    if isinstance(given.body, (Iterator, AsyncIterator)):
+        body: bytes | Stream = Stream(given.body, function, runner)
+    else:
+        body = encoded(given.body, function, EXPECTED)
+    return ScriptReply(body, content_type, given.status or status, dict(given.headers))
 
 
-def encoded(body: object, function: str, expected: str) -> bytes:
-    """``body`` as bytes, text as UTF-8. Raises ScriptFailure for anything that is neither."""
-    match body:
-        case bytes():
-            return body
-        case str():
-            try:
-                return body.encode()
-            except UnicodeEncodeError as error:
-                raise ScriptFailure(
-                    f"{function} returned text that UTF-8 can't encode: {error.reason}"
-                ) from None
-        case bytearray() | memoryview():
-            return bytes(body)
-        case _:
-            raise ScriptFailure(f"{function} returned {_named(body)}: {expected}")
-
-
-def _named(value: object) -> str:
-    return "None" if value is None else f"a value of type {type(value).__name__}"
+def _as_response(returned: object, function: str) -> Response:
+    if isinstance(returned, Response):
+        return returned
+    if not isinstance(returned, (tuple, list)):
+        return Response(returned)
+    if len(returned) != PAIR:
+        raise ScriptFailure(f"{function} returned {len(returned)} values: {EXPECTED}")
+    return Response(*returned)
 
 
 def _reply_type(content_type: object, function: str, accept: str | None) -> str:
@@ -67,7 +75,7 @@ def _reply_type(content_type: object, function: str, accept: str | None) -> str:
     if content_type is None or (content_type == accept and ("," in accept or "*" in accept)):
         return _concrete_type(accept)
     if not isinstance(content_type, str):
-        raise ScriptFailure(f"{function} returned {_named(content_type)} as content type: it must be str")
+        raise ScriptFailure(f"{function} returned {named(content_type)} as content type: it must be str")
     if not (content_type.isascii() and content_type.isprintable()):
         raise ScriptFailure(f"{function} returned a content type that is no printable ASCII text")
     return content_type or _concrete_type(accept)

@@ -12,6 +12,7 @@ from tfs_proxy.errors import BadInput, UpstreamError
 from tfs_proxy.payload.batch import Batch, Examples, Outputs
 from tfs_proxy.payload.columns import column
 from tfs_proxy.payload.json_documents import BYTE_ORDER_MARK, documents
+from tfs_proxy.payload.json_lines import BYTES_SUFFIX
 from tfs_proxy.payload.json_text import dumps, rows, whole
 from tfs_proxy.signature import Signature, TensorSpec
 
@@ -20,7 +21,7 @@ INTERNAL_SIGNATURE = "__saved_model_init_op"
 
 
 def request_body(records: Batch | Examples, signature_name: str | None) -> bytes:
-    """The row form of decoded records (contract 3.1).
+    """The row form of decoded records, the column form of tensors that have no records (contract 3.1).
 
     int64 is exact, floats keep every digit of their own type, NaN and infinities are written as
     TF Serving reads them, bytes as base64.
@@ -28,12 +29,33 @@ def request_body(records: Batch | Examples, signature_name: str | None) -> bytes
     named: dict[str, Any] = {} if signature_name is None else {SIGNATURE_NAME: signature_name}
     if isinstance(records, Examples):
         return dumps({**named, "examples": records.features})
+    if any(array.shape[:1] != (records.records,) for array in records.inputs.values()):
+        columns = {name: whole(array, as_base64=True) for name, array in records.inputs.items()}
+        return dumps({**named, "inputs": columns})
     if len(records.inputs) == 1:
         (array,) = records.inputs.values()
         return dumps({**named, "instances": whole(array, as_base64=True)})
-    columns = [rows(array, as_base64=True) for array in records.inputs.values()]
-    instances = [dict(zip(records.inputs, row, strict=True)) for row in zip(*columns, strict=True)]
+    by_record = [rows(array, as_base64=True) for array in records.inputs.values()]
+    instances = [dict(zip(records.inputs, row, strict=True)) for row in zip(*by_record, strict=True)]
     return dumps({**named, "instances": instances})
+
+
+def predictions_body(outputs: Outputs) -> bytes:
+    """TF Serving's answer to predict: row form, or column form where outputs differ in their first axis."""
+    named = {name: (array, name.endswith(BYTES_SUFFIX)) for name, array in sorted(outputs.items())}
+    if len({array.shape[:1] for array, _ in named.values()} | {()}) != 2:  # noqa: PLR2004 - none, or several
+        columns = {name: whole(array, as_base64=as_base64) for name, (array, as_base64) in named.items()}
+        return dumps({"outputs": columns if len(columns) != 1 else next(iter(columns.values()))})
+    if len(named) == 1:
+        ((array, as_base64),) = named.values()
+        return dumps({"predictions": whole(array, as_base64=as_base64)})
+    each = [rows(array, as_base64=as_base64) for array, as_base64 in named.values()]
+    return dumps({"predictions": [dict(zip(named, row, strict=True)) for row in zip(*each, strict=True)]})
+
+
+def named_signature(body: bytes) -> str | None:
+    """The signature that a body of TF Serving's JSON asks for by name, None where it names none."""
+    return _signature_name(body) or None
 
 
 def with_signature(body: bytes, signature_name: str | None) -> bytes:

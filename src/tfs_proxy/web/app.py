@@ -1,5 +1,6 @@
 """The falcon app of a worker: routes to resources, everything they need handed in."""
 
+from contextlib import ExitStack
 from typing import Any
 
 import falcon
@@ -23,23 +24,42 @@ class KnownMethods:
             raise falcon.HTTPMethodNotAllowed([resource.method])
 
 
+class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
+    """The app with what it holds open."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.held = ExitStack()
+
+    def close(self) -> None:
+        """End it after its last request: the script's ``close()`` first; idempotent."""
+        self.held.close()
+
+
 def create_app(
     deployment: Deployment, upstream: Upstream, script: Script | None = None, *, ping: Ping
-) -> "falcon.App[falcon.Request, falcon.Response]":
+) -> ContainerApp:
     """A WSGI app that serves ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
     ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` asks the control door.
-    Whatever goes wrong is answered as ``{"error": text}``.
+    Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
+    when it is there; raises ScriptLoadError where that failed. ``close`` closes ``upstream`` too.
     """
-    app = falcon.App(middleware=[KnownMethods()])
+    app = ContainerApp(middleware=[KnownMethods()])
+    app.held.callback(upstream.close)
     install(app)
     if script is None:
         app.add_route("/invocations", ModelInvocations(deployment, upstream))
     else:
+        from tfs_proxy.script.access import Backend
         from tfs_proxy.script.call import ScriptCaller
 
-        own_errors = (falcon.HTTPError, falcon.HTTPStatus)
-        caller = ScriptCaller(script, upstream, deployment.request_timeout_seconds, own_errors)
+        backend = Backend(
+            upstream, deployment.models, deployment.default_model, deployment.request_timeout_seconds
+        )
+        caller = ScriptCaller(script, backend, (falcon.HTTPError, falcon.HTTPStatus))
+        app.held.callback(caller.close)
+        caller.begin()
         app.add_route("/invocations", ScriptInvocations(deployment, caller))
     app.add_route("/ping", PingResource(ping))
     return app

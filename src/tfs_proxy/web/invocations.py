@@ -62,6 +62,15 @@ class ScriptInvocations:
                 accept=req.get_header("Accept"),
                 custom_attributes=attributes,
                 content_length=req.content_length,
+                headers=req.headers,
             )
         )
-        resp.status, resp.data, resp.content_type = reply.status, reply.body, reply.content_type
+        resp.status, resp.content_type = reply.status, reply.content_type
+        for name, value in reply.headers.items():
+            resp.append_header(name, value)
+        if isinstance(reply.body, bytes):
+            resp.data = reply.body
+        else:
+            resp.stream = reply.body
+            # nginx would keep pieces back until its buffers are full.
+            resp.set_header("X-Accel-Buffering", "no")

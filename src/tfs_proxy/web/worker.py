@@ -5,8 +5,10 @@ The supervisor names one of the classes here, or the one in `gevent_worker` or `
 
 import logging
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -44,15 +46,18 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     heartbeat: Heartbeat | None = None
     wsgi: WsgiApp
+    close_app: Callable[[], None]
 
     def load_wsgi(self) -> None:
         """Load the application; one that can't be loaded ends gunicorn, with one sentence in the log."""
         collect_logs(self.log.error_log)
         try:
-            super().load_wsgi()
+            with notifying(super().notify):
+                super().load_wsgi()
         except TfsProxyError as error:
             self.log.error("%s", error)  # noqa: TRY400 - the sentence says it all
             sys.exit(BOOT_FAILED)
+        self.close_app = self.wsgi.close  # type: ignore[attr-defined]
         self.wsgi = closing_connections(self.wsgi)
 
     def run(self) -> None:
@@ -64,6 +69,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.notify()
             time.sleep(RELEASE_PAUSE_SECONDS)
         super().run()
+        # Not where gunicorn kills the worker: then there is no time for more.
+        self.close_app()
 
     def notify(self) -> None:
         """Tell the supervisor as well as gunicorn that this worker lives."""
@@ -114,6 +121,27 @@ def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: Fram
         handle(sig, frame)
     except SystemExit as stop:
         raise WorkerStopped(stop.code) from None
+
+
+@contextmanager
+def notifying(notify: Callable[[], None], pause_seconds: float = IDLE_SECONDS) -> Iterator[None]:
+    """Tell gunicorn that the worker lives while it loads: imports and ``init`` may outlast its timeout.
+
+    How long the start may take is for the supervisor to say.
+    """
+    done = threading.Event()
+
+    def repeat() -> None:
+        while not done.wait(pause_seconds):
+            notify()
+
+    thread = threading.Thread(target=repeat, name="loading", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def collect_logs(error_log: logging.Logger) -> None:

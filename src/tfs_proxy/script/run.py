@@ -1,0 +1,58 @@
+"""Runs the functions of a user's script, async ones too, and turns what they raise into answers."""
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from tfs_proxy.errors import RequestError, ScriptFailure
+from tfs_proxy.script.loop import WorkerLoop
+from tfs_proxy.script.origin import error_text, own_line, own_report
+from tfs_proxy.script.response import STATUSES, HTTPError
+from tfs_proxy.upstream.base import OK
+
+log = logging.getLogger(__name__)
+
+
+class ScriptRunner:
+    """Calls functions of the script at ``path``; one per worker, used by all its threads.
+
+    ``own_errors`` are exceptions that a script may raise to be answered as they are.
+    """
+
+    def __init__(self, path: str, loop: WorkerLoop, own_errors: tuple[type[Exception], ...] = ()) -> None:
+        self.path = path
+        self.loop = loop
+        self._left_alone: tuple[type[BaseException], ...] = (RequestError, KeyboardInterrupt, *own_errors)
+
+    def call(self, name: str, function: Callable[..., Any], *arguments: Any, status: int = OK) -> Any:
+        """Call one of the script's functions, and wait for its result where it is a coroutine.
+
+        What it raises becomes the answer, and a line in the log: HTTPError, other errors of ours and
+        ``own_errors`` as they are, anything else as ScriptFailure. ``status`` is the model server's:
+        where that is an error, the script's own goes out with it.
+        """
+        try:
+            result = function(*arguments)
+            return self.loop.run(result) if inspect.isawaitable(result) else result
+        except self._left_alone:
+            raise
+        except BaseException as error:
+            # Not Exception alone: sys.exit or a cancelled task in a script must not end the worker.
+            # A subclass of SystemExit is the worker's own end, which arises in whatever code runs.
+            if isinstance(error, SystemExit) and type(error) is not SystemExit:
+                raise
+            raise self._failure(name, error, status) from error
+
+    def complain(self, error: ScriptFailure) -> ScriptFailure:
+        """Name the script in the log, where what it returned is unusable."""
+        log.error("%s: %s", self.path, error)
+        return error
+
+    def _failure(self, name: str, error: BaseException, status: int) -> RequestError:
+        line = own_line(error, self.path, name)
+        if status in STATUSES:
+            log.warning("%s (the model server had answered %d)", line, status)
+            return HTTPError(status, error_text(error))
+        log.error("%s\n%s", line, own_report(error, self.path))
+        return ScriptFailure(error_text(error))

@@ -1,0 +1,84 @@
+"""What a script yields, as the bytes of a streamed answer: iterated by the WSGI server, piece by piece."""
+
+import errno
+import logging
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from tfs_proxy.script.bodies import encoded
+from tfs_proxy.script.run import ScriptRunner
+
+log = logging.getLogger(__name__)
+
+_END = object()
+EXPECTED = "what it yields must be str or bytes"
+
+
+class Stream:
+    """The pieces of one answer, as bytes; the first is made at once, so that an error in it is an answer.
+
+    An error in a later piece, when the status has been sent, is raised as ConnectionResetError: the
+    server then breaks the connection, and the client knows that the answer is not whole. ``close``
+    closes the script's generator, at its end and where the client is gone.
+    """
+
+    def __init__(
+        self, pieces: Iterator[Any] | AsyncIterator[Any], function: str, runner: ScriptRunner
+    ) -> None:
+        self._pieces = pieces
+        self._function = function
+        self._runner = runner
+        self._closed = False
+        self._first: bytes | None = None
+        try:
+            self._first = self._next()
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        first, self._first = self._first, b""
+        if first is None:
+            raise StopIteration
+        if first:
+            return first
+        try:
+            piece = self._next()
+        except Exception as error:
+            raise self._broken(error) from error
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    def close(self) -> None:
+        """Close the script's generator, whose ``finally`` runs; idempotent, and never raises."""
+        if self._closed:
+            return
+        self._closed = True
+        close = getattr(self._pieces, "aclose", None) or getattr(self._pieces, "close", None)
+        if close is None:
+            return
+        try:
+            self._runner.call(self._function, close)
+        except Exception as error:  # noqa: BLE001 - the answer is over; the runner has logged it
+            log.debug("closing what %s yields failed: %s", self._function, error)
+
+    def _next(self) -> bytes | None:
+        """The next piece that is not empty, None at the end: an empty one would end a chunked answer."""
+        while True:
+            if isinstance(self._pieces, Iterator):
+                piece = self._runner.call(self._function, next, self._pieces, _END)
+            else:
+                piece = self._runner.call(self._function, anext, self._pieces, _END)
+            if piece is _END:
+                return None
+            read = encoded(piece, self._function, EXPECTED)
+            if read:
+                return read
+
+    def _broken(self, error: Exception) -> ConnectionResetError:
+        log.warning("%s: %s failed in the middle of its answer: %s", self._runner.path, self._function, error)
+        return ConnectionResetError(errno.ECONNRESET, "a streamed answer could not be completed")
