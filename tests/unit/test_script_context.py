@@ -27,7 +27,7 @@ class FakeChannels:
 def context(target: Target | None = None, **headers: Any) -> tuple[Context, FakeChannels]:
     channels = FakeChannels()
     request = ScriptRequest(target or Target("half"), b"", **headers)
-    backend = Backend(FakeUpstream(), {"half": (1, 2)}, "half", 60.0, channels)  # type: ignore[arg-type]
+    backend = Backend(FakeUpstream(), {"half": (1, 2)}, "half", 60.0, channels=channels)  # type: ignore[arg-type]
     return Context(request, INSTANCE, backend), channels
 
 

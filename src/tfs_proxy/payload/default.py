@@ -131,23 +131,52 @@ def answer(
     status. Raises RequestError; UnsupportedMediaType and NotAcceptable before the model server is
     asked, NotAcceptable also where its outputs are not one record per input record.
     """
-    media_type = media.parse_media_type(content_type)
-    exchange = _Exchange(upstream, target, media.negotiate(accept, OUTPUT_TYPES), instance)
-    if media_type.type not in DECODERS:
-        raise unsupported(media_type)
+    wanted = media.negotiate(accept, OUTPUT_TYPES)
     try:
-        read = _read(body, media_type, lambda: upstream.signature(target), target.method, limit_bytes)
-        return exchange.forward(read) if isinstance(read, Passthrough) else exchange.records(read)
+        asked = ask(upstream, target, body, content_type, instance, limit_bytes=limit_bytes)
+        return _reply(upstream, asked, wanted)
     except UpstreamRefused as refused:
         return _error(refused.status, refused.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a model server answered, to how many records, and the target whose outputs these are."""
+
+    answer: Answer
+    target: Target
+    records: int
+
+
+def ask(
+    upstream: Upstream,
+    target: Target,
+    body: bytes,
+    content_type: str | None,
+    instance: Instance | None = None,
+    *,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+) -> Asked:
+    """Ask the model server what a body says, as `answer` does, and leave its answer as it is.
+
+    Raises RequestError; UpstreamRefused where the signature is needed and can't be had.
+    """
+    media_type = media.parse_media_type(content_type)
+    if media_type.type not in DECODERS:
+        raise unsupported(media_type)
+    read = _read(body, media_type, lambda: upstream.signature(target), target.method, limit_bytes)
+    if isinstance(read, Passthrough):
+        return _forward(upstream, target, read, instance)
+    return Asked(upstream.predict(target, read, instance=instance), target, read.records)
 
 
 def answer_batch(
     upstream: Upstream, target: Target, batch: Batch, accept: str | None, instance: Instance | None = None
 ) -> Reply:
     """Answer records that are decoded already, as `answer` does; raises as it does."""
-    exchange = _Exchange(upstream, target, media.negotiate(accept, OUTPUT_TYPES), instance)
-    return exchange.records(batch)
+    wanted = media.negotiate(accept, OUTPUT_TYPES)
+    given = upstream.predict(target, batch, instance=instance)
+    return _reply(upstream, Asked(given, target, batch.records), wanted)
 
 
 Ask = Callable[[], Signature]
@@ -184,48 +213,37 @@ def _written(given: Answer, wanted: str, signature: Ask, method: str, records: i
     return encode_values(read_answer(given.body).get("results", []), records, wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class _Exchange:
-    """One request on its way: whom it is for, and in which media type it is answered."""
+def _forward(upstream: Upstream, target: Target, read: Passthrough, instance: Instance | None) -> Asked:
+    """Ask TF Serving's JSON."""
+    given = upstream.forward(target, read.body, instance=instance)
+    record = _as_record(upstream, target, read.form) if given.status == BAD_REQUEST else None
+    if record is not None:
+        second = upstream.predict(target, record, instance=instance)
+        if second.ok:
+            return Asked(second, target, record.records)
+    named = read.form.get(SIGNATURE_NAME) or target.signature
+    return Asked(given, replace(target, signature=named), read.records)
 
-    upstream: Upstream
-    target: Target
-    wanted: str
-    instance: Instance | None
 
-    def records(self, batch: Batch | Examples) -> Reply:
-        """Answer decoded records."""
-        given = self.upstream.predict(self.target, batch, instance=self.instance)
-        return self._reply(given, self.target, batch.records)
-
-    def forward(self, read: Passthrough) -> Reply:
-        """Answer TF Serving's JSON."""
-        given = self.upstream.forward(self.target, read.body, instance=self.instance)
-        record = self._as_record(read.form) if given.status == BAD_REQUEST else None
-        if record is not None:
-            second = self.upstream.predict(self.target, record, instance=self.instance)
-            if second.ok:
-                return self._reply(second, self.target, record.records)
-        named = read.form.get(SIGNATURE_NAME) or self.target.signature
-        return self._reply(given, replace(self.target, signature=named), read.records)
-
-    def _as_record(self, form: Mapping[str, Any]) -> Batch | None:
-        """A refused body as one record, if the model has an input called ``instances`` or ``inputs``."""
-        if self.target.method != PREDICT:
+def _as_record(upstream: Upstream, target: Target, form: Mapping[str, Any]) -> Batch | None:
+    """A refused body as one record, if the model has an input called ``instances`` or ``inputs``."""
+    if target.method != PREDICT:
+        return None
+    try:
+        signature = upstream.signature(target)
+        if not any(key in form and key in signature.inputs for key in (ROW, COLUMN)):
             return None
-        try:
-            signature = self.upstream.signature(self.target)
-            if not any(key in form and key in signature.inputs for key in (ROW, COLUMN)):
-                return None
-            return decode_documents([form], signature)
-        except (BadInput, UpstreamRefused):
-            return None
+        return decode_documents([form], signature)
+    except (BadInput, UpstreamRefused):
+        return None
 
-    def _reply(self, given: Answer, target: Target, records: int) -> Reply:
-        if not given.ok:
-            return _error(given.status, given.body)
-        body = _written(given, self.wanted, lambda: self.upstream.signature(target), target.method, records)
-        return Reply(given.status, body, self.wanted)
+
+def _reply(upstream: Upstream, asked: Asked, wanted: str) -> Reply:
+    given, target = asked.answer, asked.target
+    if not given.ok:
+        return _error(given.status, given.body)
+    body = _written(given, wanted, lambda: upstream.signature(target), target.method, asked.records)
+    return Reply(given.status, body, wanted)
 
 
 def _error(status: int, body: bytes) -> Reply:

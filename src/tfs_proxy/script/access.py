@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy.typing as npt
 
 from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
+from tfs_proxy.payload.decode import DEFAULT_LIMIT_BYTES
 from tfs_proxy.script.channels import Channels
 from tfs_proxy.script.response import check_version_or_label
 from tfs_proxy.script.tensors import as_batch
@@ -36,6 +37,7 @@ class Backend:
     models: Mapping[str, tuple[int, ...]]
     default_model: str
     timeout_seconds: float
+    max_payload_bytes: int = DEFAULT_LIMIT_BYTES
     channels: Channels = field(default_factory=Channels)
 
 

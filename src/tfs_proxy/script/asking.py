@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.payload import media
 from tfs_proxy.payload.batch import Batch
-from tfs_proxy.payload.default import Reply, answer_batch
+from tfs_proxy.payload.default import Reply, answer_batch, ask
 from tfs_proxy.payload.default import answer as default
 from tfs_proxy.script.access import PREDICT, retargeted
 from tfs_proxy.script.bodies import encoded
@@ -54,9 +54,9 @@ class Asking(ABC):
     def answer(self) -> Answer:
         """The model server's own answer."""
 
+    @abstractmethod
     def answered_target(self) -> Target:
         """The target whose signature the answer's outputs have."""
-        return self.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +65,38 @@ class ClientsBody(Asking):
 
     body: bytes
     content_type: str | None
-    url: str
+    limit_bytes: int
 
     def reply(self, accept: str | None) -> Reply:
         """As it is answered where there is no script."""
-        return default(self.upstream, self.target, self.body, self.content_type, accept, self.instance)
+        return default(
+            self.upstream,
+            self.target,
+            self.body,
+            self.content_type,
+            accept,
+            self.instance,
+            limit_bytes=self.limit_bytes,
+        )
 
     def answer(self) -> Answer:
-        """The same in TF Serving's JSON."""
-        asked = self.reply(media.JSON)
-        return Answer(asked.status, asked.body, {"Content-Type": media.JSON}, self.url)
+        """What the model server says to the converted body."""
+        try:
+            asked = ask(
+                self.upstream,
+                self.target,
+                self.body,
+                self.content_type,
+                self.instance,
+                limit_bytes=self.limit_bytes,
+            )
+        except UpstreamRefused as refused:
+            return Answer(refused.status, refused.body, {"Content-Type": media.JSON})
+        return asked.answer
+
+    def answered_target(self) -> Target:
+        """With the signature that a body in TF Serving's form names."""
+        return _as_named(self.target, self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +115,7 @@ class _ServingJson(Asking):
 
     def answered_target(self) -> Target:
         """With the signature that the JSON names."""
-        return replace(self.target, signature=named_signature(self.body) or self.target.signature)
+        return _as_named(self.target, self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +131,11 @@ class _Tensors(Asking):
     def answer(self) -> Answer:
         """What comes back."""
         return self.upstream.predict(self.target, self.batch, instance=self.instance)
+
+    def answered_target(self) -> Target:
+        """The target that was asked."""
+        return self.target
+
+
+def _as_named(target: Target, body: bytes) -> Target:
+    return replace(target, signature=named_signature(body) or target.signature)

@@ -99,9 +99,8 @@ class ScriptCaller:
         """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""
         upstream = self._backend.upstream
         if self._script.input_handler is None:
-            return ClientsBody(
-                upstream, request.target, instance, request.body, request.content_type, context.rest_uri
-            )
+            limit = self._backend.max_payload_bytes
+            return ClientsBody(upstream, request.target, instance, request.body, request.content_type, limit)
         data = io.BytesIO(request.body)
         returned = self._runner.call(INPUT, self._script.input_handler, data, context)
         try:

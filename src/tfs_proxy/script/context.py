@@ -9,7 +9,10 @@ import numpy.typing as npt
 from requests.structures import CaseInsensitiveDict
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.payload.default import default_input, default_output
+from tfs_proxy.errors import BadInput
+from tfs_proxy.payload.batch import Examples
+from tfs_proxy.payload.default import Passthrough, default_input, default_output
+from tfs_proxy.payload.json_records import decode_json
 from tfs_proxy.script.access import LOGGER, Backend, ModelAccess
 from tfs_proxy.script.response import custom_attributes
 from tfs_proxy.signature import Target
@@ -132,9 +135,14 @@ class Context(ModelAccess):
         Raises BadInput (400) where the body is malformed, and UnsupportedMediaType (415).
         """
         body = data if isinstance(data, bytes) else data.read()
-        batch = default_input(body, self._request.content_type, self.signature)
-        self._records = batch.records
-        return dict(batch.inputs)
+        limit = self._backend.max_payload_bytes
+        read = default_input(body, self._request.content_type, self.signature, limit_bytes=limit)
+        if isinstance(read, Passthrough):
+            read = decode_json(read.body, self.signature)
+        if isinstance(read, Examples):
+            raise BadInput("classify and regress take features, which have no arrays")
+        self._records = read.records
+        return dict(read.inputs)
 
     def default_output(self, tensors: Any) -> tuple[bytes, str]:
         """Arrays by output name, or a response that has them, in the type that Accept asks for.
@@ -143,7 +151,7 @@ class Context(ModelAccess):
         NotAcceptable (406) where Accept can't be met.
         """
         outputs = getattr(tensors, "outputs", tensors)
-        return default_output(outputs, self._request.accept, self._records)
+        return default_output(outputs, self._request.accept, self.signature, records=self._records)
 
     def _asdict(self) -> Mapping[str, Any]:
         return {name: getattr(self, name) for name in self._fields}

@@ -12,7 +12,6 @@ from tfs_proxy.errors import BadInput, UpstreamError
 from tfs_proxy.payload.batch import Batch, Examples, Outputs
 from tfs_proxy.payload.columns import column
 from tfs_proxy.payload.json_documents import BYTE_ORDER_MARK, documents
-from tfs_proxy.payload.json_lines import BYTES_SUFFIX
 from tfs_proxy.payload.json_text import dumps, rows, whole
 from tfs_proxy.signature import Signature, TensorSpec
 
@@ -38,19 +37,6 @@ def request_body(records: Batch | Examples, signature_name: str | None) -> bytes
     by_record = [rows(array, as_base64=True) for array in records.inputs.values()]
     instances = [dict(zip(records.inputs, row, strict=True)) for row in zip(*by_record, strict=True)]
     return dumps({**named, "instances": instances})
-
-
-def predictions_body(outputs: Outputs) -> bytes:
-    """TF Serving's answer to predict: row form, or column form where outputs differ in their first axis."""
-    named = {name: (array, name.endswith(BYTES_SUFFIX)) for name, array in sorted(outputs.items())}
-    if len({array.shape[:1] for array, _ in named.values()} | {()}) != 2:  # noqa: PLR2004 - none, or several
-        columns = {name: whole(array, as_base64=as_base64) for name, (array, as_base64) in named.items()}
-        return dumps({"outputs": columns if len(columns) != 1 else next(iter(columns.values()))})
-    if len(named) == 1:
-        ((array, as_base64),) = named.values()
-        return dumps({"predictions": whole(array, as_base64=as_base64)})
-    each = [rows(array, as_base64=as_base64) for array, as_base64 in named.values()]
-    return dumps({"predictions": [dict(zip(named, row, strict=True)) for row in zip(*each, strict=True)]})
 
 
 def named_signature(body: bytes) -> str | None:

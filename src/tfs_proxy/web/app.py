@@ -55,7 +55,11 @@ def create_app(
         from tfs_proxy.script.call import ScriptCaller
 
         backend = Backend(
-            upstream, deployment.models, deployment.default_model, deployment.request_timeout_seconds
+            upstream,
+            deployment.models,
+            deployment.default_model,
+            deployment.request_timeout_seconds,
+            deployment.max_payload_bytes,
         )
         caller = ScriptCaller(script, backend, (falcon.HTTPError, falcon.HTTPStatus))
         app.held.callback(caller.close)
