@@ -34,7 +34,7 @@ from tfs_proxy.payload.json_records import (
 )
 from tfs_proxy.payload.media import MediaType
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.base import Answer, Upstream
+from tfs_proxy.upstream.base import OK, Answer, Upstream
 from tfs_proxy.upstream.serving_json import SIGNATURE_NAME, read_answer
 
 BAD_REQUEST = 400
@@ -243,7 +243,8 @@ def _reply(upstream: Upstream, asked: Asked, wanted: str) -> Reply:
     if not given.ok:
         return _error(given.status, given.body)
     body = _written(given, wanted, lambda: upstream.signature(target), target.method, asked.records)
-    return Reply(given.status, body, wanted)
+    # An answer of tensors has a status of its own in JSON alone: it may have no such form.
+    return Reply(given.status if wanted == media.JSON else OK, body, wanted)
 
 
 def _error(status: int, body: bytes) -> Reply:

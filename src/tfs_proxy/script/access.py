@@ -82,7 +82,7 @@ class ModelAccess:
 
         ``inputs`` may be one array for a model of one input, and instead of arrays bytes, str, numbers
         and lists of them. Without a ``model_name`` it is the context's model, and then its version,
-        label and signature unless others are named. ``timeout_seconds`` is at most the run's own limit.
+        label and signature unless others are named. ``timeout_seconds`` stands in for the run's own limit.
 
         Raises ScriptFailure where ``inputs`` don't fit the signature, UpstreamRefused (``status``,
         ``body``) for an error of the model server, UpstreamUnavailable and UpstreamTimeout: uncaught,

@@ -91,9 +91,9 @@ class ScriptCaller:
         upstream = self._backend.upstream
         response = ModelResponse(answer, lambda: upstream.signature(asking.answered_target()))
         returned = self._runner.call(
-            OUTPUT, self._script.output_handler, response, context, status=answer.status
+            OUTPUT, self._script.output_handler, response, context, status=lambda: response.status_code
         )
-        return self._read(returned, OUTPUT, request.accept, answer.status)
+        return self._read(returned, OUTPUT, request.accept, response.status_code)
 
     def _asking(self, request: ScriptRequest, context: Context, instance: Instance) -> Asking:
         """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""

@@ -11,7 +11,7 @@ from requests.structures import CaseInsensitiveDict
 
 from tfs_proxy.errors import UpstreamRefused
 from tfs_proxy.signature import Signature
-from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.base import OK, Answer
 
 
 class ModelResponse(requests.Response):
@@ -27,11 +27,31 @@ class ModelResponse(requests.Response):
         self._signature = signature
         self._outputs: dict[str, npt.NDArray[Any]] | None = None
         self._body_file: io.BytesIO | None = None
-        self.status_code = answer.status
         self.headers = CaseInsensitiveDict(answer.headers)
         self.url = answer.url
-        self.reason = responses.get(answer.status, "")
         self.encoding = "utf-8"
+
+    @property
+    def status_code(self) -> int:
+        """The model server's status.
+
+        Tensors may have no form in TF Serving's JSON: that is known, and the status 400, when the
+        body has been asked for.
+        """
+        return self._answer.status if self._content_consumed or not self._answer.ok else OK
+
+    @status_code.setter
+    def status_code(self, _: Any) -> None:
+        """Requests clears it as it makes a response."""
+
+    @property
+    def reason(self) -> str:
+        """The status in words."""
+        return responses.get(self.status_code, "")
+
+    @reason.setter
+    def reason(self, _: Any) -> None:
+        """Requests clears it as it makes a response."""
 
     @property
     def outputs(self) -> dict[str, npt.NDArray[Any]]:

@@ -25,11 +25,17 @@ class ScriptRunner:
         self.loop = loop
         self._left_alone: tuple[type[BaseException], ...] = (RequestError, KeyboardInterrupt, *own_errors)
 
-    def call(self, name: str, function: Callable[..., Any], *arguments: Any, status: int = OK) -> Any:
+    def call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        status: Callable[[], int] = lambda: OK,
+    ) -> Any:
         """Call one of the script's functions, and wait for its result where it is a coroutine.
 
         What it raises becomes the answer, and a line in the log: HTTPError, other errors of ours and
-        ``own_errors`` as they are, anything else as ScriptFailure. ``status`` is the model server's:
+        ``own_errors`` as they are, anything else as ScriptFailure. ``status`` gives the model server's:
         where that is an error, the script's own goes out with it.
         """
         try:
@@ -42,7 +48,7 @@ class ScriptRunner:
             # A subclass of SystemExit is the worker's own end, which arises in whatever code runs.
             if isinstance(error, SystemExit) and type(error) is not SystemExit:
                 raise
-            raise self._failure(name, error, status) from error
+            raise self._failure(name, error, status()) from error
 
     def complain(self, error: ScriptFailure) -> ScriptFailure:
         """Name the script in the log, where what it returned is unusable."""
