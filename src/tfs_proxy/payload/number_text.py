@@ -17,7 +17,9 @@ from tfs_proxy.signature import TensorSpec
 _JSON_CHARACTERS = b"0123456789+-.eE \t\r\n"
 _CSV_WHOLES = b"0123456789+-, \t\r\n"
 _CSV_FLOATS = _CSV_WHOLES + b".eEnaiftyNAIFTY"
-_BRACKETS = b"[]"
+_WITHOUT_BRACKETS = bytes.maketrans(b"[]", b"  ")
+_AS_DIGITS = bytes.maketrans(b"123456789+-.eE", b"0" * 14)
+_MISPLACED = (b"0[", b"]0", b"][", b"[,", b",]", b",,")
 _MAX_DEPTH = 64
 
 
@@ -37,9 +39,9 @@ def json_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
     if not 0 < depth <= _MAX_DEPTH:
         return None
     shape = _shape(skeleton, depth)
-    if shape is None:
+    if shape is None or not _in_place(body):
         return None
-    array = _flat(body.translate(None, _BRACKETS), spec)
+    array = _flat(body.translate(_WITHOUT_BRACKETS), spec)
     return None if array is None or array.size != int(np.prod(shape)) else array.reshape(shape)
 
 
@@ -65,6 +67,12 @@ def csv_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
         return None
     with np.errstate(over="ignore"):
         return array.astype(dtype, copy=False)
+
+
+def _in_place(body: bytes) -> bool:
+    """Whether numbers, commas and brackets follow each other as in a list of lists."""
+    signs = body.translate(_AS_DIGITS, b" \t\r\n")
+    return not any(pair in signs for pair in _MISPLACED)
 
 
 def _shape(skeleton: bytes, depth: int) -> list[int] | None:
