@@ -249,6 +249,23 @@ def test_bodies_may_be_gzipped(embedded_server: EmbeddedServer) -> None:
     assert ask(embedded_server, HALF, b"plain", headers={"Content-Encoding": "gzip"})[0] == 400
 
 
+def test_strings_without_dimensions_come_back(embedded_server: EmbeddedServer) -> None:
+    """A scalar string is answered as a scalar."""
+    status, body, _ = ask(embedded_server, "/v1/models/bytes:predict", {"inputs": "text"})
+    assert status == 200
+    assert json.loads(body) == {"outputs": {"length": 4, "echo_bytes": {"b64": "dGV4dA=="}}}
+
+
+def test_requests_that_take_too_long_are_given_up(saved_models: Path, model_server: StartServer) -> None:
+    """After the time of its flag a request is a 504, and the server goes on."""
+    server = model_server(
+        f"--model_base_path={saved_models / 'loop'}", "--model_name=loop", "--rest_api_timeout_in_ms=300"
+    )
+    server.wait_for(available(server, "loop", 1))
+    assert ask(server, "/v1/models/loop:predict", {"instances": [200_000]})[0] == 504
+    server.wait_for(lambda: ask(server, "/v1/models/loop:predict", {"instances": [1]})[0] == 200)
+
+
 def test_grpc_takes_more_than_four_megabytes(embedded_server: EmbeddedServer) -> None:
     """Both ways, on TCP and on the unix socket."""
     x = np.ones(2_000_000, np.float32)

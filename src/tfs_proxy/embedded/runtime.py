@@ -13,16 +13,11 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from tfs_proxy.errors import SettingsError
-
 
 def _stand_in() -> None:
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or spec.submodule_search_locations is None:
-        raise SettingsError(
-            "The embedded model server needs the tensorflow package: install tfs-proxy[embedded], "
-            "or put tensorflow_model_server on PATH."
-        )
+        raise ModuleNotFoundError("tensorflow is not installed", name="tensorflow")
     package = ModuleType("tensorflow")
     package.__path__ = list(spec.submodule_search_locations)
     package.__file__ = spec.origin

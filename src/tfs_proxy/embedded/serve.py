@@ -34,7 +34,11 @@ _METRICS_PATH = "/monitoring/prometheus/metrics"
 _MICROS = 1e6
 _MILLIS = 1e3
 _BACKLOG = 1024
+_KEEP_ALIVE_SECONDS = 600
+"""Longer than any proxy in front keeps an idle connection, so that it is never the server that closes."""
 _THREADS_PER_CORE = 4
+_THREADS = 32
+"""At least as many, so that a few slow requests leave threads for the status of models."""
 _BATCHED_THREADS = 128
 """With batching a request waits for others, which need threads of their own to arrive on."""
 
@@ -91,7 +95,7 @@ class Server:
             labels_for_unavailable=flags.allow_version_labels_for_unavailable_models
             or flags.force_allow_any_version_labels_for_unavailable_models,
         )
-        waiting = _BATCHED_THREADS if flags.enable_batching else _THREADS_PER_CORE * cores
+        waiting = _BATCHED_THREADS if flags.enable_batching else max(_THREADS_PER_CORE * cores, _THREADS)
         self._rest_threads = flags.rest_api_num_threads or waiting
         self._grpc_threads = flags.grpc_max_threads or waiting
         self._rest_options = _rest_options(flags)
@@ -204,6 +208,7 @@ class Server:
             access_log=False,
             server_header=False,
             backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
         return _Uvicorn(config)
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tfs_proxy.embedded import runtime
 from tfs_proxy.embedded.errors import Code, ServingError, from_tensorflow, tensorflow_errors
 from tfs_proxy.embedded.flags import Flags
@@ -70,7 +72,7 @@ class SessionBackend:
             try:
                 if any(type(array) is TallArray for array in arrays):
                     return self._tall(tuple(feeds), tuple(fetches))(arrays)
-                return run(*arrays)  # type: ignore[no-any-return]
+                return [each if type(each) is np.ndarray else _scalar(each) for each in run(*arrays)]
             except ServingError:
                 raise
             except Exception as error:
@@ -90,6 +92,11 @@ class SessionBackend:
         self.session.close()
         del self.session, self.graph
         gc.collect()
+
+
+def _scalar(value: Any) -> Array:
+    """An output without dimensions, which the session gives as a plain value or as bytes."""
+    return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
 
 
 def _explained(error: ServingError) -> ServingError:
