@@ -57,7 +57,7 @@ def test_outputs_by_record(outputs: dict[str, npt.NDArray[Any]], lines: str, tab
     assert encode(outputs, records, CSV).decode() == table
 
 
-@pytest.mark.parametrize("media_type", OUTPUT_TYPES[1:])
+@pytest.mark.parametrize("media_type", [each for each in OUTPUT_TYPES[1:] if "np" not in each])
 def test_every_output_type_is_written(media_type: str) -> None:
     """Each type that Accept can ask for is written, by its other names too."""
     assert encode({"y": _floats(1)}, 1, media_type) == b"1.0\n"

@@ -2,33 +2,43 @@
 
 A row of one cell is a scalar (a list where the signature wants lists of one), a longer one a list.
 ``header=present`` says that the first row names the inputs: a name over several columns takes a
-list of their cells. Numbers may be written as people do (``+1``, ``.5``, ``5.``, ``007``, ``NaN``,
-``inf``, spaces around); blank lines are skipped.
+list of their cells. Where the media type doesn't say, a first row is a header if each cell of it is
+the name of an input, all of them are there and none could be a value; ``header=absent`` says it is
+a record. ``delimiter`` is the character between cells. Numbers may be written as people do (``+1``,
+``.5``, ``5.``, ``007``, ``NaN``, ``inf``, spaces around); blank lines are skipped.
 """
 
 import csv
 import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.payload.batch import BYTES, Batch
 from tfs_proxy.payload.dtypes import Kind, dtype_of
 from tfs_proxy.payload.json_documents import BYTE_ORDER_MARK
+from tfs_proxy.payload.media import shown
 from tfs_proxy.payload.number_text import csv_array, is_numeric
 from tfs_proxy.signature import Signature, TensorSpec
 
 CHUNK_ROWS = 4096
+_HEADER_HINT = " If row 1 is a header, say so: text/csv; header=present."
 _SHOWN_CHARACTERS = 40
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _NUMBER = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?|nan|inf|infinity)",
     re.ASCII | re.IGNORECASE,
 )
+_HEADERS = {"": None, "present": True, "absent": False}
+_DELIMITERS = {"tab": "\t", "\\t": "\t", "t": "\t"}
+"""Names of delimiters; ``t`` is what RFC 9110 makes of a quoted backslash and t."""
+_NO_DELIMITERS = '"\r\n+-._ '
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 # NOTE: the csv module stops at 131,072 characters a cell; the size of a body is limited elsewhere.
 csv.field_size_limit(2**31 - 1)
@@ -36,26 +46,68 @@ csv.field_size_limit(2**31 - 1)
 Row = list[str]
 
 
-def decode_csv(body: bytes, signature: Signature, *, header: bool = False) -> Batch:
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a table is written; ``header`` None means that its first row has to tell."""
+
+    header: bool | None = None
+    delimiter: str = ","
+
+
+def csv_dialect(parameters: Mapping[str, str]) -> Dialect:
+    """Read the parameters of ``text/csv`` (RFC 4180: header); raises UnsupportedMediaType."""
+    header = parameters.get("header", "").lower()
+    if header not in _HEADERS:
+        raise UnsupportedMediaType(
+            f"text/csv; header={shown(header)} is not understood: it is present or absent (RFC 4180)."
+        )
+    given = parameters.get("delimiter", ",")
+    delimiter = _DELIMITERS.get(given.lower(), given)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in _NO_DELIMITERS:
+        raise UnsupportedMediaType(
+            f"text/csv; delimiter={shown(given)} is not understood: it is one character, as ; or |, or tab."
+        )
+    return Dialect(_HEADERS[header], delimiter)
+
+
+def decode_csv(body: bytes, signature: Signature, dialect: Dialect | None = None) -> Batch:
     """Decode rows for predict.
 
-    Models of several inputs need ``header``; for one input any names will do. Raises BadInput
-    naming row and column, both counted from 1, blank lines and the header row left out.
+    Models of several inputs need a header row; for one input any names will do, if the dialect says
+    that there is one. Raises BadInput naming row and column, both counted from 1, blank lines and the
+    header row left out.
     """
     body = body.removeprefix(BYTE_ORDER_MARK)
-    if not header and len(signature.inputs) == 1:
+    dialect = dialect or Dialect()
+    if not dialect.header and len(signature.inputs) == 1:
         ((name, spec),) = signature.inputs.items()
-        array = csv_array(body, spec) if is_numeric(spec) else None
+        array = csv_array(body, spec, dialect.delimiter) if is_numeric(spec) else None
         if array is not None:
             return Batch({name: _shaped(array, spec)}, len(array))
-    rows = _rows(body)
-    columns = _columns(next(rows, None), signature) if header else _unnamed(signature)
+    rows = _rows(body, dialect.delimiter)
+    first = next(rows, None)
+    if dialect.header or (dialect.header is None and first is not None and _is_header(first, signature)):
+        columns = _columns(first, signature)
+    else:
+        columns = _unnamed(signature)
+        rows = chain(() if first is None else (first,), rows)
     return _decode_rows(rows, columns, signature)
 
 
-def _rows(body: bytes) -> Iterator[Row]:
+def _is_header(row: Row, signature: Signature) -> bool:
+    """Whether a row names the inputs and can be nothing else."""
+    names = {cell.strip() for cell in row}
+    if names != signature.inputs.keys():
+        return False
+    if len(signature.inputs) > 1:
+        return True
+    ((name, spec),) = signature.inputs.items()
+    return dtype_of(spec)[0] is not Kind.STRING and not _NUMBER.fullmatch(name) and name.lower() not in _BOOLS
+
+
+def _rows(body: bytes, delimiter: str) -> Iterator[Row]:
     lines = io.TextIOWrapper(io.BytesIO(body), "utf-8", newline="")
-    reader = csv.reader(lines, strict=True)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         yield from (row for row in reader if row)
     except UnicodeDecodeError:
@@ -76,7 +128,7 @@ def _unnamed(signature: Signature) -> Mapping[str, Sequence[int]] | None:
     if len(signature.inputs) != 1:
         raise BadInput(
             f"The model takes {len(signature.inputs)} inputs ({', '.join(sorted(signature.inputs))}): send a "
-            "header row that names them, as Content-Type: text/csv; header=present, or send JSON."
+            "header row that names each of them, or send JSON."
         )
     return None
 
@@ -196,7 +248,7 @@ def _bad_cell(cell: str, row: int, place: int, spec: TensorSpec, kind: Kind) -> 
     what = f"{_shown(cell)} stands" if cell.strip() else "the cell is empty"
     return BadInput(
         f"Row {row}, column {place + 1}: {what} where {kind.value} are needed "
-        f'(input "{spec.name}" is {spec.dtype}).'
+        f'(input "{spec.name}" is {spec.dtype}).' + (_HEADER_HINT if row == 1 and cell.strip() else "")
     )
 
 

@@ -5,14 +5,26 @@ from collections.abc import Callable, Mapping
 
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.payload import media
+from tfs_proxy.payload.arrays import batch_of_arrays
 from tfs_proxy.payload.batch import Batch, Examples
-from tfs_proxy.payload.csv_records import decode_csv
+from tfs_proxy.payload.csv_records import csv_dialect, decode_csv
 from tfs_proxy.payload.json_documents import documents
 from tfs_proxy.payload.json_records import decode_json, decode_lines, examples_of, records_of
 from tfs_proxy.payload.media import MediaType
+from tfs_proxy.payload.npy import read_npy
+from tfs_proxy.payload.npz import read_npz
+from tfs_proxy.payload.raw_bytes import decode_bytes
+from tfs_proxy.payload.recordio_protobuf import decode_recordio, examples_of_recordio
+from tfs_proxy.payload.tf_example import (
+    decode_example,
+    decode_tfrecords,
+    examples_of_example,
+    examples_of_tfrecords,
+)
 from tfs_proxy.signature import Signature
 
 Decoder = Callable[[bytes, MediaType, Signature, int], Batch]
+ExampleDecoder = Callable[[bytes, int], Examples]
 
 DEFAULT_LIMIT_BYTES = 100 * 1024 * 1024
 """What a body may unpack to where a caller names no limit of its own."""
@@ -22,12 +34,15 @@ _CHARSETS = _UTF8 | {"iso8859-1", "iso8859-15", "cp1252", "utf-16", "utf-16-le",
 
 
 def _csv(body: bytes, content_type: MediaType, signature: Signature, _: int) -> Batch:
-    header = content_type.parameters.get("header", "absent").lower()
-    if header not in {"present", "absent"}:
-        raise UnsupportedMediaType(
-            f"text/csv; header={media.shown(header)} is not understood: it is present or absent (RFC 4180)."
-        )
-    return decode_csv(body, signature, header=header == "present")
+    return decode_csv(body, signature, csv_dialect(content_type.parameters))
+
+
+def _bytes(body: bytes, content_type: MediaType, signature: Signature, _: int) -> Batch:
+    return decode_bytes(body, content_type, signature)
+
+
+def _example(body: bytes, _: MediaType, signature: Signature, __: int) -> Batch:
+    return decode_example(body, signature)
 
 
 DECODERS: Mapping[str, Decoder] = {
@@ -35,8 +50,29 @@ DECODERS: Mapping[str, Decoder] = {
     media.JSON_LINES: lambda body, _, signature, __: decode_lines(body, signature),
     media.JSONS: lambda body, _, signature, __: decode_lines(body, signature),
     media.CSV: _csv,
+    media.NPY: lambda body, _, signature, __: batch_of_arrays({"": read_npy(body)}, signature),
+    media.NPZ: lambda body, _, signature, limit: batch_of_arrays(read_npz(body, limit), signature),
+    media.JPEG: _bytes,
+    media.PNG: _bytes,
+    media.IMAGE: _bytes,
+    media.BYTES: _bytes,
+    media.TF_EXAMPLE: _example,
+    media.TF_RECORD: lambda body, _, signature, limit: decode_tfrecords(body, signature, limit),
+    media.RECORDIO: lambda body, _, signature, limit: decode_recordio(body, signature, limit),
 }
 """How each media type is read for predict."""
+
+EXAMPLE_DECODERS: Mapping[str, ExampleDecoder] = {
+    media.JSON: lambda body, _: examples_of(records_of(documents(body))),
+    media.JSON_LINES: lambda body, _: examples_of(documents(body)),
+    media.JSONS: lambda body, _: examples_of(documents(body)),
+    media.TF_EXAMPLE: lambda body, _: examples_of_example(body),
+    media.TF_RECORD: examples_of_tfrecords,
+    media.RECORDIO: examples_of_recordio,
+}
+"""How each media type is read for classify and regress."""
+
+_TEXT = frozenset({media.JSON, media.JSON_LINES, media.JSONS, media.CSV})
 
 
 def decode(
@@ -44,28 +80,31 @@ def decode(
 ) -> Batch:
     """Decode a body for predict: arrays by input name, typed by the signature.
 
-    ``limit_bytes`` is what it may unpack to, where it is packed.
-    Raises BadInput saying where the body is wrong, UnsupportedMediaType for a type that is not in
-    `DECODERS` or a charset that is not known.
+    ``limit_bytes`` is what it may unpack to, where it is packed. Raises BadInput saying where the body
+    is wrong, PayloadTooLarge where it unpacks to more, UnsupportedMediaType for a type that is not in
+    `DECODERS` or can't be converted for this model, or a charset that is not known.
     """
     decoder = DECODERS.get(content_type.type)
     if decoder is None:
         raise unsupported(content_type)
-    return decoder(as_utf8(body, content_type), content_type, signature, limit_bytes)
+    return decoder(_as_text(body, content_type), content_type, signature, limit_bytes)
 
 
-def decode_examples(body: bytes, content_type: MediaType) -> Examples:
-    """Decode a body of feature dicts for classify and regress: JSON and JSON lines alone."""
-    if content_type.type == media.JSON:
-        return examples_of(records_of(documents(as_utf8(body, content_type))))
-    if content_type.type in {media.JSON_LINES, media.JSONS}:
-        return examples_of(documents(as_utf8(body, content_type)))
+def decode_examples(body: bytes, content_type: MediaType, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Examples:
+    """Decode a body of named features for classify and regress; raises as `decode` does."""
+    decoder = EXAMPLE_DECODERS.get(content_type.type)
+    if decoder is not None:
+        return decoder(_as_text(body, content_type), limit_bytes)
     if content_type.type in DECODERS:
         raise UnsupportedMediaType(
-            f"classify and regress take features by name: send {media.JSON} or {media.JSON_LINES} objects, "
+            f"classify and regress take features by name: send {media.listed(EXAMPLE_DECODERS)}, "
             f"not {content_type.name}."
         )
     raise unsupported(content_type)
+
+
+def _as_text(body: bytes, content_type: MediaType) -> bytes:
+    return as_utf8(body, content_type) if content_type.type in _TEXT else body
 
 
 def unsupported(content_type: MediaType) -> UnsupportedMediaType:

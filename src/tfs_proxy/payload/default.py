@@ -191,7 +191,7 @@ def _read(body: bytes, media_type: MediaType, signature: Ask, method: str, limit
             return _objects(text, signature, method)
     if method == PREDICT:
         return decode(body, media_type, signature(), limit_bytes)
-    return decode_examples(body, media_type)
+    return decode_examples(body, media_type, limit_bytes)
 
 
 def _objects(text: bytes, signature: Ask, method: str) -> Input:

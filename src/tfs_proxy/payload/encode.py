@@ -8,11 +8,33 @@ from tfs_proxy.payload import media
 from tfs_proxy.payload.batch import Outputs
 from tfs_proxy.payload.csv_text import csv_of_outputs, csv_of_values
 from tfs_proxy.payload.json_lines import lines_of_outputs, lines_of_values
+from tfs_proxy.payload.npy import write_npy
+from tfs_proxy.payload.npz import write_npz
+
+
+def _npy(outputs: Outputs) -> bytes:
+    if len(outputs) != 1:
+        raise NotAcceptable(
+            f"The model has {len(outputs)} outputs ({', '.join(sorted(outputs))}) and {media.NPY} holds one "
+            f"array: ask for {media.NPZ}."
+        )
+    (array,) = outputs.values()
+    return write_npy(array)
+
+
+def _not_by_record(what: str, media_type: str) -> NotAcceptable:
+    return NotAcceptable(
+        f"The model does not give one output record per input record ({what}), "
+        f"so the answer can't be {media_type}: ask for {media.JSON}."
+    )
+
 
 ENCODERS: Mapping[str, Callable[[Outputs], bytes]] = {
     media.JSON_LINES: lines_of_outputs,
     media.JSONS: lines_of_outputs,
     media.CSV: csv_of_outputs,
+    media.NPY: _npy,
+    media.NPZ: write_npz,
 }
 """How the outputs of predict are written as each media type."""
 
@@ -50,11 +72,10 @@ def encode_values(values: Sequence[Any], records: int | None, media_type: str) -
     """Write the results of classify and regress, one JSON value per record, as `encode` does."""
     if records is not None and len(values) != records:
         raise _not_by_record(f"{len(values)} for {records}", media_type)
-    return VALUE_ENCODERS[media.resolved(media_type)](values)
-
-
-def _not_by_record(what: str, media_type: str) -> NotAcceptable:
-    return NotAcceptable(
-        f"The model does not give one output record per input record ({what}), "
-        f"so the answer can't be {media_type}: ask for {media.JSON}."
-    )
+    encoder = VALUE_ENCODERS.get(media.resolved(media_type))
+    if encoder is None:
+        raise NotAcceptable(
+            f"classify and regress give no arrays, so the answer can't be {media_type}: "
+            f"ask for {media.listed([media.JSON, *VALUE_ENCODERS])}."
+        )
+    return encoder(values)

@@ -42,7 +42,7 @@ class Frame:
 
 def masked_crc32c(data: bytes | memoryview) -> int:
     """The checksum of a TFRecord (contract 1.10): CRC32C, rotated and moved."""
-    crc = google_crc32c.value(bytes(data))
+    crc: int = google_crc32c.value(bytes(data))
     return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & _U32
 
 

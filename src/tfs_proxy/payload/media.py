@@ -10,6 +10,15 @@ JSON = "application/json"
 JSON_LINES = "application/jsonlines"
 JSONS = "application/jsons"
 CSV = "text/csv"
+NPY = "application/x-npy"
+NPZ = "application/x-npz"
+JPEG = "image/jpeg"
+PNG = "image/png"
+IMAGE = "application/x-image"
+BYTES = "application/octet-stream"
+TF_EXAMPLE = "application/x-tfexample"
+TF_RECORD = "application/x-tfrecord"
+RECORDIO = "application/x-recordio-protobuf"
 
 ALIASES: Mapping[str, str] = {
     "application/x-jsonlines": JSON_LINES,
@@ -17,12 +26,16 @@ ALIASES: Mapping[str, str] = {
     "application/x-ndjson": JSON_LINES,
     "application/ndjson": JSON_LINES,
     "application/csv": CSV,
+    "application/npy": NPY,
+    "application/npz": NPZ,
+    "image/jpg": JPEG,
 }
 """Other names in use for a type that is known here."""
 
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"  # noqa: S105
 _TYPE = re.compile(rf"\s*({_TOKEN}/{_TOKEN})\s*")
-_PARAMETER = re.compile(rf';\s*(?:({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*"))?\s*', re.DOTALL)
+# NOTE: a lone ; or , is no token, but `delimiter=;` is what people write.
+_PARAMETER = re.compile(rf';\s*(?:({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*"|[;,](?=\s*(?:;|$))))?\s*', re.DOTALL)
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
 _QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 _SHOWN_CHARACTERS = 100

@@ -1,26 +1,30 @@
 """Plain numbers in text -> arrays, quickly: the common case of JSON records and CSV.
 
-PERF: numpy's own reader takes 4 ms for 1 MB of CSV, where the csv module and float() take 50. In JSON,
-checking the brackets alone and reading the numbers as one flat list halves the time.
+PERF: simdjson turns a list of numbers into a buffer without a Python object each, 2.5 ms for 1 MB of CSV
+where numpy's own reader takes 6 and the csv module with float() 50. That rows are regular is seen from
+the text with everything but its structure taken out. The text is read in pieces, so that beside it and
+the array only some megabytes are in use.
 """
 
 import io
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
+import simdjson
 
 from tfs_proxy.payload.dtypes import DTYPES, Kind
 from tfs_proxy.signature import TensorSpec
 
 _JSON_CHARACTERS = b"0123456789+-.eE \t\r\n"
-_CSV_WHOLES = b"0123456789+-, \t\r\n"
+_CSV_WHOLES = b"0123456789+- \t\r\n"
 _CSV_FLOATS = _CSV_WHOLES + b".eEnaiftyNAIFTY"
+_CSV_CELL = b"0123456789+-.eE \t\r"
 _WITHOUT_BRACKETS = bytes.maketrans(b"[]", b"  ")
-_AS_DIGITS = bytes.maketrans(b"123456789+-.eE", b"0" * 14)
-_MISPLACED = (b"0[", b"]0", b"][", b"[,", b",]", b",,")
 _MAX_DEPTH = 64
+_PIECE_BYTES = 1 << 20
 
 
 def is_numeric(spec: TensorSpec) -> bool:
@@ -39,20 +43,48 @@ def json_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
     if not 0 < depth <= _MAX_DEPTH:
         return None
     shape = _shape(skeleton, depth)
-    if shape is None or not _in_place(body):
+    if shape is None:
         return None
-    array = _flat(body.translate(_WITHOUT_BRACKETS), spec)
-    return None if array is None or array.size != int(np.prod(shape)) else array.reshape(shape)
+    size = math.prod(shape)
+    if not size:
+        return None
+    array = _flat(_pieces(body.translate(_WITHOUT_BRACKETS), b","), size, spec)
+    return None if array is None else array.reshape(shape)
 
 
-def csv_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
+def csv_array(body: bytes, spec: TensorSpec, delimiter: str = ",") -> npt.NDArray[Any] | None:
     """Rows of numbers, as many in each, as an array ``[rows, columns]``; None for every other body.
 
     Memory follows the array: nothing of the text becomes an object.
     """
+    array = _regular_csv(body, spec, delimiter.encode())
+    return _loaded_csv(body, spec, delimiter) if array is None else array
+
+
+def _regular_csv(body: bytes, spec: TensorSpec, delimiter: bytes) -> npt.NDArray[Any] | None:
+    """Rows of numbers as JSON has them, without blank lines but at the end."""
+    body = body.rstrip()
+    if b"\r" in body and body.count(b"\r") != body.count(b"\r\n"):
+        return None
+    width = body.partition(b"\n")[0].count(delimiter) + 1
+    rows = body.count(b"\n") + 1
+    line = delimiter * (width - 1) + b"\n"
+    cells = _CSV_CELL.replace(delimiter, b"")
+    commas = bytes.maketrans(b"\n" + delimiter, b",,")
+
+    def pieces() -> Iterator[bytes]:
+        for piece in _pieces(body, b"\n"):
+            skeleton = piece.translate(None, cells) + b"\n"
+            yield piece.translate(commas) if skeleton == line * (len(skeleton) // width) else b"?"
+
+    flat = _flat(pieces(), rows * width, spec) if rows * width <= len(body) else None
+    return None if flat is None else flat.reshape(rows, width)
+
+
+def _loaded_csv(body: bytes, spec: TensorSpec, delimiter: str) -> npt.NDArray[Any] | None:
     kind, dtype = DTYPES[spec.dtype]
     characters = _CSV_WHOLES if kind is Kind.INTEGER else _CSV_FLOATS
-    if body.translate(None, characters) or not body.strip():
+    if body.translate(None, characters + delimiter.encode()) or not body.strip():
         return None
     parsed = np.float32 if dtype == np.float32 else np.float64
     try:
@@ -60,19 +92,13 @@ def csv_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
             io.BytesIO(body),
             dtype if kind is Kind.INTEGER else parsed,
             comments=None,
-            delimiter=",",
+            delimiter=delimiter,
             ndmin=2,
         )
     except ValueError:
         return None
     with np.errstate(over="ignore"):
         return array.astype(dtype, copy=False)
-
-
-def _in_place(body: bytes) -> bool:
-    """Whether numbers, commas and brackets follow each other as in a list of lists."""
-    signs = body.translate(_AS_DIGITS, b" \t\r\n")
-    return not any(pair in signs for pair in _MISPLACED)
 
 
 def _shape(skeleton: bytes, depth: int) -> list[int] | None:
@@ -99,16 +125,47 @@ def _repeats(skeleton: bytes, start: int, unit: bytes) -> int:
     return count
 
 
-def _flat(numbers: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
-    try:
-        values = orjson.loads(b"[" + numbers + b"]")
-    except orjson.JSONDecodeError:
-        return None
+def _pieces(text: bytes, end: bytes) -> Iterator[bytes]:
+    """The text in pieces of about a megabyte, parted at ``end``, which is left out there."""
+    start = 0
+    while start <= len(text):
+        stop = text.find(end, start + _PIECE_BYTES)
+        stop = len(text) if stop < 0 else stop
+        yield text[start:stop]
+        start = stop + 1
+
+
+def _flat(pieces: Iterable[bytes], size: int, spec: TensorSpec) -> npt.NDArray[Any] | None:
+    """``size`` numbers parted by commas as one array; None where they are others, or not as many."""
     kind, dtype = DTYPES[spec.dtype]
-    if kind is Kind.INTEGER and not set(map(type, values)) <= {int}:
-        return None
-    try:
+    read = _READ[kind == Kind.INTEGER, dtype == np.uint64]
+    array, filled = np.empty(size, dtype), 0
+    for piece in pieces:
+        try:
+            # Typed as anything: only a list has a buffer, and this text is a list.
+            parsed: Any = simdjson.Parser().parse(b"[%b]" % piece)
+            values = np.frombuffer(parsed.as_buffer(of_type=read[0]), read[1])
+        except (ValueError, TypeError, RuntimeError):
+            return None
+        if filled + values.size > size or not _fit(values, dtype):
+            return None
         with np.errstate(over="ignore"):
-            return np.array(values, dtype)
-    except OverflowError:
-        return None
+            array[filled : filled + values.size] = values
+        filled += values.size
+    return array if filled == size else None
+
+
+_READ: Mapping[tuple[bool, bool], tuple[str, npt.DTypeLike]] = {
+    (False, False): ("d", np.float64),
+    (True, False): ("i", np.int64),
+    (True, True): ("u", np.uint64),
+}
+"""Of (whole numbers, of the widest unsigned type): simdjson's letter for a buffer, and its type."""
+
+
+def _fit(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether whole numbers are within the range of ``dtype``; any number may become a float."""
+    if dtype.kind == "f" or not values.size:
+        return True
+    limits = np.iinfo(dtype)
+    return bool(values.min() >= limits.min and values.max() <= limits.max)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tfs_proxy.protos.schema.example_pb2 import SequenceExample as SequenceExample
     from tfs_proxy.protos.schema.health_pb2 import HealthCheckRequest as HealthCheckRequest
     from tfs_proxy.protos.schema.health_pb2 import HealthCheckResponse as HealthCheckResponse
+    from tfs_proxy.protos.schema.recordio_pb2 import Record as _Record
     from tfs_proxy.protos.schema.saved_model_pb2 import MetaGraphDef as MetaGraphDef
     from tfs_proxy.protos.schema.saved_model_pb2 import SavedModel as SavedModel
     from tfs_proxy.protos.schema.saved_model_pb2 import SignatureDef as SignatureDef
@@ -125,6 +126,10 @@ else:
         "TensorShapeProto",
     )
     _exported("grpc.health.v1", "HealthCheckRequest", "HealthCheckResponse")
+    _Record = message_factory.GetMessageClass(POOL.FindMessageTypeByName("aialgs.data.Record"))
+
+RecordIORecord = _Record
+"""SageMaker's Record, by a name that tells it from other records."""
 
 DATA_TYPE_NAMES: dict[int, str] = {
     value.number: value.name for value in POOL.FindEnumTypeByName("tensorflow.DataType").values

@@ -5,6 +5,7 @@ from typing import Any
 import falcon
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.payload.packed import unpacked
 
 _MEGABYTE = 1024 * 1024
 _PIECE_BYTES = 64 * 1024
@@ -15,10 +16,15 @@ class BrokenBody(BadInput):
 
 
 def read_body(req: falcon.Request, limit_bytes: int) -> bytes:
-    """All of the body, whether Content-Length or chunks frame it.
+    """All of the body, whether Content-Length or chunks frame it, without its Content-Encoding.
 
-    Raises PayloadTooLarge beyond ``limit_bytes`` and BrokenBody where it can't be read to its end.
+    Raises PayloadTooLarge beyond ``limit_bytes``, packed or unpacked, BrokenBody where it can't be read
+    to its end, and what `unpacked` raises.
     """
+    return unpacked(_whole(req, limit_bytes), req.get_header("Content-Encoding"), limit_bytes)
+
+
+def _whole(req: falcon.Request, limit_bytes: int) -> bytes:
     length = req.content_length
     if length is not None and length > limit_bytes:
         _discard(req.stream, 2 * limit_bytes)

@@ -1,0 +1,77 @@
+"""Typed arrays by name -> `Batch`: where npy, npz, tf.Example and recordio-protobuf end up.
+
+Values are converted where nothing is lost but precision: any number may become a float, whole
+numbers may become narrower ones if they fit. All else is refused, as in `payload.columns`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.errors import BadInput
+from tfs_proxy.payload.batch import BYTES, Batch
+from tfs_proxy.payload.dtypes import Kind, dtype_of
+from tfs_proxy.signature import Signature, TensorSpec
+
+_TAKEN: Mapping[Kind, str] = {Kind.FLOAT: "fiu", Kind.INTEGER: "iu", Kind.BOOL: "b", Kind.STRING: "O"}
+"""The kinds of numpy's dtypes that each kind of input takes."""
+
+
+def batch_of_arrays(arrays: Mapping[str, npt.NDArray[Any]], signature: Signature) -> Batch:
+    """Make a batch of arrays by input name, ``[records, ...]``; where there is one input any name does.
+
+    An array of one dimension less than the signature wants, but for that of its shape, is one
+    record. Raises BadInput for other names than the signature's, for types that don't fit, and
+    where the inputs differ in their records.
+    """
+    if len(signature.inputs) == len(arrays) == 1:
+        arrays = dict(zip(signature.inputs, arrays.values(), strict=True))
+    check_names(arrays, signature)
+    inputs = {
+        name: _by_record(typed(arrays[name], spec, f'Input "{name}"'), spec)
+        for name, spec in signature.inputs.items()
+    }
+    lengths = {name: len(array) for name, array in inputs.items()}
+    if len(set(lengths.values())) != 1:
+        counts = ", ".join(f'"{name}" has {length}' for name, length in lengths.items())
+        raise BadInput(f"The inputs differ in how many records they have: {counts or 'there are none'}.")
+    records = next(iter(lengths.values()))
+    if not records:
+        raise BadInput("The body holds no records.")
+    return Batch(inputs, records)
+
+
+def check_names(given: Mapping[str, Any], signature: Signature) -> None:
+    """Raise BadInput where names are missing or are no inputs of the model."""
+    takes = f"the model takes {', '.join(sorted(signature.inputs)) or 'none'}"
+    for name in sorted(given.keys() - signature.inputs.keys()):
+        raise BadInput(f'The body has an array "{name[:100]}"; {takes}.')
+    for name in sorted(signature.inputs.keys() - given.keys()):
+        raise BadInput(f'The body has no array "{name}"; {takes}.')
+
+
+def typed(array: npt.NDArray[Any], spec: TensorSpec, place: str) -> npt.NDArray[Any]:
+    """The array in the signature's dtype; raises BadInput beginning with ``place`` where it can't be."""
+    kind, dtype = dtype_of(spec)
+    if array.dtype.kind not in _TAKEN[kind]:
+        what = "strings" if array.dtype == BYTES else array.dtype.newbyteorder("=").name
+        raise BadInput(f"{place} is {what}, but {spec.dtype} takes {kind.value}.")
+    if kind is Kind.INTEGER and array.size and array.dtype != dtype:
+        limits = np.iinfo(dtype)
+        low, high = int(array.min()), int(array.max())
+        if low < limits.min or high > limits.max:
+            odd = low if low < limits.min else high
+            raise BadInput(f"{place} has {odd}, which is out of the range of {spec.dtype}.")
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(array, dtype).reshape(array.shape)
+
+
+def _by_record(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
+    one_record = not array.ndim or (
+        spec.shape is not None
+        and array.ndim == len(spec.shape) - 1
+        and all(wanted in {None, size} for wanted, size in zip(spec.shape[1:], array.shape, strict=True))
+    )
+    return array[None] if one_record else array

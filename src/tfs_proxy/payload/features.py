@@ -1,0 +1,107 @@
+"""Records of named features -> `Batch` or `Examples`: what tf.Example and recordio-protobuf share.
+
+A feature is mapped to the input of its name and takes the input's shape; features that are no
+input, labels say, are left out, as TensorFlow's own parser does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.errors import BadInput
+from tfs_proxy.payload.arrays import typed
+from tfs_proxy.payload.batch import BYTES, Batch, Examples
+from tfs_proxy.payload.json_text import BASE64, base64_of
+from tfs_proxy.signature import Signature, TensorSpec
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """The values of one feature, flat, and their shape where the format tells one."""
+
+    values: npt.NDArray[Any]
+    shape: Shape | None = None
+
+
+Record = Mapping[str, Feature]
+
+
+def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
+    """Arrays by input name; raises BadInput naming record and feature where one is missing or doesn't fit."""
+    if not records:
+        raise BadInput("The body holds no records.")
+    inputs = {name: _column(records, spec) for name, spec in signature.inputs.items()}
+    return Batch(inputs, len(records))
+
+
+def examples_of_features(records: Sequence[Record]) -> Examples:
+    """Features as classify and regress take them; an empty one is as good as none."""
+    if not records:
+        raise BadInput("The body holds no records.")
+    return Examples(
+        tuple(
+            {name: _json(feature.values) for name, feature in record.items() if feature.values.size}
+            for record in records
+        )
+    )
+
+
+def _json(values: npt.NDArray[Any]) -> list[Any]:
+    if values.dtype == BYTES:
+        return [{BASE64: base64_of(value)} for value in values.tolist()]
+    listed: list[Any] = values.tolist()
+    return listed
+
+
+def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
+    rows = []
+    for number, record in enumerate(records, 1):
+        place = f'Record {number}, feature "{spec.name}",'
+        feature = record.get(spec.name)
+        if feature is None:
+            names = ", ".join(sorted(record))[:200]
+            raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names or "none"}.')
+        rows.append(typed(feature.values, spec, place).reshape(_shape(feature, spec, place)))
+        if rows[-1].shape != rows[0].shape:
+            raise BadInput(f"{place} has the shape {rows[-1].shape} where record 1 has {rows[0].shape}.")
+    return np.stack(rows)
+
+
+def _shape(feature: Feature, spec: TensorSpec, place: str) -> Shape:
+    """The shape of one record: the feature's own if it has one and the signature takes it."""
+    size = feature.values.size
+    wanted = None if spec.shape is None else spec.shape[1:]
+    own = feature.shape
+    if own is not None and (wanted is None or _takes(wanted, own)):
+        return own
+    if own is not None and len(own) > 1:
+        raise BadInput(f"{place} has the shape {list(own)} where the model takes {_text(wanted)}.")
+    if wanted is None:
+        return () if size == 1 else (size,)
+    unknown = wanted.count(None)
+    if unknown > 1:
+        raise BadInput(
+            f"{place} has no shape, and the model's {_text(wanted)} leaves it open: send npy or JSON."
+        )
+    known = prod(each for each in wanted if each is not None)
+    if size != known if not unknown else (not known or size % known):
+        raise BadInput(f"{place} has {size} values where the model takes {_text(wanted)}.")
+    return tuple(size // known if each is None else each for each in wanted)
+
+
+def _takes(wanted: Sequence[int | None], own: Shape) -> bool:
+    return len(wanted) == len(own) and all(
+        dimension in {None, size} for dimension, size in zip(wanted, own, strict=True)
+    )
+
+
+def _text(wanted: Sequence[int | None] | None) -> str:
+    if not wanted:
+        return "one value"
+    return "[" + ", ".join("?" if each is None else str(each) for each in wanted) + "]"
