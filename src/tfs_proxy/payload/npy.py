@@ -22,7 +22,7 @@ _MAX_DIMENSIONS = 64
 _MAX_DIGITS = 18
 _ENTRY = re.compile(
     r"\s*'(?P<key>descr|fortran_order|shape)'\s*:\s*"
-    r"(?:'(?P<descr>[^']*)'|(?P<bool>True|False)|\((?P<shape>[0-9L,\s]*)\)|(?P<fields>\[))\s*(?:,|(?=\}))",
+    r"(?:(?P<fields>\[)|(?:'(?P<descr>[^']*)'|(?P<bool>True|False)|\((?P<shape>[0-9L,\s]*)\))\s*(?:,|(?=\})))",
     re.ASCII,
 )
 _DESCR = re.compile(r"[<>|=]?([biufSU])([0-9]{1,9})", re.ASCII)
@@ -124,11 +124,13 @@ def _dtype(descr: str, name: str) -> np.dtype[Any]:
 
 def _strings(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     array = np.empty(values.shape, BYTES)
+    if values.dtype.kind == "S":
+        array[:] = values.tolist()
+        return array
     try:
-        array[:] = (
-            values.tolist() if values.dtype.kind == "S" else [text.encode() for text in values.tolist()]
-        )
-    except (ValueError, UnicodeError):
+        array[:] = [text.encode() for text in values.tolist()]
+    except (ValueError, SystemError):
+        # NOTE: SystemError is what numpy raises for code points past the last.
         raise BadInput(f"{name} holds text that is no Unicode.") from None
     return array
 

@@ -24,7 +24,8 @@ _CSV_FLOATS = _CSV_WHOLES + b".eEnaiftyNAIFTY"
 _CSV_CELL = b"0123456789+-.eE \t\r"
 _WITHOUT_BRACKETS = bytes.maketrans(b"[]", b"  ")
 _MAX_DEPTH = 64
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 18
+_TAIL_BYTES = 4096
 
 
 def is_numeric(spec: TensorSpec) -> bool:
@@ -48,7 +49,8 @@ def json_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
     size = math.prod(shape)
     if not size:
         return None
-    array = _flat(_pieces(body.translate(_WITHOUT_BRACKETS), b","), size, spec)
+    text = body.translate(_WITHOUT_BRACKETS)
+    array = _flat(_pieces(text, b",", len(text)), size, spec)
     return None if array is None else array.reshape(shape)
 
 
@@ -63,28 +65,30 @@ def csv_array(body: bytes, spec: TensorSpec, delimiter: str = ",") -> npt.NDArra
 
 def _regular_csv(body: bytes, spec: TensorSpec, delimiter: bytes) -> npt.NDArray[Any] | None:
     """Rows of numbers as JSON has them, without blank lines but at the end."""
-    body = body.rstrip()
+    tail = body[-_TAIL_BYTES:]
+    end = len(body) - len(tail) + len(tail.rstrip())
     if b"\r" in body and body.count(b"\r") != body.count(b"\r\n"):
         return None
-    width = body.partition(b"\n")[0].count(delimiter) + 1
-    rows = body.count(b"\n") + 1
+    first = body.find(b"\n", 0, end)
+    width = body.count(delimiter, 0, end if first < 0 else first) + 1
+    rows = body.count(b"\n", 0, end) + 1
     line = delimiter * (width - 1) + b"\n"
     cells = _CSV_CELL.replace(delimiter, b"")
     commas = bytes.maketrans(b"\n" + delimiter, b",,")
 
     def pieces() -> Iterator[bytes]:
-        for piece in _pieces(body, b"\n"):
+        for piece in _pieces(body, b"\n", end):
             skeleton = piece.translate(None, cells) + b"\n"
             yield piece.translate(commas) if skeleton == line * (len(skeleton) // width) else b"?"
 
-    flat = _flat(pieces(), rows * width, spec) if rows * width <= len(body) else None
+    flat = _flat(pieces(), rows * width, spec) if rows * width <= end else None
     return None if flat is None else flat.reshape(rows, width)
 
 
 def _loaded_csv(body: bytes, spec: TensorSpec, delimiter: str) -> npt.NDArray[Any] | None:
     kind, dtype = DTYPES[spec.dtype]
     characters = _CSV_WHOLES if kind is Kind.INTEGER else _CSV_FLOATS
-    if body.translate(None, characters + delimiter.encode()) or not body.strip():
+    if body.translate(None, characters + delimiter.encode()) or not body or body.isspace():
         return None
     parsed = np.float32 if dtype == np.float32 else np.float64
     try:
@@ -125,12 +129,12 @@ def _repeats(skeleton: bytes, start: int, unit: bytes) -> int:
     return count
 
 
-def _pieces(text: bytes, end: bytes) -> Iterator[bytes]:
-    """The text in pieces of about a megabyte, parted at ``end``, which is left out there."""
+def _pieces(text: bytes, mark: bytes, end: int) -> Iterator[bytes]:
+    """The first ``end`` bytes of a text in pieces, parted at ``mark``, which is left out there."""
     start = 0
-    while start <= len(text):
-        stop = text.find(end, start + _PIECE_BYTES)
-        stop = len(text) if stop < 0 else stop
+    while start <= end:
+        stop = text.find(mark, start + _PIECE_BYTES, end)
+        stop = end if stop < 0 else stop
         yield text[start:stop]
         start = stop + 1
 
@@ -139,12 +143,14 @@ def _flat(pieces: Iterable[bytes], size: int, spec: TensorSpec) -> npt.NDArray[A
     """``size`` numbers parted by commas as one array; None where they are others, or not as many."""
     kind, dtype = DTYPES[spec.dtype]
     read = _READ[kind == Kind.INTEGER, dtype == np.uint64]
-    array, filled = np.empty(size, dtype), 0
+    array, filled, parser = np.empty(size, dtype), 0, simdjson.Parser()
     for piece in pieces:
         try:
             # Typed as anything: only a list has a buffer, and this text is a list.
-            parsed: Any = simdjson.Parser().parse(b"[%b]" % piece)
+            parsed: Any = parser.parse(b"[%b]" % piece)
             values = np.frombuffer(parsed.as_buffer(of_type=read[0]), read[1])
+            # A parser parses anew only when nothing is left of what it parsed before.
+            del parsed
         except (ValueError, TypeError, RuntimeError):
             return None
         if filled + values.size > size or not _fit(values, dtype):

@@ -27,15 +27,16 @@ def unpacked(body: bytes, encoding: str | None, limit_bytes: int) -> bytes:
     if len(names) > 1 or names[0] not in _GZIP_NAMES:
         shown = ", ".join(names)[:100]
         raise UnsupportedMediaType(f"Content-Encoding {shown} is not read here, only gzip, once, or none.")
-    if len(body) >= _MIN_BYTES and int.from_bytes(body[-4:], "little") > limit_bytes:
-        raise _too_large(limit_bytes)
+    # NOTE: of a body that declares too much nothing is kept; it is still read on, to see if it is damaged.
+    kept = len(body) < _MIN_BYTES or int.from_bytes(body[-4:], "little") <= limit_bytes
     pieces: list[bytes] = []
     size = 0
     for piece in _gunzip(body):
         size += len(piece)
         if size > limit_bytes:
-            raise _too_large(limit_bytes)
-        pieces.append(piece)
+            raise PayloadTooLarge(f"The gzip body unpacks to over {limit_bytes} bytes, the limit of a body.")
+        if kept:
+            pieces.append(piece)
     return b"".join(pieces)
 
 
@@ -59,7 +60,3 @@ def _gunzip(body: bytes) -> Iterator[bytes]:
             reason = str(error).rpartition(": ")[2]
             raise BadInput(f"The body is no gzip, or damaged, before byte {place}: {reason}.") from None
         place -= len(unpacker.unused_data)
-
-
-def _too_large(limit_bytes: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"The gzip body unpacks to over {limit_bytes} bytes, the limit of a body.")

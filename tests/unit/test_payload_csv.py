@@ -1,0 +1,193 @@
+"""CSV: header rows told and guessed, delimiters, several inputs, and numbers read quickly in pieces."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.errors import BadInput, UnsupportedMediaType
+from tfs_proxy.payload.batch import Batch
+from tfs_proxy.payload.decode import decode
+from tfs_proxy.payload.media import parse_media_type
+from tfs_proxy.payload.number_text import csv_array, json_array
+from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
+
+
+def _signature(**inputs: tuple[str, tuple[int | None, ...] | None]) -> Signature:
+    specs = {name: TensorSpec(name, *each) for name, each in inputs.items()}
+    return Signature("serving_default", PREDICT_METHOD, specs, {})
+
+
+FLOATS = _signature(x=("DT_FLOAT", (None, 2)))
+DOUBLES = _signature(x=("DT_DOUBLE", (None, None)))
+TEXTS = _signature(x=("DT_STRING", (None,)))
+TWO = _signature(a=("DT_FLOAT", (None, 2)), name=("DT_STRING", (None,)))
+
+
+def _decoded(text: str, signature: Signature, parameters: str = "") -> Batch:
+    return decode(text.encode(), parse_media_type(f"text/csv{parameters}"), signature)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    ['; delimiter=";"', "; delimiter=;", "; delimiter=; ; charset=utf-8", ";charset=utf-8;delimiter=;"],
+)
+def test_semicolons(parameters: str) -> None:
+    """A delimiter of ; may stand quoted, or bare as people write it."""
+    assert _decoded("1;2\n3;4\n", FLOATS, parameters).inputs["x"].tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "delimiter"),
+    [
+        ("|", "|"),
+        ('"|"', "|"),
+        ("tab", "\t"),
+        ('"\t"', "\t"),
+        (r'"\t"', "\t"),
+        ('":"', ":"),
+        (",", ","),
+        ("^", "^"),
+    ],
+)
+def test_delimiters(parameter: str, delimiter: str) -> None:
+    """Numbers and quoted text are read with any delimiter."""
+    given_type = f"; delimiter={parameter}"
+    assert _decoded(f"1{delimiter}2\n", FLOATS, given_type).inputs["x"].tolist() == [[1, 2]]
+    assert _decoded(f"+1{delimiter}.5\n", FLOATS, given_type).inputs["x"].tolist() == [[1, 0.5]]
+    rows = _decoded(
+        f'name{delimiter}a{delimiter}a\n"x{delimiter}y"{delimiter}1{delimiter}2\n', TWO, given_type
+    )
+    assert rows.inputs["name"].tolist() == [f"x{delimiter}y".encode()]
+
+
+@pytest.mark.parametrize("delimiter", ["ab", '""', '"\n"', "5", "-", '"é"'])
+def test_no_delimiters(delimiter: str) -> None:
+    """What can't part cells is a 415 that says what can."""
+    with pytest.raises(UnsupportedMediaType, match="as ; or"):
+        _decoded("1", FLOATS, f"; delimiter={delimiter}")
+
+
+def test_commas_inside_other_delimiters_are_no_cells() -> None:
+    """A decimal comma is refused where it stands, not read as two cells."""
+    with pytest.raises(BadInput, match=r'Row 1, column 1: "1,5"'):
+        _decoded("1,5;2\n", FLOATS, "; delimiter=;")
+
+
+def test_several_inputs_need_no_parameter() -> None:
+    """A first row that names every input is a header, in whatever order."""
+    batch = _decoded("a,name,a\n1,x,2\n3,y,4\n", TWO)
+    assert batch.records == 2
+    assert batch.inputs["a"].tolist() == [[1, 2], [3, 4]]
+    assert batch.inputs["name"].tolist() == [b"x", b"y"]
+    for text in ("1,x,2\n", "a,name,b\n1,x,2\n", "a\n1\n", ""):
+        with pytest.raises(BadInput, match="header row"):
+            _decoded(text, TWO)
+    with pytest.raises(BadInput, match="header row"):
+        _decoded("a,name,a\n1,x,2\n", TWO, "; header=absent")
+
+
+def test_a_header_of_one_input() -> None:
+    """The input's name over every column is a header where the input takes numbers."""
+    assert _decoded("x,x\n1,2\n", FLOATS).inputs["x"].tolist() == [[1, 2]]
+    assert _decoded(" x , x \n+1,2\n", FLOATS).records == 1
+    with pytest.raises(BadInput, match="header=present"):
+        _decoded("length,width\n1,2\n", FLOATS)
+    assert _decoded("length,width\n1,2\n", FLOATS, "; header=present").inputs["x"].tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("signature", "text", "records"),
+    [
+        (TEXTS, "x\ny\n", 2),
+        (_signature(nan=("DT_FLOAT", (None,))), "nan\n1\n", 2),
+        (_signature(true=("DT_BOOL", (None,))), "true\n0\n", 2),
+    ],
+)
+def test_what_may_be_a_value_is_no_header(signature: Signature, text: str, records: int) -> None:
+    """A name that the input could take as a value stays a record."""
+    assert _decoded(text, signature).records == records
+
+
+def test_a_hint_where_a_header_looks_likely() -> None:
+    """Only the first row's error mentions headers, and not for an empty cell."""
+    for text, hint in (("a,b\n1,2\n", True), ("1,2\na,b\n", False), (",2\n", False)):
+        with pytest.raises(BadInput, match=r"Row [12], column 1") as refused:
+            _decoded(text, FLOATS)
+        assert ("header" in str(refused.value)) is hint
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    st.integers(1, 3).flatmap(
+        lambda width: st.lists(st.lists(finite, min_size=width, max_size=width), min_size=1)
+    ),
+    st.sampled_from([",", ";", "\t"]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+)
+def test_doubles_are_exact(rows: list[list[float]], delimiter: str, end: str, last: bool) -> None:
+    """Every double comes back as it was written, whatever stands between and behind."""
+    text = end.join(delimiter.join(map(repr, row)) for row in rows) + (end if last else "")
+    array = csv_array(text.encode(), DOUBLES.inputs["x"], delimiter)
+    assert array is not None
+    assert array.tolist() == rows
+
+
+@given(st.text("0123456789-.,[] \n", max_size=12))
+def test_quick_json_reads_only_json(text: str) -> None:
+    """Digits parted by brackets never run together: what the quick way reads is what JSON says."""
+    array = json_array(text.encode(), DOUBLES.inputs["x"])
+    if array is not None:
+        assert array.tolist() == json.loads(text)
+
+
+def test_brackets_part_numbers() -> None:
+    """A number before or behind a list is no JSON."""
+    for text in (b"1[2]", b"[1]2", b"[1[2]]", b"[[1]2]", b"[-[1]]"):
+        with pytest.raises(BadInput):
+            decode(text, parse_media_type("application/json"), DOUBLES)
+
+
+@pytest.mark.parametrize("dtype", ["DT_INT8", "DT_UINT8", "DT_INT64", "DT_UINT64"])
+def test_whole_numbers_keep_to_their_range(dtype: str) -> None:
+    """The quick way reads up to the limits and leaves what is beyond them to the way that explains it."""
+    spec = TensorSpec("x", dtype, (None, None))
+    limits = np.iinfo(dtype.removeprefix("DT_").lower())
+    array = csv_array(f"{limits.min},{limits.max}".encode(), spec)
+    assert array is not None
+    assert array.tolist() == [[limits.min, limits.max]]
+    for beyond in (limits.min - 1, limits.max + 1):
+        assert csv_array(f"1,{beyond}".encode(), spec) is None
+    assert csv_array(b"1,1.5", spec) is None
+
+
+@pytest.mark.parametrize("rows", [1, 299_999, 300_000])
+def test_bodies_of_many_pieces(rows: int) -> None:
+    """Megabytes are read piece by piece, and a ragged or bad row is found in any of them."""
+    line = "12345678,2\n"
+    batch = _decoded(line * rows, FLOATS)
+    assert batch.inputs["x"].shape == (rows, 2)
+    assert np.unique(batch.inputs["x"], axis=0).tolist() == [[12345678, 2]]
+    as_json = json_array(f"[{','.join(['[12345678,2]'] * rows)}]".encode(), FLOATS.inputs["x"])
+    np.testing.assert_array_equal(as_json, batch.inputs["x"])
+    for bad, says in (("1\n", "has 1 cells"), ("1,x\n", 'column 2: "x"'), ("1,\n", "is empty")):
+        with pytest.raises(BadInput, match=f"Row {rows + 1}.*{says}"):
+            _decoded(line * rows + bad + line, FLOATS)
+
+
+@given(st.lists(st.lists(st.text("ab\",;\n\r é'"), min_size=2, max_size=2), min_size=1, max_size=5))
+def test_quoted_text_with_any_delimiter(rows: list[list[str]]) -> None:
+    """What the csv module writes is read, quotes, line ends and delimiters inside cells included."""
+    signature: Any = _signature(x=("DT_STRING", (None, 2)))
+    buffer = io.StringIO()
+    csv.writer(buffer, delimiter=";", quoting=csv.QUOTE_ALL).writerows(rows)
+    batch = _decoded(buffer.getvalue(), signature, "; delimiter=;")
+    assert batch.inputs["x"].tolist() == [[cell.encode() for cell in row] for row in rows]
