@@ -22,7 +22,6 @@ _JSON_CHARACTERS = b"0123456789+-.eE \t\r\n"
 _CSV_WHOLES = b"0123456789+- \t\r\n"
 _CSV_FLOATS = _CSV_WHOLES + b".eEnaiftyNAIFTY"
 _CSV_CELL = b"0123456789+-.eE \t\r"
-_WITHOUT_BRACKETS = bytes.maketrans(b"[]", b"  ")
 _MAX_DEPTH = 64
 _PIECE_BYTES = 1 << 18
 _TAIL_BYTES = 4096
@@ -49,8 +48,8 @@ def json_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
     size = math.prod(shape)
     if not size:
         return None
-    text = body.translate(_WITHOUT_BRACKETS)
-    array = _flat(_pieces(text, b",", len(text)), size, spec)
+    # simdjson makes one flat buffer of lists in lists, and refuses whatever is no JSON.
+    array = _flat((body,), size, spec)
     return None if array is None else array.reshape(shape)
 
 
@@ -79,7 +78,7 @@ def _regular_csv(body: bytes, spec: TensorSpec, delimiter: bytes) -> npt.NDArray
     def pieces() -> Iterator[bytes]:
         for piece in _pieces(body, b"\n", end):
             skeleton = piece.translate(None, cells) + b"\n"
-            yield piece.translate(commas) if skeleton == line * (len(skeleton) // width) else b"?"
+            yield b"[%b]" % piece.translate(commas) if skeleton == line * (len(skeleton) // width) else b"?"
 
     flat = _flat(pieces(), rows * width, spec) if rows * width <= end else None
     return None if flat is None else flat.reshape(rows, width)
@@ -140,14 +139,14 @@ def _pieces(text: bytes, mark: bytes, end: int) -> Iterator[bytes]:
 
 
 def _flat(pieces: Iterable[bytes], size: int, spec: TensorSpec) -> npt.NDArray[Any] | None:
-    """``size`` numbers parted by commas as one array; None where they are others, or not as many."""
+    """The ``size`` numbers of some JSON lists as one array; None where there are others, or not as many."""
     kind, dtype = DTYPES[spec.dtype]
     read = _READ[kind == Kind.INTEGER, dtype == np.uint64]
     array, filled, parser = np.empty(size, dtype), 0, simdjson.Parser()
     for piece in pieces:
         try:
             # Typed as anything: only a list has a buffer, and this text is a list.
-            parsed: Any = parser.parse(b"[%b]" % piece)
+            parsed: Any = parser.parse(piece)
             values = np.frombuffer(parsed.as_buffer(of_type=read[0]), read[1])
             # A parser parses anew only when nothing is left of what it parsed before.
             del parsed
