@@ -71,14 +71,19 @@ class Report:
     notes: tuple[str, ...]
 
     def lines(self) -> Iterator[str]:
-        """The report as text, about a screen of it."""
-        yield f"Serving from {self.root}"
+        """The report as text, about a screen of it; nothing in it moves a terminal's cursor."""
+        yield f"Serving from {_printable(str(self.root))}"
+        yield from (_printable(line) for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
         for model in self.models[:MODELS_SHOWN]:
             default = f" (default: {self.default_reason})" if model.name == self.default_model else ""
             yield f"Model {model.name}, {_versions(model.versions)}{default}"
             yield from (f"  {line}" for line in _signature_lines(model.signatures))
         if len(self.models) > MODELS_SHOWN:
-            yield f"and {len(self.models) - MODELS_SHOWN} models more; the default is {self.default_model}"
+            rest = (f"{model.name} ({_versions(model.versions)})" for model in self.models[MODELS_SHOWN:])
+            yield f"and {len(self.models) - MODELS_SHOWN} models more: {', '.join(rest)}"
+            yield f"The default is {self.default_model} ({self.default_reason})"
         yield f"Script: {self.script.sentence}"
         if self.settings:
             yield "Settings: " + ", ".join(f"{name}={value}" for name, value in self.settings.items())
@@ -278,6 +283,11 @@ def _without_secrets(name: str, value: str) -> str:
     if SECRET_NAME.search(name):
         return "(hidden)"
     return SECRET_PAIR.sub(r"\1(hidden)", USER_IN_URL.sub("(hidden)@", value))
+
+
+def _printable(text: str) -> str:
+    """``text`` with control characters escaped: names in it come from an untrusted archive."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _and(names: Sequence[str]) -> str:

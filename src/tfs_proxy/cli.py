@@ -86,6 +86,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     logging.basicConfig(
         level=settings.gunicorn_loglevel.upper(), format="tfs-proxy: %(message)s", stream=sys.stderr
     )
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # it announces where credentials came from
     import asyncio
 
     from tfs_proxy.supervisor.run import Request, serve

@@ -59,6 +59,13 @@ def number(low: float, high: float | None = None) -> Callable[[str], float]:
     return parse
 
 
+def thread_counts(value: str) -> str:
+    """Whole numbers between commas, one a nesting level, as OpenMP has them."""
+    if not re.fullmatch(r"[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", value.strip()):
+        raise ValueError("a whole number of at least 1, or several between commas")
+    return value.strip()
+
+
 def flag(value: str) -> bool:
     """True or false, in any case of letters (SageMaker local mode writes ``True``)."""
     match value.strip().lower():

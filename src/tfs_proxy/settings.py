@@ -20,6 +20,7 @@ from tfs_proxy.setting_values import (
     one_of,
     port_range,
     text,
+    thread_counts,
     whole,
     words,
     worker_class,
@@ -139,7 +140,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("max_payload_mb", "SAGEMAKER_MAX_PAYLOAD_IN_MB", whole(0, 100_000), 100,
             "MB that a request body may have; 0 as 100", aws="no limit"),
     Setting("batch", "SAGEMAKER_BATCH", flag, False, "set by SageMaker in a batch transform job"),
-    Setting("omp_num_threads", "OMP_NUM_THREADS", whole(1), 1,
+    Setting("omp_num_threads", "OMP_NUM_THREADS", thread_counts, "1",
             "OpenMP threads in the workers and model servers"),
     Setting("stop_seconds", "TFS_PROXY_STOP_SECONDS", number(0, 86400), 25.0,
             "s that requests in flight have to finish after SIGTERM"),
@@ -188,7 +189,7 @@ class Settings:
     nginx: bool
     max_payload_mb: int
     batch: bool
-    omp_num_threads: int
+    omp_num_threads: str
     stop_seconds: float
     home: str | None
     max_archive_bytes: int

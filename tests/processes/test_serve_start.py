@@ -353,3 +353,38 @@ def test_an_archive_with_unusual_names_is_served(tmp_path: Path, program: str) -
         assert opened.getnames()
     with serving(str(archive), "--model-server", program) as stack:
         assert stack.ask("GET", "/ping").status == 200
+
+
+def test_messages_name_members_and_not_a_folder_that_is_gone(tmp_path: Path, failing: Failing) -> None:
+    """The archive was unpacked to a folder of the run's own, which nobody can look at afterwards."""
+    archive = pack(
+        tmp_path / "model.tar.gz", {"a/m/1/saved_model.pb": SAVED_MODEL, "b/m/1/saved_model.pb": b"x"}
+    )
+
+    _, log = failing(archive)
+
+    assert "tfs-proxy-" not in log.replace("tfs-proxy: ", "")
+
+
+def test_a_script_that_hangs_at_import_does_not_hold_up_the_end(tmp_path: Path, failing: Failing) -> None:
+    """With nothing in flight a failed start ends soon."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script="while True: pass\n")
+    began = time.monotonic()
+
+    status, _ = failing(archive, {"SAGEMAKER_TFS_WAIT_TIME_SECONDS": "2"})
+
+    assert status == 5
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(0)", "BaseException('odd')"])
+def test_a_script_that_raises_anything_at_import_is_told(
+    tmp_path: Path, failing: Failing, raised: str
+) -> None:
+    """Exit status 3, and the exception's name."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=f"raise {raised}\n")
+
+    status, log = failing(archive)
+
+    assert status == 3
+    assert raised.partition("(")[0] in log

@@ -138,3 +138,44 @@ def _runs(pid: int) -> bool:
         return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
+
+
+ODD = """
+def handler(data, context):
+    what = data.read().decode()
+    if what == "interrupt":
+        raise KeyboardInterrupt
+    if what == "path":
+        open("/opt/secret/token")
+    return "fine", "text/plain"
+"""
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_what_a_script_raises_ends_no_worker_and_tells_no_folder(
+    tmp_path: Path, front: Mapping[str, str]
+) -> None:
+    """A KeyboardInterrupt is a 500 like any other; of an absolute path the client reads the last name."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=ODD)
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=front) as stack:
+        before = stack.children()["gunicorn"]
+
+        assert stack.invoke("interrupt", "text/plain").status == 500
+        refused = stack.invoke("path", "text/plain")
+        assert refused.status == 500
+        assert "token" in refused.json["error"]
+        assert "secret" not in refused.json["error"]
+        assert stack.invoke("fine", "text/plain").body == b"fine"
+        assert stack.children()["gunicorn"] == before
+
+
+def test_too_large_a_body_is_refused_at_once_without_nginx(tmp_path: Path, archive: Path) -> None:
+    """A Content-Length over the limit needs no body to be refused; a client that writes on reads its 413."""
+    env = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2", **without_nginx()}
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        for length in (b"300000000", b"9" * 30):
+            began = time.monotonic()
+            head = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: " + length + b"\r\n\r\nabc"
+            assert stack.raw(head).startswith(b"HTTP/1.1 413")
+            assert time.monotonic() - began < 2
+        assert stack.invoke(b"a" * 30_000_000, "text/plain").status == 413

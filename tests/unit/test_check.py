@@ -178,12 +178,24 @@ def test_the_text_form_is_said_to_be_unread(tmp_path: Path) -> None:
 
 
 def test_the_report_stays_on_a_screen(tmp_path: Path) -> None:
-    """Many models, signatures, inputs and notes are counted, not listed."""
+    """Many signatures, inputs and notes are counted, not listed; every model is named."""
     for index in range(30):
         write_model(tmp_path / f"m{index}/1", signatures=9, inputs=20)
         write(tmp_path / f"m{index}/1/code/inference.py")
     lines = list(report_on(tmp_path).lines())
     assert len(lines) < 50
-    assert "and 24 models more; the default is m0" in lines
+    assert any(line.startswith("and 24 models more: m") for line in lines)
+    assert "The default is m0 (the first by name)" in lines
     assert any("14 more" in line for line in lines)
     assert lines[-1] == "and 22 notes more"
+
+
+def test_names_from_the_archive_move_no_cursor(tmp_path: Path) -> None:
+    """A member's name may hold escape sequences; the report shows them as text."""
+    write_model(tmp_path / "m/1")
+    (tmp_path / "ev\nil\x1b[31m").touch()
+
+    text = "|".join(report_on(tmp_path).lines())
+
+    assert "\x1b" not in text
+    assert "ev\\nil\\x1b[31m" in text

@@ -101,8 +101,10 @@ def _import(path: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a script does
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, SystemExit) and type(error) is not SystemExit:
+            raise  # the worker's own end, which arises in whatever code runs
         log.error("%s can't be imported:\n%s", path, own_report(error, path))  # noqa: TRY400 - trimmed
         raise ScriptLoadError(f"{path} can't be imported: {own_line(error, path, 'import')}") from None
     return module

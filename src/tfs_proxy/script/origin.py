@@ -1,8 +1,12 @@
 """Where in the script an error comes from: read from its traceback, for the log alone."""
 
 import os
+import re
 import traceback
 from types import TracebackType
+
+_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^/\s'\"<>]+/)+(?=[^/\s'\"<>])")
+"""The folders of an absolute path, up to its last name; an address like http://a/b is none."""
 
 
 def error_text(error: BaseException) -> str:
@@ -12,6 +16,11 @@ def error_text(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - a script's exception may have a faulty __str__
         text = ""
     return text or type(error).__name__
+
+
+def client_text(error: BaseException) -> str:
+    """`error_text` with the folders of absolute paths left out: where files lie is no client's business."""
+    return _FOLDERS.sub("", error_text(error))
 
 
 def own_traceback(error: BaseException, path: str) -> TracebackType | None:

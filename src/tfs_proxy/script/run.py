@@ -7,7 +7,7 @@ from typing import Any
 
 from tfs_proxy.errors import RequestError, ScriptFailure
 from tfs_proxy.script.loop import WorkerLoop
-from tfs_proxy.script.origin import error_text, own_line, own_report
+from tfs_proxy.script.origin import client_text, own_line, own_report
 from tfs_proxy.script.response import STATUSES, HTTPError
 from tfs_proxy.upstream.base import OK
 
@@ -23,7 +23,7 @@ class ScriptRunner:
     def __init__(self, path: str, loop: WorkerLoop, own_errors: tuple[type[Exception], ...] = ()) -> None:
         self.path = path
         self.loop = loop
-        self._left_alone: tuple[type[BaseException], ...] = (RequestError, KeyboardInterrupt, *own_errors)
+        self._left_alone: tuple[type[BaseException], ...] = (RequestError, *own_errors)
 
     def call(
         self,
@@ -59,6 +59,6 @@ class ScriptRunner:
         line = own_line(error, self.path, name)
         if status in STATUSES:
             log.warning("%s (the model server had answered %d)", line, status)
-            return HTTPError(status, error_text(error))
+            return HTTPError(status, client_text(error))
         log.error("%s\n%s", line, own_report(error, self.path))
-        return ScriptFailure(error_text(error))
+        return ScriptFailure(client_text(error))

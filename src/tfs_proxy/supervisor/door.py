@@ -55,7 +55,7 @@ class Door:
     async def answer(self, method: str, path: str) -> Reply:
         """Requests on the unix socket."""
         if method not in {"GET", "HEAD"}:
-            return Reply.error(NOT_ALLOWED, f"{method} is not allowed here, GET is")
+            return Reply.error(NOT_ALLOWED, "this method is not allowed here, but GET", allow="GET, HEAD")
         match path:
             case "/ping":
                 return self._ping()

@@ -24,11 +24,12 @@ class Reply:
     status: int
     body: bytes = b""
     close: bool = False
+    allow: str = ""
 
     @classmethod
-    def error(cls, status: int, reason: str, *, close: bool = False) -> "Reply":
-        """The one form of every error: ``{"error": reason}``."""
-        return cls(status, json.dumps({"error": reason}).encode(), close)
+    def error(cls, status: int, reason: str, *, close: bool = False, allow: str = "") -> "Reply":
+        """The one form of every error: ``{"error": reason}``; ``allow`` goes with a 405."""
+        return cls(status, json.dumps({"error": reason}).encode(), close, allow)
 
 
 Answer = Callable[[str, str], Awaitable[Reply]]
@@ -94,6 +95,8 @@ async def _send(connection: h11.Connection, writer: asyncio.StreamWriter, method
     headers = [("Content-Length", str(len(reply.body)))]
     if reply.body:
         headers.append(("Content-Type", "application/json"))
+    if reply.allow:
+        headers.append(("Allow", reply.allow))
     if reply.close or connection.their_state is not h11.DONE:
         headers.append(("Connection", "close"))
     reason = HTTPStatus(reply.status).phrase.encode()

@@ -10,7 +10,7 @@ from tfs_proxy.archive.discover import default_model, discover, stage
 from tfs_proxy.archive.extract import Limits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.check import describe
-from tfs_proxy.errors import SettingsError
+from tfs_proxy.errors import ArchiveError, DiscoveryError, SettingsError
 from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.model_server import ServedModel
@@ -38,14 +38,24 @@ def prepare(
     refuse_multi_model(settings)
     check_worker_class(settings)
     limits = Limits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
-    root = fetch(model, workspace, limits)
-    found = discover(root)
-    default = default_model(found, settings.default_model_name)
-    bases = stage(found, workspace.root / "models")
+    try:
+        root = fetch(model, workspace, limits)
+        found = discover(root)
+        default = default_model(found, settings.default_model_name)
+        bases = stage(found, workspace.root / "models")
+        report = describe(root, found, default, settings, environ)
+    except (ArchiveError, DiscoveryError) as error:
+        raise type(error)(_without_workspace(str(error), workspace)) from error
     models = tuple(ServedModel(each.name, bases[each.name], tuple(sorted(each.versions))) for each in found)
     check_labels(settings, models)
-    report = describe(root, found, default, settings, environ)
     return Prepared(ModelLayout(root), models, default, tuple(report.lines()))
+
+
+def _without_workspace(text: str, workspace: Workspace) -> str:
+    """Names as the archive has them: the folder that it was unpacked to is gone when they are read."""
+    for folder in (workspace.model, workspace.root / "download"):
+        text = text.replace(f"{folder}/", "").replace(str(folder), "the archive")
+    return text
 
 
 def refuse_multi_model(settings: Settings) -> None:

@@ -293,8 +293,10 @@ class Supervisor:
 
     async def _drain(self) -> None:
         """Stop accepting, let requests finish, then end the rest in reverse order; bounded in time."""
+        nothing_in_flight = self._health.phase is Phase.STARTING
+        seconds = LAST_STEPS_SECONDS if nothing_in_flight else self._settings.stop_seconds
+        deadline = time.monotonic() + seconds
         self._health.phase = Phase.STOPPING
-        deadline = time.monotonic() + self._settings.stop_seconds
         self._listener.close()
         impatient = asyncio.create_task(self._signals.get())
         draining = asyncio.create_task(self._stop_children(lambda: deadline - time.monotonic()))

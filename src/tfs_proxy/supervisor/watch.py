@@ -13,6 +13,9 @@ from tfs_proxy.supervisor.health import Health, read_status
 ASK_SECONDS: Final = 2.0
 LOADING_PAUSE_SECONDS: Final = 0.01
 SERVING_PAUSE_SECONDS: Final = 1.0
+PAUSE_SECONDS_A_MODEL: Final = 0.02
+"""With hundreds of models their statuses are asked for less often: the questions cost processor time."""
+
 MISSES: Final = 3
 """How many status calls in a row may fail before a serving instance counts as unreachable."""
 
@@ -29,6 +32,7 @@ class ModelWatch:
         self._models = tuple(models)
         self._health = health
         self._get = get
+        self._pause_seconds = max(SERVING_PAUSE_SECONDS, len(self._models) * PAUSE_SECONDS_A_MODEL)
         self._misses = dict.fromkeys((instance.index for instance in self._instances), 0)
 
     async def until_available(self) -> None:
@@ -38,10 +42,10 @@ class ModelWatch:
             await asyncio.sleep(LOADING_PAUSE_SECONDS)
 
     async def forever(self) -> None:
-        """Refresh once a second; at once, and then fast, after an instance has died."""
+        """Refresh about once a second; at once, and then fast, after an instance has died."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._health.disturbed.wait(), SERVING_PAUSE_SECONDS)
+                await asyncio.wait_for(self._health.disturbed.wait(), self._pause_seconds)
             await self.refresh()
             if self._health.missing() is None:
                 self._health.disturbed.clear()

@@ -1,5 +1,7 @@
 """The request's body, whole and within the limit: between gunicorn's stream and `web.invocations`."""
 
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import falcon
@@ -9,6 +11,7 @@ from tfs_proxy.payload.packed import unpacked
 
 _MEGABYTE = 1024 * 1024
 _PIECE_BYTES = 64 * 1024
+DISCARD_SECONDS = 2.0
 
 
 class BrokenBody(BadInput):
@@ -27,13 +30,11 @@ def read_body(req: falcon.Request, limit_bytes: int) -> bytes:
 def _whole(req: falcon.Request, limit_bytes: int) -> bytes:
     length = req.content_length
     if length is not None and length > limit_bytes:
-        _discard(req.stream, 2 * limit_bytes)
         raise _too_large(limit_bytes)
     body = _read(req.stream, limit_bytes + 1 if length is None else length)
     if length is not None and len(body) < length:
         raise BrokenBody(f"the body ended after {len(body)} of {length} bytes")
     if len(body) > limit_bytes:
-        _discard(req.stream, limit_bytes)
         raise _too_large(limit_bytes)
     return body
 
@@ -47,16 +48,32 @@ def _read(stream: Any, count: int) -> bytes:
     return body
 
 
-def _discard(stream: Any, count: int) -> None:
-    """Read on for a while: a client that still writes when its connection is closed never sees why.
+class AnswerBeforeTheEnd:
+    """The body of an answer to a request that was not read to its end.
 
-    So bodies of up to twice the limit get their 413 for certain.
+    A client that still writes when its connection is closed never sees the answer. So the rest is read
+    away after it was sent, until the client stops, or for ``DISCARD_SECONDS``.
     """
-    while count > 0:
-        piece = _read(stream, min(count, _PIECE_BYTES))
-        if not piece:
+
+    def __init__(self, body: bytes, req: falcon.Request, clock: Callable[[], float] = time.monotonic) -> None:
+        self._body = body
+        self._stream = req.stream
+        self._socket = req.env.get("gunicorn.socket")
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._body
+
+    def close(self) -> None:
+        """Read the rest of the request; called by the server once the answer is out."""
+        if self._socket is not None:
+            self._socket.settimeout(DISCARD_SECONDS)
+        deadline = self._clock() + DISCARD_SECONDS
+        try:
+            while self._clock() < deadline and _read(self._stream, _PIECE_BYTES):
+                pass
+        except BrokenBody:
             return
-        count -= len(piece)
 
 
 def _too_large(limit_bytes: int) -> PayloadTooLarge:

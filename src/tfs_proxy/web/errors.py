@@ -19,7 +19,7 @@ from tfs_proxy.errors import (
     UpstreamUnavailable,
 )
 from tfs_proxy.script.response import HTTPError
-from tfs_proxy.web.body import BrokenBody
+from tfs_proxy.web.body import AnswerBeforeTheEnd, BrokenBody
 from tfs_proxy.web.json_error import INTERNAL_ERROR, error_body
 
 log = logging.getLogger(__name__)
@@ -60,13 +60,16 @@ def _write(resp: falcon.Response, status: int, body: bytes) -> None:
     resp.content_type = falcon.MEDIA_JSON
 
 
-def _request_error(_req: falcon.Request, resp: falcon.Response, error: RequestError, _params: Any) -> None:
+def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestError, _params: Any) -> None:
     body = error.body if isinstance(error, UpstreamRefused) else error_body(str(error))
     _write(resp, status_of(error), body)
     if isinstance(error, (UpstreamUnavailable, UpstreamTimeout)):
         log.warning("answered %s: %s", resp.status, error)
     if isinstance(error, (PayloadTooLarge, BrokenBody)):
         resp.set_header("Connection", "close")
+    if isinstance(error, PayloadTooLarge):
+        resp.data, resp.content_length = None, len(body)
+        resp.stream = AnswerBeforeTheEnd(body, req)
 
 
 def _unforeseen(req: falcon.Request, resp: falcon.Response, error: Exception, _params: Any) -> None:

@@ -21,3 +21,5 @@ class PingResource:
         resp.status, resp.data = self._ping()
         if not resp.data:
             resp.content_type = None
+
+    on_head = on_get
