@@ -226,3 +226,10 @@ def test_fast_and_slow_csv_agree(signature: Signature, text: str) -> None:
         header = ("x," * quick.shape[1])[:-1] + "\n"
         slow = decode((header + text).encode(), parse_media_type("text/csv; header=present"), signature)
         np.testing.assert_array_equal(slow.inputs["x"].reshape(quick.shape), quick)
+
+
+@pytest.mark.parametrize("body", [b'1\n""\n2', b'""\n1', b'""'])
+def test_an_empty_quoted_cell_is_no_blank_line(body: bytes) -> None:
+    """It is a record without its number: 400, rather than a record less."""
+    with pytest.raises(BadInput, match="column 1: the cell is empty"):
+        decode(body, CSV, FLOATS)

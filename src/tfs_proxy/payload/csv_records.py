@@ -173,7 +173,7 @@ def _chunk(rows: Iterator[Row], count: int, width: int, signature: Signature) ->
     numeric = all(dtype_of(spec)[0] is not Kind.STRING for spec in signature.inputs.values())
     chunk: list[Row] = []
     for row in rows:
-        if numeric and len(row) == 1 and not row[0].strip():
+        if numeric and len(row) == 1 and row[0].isspace():
             continue
         expected = width or len(chunk[0] if chunk else row)
         if len(row) != expected:
