@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,8 +17,8 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import grpc
 import numpy as np
@@ -27,6 +28,7 @@ from tfs_proxy.protos.predict import model_spec, request_bytes
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "benchmarks"
 CONNECTIONS = (1, 8, 64)
+ROUNDS = 3
 
 BUILD = """
 import sys
@@ -214,83 +216,84 @@ def bodies(folder: Path) -> tuple[Path, Path, Path]:
     return folder / "tiny", folder / "mean", folder / "resnet"
 
 
-def row(what: str, figure: float, beside: str, other: float) -> None:
-    """One line of the table."""
-    print(f"| {what} | {figure:,.1f} | {beside} {other:,.1f} | {figure / other:.2f} |", flush=True)
+def row(what: str, measure: Callable[[], float], beside: str, other: Callable[[], float]) -> None:
+    """One line of the table: medians of runs that alternate, so that a busy machine is busy for both."""
+    figures, others = [], []
+    for _ in range(ROUNDS):
+        others.append(other())
+        figures.append(measure())
+    ratio = statistics.median(one / two for one, two in zip(figures, others, strict=True))
+    figure, fixed = statistics.median(figures), statistics.median(others)
+    print(f"| {what} | {figure:,.0f} | {beside} {fixed:,.0f} | {ratio:.2f} |", flush=True)
 
 
 def measure_server(seconds: float, folder: Path) -> None:
     """Start the server on all models, and print the table."""
     config = folder / "models.config"
-    entries = [
-        f'config {{ name: "{name}" base_path: "{CACHE / name}" }}' for name in ("tiny", "mean", "resnet")
-    ]
+    names = ("tiny", "mean", "resnet")
+    entries = [f'config {{ name: "{name}" base_path: "{CACHE / name}" }}' for name in names]
     config.write_text(f"model_config_list {{ {' '.join(entries)} }}", encoding="utf-8")
     rest, rpc, bare = free_port(), free_port(), free_port()
-    flags = [f"--port={rpc}", f"--rest_api_port={rest}"]
-    embedded = [sys.executable, "-m", "tfs_proxy.embedded", *flags]
+    embedded = [sys.executable, "-m", "tfs_proxy.embedded", f"--port={rpc}", f"--rest_api_port={rest}"]
     url = f"http://127.0.0.1:{rest}/v1/models"
-    with running([*embedded, "--model_name=tiny", f"--model_base_path={CACHE / 'tiny'}"], f"{url}/tiny") as (
-        alone,
-        ready,
-    ):
-        print(f"\nready after {ready:.2f} s, {resident_megabytes(alone):.0f} MB with the tiny model\n")
-    tiny, mean, resnet = bodies(folder)
+    only = [*embedded, "--model_name=tiny", f"--model_base_path={CACHE / 'tiny'}"]
+    with running(only, f"{url}/tiny") as (alone, ready):
+        print(f"\nReady after {ready:.2f} s, {resident_megabytes(alone):.0f} MB with the tiny model.\n")
     print("| work | per second | beside | ratio |\n|---|---|---|---|")
     with (
         running([sys.executable, "-c", BARE, str(bare)], f"http://127.0.0.1:{bare}/"),
         running([*embedded, f"--model_config_file={config}"], f"{url}/resnet"),
     ):
-        measure_rest(url, f"http://127.0.0.1:{bare}/", (tiny, mean), seconds)
+        sent = bodies(folder)
+        measure_rest(url, f"http://127.0.0.1:{bare}/", sent, seconds)
         measure_grpc(f"127.0.0.1:{rpc}", seconds)
-        wrk(f"{url}/resnet:predict", resnet, 1, seconds)
-        best = max(in_process("resnet", intra=intra, callers=8, seconds=seconds) for intra in (0, 1))
-        row(
-            "ResNet-50 JPEG over REST, 8 connections",
-            wrk(f"{url}/resnet:predict", resnet, 8, seconds),
-            "in process, best settings,",
-            best,
-        )
-        one = in_process("resnet", intra=0, callers=1, seconds=seconds)
-        row(
-            "ResNet-50 JPEG over REST, 1 connection",
-            wrk(f"{url}/resnet:predict", resnet, 1, seconds),
-            "in process",
-            one,
-        )
+        measure_resnet(f"{url}/resnet:predict", sent[2], seconds)
 
 
-def measure_rest(url: str, bare: str, sent: tuple[Path, Path], seconds: float) -> None:
+def measure_rest(url: str, bare: str, sent: tuple[Path, Path, Path], seconds: float) -> None:
     """The rows of the REST side."""
-    tiny, mean = sent
-    for connections in CONNECTIONS:
-        fixed = wrk(bare, tiny, connections, seconds)
-        figure = wrk(f"{url}/tiny:predict", tiny, connections, seconds)
-        row(f"tiny JSON, {connections} connections", figure, "fixed answer", fixed)
-    calls = in_process("mean", intra=0, callers=1, seconds=seconds)
+    tiny, mean, _ = sent
+    for count in CONNECTIONS:
+        row(
+            f"tiny JSON, {count} connections",
+            partial(wrk, f"{url}/tiny:predict", tiny, count, seconds),
+            "fixed answer",
+            partial(wrk, bare, tiny, count, seconds),
+        )
     row(
         "224x224x3 JSON (1.9 MB), 1 connection",
-        wrk(f"{url}/mean:predict", mean, 1, seconds),
-        "in process",
-        calls,
+        partial(wrk, f"{url}/mean:predict", mean, 1, seconds),
+        "fixed answer",
+        partial(wrk, bare, mean, 1, seconds),
     )
 
 
 def measure_grpc(address: str, seconds: float) -> None:
     """The rows of the gRPC side."""
-    requests: tuple[tuple[str, str, Callable[[], Any]], ...] = (
-        ("tiny", "tiny", lambda: np.ones(3, np.float32)),
-        ("mean", "224x224x3 floats (602 KB)", lambda: np.ones((1, 224, 224, 3), np.float32)),
-    )
-    for model, what, array in requests:
-        request = request_bytes(model_spec(model), {"x": array()})
-        calls = in_process(model, intra=0, callers=1, seconds=seconds)
+    for model, what, shape in (
+        ("tiny", "tiny", (3,)),
+        ("mean", "224x224x3 floats (602 KB)", (1, 224, 224, 3)),
+    ):
+        request = request_bytes(model_spec(model), {"x": np.ones(shape, np.float32)})
         row(
             f"{what} over gRPC, 8 callers",
-            grpc_rate(address, request, 8, seconds),
+            partial(grpc_rate, address, request, 8, seconds),
             "in process, 1 caller,",
-            calls,
+            partial(in_process, model, intra=0, callers=1, seconds=seconds),
         )
+
+
+def measure_resnet(url: str, body: Path, seconds: float) -> None:
+    """The rows of a model that is all computing."""
+    wrk(url, body, 1, seconds)
+    for count in (8, 1):
+        for intra, settings in ((1, "one thread a call,"), (0, "default threads,")):
+            row(
+                f"ResNet-50 JPEG over REST, {count} connections",
+                partial(wrk, url, body, count, seconds),
+                f"in process, {settings}",
+                partial(in_process, "resnet", intra=intra, callers=count, seconds=seconds),
+            )
 
 
 def main() -> int:
@@ -298,7 +301,7 @@ def main() -> int:
     if shutil.which("wrk") is None:
         print("wrk is not on PATH: nothing is measured.", file=sys.stderr)
         return 1
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
     build()
     with tempfile.TemporaryDirectory() as folder:
         measure_server(seconds, Path(folder))

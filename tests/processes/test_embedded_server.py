@@ -150,13 +150,14 @@ def test_models_come_and_go_by_grpc(saved_models: Path, model_server: StartServe
         assert (status, json.loads(body)) == (200, {"predictions": [2.5]})
         assert '"version": "1"' in ask(server, "/v1/models/versions/labels/stable")[1].decode()
         server.wait_for(lambda: ask(server, HALF, {"instances": [1.0]})[0] == 404)
-        refused = reload_config(channel, 'model_config_list { config { name: "x" base_path: "relative" } }')
-        assert refused.error_code == 3
-        assert "absolute path" in refused.error_message
-        gone = reload_config(
-            channel, f'model_config_list {{ config {{ name: "x" base_path: "{saved_models}/nowhere" }} }}'
-        )
-        assert "did not become available" in gone.error_message
+        for path, code, text in (
+            ("relative", "INVALID_ARGUMENT", "absolute path"),
+            (f"{saved_models}/nowhere", "UNKNOWN", "did not become available"),
+        ):
+            with pytest.raises(grpc.RpcError) as caught:
+                reload_config(channel, f'model_config_list {{ config {{ name: "x" base_path: "{path}" }} }}')
+            assert caught.value.code().name == code
+            assert text in caught.value.details()
 
 
 def test_the_config_file_is_followed(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:

@@ -128,25 +128,24 @@ class Services:
         return describe.status(self._catalog, *_target(request.model_spec)).SerializeToString()
 
     def reload_config(self, message: bytes, context: Any) -> bytes:
-        """ModelService.HandleReloadConfigRequest: returns once every new model is loaded, or failed."""
-        request = ReloadConfigRequest.FromString(message)
-        answer = ReloadConfigResponse()
-        answer.status.SetInParent()
-        try:
-            if request.config.WhichOneof("config") is None:
-                raise invalid("ServerConfig in request does not contain model_config_list")
-            self._reload(request, context)
-        except ServingError as error:
-            answer.status.error_code = int(error.code)  # type: ignore[assignment]
-            answer.status.error_message = error.text
-        return answer.SerializeToString()
+        """ModelService.HandleReloadConfigRequest: answers once every new model is loaded.
 
-    def _reload(self, request: ReloadConfigRequest, context: Any) -> None:
+        Raises ServingError where the config can't be taken, or a new model failed.
+        """
+        request = ReloadConfigRequest.FromString(message)
+        if request.config.WhichOneof("config") != "model_config_list":
+            raise invalid(
+                "ServerModelConfig type not supported by HandleReloadConfigRequest. "
+                "Only ModelConfigList is currently supported"
+            )
         before = self._catalog.names
         sources = model_config.from_message(request.config)
         self._engine.reload(sources)
         new = [source.name for source in sources if source.name not in before]
         self._engine.wait_until_available(new, context.is_active)
+        answer = ReloadConfigResponse()
+        answer.status.SetInParent()
+        return answer.SerializeToString()
 
     @contextmanager
     def _counted(self, spec: ModelSpec, api: str) -> Iterator[Servable]:

@@ -88,6 +88,8 @@ class RestApp:
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
         body = await _read(receive)
+        if body is None:
+            return
         answer = await self._answer(scope["method"], scope["raw_path"], scope["headers"], body)
         length = (b"content-length", str(len(answer.body)).encode())
         headers = [*answer.headers, *(_CORS if self._options.cors else ()), length]
@@ -183,16 +185,17 @@ def _finish(work: Work) -> Answer:
         work.close()
 
 
-async def _read(receive: Receive) -> bytes:
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        return body
-    parts = [body]
-    while message.get("more_body"):
+async def _read(receive: Receive) -> bytes | None:
+    """The whole body; None where the client went away in the middle of it."""
+    parts: list[bytes] = []
+    more = True
+    while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         parts.append(message.get("body", b""))
-    return b"".join(parts)
+        more = message.get("more_body", False)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _plain(headers: Headers, body: bytes) -> bytes:
