@@ -3,8 +3,13 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 pytest_plugins = ["plugins_models"]
+
+# A test that waits for a busy machine has not failed.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 PREFIXES = ("SAGEMAKER_", "TFS_", "TFS_PROXY_", "AWS_", "OMP_")
 

@@ -12,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import NotAcceptable
+from tfs_proxy.payload.default import default_output
 from tfs_proxy.payload.encode import OUTPUT_TYPES, encode, encode_values
 from tfs_proxy.payload.media import CSV, JSON_LINES
+from tfs_proxy.protos.tensors import NUMPY_TYPES
+from tfs_proxy.signature import PREDICT_METHOD, Signature
 
+NO_OUTPUTS = Signature("serving_default", PREDICT_METHOD, {}, {})
 NAN, INF = float("nan"), float("inf")
 
 
@@ -98,3 +102,33 @@ def test_texts_survive(values: list[str]) -> None:
     table = list(csv.reader(io.StringIO(encode({"y": array}, len(values), CSV).decode(), newline="")))
     assert [json.loads(line) for line in lines[:-1]] == values
     assert table == [[value] for value in values]
+
+
+@pytest.mark.parametrize("media_type", OUTPUT_TYPES)
+def test_scripts_arrays_are_written(media_type: str) -> None:
+    """Lists, text, other byte orders and no records at all are written in each type."""
+    for array in ([1.5], np.array(["é"]), np.array([b"x"]), np.array([1], ">i4"), np.empty((0, 2))):
+        body, given = default_output({"y": np.asarray(array)}, media_type, NO_OUTPUTS)
+        assert given == media_type
+        assert isinstance(body, bytes)
+
+
+def test_bfloat16_is_written_as_float() -> None:
+    """A type of its own in numpy, floats in every answer."""
+    array = np.array([1.5], NUMPY_TYPES[14])
+    assert default_output({"y": array}, "text/csv", NO_OUTPUTS)[0] == b"1.5\n"
+    assert default_output({"y": array}, None, NO_OUTPUTS)[0] == b'{"predictions":[1.5]}'
+
+
+@pytest.mark.parametrize("array", [np.array([1j]), np.array([None]), np.array(["2026"], "M8[Y]")])
+def test_what_text_can_not_carry(array: npt.NDArray[Any]) -> None:
+    """Complex numbers, objects and dates are a 406 that names the output."""
+    for media_type in ("application/json", "text/csv", "application/jsonlines"):
+        with pytest.raises(NotAcceptable, match='"y"'):
+            default_output({"y": array}, media_type, NO_OUTPUTS)
+
+
+def test_arrays_of_complex_numbers() -> None:
+    """npy carries complex numbers."""
+    body, _ = default_output({"y": np.array([1j])}, "application/x-npy", NO_OUTPUTS)
+    assert np.load(io.BytesIO(body)).tolist() == [1j]

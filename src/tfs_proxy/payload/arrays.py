@@ -18,6 +18,12 @@ from tfs_proxy.signature import Signature, TensorSpec
 _TAKEN: Mapping[Kind, str] = {Kind.FLOAT: "fiu", Kind.INTEGER: "iu", Kind.BOOL: "b", Kind.STRING: "O"}
 """The kinds of numpy's dtypes that each kind of input takes."""
 
+_COMPLEX: Mapping[str, np.dtype[Any]] = {
+    "DT_COMPLEX64": np.dtype(np.complex64),
+    "DT_COMPLEX128": np.dtype(np.complex128),
+}
+"""Types that arrays have and text has not."""
+
 
 def batch_of_arrays(arrays: Mapping[str, npt.NDArray[Any]], signature: Signature) -> Batch:
     """Make a batch of arrays by input name, ``[records, ...]``; where there is one input any name does.
@@ -54,11 +60,15 @@ def check_names(given: Mapping[str, Any], signature: Signature) -> None:
 
 def typed(array: npt.NDArray[Any], spec: TensorSpec, place: str) -> npt.NDArray[Any]:
     """The array in the signature's dtype; raises BadInput beginning with ``place`` where it can't be."""
-    kind, dtype = dtype_of(spec)
-    if array.dtype.kind not in _TAKEN[kind]:
+    if spec.dtype in _COMPLEX:
+        dtype, takes, taken = _COMPLEX[spec.dtype], "numbers", "fiuc"
+    else:
+        kind, dtype = dtype_of(spec)
+        takes, taken = kind.value, _TAKEN[kind]
+    if array.dtype.kind not in taken:
         what = "strings" if array.dtype == BYTES else array.dtype.newbyteorder("=").name
-        raise BadInput(f"{place} is {what}, but {spec.dtype} takes {kind.value}.")
-    if kind is Kind.INTEGER and array.size and array.dtype != dtype:
+        raise BadInput(f"{place} is {what}, but {spec.dtype} takes {takes}.")
+    if dtype.kind in "iu" and array.size and array.dtype != dtype:
         limits = np.iinfo(dtype)
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:

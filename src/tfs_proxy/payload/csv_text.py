@@ -9,6 +9,7 @@ and joins at.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -24,13 +25,17 @@ _SPECIAL = re.compile(r'[,"\r\n]')
 
 def csv_of_outputs(outputs: Outputs) -> bytes:
     """Write outputs, each ``[records, ...]``."""
-    flat = {name: outputs[name].reshape(len(outputs[name]), -1) for name in sorted(outputs)}
+    flat = {name: _flat(outputs[name]) for name in sorted(outputs)}
     if len(flat) == 1:
         (array,) = flat.values()
         if array.dtype != BYTES and array.size:
             return _numbers(array)
     columns = [_cells(array, as_base64=name.endswith(BYTES_SUFFIX)) for name, array in flat.items()]
     return _written([cell for cells in row for cell in cells] for row in zip(*columns, strict=True))
+
+
+def _flat(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return array.reshape(len(array), math.prod(array.shape[1:]))
 
 
 def csv_of_values(values: Sequence[Any]) -> bytes:

@@ -42,5 +42,5 @@ def dtype_of(spec: TensorSpec) -> tuple[Kind, np.dtype[Any]]:
     """The kind and numpy dtype of a tensor; raises BadInput for one that text can't carry."""
     known = DTYPES.get(spec.dtype)
     if known is None:
-        raise BadInput(f'"{spec.name}" is {spec.dtype}, which can be sent neither as JSON nor as CSV.')
+        raise BadInput(f'"{spec.name}" is {spec.dtype}, which neither JSON nor CSV can carry.')
     return known

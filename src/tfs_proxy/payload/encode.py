@@ -10,6 +10,7 @@ from tfs_proxy.payload.csv_text import csv_of_outputs, csv_of_values
 from tfs_proxy.payload.json_lines import lines_of_outputs, lines_of_values
 from tfs_proxy.payload.npy import write_npy
 from tfs_proxy.payload.npz import write_npz
+from tfs_proxy.payload.portable import portable
 
 
 def _npy(outputs: Outputs) -> bytes:
@@ -57,8 +58,9 @@ def encode(outputs: Outputs, records: int | None, media_type: str) -> bytes:
     """Write outputs ``[records, ...]`` by name in one of `OUTPUT_TYPES` other than JSON.
 
     ``records`` None means as many as the first output has. Raises NotAcceptable where the model does
-    not give one output record per input record.
+    not give one output record per input record, or what the media type can't carry.
     """
+    outputs = portable(outputs, media_type)
     for name, array in outputs.items():
         if array.ndim and records is None:
             records = len(array)

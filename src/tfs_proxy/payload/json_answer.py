@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from tfs_proxy.payload import media
 from tfs_proxy.payload.batch import Outputs
 from tfs_proxy.payload.json_lines import BYTES_SUFFIX
 from tfs_proxy.payload.json_text import dumps, rows, whole
+from tfs_proxy.payload.portable import portable
 
 PREDICTIONS = "predictions"
 OUTPUTS = "outputs"
@@ -14,8 +16,9 @@ def json_of_outputs(outputs: Outputs) -> bytes:
     """Write arrays by output name in row form (contract 3.1), in column form where they have no rows.
 
     Rows are bare for a single output, else objects; outputs have no rows in common where their first
-    axes differ or are missing.
+    axes differ or are missing. Raises NotAcceptable for what JSON can't carry.
     """
+    outputs = portable(outputs, media.JSON)
     lengths = {array.shape[:1] for array in outputs.values()}
     if len(lengths) != 1 or () in lengths:
         return dumps({OUTPUTS: _bare({name: _whole(name, outputs) for name in outputs})})

@@ -25,14 +25,14 @@ _ENTRY = re.compile(
     r"(?:(?P<fields>\[)|(?:'(?P<descr>[^']*)'|(?P<bool>True|False)|\((?P<shape>[0-9L,\s]*)\))\s*(?:,|(?=\})))",
     re.ASCII,
 )
-_DESCR = re.compile(r"[<>|=]?([biufSU])([0-9]{1,9})", re.ASCII)
+_DESCR = re.compile(r"[<>|=]?([biufcSU])([0-9]{1,9})", re.ASCII)
 
 
 def read_npy(body: bytes | memoryview, name: str = "The body") -> npt.NDArray[Any]:
     """The array of an npy file; text and bytes of fixed width become objects that are ``bytes``.
 
     Numbers share the body's memory. Raises BadInput, beginning with ``name`` and saying at which
-    byte, for pickled objects, structured and complex types, and whatever does not fit its header.
+    byte, for pickled objects, structured types, and whatever does not fit its header.
     """
     descr, fortran, shape, start = _header(body, name)
     dtype = _dtype(descr, name)

@@ -27,7 +27,9 @@ def request_body(records: Batch | Examples, signature_name: str | None) -> bytes
     """
     named: dict[str, Any] = {} if signature_name is None else {SIGNATURE_NAME: signature_name}
     if isinstance(records, Examples):
-        return dumps({**named, "examples": records.features})
+        text = dumps({**named, "examples": records.features})
+        # NOTE: orjson writes NaN and infinities as null; TF Serving reads them by their names.
+        return text if b"null" not in text else json.dumps({**named, "examples": records.features}).encode()
     if any(array.shape[:1] != (records.records,) for array in records.inputs.values()):
         columns = {name: whole(array, as_base64=True) for name, array in records.inputs.items()}
         return dumps({**named, "inputs": columns})
