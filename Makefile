@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 .PHONY: help
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(READY) try-nginx  ## train a small model, serve it, post real images and check the answers
@@ -27,6 +27,11 @@ endif
 test: $(READY) try-nginx  ## run all tests, the fast ones first
 	$(BIN)/python -m pytest tests/unit tests/web
 	$(BIN)/python -m pytest tests/processes
+
+.PHONY: prove-transform
+prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB object needs little memory
+	TRANSFORM_KILLS=20 TRANSFORM_OBJECT_MB=2048 $(BIN)/python -m pytest -s --timeout 600 \
+		tests/processes/test_transform_local.py -k "killed or memory"
 
 .PHONY: lint
 lint: $(READY)  ## ruff, formatting and mypy --strict

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,8 @@ from tfs_proxy.setting_values import HIGHEST_PORT
 from tfs_proxy.settings import Settings, inherited_environment
 
 log = logging.getLogger("tfs_proxy")
+
+INTERRUPTED = 128 + signal.SIGINT
 
 SERVE_HELP = """\
 Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
@@ -28,8 +31,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from tfs_proxy.embedded import main as model_server
 
         return model_server(words[1:])
-    arguments = parser().parse_args(words)
     try:
+        if words[:1] == ["transform"]:  # its modules are not loaded for `serve`, which must listen at once
+            return _transform(words[1:])
+        arguments = parser().parse_args(words)
         return int(arguments.run(arguments))
     except StopServing as error:
         print(f"tfs-proxy: {error}", file=sys.stderr)
@@ -42,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"tfs-proxy {__version__}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
+    commands.add_parser("transform", help="run a batch transform job", add_help=False)
     commands.add_parser(
         "model-server",
         help="the embedded model server: flags and API of tensorflow_model_server",
@@ -67,6 +73,25 @@ def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help="auto takes tensorflow_model_server from PATH, else the embedded server (default: auto)",
     )
     serve.set_defaults(run=_serve)
+
+
+def _transform(words: Sequence[str]) -> int:
+    from tfs_proxy.transform.flags import HELP, add_flags, request_of
+    from tfs_proxy.transform.run import run
+
+    own = argparse.ArgumentParser(
+        prog="tfs-proxy transform", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_flags(own)
+    arguments = own.parse_args(words)
+    logging.basicConfig(level="INFO", format="tfs-proxy: %(message)s", stream=sys.stderr)
+    logging.getLogger("botocore").setLevel(logging.WARNING)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, it ends a run in order
+    try:
+        return run(request_of(arguments, inherited_environment()))
+    except KeyboardInterrupt:
+        print("tfs-proxy: stopped; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _port(text: str) -> int:

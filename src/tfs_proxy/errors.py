@@ -9,7 +9,8 @@ TfsProxyError
 │   ├── ScriptLoadError          the script can't be imported, or has no handler          (3)
 │   ├── ModelLoadError           the model server says why a version can't load           (4)
 │   ├── StartTimeout             something was not ready within the wait time             (5)
-│   └── ProcessGaveUp            a process died more often than it may be restarted       (6)
+│   ├── ProcessGaveUp            a process died more often than it may be restarted       (6)
+│   └── ServerLost               nobody listens where a transform job sends its records   (6)
 └── RequestError                 one request can't be answered
     ├── BadInput                 the client's body or header is malformed
     │   └── ModelNotFound        the client asks for a model or version that isn't there
@@ -78,6 +79,12 @@ class StartTimeout(StopServing):
 
 class ProcessGaveUp(StopServing):
     """A process died more often than it may be restarted."""
+
+    exit_status = 6
+
+
+class ServerLost(StopServing):
+    """Nobody listens where a transform job sends its records."""
 
     exit_status = 6
 

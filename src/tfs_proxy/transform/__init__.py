@@ -1,0 +1,1 @@
+"""Batch transform: SageMaker's semantics on any machine, against any /invocations (contract 1.10)."""

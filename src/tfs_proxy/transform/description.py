@@ -1,0 +1,89 @@
+"""A CreateTransformJob request, as JSON, and flags of the same names -> a `Job`."""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.transform.job import Job
+
+PATHS: Mapping[str, tuple[str, ...]] = {
+    "name": ("TransformJobName",),
+    "input": ("TransformInput", "DataSource", "S3DataSource", "S3Uri"),
+    "data_type": ("TransformInput", "DataSource", "S3DataSource", "S3DataType"),
+    "content_type": ("TransformInput", "ContentType"),
+    "compression": ("TransformInput", "CompressionType"),
+    "split_type": ("TransformInput", "SplitType"),
+    "output": ("TransformOutput", "S3OutputPath"),
+    "accept": ("TransformOutput", "Accept"),
+    "assemble_with": ("TransformOutput", "AssembleWith"),
+    "strategy": ("BatchStrategy",),
+    "max_payload_mb": ("MaxPayloadInMB",),
+    "max_concurrent": ("MaxConcurrentTransforms",),
+    "environment": ("Environment",),
+    "input_filter": ("DataProcessing", "InputFilter"),
+    "output_filter": ("DataProcessing", "OutputFilter"),
+    "join": ("DataProcessing", "JoinSource"),
+    "timeout_seconds": ("ModelClientConfig", "InvocationsTimeoutInSeconds"),
+    "max_retries": ("ModelClientConfig", "InvocationsMaxRetries"),
+}
+"""Where each field of a job stands in the request."""
+
+WITHOUT_EFFECT = ("DataCaptureConfig", "ExperimentConfig", "Tags", "TransformResources")
+"""Parts of a request that mean something to the platform alone."""
+
+log = logging.getLogger(__name__)
+
+
+def make_job(description: Mapping[str, Any], flags: Mapping[str, Any]) -> Job:
+    """A job from a request ({} for none) and flags, which win. Raises SettingsError."""
+    fields = {name: found for name, path in PATHS.items() if (found := _at(description, path)) is not None}
+    fields |= {name: value for name, value in flags.items() if value is not None}
+    for name in ("input", "output"):
+        if not fields.get(name):
+            raise SettingsError(f"The job has no {name}: give --{name}, or a JSON file that names one.")
+    for part in WITHOUT_EFFECT:
+        if part in description and part != "Tags":
+            log.info("%s has no effect here", part)
+    return Job(**fields)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Read and check the JSON that ``aws sagemaker create-transform-job --cli-input-json`` takes.
+
+    botocore's own model of the call says what may stand in it. Raises SettingsError.
+    """
+    try:
+        description = json.loads(path.read_bytes())
+    except OSError as error:
+        raise SettingsError(f"The job {path} can't be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise SettingsError(f"The job {path} is no JSON: {error}.") from error
+    problems = _problems(description)
+    if problems:
+        raise SettingsError(f"The job {path} is no CreateTransformJob request: {problems}")
+    return dict(description)
+
+
+def _problems(description: object) -> str:
+    from botocore.session import get_session
+    from botocore.validate import ParamValidator
+
+    if not isinstance(description, dict):
+        return "it must be an object."
+    model = get_session().get_service_model("sagemaker").operation_model("CreateTransformJob")
+    if model.input_shape is None:
+        return "botocore does not know CreateTransformJob."
+    report = ParamValidator().validate(description, model.input_shape)
+    return "; ".join(report.generate_report().splitlines()) if report.has_errors() else ""
+
+
+def _at(description: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    found: Any = description
+    for name in path:
+        if not isinstance(found, Mapping) or name not in found:
+            return None
+        found = found[name]
+    return found

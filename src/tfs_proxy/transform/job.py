@@ -1,0 +1,181 @@
+"""What one transform job asks for, as values checked against the platform's limits before any work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.payload.media import CSV, JSON, JSON_LINES, parse_media_type
+from tfs_proxy.transform.jsonpath import JsonPath
+
+MEGABYTE = 1024 * 1024
+MAX_PRODUCT_MB = 100
+MAX_PAYLOAD_MB = 100
+DEFAULT_PAYLOAD_MB = 6
+DEFAULT_CONCURRENT = 1
+MAX_TIMEOUT_SECONDS = 3600
+MAX_RETRIES = 3
+
+NONE, LINE, RECORDIO, TFRECORD = "None", "Line", "RecordIO", "TFRecord"
+SINGLE, MULTI = "SingleRecord", "MultiRecord"
+GZIP = "Gzip"
+S3_PREFIX, MANIFEST = "S3Prefix", "ManifestFile"
+INPUT = "Input"
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "data_type": (S3_PREFIX, MANIFEST),
+    "split_type": (NONE, LINE, RECORDIO, TFRECORD),
+    "strategy": (MULTI, SINGLE),
+    "assemble_with": (NONE, LINE),
+    "compression": (NONE, GZIP),
+    "join": (NONE, INPUT),
+}
+"""What a field may be; names and values are those of CreateTransformJob."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One job. ``strategy``, ``max_payload_mb`` and ``max_concurrent`` are None where not asked for.
+
+    ``input`` and ``output`` are ``s3://`` addresses or local paths. ``environment`` is for the
+    serving stack. Raises SettingsError where the platform would refuse it.
+    """
+
+    input: str
+    output: str
+    name: str = "transform"
+    data_type: str = S3_PREFIX
+    content_type: str | None = None
+    compression: str = NONE
+    split_type: str = NONE
+    accept: str | None = None
+    assemble_with: str = NONE
+    strategy: str | None = None
+    max_payload_mb: int | None = None
+    max_concurrent: int | None = None
+    input_filter: str = "$"
+    output_filter: str = "$"
+    join: str = NONE
+    timeout_seconds: int = 600
+    max_retries: int = MAX_RETRIES
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed and not (name == "strategy" and value is None):
+                raise SettingsError(f"{_shown(name)} can't be {value}: it must be {' or '.join(allowed)}.")
+        _in_range("MaxPayloadInMB", self.max_payload_mb, 0, MAX_PAYLOAD_MB)
+        _in_range("MaxConcurrentTransforms", self.max_concurrent, 0, None)
+        _in_range("InvocationsTimeoutInSeconds", self.timeout_seconds, 1, MAX_TIMEOUT_SECONDS)
+        _in_range("InvocationsMaxRetries", self.max_retries, 0, MAX_RETRIES)
+        self._check_product()
+        self._check_processing()
+
+    @property
+    def processes(self) -> bool:
+        """Whether records are filtered or joined."""
+        return self.input_filter != "$" or self.output_filter != "$" or self.join == INPUT
+
+    @property
+    def record_type(self) -> str:
+        """How records are read by filters and joins: CSV, JSON_LINES, JSON, or "" for none of them."""
+        return _record_type(self.content_type, self.split_type)
+
+    @property
+    def answer_type(self) -> str:
+        """How answers are read; without Accept they are taken to be as the input."""
+        return _record_type(self.accept or self.content_type, self.split_type)
+
+    def _check_product(self) -> None:
+        if self.max_payload_mb and self.max_concurrent:
+            product = self.max_payload_mb * self.max_concurrent
+            if product > MAX_PRODUCT_MB:
+                raise SettingsError(
+                    f"MaxPayloadInMB {self.max_payload_mb} times MaxConcurrentTransforms "
+                    f"{self.max_concurrent} is {product} MB: it may be {MAX_PRODUCT_MB} at most."
+                )
+
+    def _check_processing(self) -> None:
+        for path in (self.input_filter, self.output_filter):
+            JsonPath(path)
+        if not self.processes:
+            return
+        if not self.record_type or (not self.answer_type and self.output_filter != "$"):
+            raise SettingsError(
+                f"Filters and joins work on CSV, JSON lines and JSON, split by {LINE} (JSON also by {NONE}), "
+                f"not on Content-Type {self.content_type} split by {self.split_type}."
+            )
+        if self.join == INPUT:
+            self._check_join()
+
+    def _check_join(self) -> None:
+        accept = self.accept or self.content_type
+        if parse_media_type(accept).type != parse_media_type(self.content_type).type:
+            raise SettingsError(f"A join needs Accept {accept} to be ContentType {self.content_type}.")
+        if self.split_type != self.assemble_with:
+            raise SettingsError(
+                f"A join needs SplitType {self.split_type} and AssembleWith {self.assemble_with} to be one."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How a job is driven: the job's own wishes, else the container's, else the platform's defaults.
+
+    ``payload_bytes`` None means that bodies are streamed, of any size (MaxPayloadInMB 0).
+    """
+
+    strategy: str
+    payload_bytes: int | None
+    concurrent: int
+
+    @classmethod
+    def of(cls, job: Job, parameters: Mapping[str, object]) -> "Effort":
+        """Combine ``job`` with what ``GET /execution-parameters`` answered, {} for nothing."""
+        payload_mb = _first(job.max_payload_mb, parameters.get("MaxPayloadInMB"), DEFAULT_PAYLOAD_MB)
+        concurrent = _first(
+            job.max_concurrent or None, parameters.get("MaxConcurrentTransforms"), DEFAULT_CONCURRENT
+        )
+        container_strategy = {"SINGLE_RECORD": SINGLE, "MULTI_RECORD": MULTI}.get(
+            str(parameters.get("BatchStrategy"))
+        )
+        if job.max_concurrent is None and payload_mb:
+            concurrent = min(concurrent, max(1, MAX_PRODUCT_MB // payload_mb))
+        return cls(
+            strategy=job.strategy or container_strategy or MULTI,
+            payload_bytes=payload_mb * MEGABYTE or None,
+            concurrent=max(1, concurrent),
+        )
+
+
+def _first(wished: int | None, offered: object, default: int) -> int:
+    if wished is not None:
+        return wished
+    return offered if isinstance(offered, int) and offered >= 0 else default
+
+
+def _record_type(content_type: str | None, split_type: str) -> str:
+    known = parse_media_type(content_type).type if content_type else ""
+    if split_type == LINE:
+        return {CSV: CSV, JSON: JSON_LINES, JSON_LINES: JSON_LINES}.get(known, "")
+    return JSON if known == JSON and split_type == NONE else ""
+
+
+def _in_range(name: str, value: int | None, low: int, high: int | None) -> None:
+    if value is not None and (value < low or (high is not None and value > high)):
+        limits = f"from {low} to {high}" if high is not None else f"{low} or more"
+        raise SettingsError(f"{name} can't be {value}: it must be {limits}.")
+
+
+_SHOWN = {
+    "data_type": "S3DataType",
+    "split_type": "SplitType",
+    "strategy": "BatchStrategy",
+    "assemble_with": "AssembleWith",
+    "compression": "CompressionType",
+    "join": "JoinSource",
+}
+
+
+def _shown(name: str) -> str:
+    return _SHOWN[name]

@@ -1,0 +1,111 @@
+"""Counts and latencies of a run, from any thread: for the progress line and the summary."""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tfs_proxy.transform.failures import BadRecord
+
+_GROWTH = math.log(1.02)
+"""Latencies are kept in classes of 2 %: a long job needs no more memory than a short one."""
+MAX_LISTED_FAILURES = 1000
+
+
+@dataclass(slots=True)
+class Counts:
+    """How far a run is. Bytes are those of the objects as they are stored."""
+
+    objects: int = 0
+    skipped: int = 0
+    failed: int = 0
+    records: int = 0
+    bad_records: int = 0
+    bytes: int = 0
+    requests: int = 0
+    retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What there is to do: objects and their stored bytes."""
+
+    objects: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Hears what happens and sums it up."""
+
+    expected: Expected
+    clock: Callable[[], float] = time.monotonic
+    counts: Counts = field(default_factory=Counts)
+    failures: list[BadRecord] = field(default_factory=list)
+    _latencies: dict[int, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _began: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken."""
+        return self.clock() - self._began
+
+    def add(self, **more: int) -> None:
+        """Add to the counts of these names."""
+        with self._lock:
+            for name, count in more.items():
+                setattr(self.counts, name, getattr(self.counts, name) + count)
+
+    def answered(self, seconds: float) -> None:
+        """Hear of one answered request and how long it took."""
+        place = math.floor(math.log(max(seconds, 1e-6)) / _GROWTH)
+        with self._lock:
+            self.counts.requests += 1
+            self._latencies[place] = self._latencies.get(place, 0) + 1
+
+    def fail(self, why: BadRecord) -> None:
+        """Hear of a bad record or object; the first thousand are listed in the summary."""
+        with self._lock:
+            if len(self.failures) < MAX_LISTED_FAILURES:
+                self.failures.append(why)
+
+    def percentile_seconds(self, share: float) -> float:
+        """The latency that ``share`` (0 to 1) of the requests did not exceed, to 2 %; 0 without any."""
+        with self._lock:
+            wanted, seen = share * sum(self._latencies.values()), 0
+            for place in sorted(self._latencies):
+                seen += self._latencies[place]
+                if seen >= wanted:
+                    return math.exp((place + 1) * _GROWTH)
+        return 0.0
+
+    def summary(self) -> dict[str, object]:
+        """The whole run as JSON values."""
+        counts, seconds = self.counts, max(self.seconds, 1e-9)
+        return {
+            "objects": {
+                "all": self.expected.objects,
+                "done": counts.objects,
+                "already_done": counts.skipped,
+                "failed": counts.failed,
+            },
+            "records": counts.records,
+            "bad_records": counts.bad_records,
+            "bytes": counts.bytes,
+            "requests": counts.requests,
+            "retries": counts.retries,
+            "seconds": round(seconds, 3),
+            "records_per_second": round(counts.records / seconds, 2),
+            "requests_per_second": round(counts.requests / seconds, 2),
+            "mb_per_second": round(counts.bytes / seconds / 1e6, 3),
+            "latency_ms": {
+                name: round(1000 * self.percentile_seconds(share), 2)
+                for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+            },
+            "failures": [each.to_values() for each in self.failures],
+        }

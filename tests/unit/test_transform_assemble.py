@@ -1,0 +1,161 @@
+"""JSONPath, filters, joins and AssembleWith, as DataProcessing has them (contract 1.10)."""
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.transform.assemble import Unfit, placeholder, processing
+from tfs_proxy.transform.batches import Batch
+from tfs_proxy.transform.job import Job
+from tfs_proxy.transform.jsonpath import JsonPath, Missing
+
+DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x": 2}]}, "z": None}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("$", DOCUMENT),
+        ("$.id", 7),
+        ("$.features", [1, 2, 3, 4, 5]),
+        ("$.features[0]", 1),
+        ("$.features[-1]", 5),
+        ("$.features[0,2,-1]", [1, 3, 5]),
+        ("$.features[1:4]", [2, 3, 4]),
+        ("$.features[2:]", [3, 4, 5]),
+        ("$.features[:-1]", [1, 2, 3, 4]),
+        ("$.features[*]", [1, 2, 3, 4, 5]),
+        ("$['id','z']", {"id": 7, "z": None}),
+        ("$['id']", 7),
+        ("$.deep['a b'][*].x", [1, 2]),
+        ("$.deep.*", [[{"x": 1}, {"x": 2}]]),
+        ('$["id"]', 7),
+    ],
+)
+def test_paths(path: str, found: Any) -> None:
+    """Every form of the subset."""
+    assert JsonPath(path)(DOCUMENT) == found
+
+
+@pytest.mark.parametrize(
+    "path", ["id", "$.", "$..id", "$[", "$[]", "$[1:2:3]", "$['a'", "$[a]", "$.id id", "$['a',]"]
+)
+def test_no_paths(path: str) -> None:
+    """Anything else is refused before the job begins."""
+    with pytest.raises(SettingsError, match="can't be used"):
+        JsonPath(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["$.nothing", "$.features[9]", "$.id[0]", "$['id','no']", "$.id.*", "$.id[1:]"]
+)
+def test_nothing_there(path: str) -> None:
+    """A document without the path is an error of that record."""
+    with pytest.raises(Missing):
+        JsonPath(path)(DOCUMENT)
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_path_or_refused(text: str) -> None:
+    """No text makes it fail otherwise."""
+    try:
+        JsonPath("$" + text)
+    except SettingsError:
+        return
+
+
+def csv_job(**fields: Any) -> Job:
+    return Job(
+        **{
+            "input": "i",
+            "output": "o",
+            "content_type": "text/csv",
+            "split_type": "Line",
+            "assemble_with": "Line",
+        }
+        | fields
+    )
+
+
+def batch_of(*lines: bytes) -> Batch:
+    body = b"".join(lines)
+    ends, size = array("Q"), 0
+    for line in lines:
+        size += len(line)
+        ends.append(size)
+    return Batch(1, body, array("Q", [0, *ends[:-1]]), ends)
+
+
+def test_csv_joined() -> None:
+    """Predictions become further columns; cells keep their quotes."""
+    form = processing(csv_job(join="Input", accept="text/csv"))
+    rows = batch_of(b'"a, ""b""",1\n', b"c,2")
+    assert form.request(rows) == rows.body
+    assert form.output(rows, b"0.1,0.9\n0.2,0.8") == b'"a, ""b""",1,0.1,0.9\nc,2,0.2,0.8\n'
+
+
+def test_csv_filtered() -> None:
+    """The id stays at home and comes out beside its prediction, as in AWS's own example."""
+    form = processing(csv_job(join="Input", accept="text/csv", input_filter="$[1:]", output_filter="$[0,-1]"))
+    rows = batch_of(b"id1,1,2\n", b"id2,3,4\n")
+    assert form.request(rows) == b"1,2\n3,4\n"
+    assert form.output(rows, b"0.5\n0.6\n") == b"id1,0.5\nid2,0.6\n"
+
+
+def test_json_lines_joined() -> None:
+    """Under SageMakerOutput; what is no object is wrapped."""
+    form = processing(csv_job(content_type="application/jsonlines", join="Input"))
+    rows = batch_of(b'{"id": 1, "n": 12345678901234567890}\n', b"[1]\n")
+    assert form.output(rows, b'{"p": 0.5}\n{"p": 0.25}\n') == (
+        b'{"id":1,"n":12345678901234567890,"SageMakerOutput":{"p":0.5}}\n'
+        b'{"SageMakerInput":[1],"SageMakerOutput":{"p":0.25}}\n'
+    )
+
+
+def test_a_json_document() -> None:
+    """A whole object is one document."""
+    job = Job(
+        input="i", output="o", content_type="application/json", join="Input",
+        input_filter="$.x", output_filter="$['id','SageMakerOutput']",
+    )  # fmt: skip
+    form = processing(job)
+    whole = batch_of(b'{"id": "\xc3\xa4", "x": [1]}')
+    assert form.request(whole) == b"[1]"
+    assert form.output(whole, b"[2]") == '{"id":"ä","SageMakerOutput":[2]}'.encode()
+
+
+def test_answers_that_do_not_match() -> None:
+    """A join says what it needs."""
+    form = processing(csv_job(join="Input", accept="text/csv"))
+    with pytest.raises(Unfit, match=r"2 record\(s\) got 1 answer"):
+        form.output(batch_of(b"1\n", b"2\n"), b"0.1\n")
+
+
+def test_records_that_can_not_be_filtered() -> None:
+    """They are found before anything is sent."""
+    lines = processing(csv_job(content_type="application/jsonlines", input_filter="$.x"))
+    with pytest.raises(Unfit, match="no member 'x'"):
+        lines.request(batch_of(b'{"y": 1}\n'))
+    with pytest.raises(Unfit, match="no JSON"):
+        lines.request(batch_of(b"{]\n"))
+    rows = processing(csv_job(input_filter="$[1]"))
+    with pytest.raises(Unfit, match="does not end"):
+        rows.request(batch_of(b'1,"2\n'))
+
+
+@pytest.mark.parametrize(("assemble_with", "written"), [("Line", b"a\n"), ("None", b"a")])
+def test_assemble_with(assemble_with: str, written: bytes) -> None:
+    """Line ends each answer with a newline, once."""
+    form = processing(csv_job(assemble_with=assemble_with))
+    assert form.output(batch_of(b"1\n"), b"a") == written
+    assert form.output(batch_of(b"1\n"), b"a\n") == b"a\n"
+
+
+def test_placeholders() -> None:
+    """A bad record leaves a line in the answers' own type."""
+    assert placeholder(csv_job(), "no") == b"ERROR\n"
+    assert placeholder(csv_job(accept="application/jsonlines"), 'a "b"') == b'{"error":"a \\"b\\""}\n'

@@ -1,0 +1,178 @@
+"""Job descriptions: what the platform takes, what it refuses, and who decides what is left open."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.transform.connection import Endpoint
+from tfs_proxy.transform.description import make_job, read_description
+from tfs_proxy.transform.job import Effort, Job
+from tfs_proxy.transform.marks import mark_of, model_digest
+from tfs_proxy.transform.objects import shard
+from tfs_proxy.transform.s3 import relative_name
+from tfs_proxy.transform.send import pause_seconds
+from tfs_proxy.transform.stack import stack_environment
+from tfs_proxy.transform.stores import InputObject
+from tfs_proxy.transform.tally import Expected, Tally
+
+SEED: dict[str, Any] = {
+    "TransformJobName": "tfrecords",
+    "ModelName": "a-label",
+    "MaxConcurrentTransforms": 100,
+    "MaxPayloadInMB": 1,
+    "BatchStrategy": "SingleRecord",
+    "Environment": {"SAGEMAKER_TFS_ENABLE_BATCHING": "true"},
+    "TransformInput": {
+        "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/tfrecord"}},
+        "ContentType": "application/x-tfexample",
+        "SplitType": "TFRecord",
+    },
+    "TransformOutput": {"S3OutputPath": "s3://bucket/out", "AssembleWith": "Line"},
+    "TransformResources": {"InstanceType": "ml.p3.2xlarge", "InstanceCount": 2},
+}
+
+
+def job(**fields: Any) -> Job:
+    return Job(**{"input": "in", "output": "out", **fields})
+
+
+def test_the_json_of_the_aws_command_line(tmp_path: Path) -> None:
+    """All of a CreateTransformJob request is read; flags win over it."""
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(SEED))
+    made = make_job(read_description(path), {"max_concurrent": 4, "accept": None})
+    assert (made.input, made.output) == ("s3://bucket/tfrecord", "s3://bucket/out")
+    assert (made.split_type, made.strategy, made.assemble_with) == ("TFRecord", "SingleRecord", "Line")
+    assert (made.max_payload_mb, made.max_concurrent) == (1, 4)
+    assert made.environment == {"SAGEMAKER_TFS_ENABLE_BATCHING": "true"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"MaxPayloadInMb": 1}, "MaxPayloadInMb"),
+        ({"TransformJobName": 5}, "TransformJobName"),
+        ({"TransformOutput": {}}, "S3OutputPath"),
+    ],
+)
+def test_what_the_api_would_refuse(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    """botocore's model of the call finds unknown, mistyped and missing fields."""
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**SEED, **change}))
+    with pytest.raises(SettingsError, match=words):
+        read_description(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"max_payload_mb": 20, "max_concurrent": 6}, "120 MB"),
+        ({"max_payload_mb": 101}, "from 0 to 100"),
+        ({"timeout_seconds": 0}, "from 1 to 3600"),
+        ({"max_retries": 4}, "from 0 to 3"),
+        ({"split_type": "Csv"}, "SplitType can't be Csv"),
+        ({"input_filter": "$.a", "content_type": "image/png"}, "Filters and joins"),
+        ({"input_filter": "a", "content_type": "text/csv", "split_type": "Line"}, "begin with"),
+        ({"output_filter": "$" + ".abcdefg" * 8, "content_type": "text/csv"}, "63"),
+        (
+            {"join": "Input", "content_type": "text/csv", "split_type": "Line", "accept": "application/json"},
+            "Accept",
+        ),
+        ({"join": "Input", "content_type": "text/csv", "split_type": "Line"}, "AssembleWith"),
+    ],
+)
+def test_limits_of_the_platform(fields: dict[str, Any], words: str) -> None:
+    """They are known before any work is done."""
+    with pytest.raises(SettingsError, match=words):
+        job(**fields)
+
+
+def test_who_decides() -> None:
+    """The job, else the container, else the platform's defaults (contract 1.10)."""
+    offered = {"MaxConcurrentTransforms": 8, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 3}
+    assert Effort.of(job(), {}) == Effort("MultiRecord", 6 << 20, 1)
+    assert Effort.of(job(), offered) == Effort("SingleRecord", 3 << 20, 8)
+    asked = job(max_concurrent=2, max_payload_mb=1, strategy="MultiRecord")
+    assert Effort.of(asked, offered) == Effort("MultiRecord", 1 << 20, 2)
+    assert Effort.of(job(max_payload_mb=0), {}).payload_bytes is None
+    assert Effort.of(job(max_payload_mb=50), offered).concurrent == 2
+    assert Effort.of(job(), {"MaxConcurrentTransforms": "many"}).concurrent == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "prefix", "name"),
+    [
+        ("in/a.csv", "in/", "a.csv"),
+        ("in/sub/a.csv", "in", "sub/a.csv"),
+        ("in/a.csv", "in/a.csv", "a.csv"),
+        ("in/a1.csv", "in/a", "a1.csv"),
+        ("a.csv", "", "a.csv"),
+        ("a.csv", "a", "a.csv"),
+    ],
+)
+def test_names_under_a_prefix(key: str, prefix: str, name: str) -> None:
+    """The path below the prefix, and the whole name where the prefix ends inside it."""
+    assert relative_name(key, prefix) == name
+
+
+def test_shards() -> None:
+    """Every object belongs to exactly one machine."""
+    items = [InputObject(f"/{place}", str(place), 1, "") for place in range(10)]
+    parts = [shard(items, index, 3) for index in range(3)]
+    assert sorted(item.name for part in parts for item in part) == [item.name for item in items]
+    assert max(map(len, parts)) - min(map(len, parts)) == 1
+
+
+def test_marks(tmp_path: Path) -> None:
+    """What changes outputs changes the mark: parameters and the model's bytes, not how fast it goes."""
+    effort, model = Effort.of(job(), {}), tmp_path / "model"
+    model.mkdir()
+    (model / "a").write_text("1")
+    digest = model_digest(str(model), lambda: None)  # type: ignore[arg-type,return-value]
+    mark = mark_of(job(), effort, "fail", digest)
+    assert mark == mark_of(job(max_concurrent=7, output="elsewhere"), effort, "fail", digest)
+    assert mark != mark_of(job(accept="text/csv"), effort, "fail", digest)
+    assert mark != mark_of(job(), effort, "placeholder", digest)
+    (model / "a").write_text("2")
+    assert digest != model_digest(str(model), lambda: None)  # type: ignore[arg-type,return-value]
+
+
+def test_the_environment_of_the_stack() -> None:
+    """The platform's variables are set only as far as the job asks (contract 1.10)."""
+    assert stack_environment({"A": "b"}, job()) == {"A": "b", "SAGEMAKER_BATCH": "true"}
+    asked = stack_environment({}, job(max_payload_mb=0, max_concurrent=2, strategy="SingleRecord"))
+    assert asked["SAGEMAKER_MAX_PAYLOAD_IN_MB"] == "0"
+    assert asked["SAGEMAKER_BATCH_STRATEGY"] == "SINGLE_RECORD"
+
+
+def test_pauses_grow() -> None:
+    """Attempts are spread, and never further apart than ten seconds."""
+    assert [pause_seconds(attempt, lambda: 1.0) for attempt in (1, 2, 3)] == [0.25, 0.5, 1.0]
+    assert pause_seconds(30, lambda: 1.0) == 10.0
+    assert pause_seconds(1, lambda: 0.0) == 0.125
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port"])
+def test_no_endpoint(url: str) -> None:
+    """An address that can't be one is refused in words."""
+    with pytest.raises(SettingsError, match="--endpoint"):
+        Endpoint.parse(url)
+
+
+def test_endpoints() -> None:
+    """A path may be given; its neighbour has the execution parameters."""
+    assert Endpoint.parse("localhost:8080") == Endpoint("localhost", 8080, "/invocations")
+    assert Endpoint.parse("https://host/a/invocations") == Endpoint("host", 443, "/a/invocations", tls=True)
+    assert Endpoint.parse("http://host/a/invocations").parameters_path == "/a/execution-parameters"
+
+
+def test_percentiles() -> None:
+    """Within 2 % of the true ones."""
+    tally = Tally(Expected(1, 1))
+    for place in range(1, 1001):
+        tally.answered(place / 1000)
+    for share in (0.5, 0.9, 0.99):
+        assert tally.percentile_seconds(share) == pytest.approx(share, rel=0.03)

@@ -1,0 +1,99 @@
+"""Splitting and packing: what is sent is what the object held, in order, within the limit."""
+
+import gzip
+import io
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.payload.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.transform.batches import Batch, pack
+from tfs_proxy.transform.failures import ObjectFailed, StorageError
+from tfs_proxy.transform.job import GZIP, LINE, MULTI, NONE, RECORDIO, SINGLE, TFRECORD
+from tfs_proxy.transform.records import lines, opened, records
+
+FRAMES: dict[str, Callable[[bytes], bytes]] = {
+    TFRECORD: tfrecord_frame,
+    RECORDIO: recordio_frame,
+    LINE: lambda payload: payload + b"\n",
+}
+TEXTS = st.binary(min_size=1, max_size=30).map(lambda data: b"x" + data.replace(b"\n", b"."))
+
+
+def batches(data: bytes, split_type: str, strategy: str, limit: int | None) -> list[Batch]:
+    return list(pack(records(io.BytesIO(data), split_type, limit), strategy, limit, "name"))
+
+
+@given(st.lists(TEXTS, max_size=20), st.sampled_from(sorted(FRAMES)), st.integers(48, 200))
+def test_multi_record_keeps_the_wrapping(payloads: list[bytes], split_type: str, limit: int) -> None:
+    """Bodies put together are the object, none is over the limit, and none could have taken one more."""
+    data = b"".join(FRAMES[split_type](each) for each in payloads)
+    made = batches(data, split_type, MULTI, limit)
+    assert b"".join(batch.body for batch in made) == data
+    assert all(len(batch.body) <= limit for batch in made)
+    for batch, following in pairwise(made):
+        assert len(batch.body) + len(following.records()[0]) > limit
+    assert sum(len(batch) for batch in made) == len(payloads)
+
+
+@given(st.lists(TEXTS, max_size=20), st.sampled_from(sorted(FRAMES)))
+def test_single_record_strips_the_wrapping(payloads: list[bytes], split_type: str) -> None:
+    """Each body is one payload; its number and its place in the object are known."""
+    frames = [FRAMES[split_type](each) for each in payloads]
+    made = batches(b"".join(frames), split_type, SINGLE, None)
+    assert [batch.body for batch in made] == payloads
+    assert [batch.first for batch in made] == list(range(1, len(payloads) + 1))
+    assert [batch.offsets[0] for batch in made] == [sum(map(len, frames[:at])) for at in range(len(frames))]
+
+
+@given(st.lists(TEXTS, min_size=2, max_size=20), st.data())
+def test_halves_of_a_batch(payloads: list[bytes], data: st.DataObject) -> None:
+    """Parts of a batch hold its records, and know their numbers and places."""
+    (batch,) = batches(b"".join(each + b"\n" for each in payloads), LINE, MULTI, None)
+    cut = data.draw(st.integers(1, len(batch) - 1))
+    left, right = batch.part(0, cut), batch.part(cut, len(batch))
+    assert left.records() + right.records() == batch.records()
+    assert (left.first, right.first) == (1, cut + 1)
+    assert [*left.offsets, *right.offsets] == list(batch.offsets)
+
+
+@pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n"])
+def test_the_last_newline(ending: bytes) -> None:
+    """A last line counts with and without it; an empty line is no record."""
+    assert [frame.payload for frame in lines(io.BytesIO(b"a\n\nb" + ending))] == [b"a", b"b"]
+
+
+def test_records_over_the_limit() -> None:
+    """A line is refused before it is read whole, a TFRecord where its frame does not fit."""
+    with pytest.raises(PayloadTooLarge, match="Line 2, at byte 2, is over the limit of 5 bytes"):
+        batches(b"a\nlonger than that\n", LINE, MULTI, 5)
+    with pytest.raises(ObjectFailed, match="record 1 at byte 0: the record has 26 bytes to send"):
+        batches(tfrecord_frame(b"0123456789"), TFRECORD, MULTI, 12)
+    assert [batch.body for batch in batches(tfrecord_frame(b"0123456789"), TFRECORD, SINGLE, 12)]
+
+
+def test_gzip() -> None:
+    """Content is split as if it had never been packed, several members included."""
+    packed = gzip.compress(b"a\nb") + gzip.compress(b"c\nd\n")
+    assert opened(io.BytesIO(packed), GZIP).read() == b"a\nbc\nd\n"  # type: ignore[arg-type]
+    assert opened(io.BytesIO(b"plain"), NONE).read() == b"plain"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", [gzip.compress(b"a" * 1000)[:-9], b"no gzip at all"])
+def test_broken_gzip(data: bytes) -> None:
+    """What is cut off or no gzip is said in words."""
+    with pytest.raises(StorageError, match="gzip"):
+        opened(io.BytesIO(data), GZIP).read()  # type: ignore[arg-type]
+
+
+def test_damage_names_its_place() -> None:
+    """The records before it come out."""
+    data = tfrecord_frame(b"one") + tfrecord_frame(b"two")[:-1] + b"?"
+    frames = records(io.BytesIO(data), TFRECORD, None)
+    assert bytes(next(frames).payload) == b"one"
+    with pytest.raises(BadInput, match="TFRecord 2, at byte 19"):
+        next(frames)
