@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tfs_proxy import __version__
 from tfs_proxy.errors import StopServing
@@ -21,6 +22,18 @@ Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
 
 MODEL is a model.tar.gz, a folder or an s3:// address of either. Without it, SAGEMAKER_MODEL_URI is
 served, else /opt/ml/model. Settings come from the environment; the README lists them all.
+"""
+
+
+CHECK_HELP = """\
+Say what would be served from MODEL, as start-up does, without starting anything.
+
+With --request, the request goes through code/inference.py, or through the default conversion where
+there is none, in this environment: requirements.txt is not installed. The model server is a fake one
+that answers zeros of the signatures' shapes.
+
+Exit status: 0, 2 where MODEL or a setting can't be used, 3 where the script can't be imported or the
+request was answered with an error.
 """
 
 
@@ -48,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
     commands.add_parser("transform", help="run a batch transform job", add_help=False)
+    _add_check(commands)
     commands.add_parser(
         "model-server",
         help="the embedded model server: flags and API of tensorflow_model_server",
@@ -94,6 +108,21 @@ def _transform(words: Sequence[str]) -> int:
         return INTERRUPTED
 
 
+def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    check = commands.add_parser(
+        "check",
+        help="say what would be served, and try the script on a request",
+        description=CHECK_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, folder or s3:// address")
+    check.add_argument("--request", metavar="FILE", type=Path, help="body of a request to answer; - is stdin")
+    check.add_argument("--content-type", metavar="TYPE", help="its Content-Type (default: none)")
+    check.add_argument("--accept", metavar="TYPE", help="its Accept (default: none)")
+    check.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
+    check.set_defaults(run=_check)
+
+
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > HIGHEST_PORT:
         raise argparse.ArgumentTypeError(f"{text} is no port: take a number from 0 to {HIGHEST_PORT}")
@@ -118,6 +147,17 @@ def _serve(arguments: argparse.Namespace) -> int:
 
     request = Request(arguments.model, arguments.model_server, inherited_environment())
     return asyncio.run(serve(settings, listener, request))
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from tfs_proxy.trial import Sample, check
+
+    sample = None
+    if arguments.request is not None:
+        sample = Sample(
+            arguments.request, arguments.content_type, arguments.accept, arguments.custom_attributes
+        )
+    return check(arguments.model, sample, Settings.from_env(), inherited_environment())
 
 
 if __name__ == "__main__":

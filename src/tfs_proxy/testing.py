@@ -1,0 +1,229 @@
+"""For unit tests of an inference.py: load it and call it in milliseconds, without servers or TensorFlow.
+
+The model server is a fake one that answers by the SavedModels' signatures; all else is what serves::
+
+    with tfs_proxy.testing.load("model.tar.gz", outputs={"y": [[0.9, 0.1]]}) as script:
+        reply = script.post(image, content_type="image/png")
+        assert (reply.status, reply.json) == (200, {"label": 0})
+"""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+
+from tfs_proxy.archive.discover import DiscoveredModel, default_model, discover
+from tfs_proxy.archive.extract import Limits
+from tfs_proxy.archive.fetch import fetch
+from tfs_proxy.archive.saved_model import read_saved_model
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.script.load import load_script, module_name
+from tfs_proxy.script.response import CUSTOM_ATTRIBUTES
+from tfs_proxy.settings import Settings
+from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.upstream.fake_server import FakeModelServer, Given, ModelCall, Versions
+from tfs_proxy.web.app import ContainerApp, create_app
+
+__all__ = ["LoadedScript", "ModelCall", "Reply", "Signature", "TensorSpec", "load", "signature"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer. ``headers`` have lower-case names; ``pieces`` are what a stream was made of.
+
+    ``broken`` says that a streamed answer ended in an error, so that a client would see it break off.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    pieces: Sequence[bytes] = field(repr=False)
+    broken: bool = False
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+        return b"".join(self.pieces)
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8."""
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        """The body, parsed."""
+        return json.loads(self.body)
+
+    @property
+    def content_type(self) -> str:
+        """The body's media type."""
+        return self.headers.get("content-type", "")
+
+
+class LoadedScript:
+    """A script, or a model without one, behind a `FakeModelServer`."""
+
+    def __init__(self, app: ContainerApp, model_server: FakeModelServer) -> None:
+        self._app = app
+        self._model_server = model_server
+
+    @property
+    def calls(self) -> Sequence[ModelCall]:
+        """What the model server was asked so far: ``target`` and ``inputs``."""
+        return self._model_server.calls
+
+    def post(
+        self,
+        body: bytes | str = b"",
+        content_type: str | None = "application/json",
+        accept: str | None = None,
+        custom_attributes: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """``POST /invocations``, with everything that happens between the HTTP server and the answer."""
+        named = {"Content-Type": content_type, "Accept": accept, CUSTOM_ATTRIBUTES: custom_attributes}
+        given = {name: value for name, value in named.items() if value is not None}
+        data = body.encode() if isinstance(body, str) else body
+        return _call(self._app, _environ(data, {**given, **(headers or {})}))
+
+
+@contextlib.contextmanager
+def load(
+    model: str | Path,
+    *,
+    outputs: Given = None,
+    signatures: Mapping[str, Signature] | Signature | None = None,
+    settings: Settings | None = None,
+) -> Iterator[LoadedScript]:
+    """Load what ``tfs-proxy serve MODEL`` would serve, with a fake model server behind it.
+
+    ``model`` is an archive or a folder with SavedModels and ``code/inference.py``, or the path of an
+    inference.py alone: then ``signatures`` says what the model ``model`` has. ``outputs`` are the
+    model server's answer by output name, or a function that makes them of arrays by input name;
+    without them it is zeros. At the end the script's ``close()`` has run, and its imports are undone.
+
+    Raises what the start would: ArchiveError, DiscoveryError, ScriptLoadError.
+    """
+    path = Path(model)
+    settings = Settings.from_env() if settings is None else settings
+    with tempfile.TemporaryDirectory(prefix="tfs-proxy-test-") as folder:
+        if path.suffix == ".py":
+            layout = ModelLayout(path.absolute().parent.parent)
+            models: Mapping[str, Versions] = {"model": {1: _by_name(signatures)}}
+            default = "model"
+            script: str | None = str(path.absolute())
+            folders = [path.absolute().parent, path.absolute().parent / layout.lib.name]
+        else:
+            layout = ModelLayout(fetch(str(model), Workspace(Path(folder)), _limits(settings)))
+            found = discover(layout.root)
+            models = {each.name: _signatures(each) for each in found}
+            default = default_model(found, settings.default_model_name)
+            script = str(layout.script) if layout.script.is_file() else None
+            folders = [layout.code, layout.lib]
+        with _undone_imports(script):
+            model_server = FakeModelServer(models, outputs)
+            paths = tuple(str(each) for each in folders if each.is_dir())
+            app = _app(model_server, default, script, paths, settings)
+            with contextlib.closing(app):
+                yield LoadedScript(app, model_server)
+
+
+def signature(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> Signature:
+    """A ``serving_default`` for predict."""
+    return Signature("serving_default", PREDICT_METHOD, inputs, outputs)
+
+
+def _signatures(model: DiscoveredModel) -> Versions:
+    """Signatures of every version; none where there is only a saved_model.pbtxt."""
+    read = {version: read_saved_model(path) for version, path in model.versions.items()}
+    return {version: summary.signatures if summary else {} for version, summary in read.items()}
+
+
+def _by_name(signatures: Mapping[str, Signature] | Signature | None) -> Mapping[str, Signature]:
+    if isinstance(signatures, Signature):
+        return {signatures.name: signatures}
+    return signatures or {}
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
+
+
+def _app(
+    model_server: FakeModelServer,
+    default: str,
+    script: str | None,
+    import_paths: tuple[str, ...],
+    settings: Settings,
+) -> ContainerApp:
+    deployment = Deployment(
+        default_model=default,
+        models={name: tuple(sorted(versions)) for name, versions in model_server.models.items()},
+        instances=(model_server.choose(),),
+        script=script,
+        import_paths=import_paths,
+        max_payload_bytes=settings.max_payload_bytes,
+        request_timeout_seconds=settings.request_timeout_seconds,
+    )
+    loaded = load_script(script, import_paths) if script else None
+    return create_app(deployment, model_server, loaded, ping=lambda: (200, b""))
+
+
+@contextlib.contextmanager
+def _undone_imports(script: str | None) -> Iterator[None]:
+    """Leave sys.path and sys.modules as they were: the next script may have modules of the same names."""
+    paths, modules, no_bytecode = list(sys.path), set(sys.modules), sys.dont_write_bytecode
+    try:
+        yield
+    finally:
+        sys.path[:], sys.dont_write_bytecode = paths, no_bytecode
+        folder = str(Path(script).parent) if script else None
+        for name in set(sys.modules) - modules:
+            origin = getattr(sys.modules[name], "__file__", None) or ""
+            if script and (name == module_name(script) or origin.startswith(f"{folder}/")):
+                del sys.modules[name]
+
+
+def _environ(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+    """A WSGI request (PEP 3333)."""
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": "/invocations",
+        "CONTENT_LENGTH": str(len(body)),
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "wsgi.input": io.BytesIO(body),
+    }
+    for name, value in headers.items():
+        key = name.upper().replace("-", "_")
+        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = value
+    setup_testing_defaults(environ)
+    return environ
+
+
+def _call(app: ContainerApp, environ: dict[str, Any]) -> Reply:
+    started: list[tuple[str, list[tuple[str, str]]]] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:  # noqa: ARG001
+        started.append((status, headers))
+
+    pieces: list[bytes] = []
+    broken = False
+    answer = app(environ, start_response)
+    try:
+        for piece in answer:
+            pieces.append(piece)  # noqa: PERF402 - what came before an error stays
+    except ConnectionResetError:
+        broken = True
+    finally:
+        close = getattr(answer, "close", None)
+        if close is not None:
+            close()
+    status, headers = started[-1]
+    return Reply(int(status[:3]), {name.lower(): value for name, value in headers}, tuple(pieces), broken)

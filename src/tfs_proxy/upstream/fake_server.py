@@ -1,0 +1,187 @@
+"""A model server in memory that answers by signatures alone: behind `tfs_proxy.testing` and ``check``."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import BadInput, UpstreamRefused
+from tfs_proxy.payload.batch import BYTES, Batch, Examples, Outputs
+from tfs_proxy.payload.dtypes import dtype_of
+from tfs_proxy.payload.json_answer import json_of_outputs
+from tfs_proxy.payload.json_documents import documents
+from tfs_proxy.payload.json_records import COLUMN, PREDICT, decode_json, serving_form
+from tfs_proxy.payload.json_text import dumps
+from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target, TensorSpec
+from tfs_proxy.upstream.base import OK, Answer
+from tfs_proxy.upstream.serving_json import named_signature
+
+Versions = Mapping[int, Mapping[str, Signature]]
+"""Signatures by name, of each version of a model."""
+
+Given = Mapping[str, Any] | Callable[[dict[str, npt.NDArray[Any]]], Mapping[str, Any]] | None
+"""Outputs by name, or a function that makes them of arrays by input name; None means zeros."""
+
+JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """What a `FakeModelServer` was asked: the target, and arrays by input name (features: none)."""
+
+    target: Target
+    inputs: Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ArraysAnswer(Answer):
+    """An answer whose tensors are at hand, beside their JSON."""
+
+    arrays: Outputs = field(default_factory=dict)
+
+    def outputs(self, signature: Signature) -> Outputs:  # noqa: ARG002
+        """The tensors as they are."""
+        return self.arrays
+
+
+class FakeModelServer:
+    """Implements `tfs_proxy.upstream.base.Upstream` for ``models``, by the signatures of their versions.
+
+    It refuses what a model server would: unknown models and signatures, missing inputs, other dtypes and
+    shapes than the signature's. Else it answers ``outputs``, or zeros of the signature's shapes, one for
+    each record. ``calls`` keeps what was asked.
+    """
+
+    def __init__(self, models: Mapping[str, Versions], outputs: Given = None) -> None:
+        self.models = models
+        self.outputs = outputs
+        self.calls: list[ModelCall] = []
+
+    def choose(self) -> Instance:
+        """The only instance; nothing listens at its ports."""
+        return Instance(0, 8501, 8500, "")
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; raises UpstreamRefused for a model that isn't there, and BadInput."""
+        versions = self.models.get(target.model)
+        if not versions or (target.version is not None and target.version not in versions):
+            raise UpstreamRefused(404, _error(f"Could not find any versions of model {target.model}"))
+        signatures = versions[max(versions) if target.version is None else target.version]
+        name = target.signature or DEFAULT_SIGNATURE
+        if name not in signatures:
+            raise BadInput(f'The model {target.model} has no signature "{name}".')
+        return signatures[name]
+
+    def predict(
+        self,
+        target: Target,
+        batch: Batch | Examples,
+        *,
+        instance: Instance | None = None,  # noqa: ARG002
+        timeout_seconds: float | None = None,  # noqa: ARG002
+    ) -> Answer:
+        """Answer decoded records."""
+        try:
+            return self._answer(target, batch)
+        except UpstreamRefused as refused:
+            return Answer(refused.status, refused.body, JSON_HEADERS)
+        except BadInput as error:
+            return Answer(400, _error(str(error)), JSON_HEADERS)
+
+    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
+        """Answer TF Serving's JSON, in row or in column form as it was asked."""
+        try:
+            form = serving_form(documents(body), target.method)
+            if form is None:
+                return Answer(400, _error("JSON has neither instances, inputs nor examples"), JSON_HEADERS)
+            name = named_signature(body) or target.signature
+            target = Target(target.model, target.version, target.label, name, target.method)
+            if target.method != PREDICT:
+                return self.predict(target, Examples(form["examples"]), instance=instance)
+            batch = decode_json(body, self.signature(target))
+        except UpstreamRefused as refused:
+            return Answer(refused.status, refused.body, JSON_HEADERS)
+        except BadInput as error:
+            return Answer(400, _error(str(error)), JSON_HEADERS)
+        answer = self.predict(target, batch, instance=instance)
+        if COLUMN not in form or not isinstance(answer, ArraysAnswer):
+            return answer
+        return Answer(OK, _columns(answer.arrays), JSON_HEADERS)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _answer(self, target: Target, batch: Batch | Examples) -> Answer:
+        signature = self.signature(target)
+        if isinstance(batch, Examples):
+            self.calls.append(ModelCall(target, {}))
+            one: Any = 0.0 if target.method == "regress" else [["", 0.0]]
+            return Answer(OK, dumps({"results": [one] * batch.records}), JSON_HEADERS)
+        _check(batch, signature)
+        self.calls.append(ModelCall(target, dict(batch.inputs)))
+        arrays = self._outputs(batch, signature)
+        return ArraysAnswer(OK, json_of_outputs(arrays), JSON_HEADERS, arrays=arrays)
+
+    def _outputs(self, batch: Batch, signature: Signature) -> Outputs:
+        if self.outputs is None:
+            return {name: _zeros(spec, batch.records) for name, spec in signature.outputs.items()}
+        given = self.outputs(dict(batch.inputs)) if callable(self.outputs) else self.outputs
+        if given.keys() != signature.outputs.keys():
+            named, wanted = ", ".join(sorted(given)), ", ".join(signature.outputs)
+            raise ValueError(f"the outputs given are {named or 'none'}; {signature.name} has {wanted}")
+        return {name: _typed(given[name], spec) for name, spec in signature.outputs.items()}
+
+
+def _error(text: str) -> bytes:
+    return json.dumps({"error": text}).encode()
+
+
+def _check(batch: Batch, signature: Signature) -> None:
+    """Raise BadInput where a model server would refuse the tensors."""
+    for name, spec in signature.inputs.items():
+        array = batch.inputs.get(name)
+        if array is None:
+            raise BadInput(f'The input "{name}" is missing.')
+        if array.dtype != dtype_of(spec)[1]:
+            raise BadInput(f'The input "{name}" is {array.dtype}, expected {spec.dtype}.')
+        if spec.shape is not None and not _fits(array.shape, spec.shape):
+            wanted = ", ".join("?" if size is None else str(size) for size in spec.shape)
+            raise BadInput(f'The input "{name}" has shape {list(array.shape)}, expected [{wanted}].')
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(
+        size is None or size == own for own, size in zip(shape, wanted, strict=True)
+    )
+
+
+def _zeros(spec: TensorSpec, records: int) -> npt.NDArray[Any]:
+    """Zeros, or empty strings: unknown sizes are 1, that of the first axis the number of records."""
+    sizes = (None,) if spec.shape is None else spec.shape
+    shape = tuple((records if axis == 0 else 1) if size is None else size for axis, size in enumerate(sizes))
+    dtype = dtype_of(spec)[1]
+    return np.full(shape, b"", BYTES) if dtype == BYTES else np.zeros(shape, dtype)
+
+
+def _typed(value: Any, spec: TensorSpec) -> npt.NDArray[Any]:
+    dtype = dtype_of(spec)[1]
+    if dtype != BYTES:
+        return np.asarray(value, dtype)
+    given = np.asarray(value, BYTES)
+    array = np.empty(given.shape, BYTES)
+    array.ravel()[:] = [each.encode() if isinstance(each, str) else each for each in given.ravel().tolist()]
+    return array
+
+
+def _columns(arrays: Outputs) -> bytes:
+    """The column form of a single record's or of several records' outputs."""
+    by_name = json.loads(json_of_outputs(arrays))
+    if "outputs" in by_name:
+        return dumps(by_name)
+    rows = by_name["predictions"]
+    bare = len(arrays) == 1
+    return dumps({"outputs": rows if bare else {name: [row[name] for row in rows] for name in arrays}})

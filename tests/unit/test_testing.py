@@ -1,0 +1,182 @@
+"""`tfs_proxy.testing`: scripts called in a unit test, with a fake model server."""
+
+import io
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from archives import pack
+from tfs_proxy import testing
+from tfs_proxy.errors import ArchiveError, ScriptLoadError
+from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo, TensorShapeProto
+from tfs_proxy.signature import TensorSpec
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
+DT_FLOAT, DT_STRING = 1, 7
+HALF = testing.signature(
+    {"x": TensorSpec("x", "DT_FLOAT", (None,))}, {"y": TensorSpec("y", "DT_FLOAT", (None,))}
+)
+
+
+def tensor(dtype: int, *shape: int) -> TensorInfo:
+    dims = [TensorShapeProto.Dim(size=size) for size in shape]
+    return TensorInfo(name="t:0", dtype=dtype, tensor_shape=TensorShapeProto(dim=dims))  # type: ignore[arg-type]
+
+
+def saved_model(inputs: dict[str, TensorInfo], outputs: dict[str, TensorInfo]) -> bytes:
+    one = SignatureDef(inputs=inputs, outputs=outputs, method_name="tensorflow/serving/predict")
+    graph = MetaGraphDef(
+        meta_info_def=MetaGraphDef.MetaInfoDef(tags=["serve"]), signature_def={"serving_default": one}
+    )
+    return SavedModel(meta_graphs=[graph]).SerializeToString()
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Two models of one signature, and a script that imports a module beside it."""
+    model = saved_model(
+        {"x": tensor(DT_FLOAT, -1, 2)}, {"y": tensor(DT_FLOAT, -1), "name": tensor(DT_STRING, -1, 3)}
+    )
+    script = (
+        "from beside_it import MARK\n"
+        "def input_handler(data, context): return context.default_input(data)\n"
+        "def output_handler(response, context):\n"
+        "    return str([MARK, response.outputs['y'].tolist(), response.outputs['name'].shape])\n"
+    )
+    files = {
+        "a/1/saved_model.pb": model,
+        "b/1/saved_model.pb": model,
+        "b/2/saved_model.pb": model,
+        "code/inference.py": script,
+        "code/beside_it.py": "MARK = 'here'",
+    }
+    return pack(tmp_path / "model.tar.gz", files)
+
+
+def test_an_archive(archive: Path) -> None:
+    """Its script answers, the fake model server with zeros of the signature's shapes, one per record."""
+    began = time.perf_counter()
+    with testing.load(archive) as script:
+        reply = script.post("[[1, 2], [3, 4]]")
+    seconds = time.perf_counter() - began
+
+    assert (reply.status, reply.text) == (200, "['here', [0.0, 0.0], (2, 3)]")
+    assert reply.content_type == "application/json"
+    [call] = script.calls
+    assert (call.target.model, call.inputs["x"].tolist()) == ("a", [[1.0, 2.0], [3.0, 4.0]])
+    assert seconds < 1
+    assert "beside_it" not in sys.modules
+    assert not any("tfs-proxy-test" in path for path in sys.path)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"y": [7.0], "name": [["a", "b", "c"]]},
+        lambda inputs: {"y": inputs["x"].sum(axis=1), "name": np.full((1, 3), b"", object)},
+    ],
+)
+def test_outputs_of_the_tests_own(archive: Path, outputs: Any) -> None:
+    """A dict, or a function of the inputs."""
+    with testing.load(archive, outputs=outputs) as script:
+        assert script.post("[[3, 4]]").text.startswith("['here', [7.0]")
+
+
+def test_outputs_that_no_model_has(archive: Path) -> None:
+    """Names are the signature's: a slip in the test is a 500 with a reason in the log."""
+    with testing.load(archive, outputs={"z": [1]}) as script:
+        assert script.post("[[3, 4]]").status == 500
+
+
+def test_a_model_server_refuses(archive: Path) -> None:
+    """Shapes and models that a model server would refuse are refused, with its statuses."""
+    with testing.load(archive) as script:
+        assert script.post("[[1, 2, 3]]").status == 400
+        assert script.post("[[1, 2]]", custom_attributes="tfs-model-name=c").status == 404
+        assert script.post("[[1, 2]]", custom_attributes="tfs-model-name=b,tfs-model-version=3").status == 404
+        assert script.post("[[1, 2]]", custom_attributes="tfs-model-name=b,tfs-model-version=1").status == 200
+
+
+def test_a_model_without_a_script(tmp_path: Path) -> None:
+    """The default conversion answers, in every form that Accept asks for."""
+    model = saved_model({"x": tensor(DT_FLOAT, -1)}, {"y": tensor(DT_FLOAT, -1)})
+    archive = pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": model})
+    with testing.load(archive, outputs=lambda inputs: {"y": inputs["x"] * 2}) as served:
+        assert served.post("1\n2\n", "text/csv", "text/csv").text == "2.0\n4.0\n"
+        assert served.post('{"instances": [1, 2]}').json == {"predictions": [2.0, 4.0]}
+        assert served.post('{"inputs": {"x": [1, 2]}}').json == {"outputs": [2.0, 4.0]}
+        assert served.post('{"examples": [{}]}', custom_attributes="tfs-method=regress").json == {
+            "results": [0.0]
+        }
+        assert served.post("no json").status == 400
+
+
+def test_a_script_alone(tmp_path: Path) -> None:
+    """The path of an inference.py is enough, with the signature that its model is to have."""
+    path = tmp_path / "inference.py"
+    path.write_text(
+        "def handler(data, context):\n    yield 'a'\n    yield str(context.predict([1.0])['y'])\n"
+    )
+    with testing.load(path, signatures=HALF, outputs={"y": [2.5]}) as script:
+        reply = script.post(b"", None)
+
+    assert (reply.text, list(reply.pieces), reply.broken) == ("a[2.5]", [b"a", b"[2.5]"], False)
+
+
+def test_a_stream_that_breaks(tmp_path: Path) -> None:
+    """What came before the error is there, and it is said that the answer broke off."""
+    path = tmp_path / "inference.py"
+    path.write_text("def handler(data, context):\n    yield 'a'\n    raise ValueError\n")
+    with testing.load(path) as script:
+        reply = script.post()
+
+    assert (reply.pieces, reply.broken) == ((b"a",), True)
+
+
+def test_what_can_not_be_loaded(tmp_path: Path) -> None:
+    """The errors are those of the start."""
+    path = tmp_path / "inference.py"
+    path.write_text("import nothing_of_this_name")
+    with pytest.raises(ScriptLoadError, match="nothing_of_this_name"), testing.load(path):
+        pass
+    with pytest.raises(ArchiveError, match="no file or folder"), testing.load(tmp_path / "missing"):
+        pass
+
+
+def test_the_numpy_example() -> None:
+    """Its image reaches the model as floats from 0 to 1, and its answer is rounded."""
+    image = testing.signature(
+        {"image": TensorSpec("image", "DT_FLOAT", (None, 224, 224, 3))},
+        {"colour": TensorSpec("colour", "DT_FLOAT", (None, 3))},
+    )
+    picture = io.BytesIO()
+    Image.new("RGB", (30, 20), (255, 128, 0)).save(picture, "PNG")
+    path = EXAMPLES / "numpy_script" / "inference.py"
+    with testing.load(
+        path, signatures=image, outputs=lambda inputs: {"colour": inputs["image"].mean((1, 2))}
+    ) as script:
+        reply = script.post(picture.getvalue(), "image/png")
+        refused = script.post(b"no image", "image/png")
+
+    assert reply.json == {"red": 1.0, "green": 0.502, "blue": 0.0}
+    assert (refused.status, refused.json) == (400, {"error": "The body is no readable image."})
+
+
+def test_the_streaming_example() -> None:
+    """A piece for each hundred lines; a line that is no number is refused."""
+    path = EXAMPLES / "streaming" / "inference.py"
+    with testing.load(path, signatures=HALF, outputs=lambda inputs: {"y": inputs["x"] / 2 + 2}) as script:
+        reply = script.post("\n".join(map(str, range(250))), None)
+        refused = script.post("1\nx\n")
+        late = script.post("1\n" * 100 + "x\n")
+
+    assert reply.content_type == "application/jsonlines"
+    assert [piece.count(b"\n") for piece in reply.pieces] == [100, 100, 50]
+    assert reply.text.startswith("2.0\n2.5\n3.0\n")
+    assert (refused.status, "must be a number" in refused.json["error"]) == (400, True)
+    assert (late.status, late.broken) == (200, True)
