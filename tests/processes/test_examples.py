@@ -1,6 +1,7 @@
 """The examples as a user runs them: built, served by the real command, asked over HTTP."""
 
 import importlib.util
+import io
 import json
 import re
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
 RESNET = EXAMPLES / "resnet50_jpeg"
@@ -76,6 +78,18 @@ def digits_archive() -> Path:
 @pytest.fixture(scope="module")
 def resnet_archive() -> Path:
     return build(RESNET / "export.py")
+
+
+@pytest.fixture(scope="module")
+def numpy_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    archive = build(EXAMPLES / "numpy_script" / "export.py")
+    yield from serve(archive, tmp_path_factory.mktemp("numpy") / "serve.log")
+
+
+@pytest.fixture(scope="module")
+def streaming_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    archive = build(EXAMPLES / "streaming" / "export.py")
+    yield from serve(archive, tmp_path_factory.mktemp("streaming") / "serve.log")
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +174,23 @@ def test_resnet_passes_on_what_the_model_server_refuses(resnet_url: str) -> None
     status, content = post(resnet_url, b"no jpeg", "application/x-image")
     assert status == 400
     assert set(content) == {"error"}
+
+
+def test_the_numpy_script_says_an_images_colour(numpy_url: str) -> None:
+    """Pixels reach the model as floats, and its outputs the script as arrays."""
+    picture = io.BytesIO()
+    Image.new("RGB", (300, 200), (255, 128, 0)).save(picture, "PNG")
+    expected = {"red": 1.0, "green": 0.502, "blue": 0.0}
+    assert post(numpy_url, picture.getvalue(), "image/png") == (200, expected)
+    assert post(numpy_url, b"no image", "image/png")[0] == 400
+
+
+def test_the_streaming_script_answers_each_line(streaming_url: str) -> None:
+    """A thousand lines come back in order, in chunks."""
+    body = "".join(f"{number}\n" for number in range(1000)).encode()
+    request = urllib.request.Request(f"{streaming_url}/invocations", body)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=ANSWER_SECONDS) as response:
+        assert response.headers["Transfer-Encoding"] == "chunked"
+        assert [float(line) for line in response] == [number / 2 + 2 for number in range(1000)]
+    assert post(streaming_url, b"1\nx\n", "text/plain")[0] == 400

@@ -48,7 +48,7 @@ def archive(tmp_path: Path) -> Path:
         "def output_handler(response, context):\n"
         "    return str([MARK, response.outputs['y'].tolist(), response.outputs['name'].shape])\n"
     )
-    files = {
+    files: dict[str, str | bytes] = {
         "a/1/saved_model.pb": model,
         "b/1/saved_model.pb": model,
         "b/2/saved_model.pb": model,
@@ -180,3 +180,16 @@ def test_the_streaming_example() -> None:
     assert reply.text.startswith("2.0\n2.5\n3.0\n")
     assert (refused.status, "must be a number" in refused.json["error"]) == (400, True)
     assert (late.status, late.broken) == (200, True)
+
+
+def test_the_readmes_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the README shows runs as it stands there."""
+    root = EXAMPLES.parent
+    blocks = [text.split("```")[0] for text in (root / "README.md").read_text().split("```python\n")[1:]]
+    [block] = [text for text in blocks if "tfs_proxy.testing" in text]
+    monkeypatch.chdir(root)
+    names: dict[str, Any] = {}
+
+    exec(block, names)
+
+    names["test_streaming"]()
