@@ -27,6 +27,24 @@ endif
 test: $(READY) try-nginx  ## run all tests, the fast ones first
 	$(BIN)/python -m pytest tests/unit tests/web
 	$(BIN)/python -m pytest tests/processes
+	@$(MAKE) --no-print-directory test-container
+
+.PHONY: test-container
+test-container: $(READY)  ## run the tests that need real containers, where a Docker engine can be had
+	@if scripts/docker-engine --if-allowed; then scripts/build-image embedded; else [ $$? = 3 ]; fi
+	$(BIN)/python -m pytest tests/container
+
+.PHONY: image-cpu image-gpu image-embedded
+image-cpu:  ## build tfs-proxy:cpu, with the official model server (OPTIONS="--build-arg SCRIPT_LIBRARIES=false")
+	@scripts/build-image cpu $(OPTIONS)
+image-gpu:  ## build tfs-proxy:gpu, with the official model server and CUDA
+	@scripts/build-image gpu $(OPTIONS)
+image-embedded:  ## build tfs-proxy:embedded, with the embedded model server; needs no image but the base
+	@scripts/build-image embedded $(OPTIONS)
+
+.PHONY: sbom
+sbom:  ## copy SBOM and licence list out of tfs-proxy:IMAGE (default: embedded) into build/
+	@scripts/copy-sbom $(or $(IMAGE),embedded)
 
 .PHONY: prove-transform
 prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB object needs little memory
@@ -59,7 +77,7 @@ nginx:  ## install nginx from the distribution (needs root)
 
 .PHONY: clean
 clean:  ## remove the virtual environment, caches and built examples
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis code_examples/*/build
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build code_examples/*/build
 
 .PHONY: try-nginx
 try-nginx:

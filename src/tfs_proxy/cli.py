@@ -130,6 +130,8 @@ def _port(text: str) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    # As PID 1 of a container, a process without a handler does not even notice SIGTERM.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     settings = Settings.from_env()
     if arguments.port is not None:
         settings = replace(settings, port=arguments.port)

@@ -1,7 +1,8 @@
 """The control door: the supervisor's own HTTP, which answers however busy the workers are.
 
-Two faces. Behind the unix socket: ``/ping`` for nginx and workers, ``/deployment`` and ``/released``
-for workers. On the socket that workers will accept from: 503 with the reason, until they take over.
+Two faces. Behind the unix socket: ``/ping`` for nginx and workers, ``/deployment``, ``/released``
+and ``/settled`` for workers. On the socket that workers will accept from: 503 with the reason, until
+they take over.
 """
 
 import asyncio
@@ -58,13 +59,13 @@ class Door:
             return Reply.error(NOT_ALLOWED, "this method is not allowed here, but GET", allow="GET, HEAD")
         match path:
             case "/ping":
-                return self._ping()
+                return _ok_without(self.health.reason())
+            case "/settled":
+                return _ok_without(self.health.away())
             case "/deployment" if self.deployment is not None:
                 return Reply(OK, self.deployment.to_json())
-            case "/released" if self.released:
-                return Reply(OK)
             case "/deployment" | "/released":
-                return Reply.error(UNAVAILABLE, self.health.step)
+                return _ok_without(None if self.released else self.health.step)
             case _:
                 return Reply.error(NOT_FOUND, f"there is nothing at {path}")
 
@@ -73,9 +74,9 @@ class Door:
         del method, path
         return Reply.error(UNAVAILABLE, self.health.reason() or "starting", close=True)
 
-    def _ping(self) -> Reply:
-        reason = self.health.reason()
-        return Reply(OK) if reason is None else Reply.error(UNAVAILABLE, reason)
+
+def _ok_without(reason: str | None) -> Reply:
+    return Reply(OK) if reason is None else Reply.error(UNAVAILABLE, reason)
 
 
 def _connections(answer: Answer) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:

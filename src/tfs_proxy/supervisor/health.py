@@ -143,6 +143,10 @@ class Health:
                 return f"{servable} can't be loaded: {state.error}"
         return None
 
+    def away(self) -> str | None:
+        """Which version will be back soon, in words; None where waiting is of no use."""
+        return self.missing() if self.phase is Phase.SERVING else None
+
     def reason(self) -> str | None:
         """Why requests can't be served now; None where they can."""
         if self.phase is Phase.STARTING:

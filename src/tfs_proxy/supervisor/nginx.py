@@ -63,7 +63,8 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         user=_user_line(),
         home=workspace.nginx,
         listen=front.listen,
-        web=front.web,
+        web_servers="\n        ".join(_web_servers(front)),
+        resend="error non_idempotent" if front.fast else "off",
         door=front.door,
         log_level=settings.nginx_loglevel,
         max_payload_mb=settings.max_payload_mb or 100,
@@ -74,6 +75,14 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         fast_locations=fast_path.locations(_timeout_message(settings)) if front.fast else "",
         entrance=fast_path.ENTRANCE if front.fast else "",
     )
+
+
+def _web_servers(front: Front) -> tuple[str, ...]:
+    """The workers' address; twice where a request may go to a second worker when the first was killed.
+
+    Without a script a request changes nothing, and is safe to be sent again; a script's may.
+    """
+    return (f"server {front.web} max_fails=0;",) * (2 if front.fast else 1)
 
 
 def _timeout_message(settings: Settings) -> str:

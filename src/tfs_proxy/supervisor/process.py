@@ -97,7 +97,8 @@ class ChildProcess:
     """One supervised child.
 
     ``run`` lives as long as the child may be restarted: ``may_restart`` is asked after each death,
-    ``started`` is told each new pid, which is its process group's too.
+    ``started`` is told each new pid, which is its process group's too; ``heard`` each line of a
+    recorded child.
     ``stop`` ends it within a deadline. Both leave the state at EXITED or GAVE_UP.
     """
 
@@ -107,6 +108,7 @@ class ChildProcess:
         *,
         may_restart: "Callable[[ChildProcess], bool]" = lambda _child: True,
         started: Callable[[int], None] = lambda _pid: None,
+        heard: Callable[[str], None] = lambda _line: None,
         start: Spawn = spawn,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -116,7 +118,7 @@ class ChildProcess:
         self.starts = 0
         self.exit_status: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._started = started
+        self._started, self._heard = started, heard
         self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
         self._process: asyncio.subprocess.Process | None = None
         self._ended = asyncio.Event()
@@ -194,6 +196,7 @@ class ChildProcess:
             sys.stderr.buffer.write(line)
             sys.stderr.buffer.flush()
             self.last_lines.append(line.decode(errors="replace").rstrip())
+            self._heard(self.last_lines[-1])
 
     async def _back_off(self, deaths: int) -> None:
         self.change_state(State.BACKOFF)

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
@@ -28,11 +29,13 @@ from tfs_proxy.errors import (
 )
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor import gunicorn, nginx, packages, plan, sockets
+from tfs_proxy.supervisor import gunicorn, nginx, noexec, packages, plan, sockets
+from tfs_proxy.supervisor.devices import Devices
 from tfs_proxy.supervisor.door import Door
 from tfs_proxy.supervisor.fast_path import FastPath
 from tfs_proxy.supervisor.health import Health, Heartbeats, Phase
 from tfs_proxy.supervisor.model_server import program
+from tfs_proxy.supervisor.orphans import Orphans
 from tfs_proxy.supervisor.prepare import Prepared, count_gpus, prepare
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit
 from tfs_proxy.supervisor.watch import ModelWatch
@@ -101,6 +104,9 @@ class Supervisor:
         self._front: ChildProcess | None = None
         self._workers: ChildProcess | None = None
         self._model_servers: list[ChildProcess] = []
+        self._devices = Devices()
+        self._gpus = 0
+        self._orphans = Orphans()
         self._web: socket.socket = listener
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -193,6 +199,7 @@ class Supervisor:
             gpus=count_gpus(),
             environ=self._request.environ,
         )
+        self._gpus = host.gpus
         planned = plan.plan(
             prepared.models, prepared.default_model, prepared.layout, self._settings, self._workspace, host
         )
@@ -226,12 +233,20 @@ class Supervisor:
             log.info("installing %s", prepared.layout.requirements.name)
             await packages.run(install)
         paths = [install.site_packages] if install is not None else []
+        unusable = noexec.warning([*paths, prepared.layout.code])
+        if unusable:
+            log.warning("%s", unusable)
         self._web.set_inheritable(True)
         spec = plan.workers(self._settings, self._workspace, self._web.fileno(), paths, self._request.environ)
         self._workers = self._begin(spec)
 
     def _begin(self, spec: ProcessSpec) -> ChildProcess:
-        child = ChildProcess(spec, may_restart=self._may_restart, started=self._watchdog.guard)
+        child = ChildProcess(
+            spec,
+            may_restart=self._may_restart,
+            started=self._watchdog.guard,
+            heard=partial(self._devices.hear, spec.name),
+        )
         task = asyncio.create_task(child.run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -262,6 +277,7 @@ class Supervisor:
 
     async def _until_one_gives_up(self) -> None:
         while True:
+            self._orphans.collect()
             for child in self._children():
                 child.reap_orphans()
                 if child.state is State.GAVE_UP:
@@ -289,7 +305,15 @@ class Supervisor:
             self._front.send_signal(signal.SIGHUP)
         self._health.phase = Phase.SERVING
         self._door.release()
+        self._report_devices()
         log.info("ready after %.2f s", time.monotonic() - self._began)
+
+    def _report_devices(self) -> None:
+        for server in self._model_servers:
+            log.info("%s", self._devices.report(server.name))
+            overlooked = self._devices.overlooked(server.name, self._gpus)
+            if overlooked:
+                log.warning("%s", overlooked)
 
     async def _drain(self) -> None:
         """Stop accepting, let requests finish, then end the rest in reverse order; bounded in time."""

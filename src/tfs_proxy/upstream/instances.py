@@ -53,6 +53,14 @@ def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> 
         return False
 
 
+def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
+    """Whether no model server is away for now; True where nobody can tell, so that nobody waits."""
+    try:
+        return _get(control_socket, "/settled", timeout_seconds)[0] == OK
+    except (UpstreamUnavailable, UpstreamTimeout):
+        return True
+
+
 def _get(control_socket: Path, path: str, timeout_seconds: float) -> tuple[int, bytes]:
     connection = UnixConnection(control_socket, timeout_seconds)
     try:

@@ -1,0 +1,35 @@
+"""Which devices the model servers say that they use, read from their logs: a lost GPU must not go unseen."""
+
+import re
+
+CREATED = re.compile(
+    r"Created device \S*device:(?P<device>GPU:\d+) with (?P<megabytes>\d+) MB memory.*?name: (?P<name>[^,]+),"
+)
+"""What TensorFlow logs for each GPU that it takes, when the first model is loaded."""
+
+
+class Devices:
+    """GPUs by model server, as heard so far."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[str, str]] = {}
+
+    def hear(self, server: str, line: str) -> None:
+        """Take in one line that a model server has printed."""
+        if created := CREATED.search(line):
+            name = f"{created['device']} ({created['name']}, {created['megabytes']} MB)"
+            self._found.setdefault(server, {})[created["device"]] = name
+
+    def report(self, server: str) -> str:
+        """What ``server`` runs on, in words."""
+        found = self._found.get(server)
+        return f"{server} runs on {', '.join(found.values()) if found else 'the CPU'}"
+
+    def overlooked(self, server: str, gpus: int) -> str | None:
+        """A warning where the driver shows GPUs that ``server`` does not use."""
+        if not gpus or server in self._found:
+            return None
+        return (
+            f"the driver shows {gpus} GPU(s), but {server} uses none: its log says which CUDA library "
+            "is missing or does not fit the driver"
+        )

@@ -1,0 +1,26 @@
+"""A workspace that is mounted noexec, as Docker's tmpfs is: native modules in it can't be loaded."""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+IsNoexec = Callable[[Path], bool]
+
+
+def is_noexec(folder: Path) -> bool:
+    """Whether ``folder`` lies on a file system that is mounted noexec."""
+    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+
+
+def warning(folders: Iterable[Path], is_noexec: IsNoexec = is_noexec) -> str | None:
+    """One sentence where ``folders`` hold native modules that can't be loaded from where they lie."""
+    for folder in folders:
+        if folder.is_dir() and is_noexec(folder):
+            module = next((path for pattern in ("*.so", "*.so.*") for path in folder.rglob(pattern)), None)
+            if module is not None:
+                return (
+                    f"{folder} is mounted noexec, so native modules there such as {module.name} can't be "
+                    "loaded: mount it with exec (docker run --tmpfs /tmp:exec), or set TFS_PROXY_HOME to a "
+                    "volume"
+                )
+    return None

@@ -1,0 +1,48 @@
+"""As PID 1 of a container the supervisor inherits every process whose parent has ended: it collects them."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+PROC = Path("/proc")
+GRACE_SECONDS = 2.0
+"""A child of our own is collected at once by who started it; a zombie this old is nobody's."""
+
+LOOK_SECONDS = 1.0
+
+
+class Orphans:
+    """Zombies below this process; ``collect`` may be called often and looks once a second."""
+
+    def __init__(self, proc: Path = PROC, clock: Callable[[], float] = time.monotonic) -> None:
+        self._proc = proc
+        self._clock = clock
+        self._looked = clock()
+        self._seen: dict[int, float] = {}
+
+    def collect(self) -> list[int]:
+        """Collect zombies that nobody else will; their process ids."""
+        now = self._clock()
+        if now - self._looked < LOOK_SECONDS:
+            return []
+        self._looked = now
+        self._seen = {pid: self._seen.get(pid, now) for pid in self._zombies()}
+        old = [pid for pid, since in self._seen.items() if now - since >= GRACE_SECONDS]
+        for pid in old:
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+        return old
+
+    def _zombies(self) -> Iterable[int]:
+        for pid in self._children():
+            with contextlib.suppress(OSError):
+                state = (self._proc / pid / "stat").read_text().rpartition(") ")[2]
+                if state.startswith("Z"):
+                    yield int(pid)
+
+    def _children(self) -> Iterable[str]:
+        with contextlib.suppress(OSError):
+            for task in (self._proc / "self" / "task").iterdir():
+                yield from (task / "children").read_text().split()

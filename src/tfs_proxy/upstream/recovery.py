@@ -1,0 +1,98 @@
+"""Between web and the model servers: a request waits while one is being restarted, instead of failing.
+
+A prediction changes nothing, so sending it again is safe; but a request may be what ends a model
+server, so it is sent a few times at most.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
+from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.base import Answer, Upstream
+
+ATTEMPTS = 3
+PATIENCE_SECONDS = 30.0
+PAUSE_SECONDS = 0.1
+"""Longer than the supervisor takes to notice that a process has ended."""
+
+NOT_FOUND = 404
+"""What a model server answers that runs again and has not loaded its models yet."""
+
+
+Asked = TypeVar("Asked", Answer, Signature | UpstreamRefused)
+
+
+class Recovering:
+    """`tfs_proxy.upstream.base.Upstream` around another.
+
+    ``settled`` says whether no model server is being restarted, as far as the supervisor knows. Waits
+    ``PATIENCE_SECONDS`` for it at most; then the answer or the error of the last attempt stands.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        settled: Callable[[], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._upstream = upstream
+        self._settled = settled
+        self._clock = clock
+        self._sleep = sleep
+
+    def choose(self) -> Instance:
+        """The instance that the next request goes to."""
+        return self._upstream.choose()
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; see the interface for what it raises."""
+
+        def ask() -> Signature | UpstreamRefused:
+            try:
+                return self._upstream.signature(target)
+            except UpstreamRefused as refused:
+                return refused
+
+        found = self._patiently(ask)
+        if isinstance(found, UpstreamRefused):
+            raise found
+        return found
+
+    def predict(self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None) -> Answer:
+        """Send decoded records in row form."""
+        return self._patiently(lambda: self._upstream.predict(target, batch, instance=instance))
+
+    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
+        """Send JSON that is TF Serving's already."""
+        return self._patiently(lambda: self._upstream.forward(target, body, instance=instance))
+
+    def close(self) -> None:
+        """Give connections back; idempotent."""
+        self._upstream.close()
+
+    def _patiently(self, ask: Callable[[], Asked]) -> Asked:
+        """Ask again, once all has settled, where the model server was away."""
+        deadline = self._clock() + PATIENCE_SECONDS
+        for _ in range(ATTEMPTS - 1):
+            try:
+                answer = ask()
+                if getattr(answer, "status", None) != NOT_FOUND or self._settled():
+                    return answer
+            except UpstreamUnavailable:
+                self._sleep(PAUSE_SECONDS)
+            if not self._wait(deadline):
+                break
+        return ask()
+
+    def _wait(self, deadline: float) -> bool:
+        while not self._settled():
+            if self._clock() >= deadline:
+                return False
+            self._sleep(PAUSE_SECONDS)
+        return True

@@ -1,0 +1,139 @@
+"""What clients see while something inside is killed or the container is stopped, under load."""
+
+import http.client
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from archives import pack
+from containers import LOOPBACK, Container, container, docker, mounted
+from load import CLIENTS, Load, load
+
+WITHIN_SECONDS = 30.0
+SLOW = """
+import time
+from collections import Counter
+from collections.abc import Callable
+
+def handler(data, context):
+    time.sleep(float(data.read()))
+    return "done", "text/plain"
+"""
+LITTER = """
+import subprocess
+
+def handler(data, context):
+    subprocess.run(["sh", "-c", "setsid sh -c 'sleep 0.2' & exit 0"], check=True)
+    return "done", "text/plain"
+"""
+
+
+@pytest.fixture(params=["plain", "scripted"])
+def archive(request: pytest.FixtureRequest) -> Path:
+    """With nginx's short way to the model server, and through the workers."""
+    found: Path = request.getfixturevalue(request.param)
+    return found
+
+
+def recovered(running: Container, sending: Load) -> None:
+    """All is well again: /ping says so, and answers keep coming."""
+    running.wait_ready(WITHIN_SECONDS)
+    before = sending.counts["answered"]
+    time.sleep(1)
+    assert sending.counts["answered"] > before + CLIENTS
+
+
+@pytest.mark.parametrize(
+    ("victim", "which"),
+    [
+        ("nginx: worker", 0),
+        ("nginx: master", 0),
+        ("gunicorn", -1),
+        ("gunicorn", 0),
+        ("tfs_proxy.embedded", 0),
+    ],
+    ids=["nginx's worker", "nginx", "a worker", "gunicorn", "the model server"],
+)
+def test_a_killed_process_costs_no_request_but_those_in_it(
+    archive: Path, victim: str, which: int, noted: Callable[[str], None]
+) -> None:
+    """kill -9 under load: it is started again, and what is safe to send again is.
+
+    A request that is in a worker running a script is not: the script may have had its effect. Nor is
+    one whose answer has begun.
+    """
+    with container(*mounted(archive), host_network=True) as running, load(running.port) as sending:
+        time.sleep(1)
+        running.kill_inside(running.pids(victim)[which])
+        time.sleep(1)
+        recovered(running, sending)
+        counts = sending.finish()
+        zombies = [words for state, words in running.processes().values() if state == "Z"]
+
+    noted(f"{victim} {which} killed, {archive.parent.name}: {dict(counts)} {Counter(sending.failures)}")
+    in_a_script = victim == "gunicorn" and archive.parent.name.startswith("scripted")
+    begun = [failure for failure in sending.failures if "IncompleteRead" in failure]
+    assert counts["failed"] - len(begun) <= (CLIENTS if in_a_script else 0), sending.failures
+    assert len(begun) <= CLIENTS
+    assert counts["resent"] <= 2 * CLIENTS
+    assert zombies == []
+
+
+def test_stopping_under_load_fails_no_accepted_request(archive: Path, noted: Callable[[str], None]) -> None:
+    """`docker stop`: what was accepted is answered, exit status 0, well before SIGKILL."""
+    with container(*mounted(archive), host_network=True) as running, load(running.port) as sending:
+        time.sleep(1)
+        began = time.monotonic()
+        docker("stop", "-t", "30", running.name)
+        seconds = time.monotonic() - began
+        counts = sending.finish()
+        status = running.state["ExitCode"]
+
+    noted(f"docker stop took {seconds:.2f} s, {archive.parent.name}: {dict(counts)}")
+    assert counts["failed"] == 0, sending.failures
+    assert counts["answered"] > 0
+    assert (status, seconds < 30) == (0, True)
+
+
+def test_a_request_in_flight_is_answered_while_stopping_and_its_connection_closed(
+    saved_models: Path, tmp_path: Path
+) -> None:
+    """The answer says `Connection: close`: the client need not find out by a broken connection."""
+    files: dict[str, str | bytes] = {"code/inference.py": SLOW}
+    archive = pack(tmp_path / "model.tar.gz", files, {"half_plus_two": saved_models / "half_plus_two"})
+    with container(*mounted(archive), host_network=True) as running:
+        connection = http.client.HTTPConnection(LOOPBACK, running.port, timeout=30)
+        connection.request("POST", "/invocations", b"0")
+        assert connection.getresponse().read() == b"done"
+        connection.request("POST", "/invocations", b"3")
+        time.sleep(0.5)
+        stopping = threading.Thread(target=docker, args=("stop", "-t", "30", running.name))
+        stopping.start()
+        reply = connection.getresponse()
+        body = reply.read()
+        stopping.join()
+
+        assert (reply.status, body) == (200, b"done")
+        assert reply.getheader("Connection") == "close"
+        assert running.state["ExitCode"] == 0
+
+
+def test_processes_that_a_script_leaves_behind_are_collected(saved_models: Path, tmp_path: Path) -> None:
+    """As PID 1 the supervisor inherits them; none stays a zombie."""
+    files: dict[str, str | bytes] = {"code/inference.py": LITTER}
+    archive = pack(tmp_path / "model.tar.gz", files, {"half_plus_two": saved_models / "half_plus_two"})
+    with container(*mounted(archive)) as running:
+        for _ in range(5):
+            assert running.invoke(b"").status == 200
+        time.sleep(0.5)
+        left = sum(state == "Z" for state, _ in running.processes().values())
+        deadline = time.monotonic() + WITHIN_SECONDS
+        while any(state == "Z" for state, _ in running.processes().values()):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+
+    assert left

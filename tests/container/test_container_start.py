@@ -1,0 +1,164 @@
+"""The ways in which Docker and SageMaker start the image, and what it says where it can't start."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from containers import EMBEDDED, Container, container, docker, mounted
+
+ASKED, ANSWERED = '{"instances": [1.0, 2.0]}', {"predictions": [2.5, 3.0]}
+LIBRARIES = "numpy pandas sklearn cloudpickle boto3 requests PIL"
+
+
+@pytest.mark.parametrize("command", [("serve",), ()])
+def test_an_archive_is_served_with_the_word_serve_and_without_it(
+    plain: Path, command: tuple[str, ...], noted: Callable[[str], None]
+) -> None:
+    """SageMaker says `serve`, people leave it out: the same happens."""
+    with container(*mounted(plain), command=command, ready=False) as running:
+        noted(
+            f"docker run {' '.join(command) or 'without a word'}: first 200 on /ping after {running.wait_ready():.2f} s"
+        )
+
+        assert running.invoke(ASKED).json == ANSWERED
+        assert running.run("/usr/local/lib/tfs-proxy/healthcheck") == ""
+
+
+def test_a_folder_mounted_read_only_is_served(saved_models: Path) -> None:
+    """SageMaker unpacks the archive itself."""
+    folder = f"{saved_models / 'half_plus_two'}:/opt/ml/model/half_plus_two:ro"
+    with container("-v", folder) as running:
+        assert running.invoke(ASKED).json == ANSWERED
+
+
+def test_the_platform_chooses_the_ports(plain: Path) -> None:
+    """SAGEMAKER_BIND_TO_PORT moves the front, SAGEMAKER_SAFE_PORT_RANGE the model server."""
+    env = {"SAGEMAKER_BIND_TO_PORT": "9123", "SAGEMAKER_SAFE_PORT_RANGE": "21000-21999"}
+    with container(*mounted(plain), env=env, inside=9123) as running:
+        assert running.invoke(ASKED).json == ANSWERED
+        assert running.run("/usr/local/lib/tfs-proxy/healthcheck") == ""
+        (server,) = [words for _, words in running.processes().values() if "tfs_proxy.embedded" in words]
+        assert "--port=21000" in server
+        assert "--rest_api_port=21001" in server
+
+
+def test_a_read_only_root_and_a_user_without_rights_are_enough(scripted: Path) -> None:
+    """Nothing is written but below one folder, nothing needs root."""
+    options = (
+        *("--read-only", "--tmpfs", "/tmp", "--user", "12345:12345"),
+        *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+    )
+    with container(*options, *mounted(scripted)) as running:
+        assert running.invoke(ASKED).json == ANSWERED
+        assert running.run("id", "-u") == "12345"
+
+
+def test_everything_written_lies_below_the_home(plain: Path) -> None:
+    """TFS_PROXY_HOME is the one folder that changes."""
+    with container(*mounted(plain), env={"TFS_PROXY_HOME": "/srv/work"}) as running:
+        running.invoke(ASKED)
+        changed = [line.split()[1] for line in docker("diff", running.name).splitlines()]
+
+    made_by_docker = {"/opt/ml", "/opt/ml/model", "/opt/ml/model/model.tar.gz", "/opt", "/srv"}
+    assert [path for path in changed if path not in made_by_docker and not path.startswith("/srv/work")] == []
+
+
+def test_a_broken_archive_ends_the_container_with_a_sentence(tmp_path: Path) -> None:
+    """Exit status 2, and the log names what is wrong."""
+    (tmp_path / "model.tar.gz").write_bytes(b"\x1f\x8b\x08 this is no gzip")
+    with container(*mounted(tmp_path / "model.tar.gz"), ready=False) as running:
+        assert running.wait() == 2
+        assert "tfs-proxy: " in running.log
+        assert "model.tar.gz" in running.log.splitlines()[-1]
+        assert "Traceback" not in running.log
+
+
+def test_no_model_ends_the_container_with_a_sentence() -> None:
+    """A forgotten mount is told from a broken image."""
+    with container(ready=False) as running:
+        assert running.wait() == 2
+        assert "/opt/ml/model" in running.log.splitlines()[-1]
+
+
+def test_two_containers_serve_side_by_side(plain: Path, scripted: Path) -> None:
+    """On one network, with ports of their own."""
+    first, second = (Container(*mounted(each), host_network=True) for each in (plain, scripted))
+    try:
+        for each in (first, second):
+            each.wait_ready()
+        assert [each.invoke(ASKED).json for each in (first, second)] == [ANSWERED, ANSWERED]
+    finally:
+        first.close()
+        second.close()
+
+
+def test_one_gigabyte_is_enough(scripted: Path) -> None:
+    """A serverless endpoint's smallest size: `-m 1g`, without swap."""
+    with container(*mounted(scripted), "-m", "1g", "--memory-swap", "1g") as running:
+        for _ in range(50):
+            assert running.invoke(ASKED).json == ANSWERED
+        assert running.state["OOMKilled"] is False
+        assert running.state["Running"]
+
+
+def test_a_stop_while_starting_is_heard_by_pid_1(plain: Path) -> None:
+    """Before anything is ready, SIGTERM ends the run with status 0 and without SIGKILL."""
+    with container(*mounted(plain), ready=False) as running:
+        time.sleep(1)
+        began = time.monotonic()
+        docker("stop", "-t", "20", running.name)
+
+        assert running.state["ExitCode"] == 0
+        assert time.monotonic() - began < 10
+
+
+def test_the_image_says_what_it_is() -> None:
+    """SageMaker's and OCI's labels, an exposed port, a health check, and no USER but a user to take."""
+    about = docker("inspect", "--format", "{{json .Config}}", EMBEDDED)
+
+    assert '"com.amazonaws.sagemaker.capabilities.accept-bind-to-port":"true"' in about
+    assert '"org.opencontainers.image.licenses":"Apache-2.0"' in about
+    assert '"8080/tcp"' in about
+    assert '"Healthcheck"' in about
+    assert docker("run", "--rm", "--entrypoint", "id", EMBEDDED, "-u", "tfs") == "10001"
+
+
+def test_scripts_find_the_libraries_of_aws_container_and_no_compiler() -> None:
+    """What scripts of AWS's container import is there; what builds software is not."""
+    imports = "; ".join(f"import {name}" for name in LIBRARIES.split())
+    looked = f"python -c '{imports}' && for each in gcc cc g++ make ld; do command -v $each; done; true"
+    assert docker("run", "--rm", "--entrypoint", "sh", EMBEDDED, "-c", looked) == ""
+
+
+def test_the_image_is_small_enough() -> None:
+    """Under 2.1 GB with TensorFlow and every library."""
+    assert int(docker("image", "inspect", "--format", "{{.Size}}", EMBEDDED)) < 2.1e9
+
+
+def test_the_image_lists_what_is_in_it() -> None:
+    """SBOM and licence list name the distribution's packages and Python's."""
+    folder = "/usr/share/tfs-proxy"
+    listed = docker("run", "--rm", "--entrypoint", "cat", EMBEDDED, f"{folder}/licences.tsv").splitlines()
+    bill = docker("run", "--rm", "--entrypoint", "cat", EMBEDDED, f"{folder}/sbom.cdx.json")
+
+    names = {line.split("\t")[0] for line in listed}
+    assert {"nginx", "python3", "falcon", "tensorflow-cpu", "tfs-proxy"} <= names
+    assert '"specVersion": "1.6"' in bill
+    assert '"purl": "pkg:pypi/tensorflow-cpu@' in bill
+
+
+def test_a_model_from_s3_is_served(plain: Path, s3_address: tuple[str, dict[str, str]]) -> None:
+    """SAGEMAKER_MODEL_URI names it, credentials come the usual ways."""
+    uri, env = s3_address
+    with container(env={**env, "SAGEMAKER_MODEL_URI": uri}, host_network=True) as running:
+        assert running.invoke(ASKED).json == ANSWERED
+
+
+def test_an_archive_of_another_name_can_be_named(plain: Path) -> None:
+    """Words behind `serve` are the command line's."""
+    with container(
+        "-v", f"{plain}:/models/other.tar.gz:ro", command=("serve", "/models/other.tar.gz")
+    ) as running:
+        assert running.invoke(ASKED).json == ANSWERED
