@@ -64,9 +64,19 @@ class Recovering:
             raise found
         return found
 
-    def predict(self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None) -> Answer:
-        """Send decoded records in row form."""
-        return self._patiently(lambda: self._upstream.predict(target, batch, instance=instance))
+    def predict(
+        self,
+        target: Target,
+        batch: Batch | Examples,
+        *,
+        instance: Instance | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Answer:
+        """Send decoded records; a timeout of the caller's own bounds the waiting, too."""
+        return self._patiently(
+            lambda: self._upstream.predict(target, batch, instance=instance, timeout_seconds=timeout_seconds),
+            PATIENCE_SECONDS if timeout_seconds is None else min(timeout_seconds, PATIENCE_SECONDS),
+        )
 
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
         """Send JSON that is TF Serving's already."""
@@ -76,9 +86,9 @@ class Recovering:
         """Give connections back; idempotent."""
         self._upstream.close()
 
-    def _patiently(self, ask: Callable[[], Asked]) -> Asked:
+    def _patiently(self, ask: Callable[[], Asked], patience_seconds: float = PATIENCE_SECONDS) -> Asked:
         """Ask again, once all has settled, where the model server was away."""
-        deadline = self._clock() + PATIENCE_SECONDS
+        deadline = self._clock() + patience_seconds
         for _ in range(ATTEMPTS - 1):
             try:
                 answer = ask()
