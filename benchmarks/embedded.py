@@ -99,7 +99,7 @@ async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": HEAD})
     await send({"type": "http.response.body", "body": BODY})
 uvicorn.run(app, port=int(sys.argv[1]), http="httptools", loop="uvloop", lifespan="off", ws="none",
-            access_log=False, log_level="warning", server_header=False)
+            access_log=False, log_level="warning", server_header=False, proxy_headers=False)
 """
 
 POST = """

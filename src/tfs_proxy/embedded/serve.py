@@ -207,6 +207,7 @@ class Server:
             log_level="warning",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             backlog=_BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
