@@ -1,0 +1,80 @@
+"""The model server's answer as output_handler sees it."""
+
+import numpy as np
+import requests
+
+from tfs_proxy.payload.batch import Outputs
+from tfs_proxy.script.model_response import ModelResponse
+from tfs_proxy.signature import PREDICT_METHOD, Signature
+from tfs_proxy.upstream.base import Answer
+
+SIGNATURE = Signature("serving_default", PREDICT_METHOD, {}, {})
+
+
+class Lazy(Answer):
+    """An answer of tensors that counts how often its JSON is written, and has a status only then."""
+
+    __slots__ = ("_of_json", "written")
+
+    _of_json: int
+    written: list[str]
+
+    def __init__(self, status: int = 200) -> None:
+        object.__setattr__(self, "written", [])
+        object.__setattr__(self, "headers", {"Content-Type": "application/json"})
+        object.__setattr__(self, "url", "http://127.0.0.1:8501/v1/models/m:predict")
+        object.__setattr__(self, "_of_json", status)
+
+    @property
+    def ok(self) -> bool:
+        return True
+
+    @property
+    def status(self) -> int:
+        self.written.append("status")
+        return self._of_json
+
+    @property
+    def body(self) -> bytes:
+        self.written.append("body")
+        return b'{"predictions": [1]}'
+
+    def outputs(self, signature: Signature) -> Outputs:
+        assert signature is SIGNATURE
+        return {"y": np.ones(1)}
+
+
+def test_tensors_need_no_json() -> None:
+    """Neither the outputs nor the status of an answer of tensors write its JSON."""
+    answer = Lazy()
+    response = ModelResponse(answer, lambda: SIGNATURE)
+
+    assert response.outputs["y"].tolist() == [1.0]
+    assert (response.status_code, response.ok, response.reason) == (200, True, "OK")
+    response.raise_for_status()
+    assert answer.written == []
+    assert response.json() == {"predictions": [1]}
+    assert answer.written != []
+
+
+def test_tensors_without_a_form_in_json() -> None:
+    """Whoever asks for JSON that there can't be gets the status that goes with it."""
+    response = ModelResponse(Lazy(400), lambda: SIGNATURE)
+
+    assert response.status_code == 200
+    assert response.content
+    assert (response.status_code, response.reason) == (400, "Bad Request")
+
+
+def test_requests_reading_interface() -> None:
+    """Lines, pieces, text and files are those of requests."""
+    answer = Answer(200, "é\nb".encode(), {"Content-Type": "application/json"}, "http://a/b")
+    response = ModelResponse(answer, lambda: SIGNATURE)
+
+    assert isinstance(response, requests.Response)
+    assert list(response.iter_lines()) == ["é".encode(), b"b"]
+    assert b"".join(response) == response.content == response.raw.read()
+    assert (response.text, response.encoding, response.url) == ("é\nb", "utf-8", "http://a/b")
+    assert response.headers["content-type"] == "application/json"
+    with response as same:
+        assert same is response
