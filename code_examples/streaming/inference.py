@@ -3,21 +3,21 @@
 import json
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 
-from tfs_proxy import HTTPError, Response
+from tfs_proxy import Context, HTTPError, Response
 
 LINES_AT_A_TIME = 100
 
 
-def handler(data: Any, context: Any) -> Response:
+def handler(data: BinaryIO, context: Context) -> Response:
     """One number a line."""
     return Response(predictions(data, context), "application/jsonlines")
 
 
-def predictions(data: Any, context: Any) -> Iterator[str]:
+def predictions(data: BinaryIO, context: Context) -> Iterator[str]:
     """One answer a line; each hundred lines are one call of the model."""
     while lines := list(islice(data, LINES_AT_A_TIME)):
         try:
