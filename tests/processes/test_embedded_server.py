@@ -176,7 +176,7 @@ def test_the_config_file_is_followed(saved_models: Path, tmp_path: Path, model_s
 
 BATCHING = """
 max_batch_size { value: 8 }
-batch_timeout_micros { value: 200000 }
+batch_timeout_micros { value: 1000000 }
 max_enqueued_batches { value: 2 }
 num_batch_threads { value: 1 }
 """
@@ -203,7 +203,7 @@ def test_requests_are_batched(saved_models: Path, tmp_path: Path, model_server: 
         assert list(pool.map(lambda at: predicted(server, "half_plus_two", [at]), range(8))) == [
             [at * 0.5 + 2] for at in range(8)
         ]
-        assert time.monotonic() - began < 0.2
+        assert time.monotonic() - began < 0.9
         rows: list[Any] = [[1.0], [1.0, 2.0], [[1.0]]]
         found = list(pool.map(lambda row: predicted(server, "half_plus_two", [row]), rows))
         assert found == [[[2.5]], [[2.5, 3.0]], [[[2.5]]]]
@@ -226,7 +226,8 @@ def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer) -> N
     while True:
         began = time.monotonic()
         predicted(embedded_server, "loop", [rounds])
-        if time.monotonic() - began > 0.5:
+        slow_seconds = time.monotonic() - began
+        if slow_seconds > 1.0:
             break
         rounds *= 3
     for _ in range(5):
@@ -240,7 +241,7 @@ def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer) -> N
             predicted(embedded_server, "half_plus_two", [1.0])
             assert "AVAILABLE" in embedded_server.state("loop")
             worst = max(worst, time.monotonic() - began)
-    assert worst < 0.4
+    assert worst < slow_seconds
 
 
 def test_bodies_may_be_gzipped(embedded_server: EmbeddedServer) -> None:
