@@ -1,4 +1,7 @@
-"""Fixtures that build our SavedModels once per machine, and serve them once per run."""
+"""Fixtures that build our SavedModels once per machine, and serve them once per run.
+
+Property tests have no deadline per example: on a machine that others use it says nothing.
+"""
 
 import socket
 import subprocess
@@ -11,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("shared", deadline=None)
+settings.load_profile("shared")
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILDER = ROOT / "tests" / "models" / "build.py"

@@ -5,6 +5,7 @@ import http.client
 import json
 import shutil
 import signal
+import statistics
 import struct
 import subprocess
 import threading
@@ -235,13 +236,13 @@ def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer) -> N
     with ThreadPoolExecutor(4) as pool:
         slow = [pool.submit(predicted, embedded_server, "loop", [rounds]) for _ in range(4)]
         time.sleep(0.1)
-        worst = 0.0
+        waits = []
         while not all(each.done() for each in slow):
             began = time.monotonic()
             predicted(embedded_server, "half_plus_two", [1.0])
             assert "AVAILABLE" in embedded_server.state("loop")
-            worst = max(worst, time.monotonic() - began)
-    assert worst < slow_seconds
+            waits.append(time.monotonic() - began)
+    assert statistics.median(waits) < slow_seconds / 2
 
 
 def test_bodies_may_be_gzipped(embedded_server: EmbeddedServer) -> None:
