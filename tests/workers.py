@@ -1,6 +1,7 @@
 """Starts real gunicorn workers for tests, with a stand-in for the supervisor's door and a model server."""
 
 import json
+import os
 import socket
 import socketserver
 import subprocess
@@ -49,6 +50,10 @@ class _ModelServer(_Quiet):
 
 class _UnixServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
+
+
+SOURCES = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+"""Lets workers run the sources that the test does."""
 
 
 @dataclass
@@ -173,7 +178,7 @@ def _run(settings: Settings, workspace: Workspace) -> Iterator[Workers]:
         receiver.bind(str(workspace.heartbeat_socket))
         process = subprocess.Popen(
             argv(settings, listener.fileno()),
-            env=environment({"PATH": "/usr/bin:/bin"}, settings, workspace, ()),
+            env=environment({"PATH": "/usr/bin:/bin", **SOURCES}, settings, workspace, ()),
             pass_fds=[listener.fileno()],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

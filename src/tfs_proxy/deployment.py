@@ -25,7 +25,8 @@ class Deployment:
 
     ``models`` maps each name to its version numbers, ascending. ``script`` is the path of the
     user's inference.py, None without one; ``import_paths`` are the folders its imports may come
-    from, first wins. Sizes are bytes.
+    from, first wins. Sizes are bytes. ``pool_requests`` lets `requests`
+    in a script use the worker's connections to the model server.
     """
 
     default_model: str
@@ -35,6 +36,7 @@ class Deployment:
     import_paths: tuple[str, ...]
     max_payload_bytes: int
     request_timeout_seconds: float
+    pool_requests: bool = True
 
     def to_json(self) -> bytes:
         """The form in which the control door hands it out."""

@@ -117,6 +117,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("request_timeout_seconds", "TFS_PROXY_REQUEST_TIMEOUT_SECONDS", number(1, 86400),
             lambda machine: 3600.0 if machine.batch else 60.0,
             "s that one call to the model server may take", shown="60; 3600 in a batch job"),
+    Setting("pool_requests", "TFS_PROXY_POOL_REQUESTS", flag, True,
+            "serve a script's requests.post(context.rest_uri) over the worker's kept connections"),
     Setting("gunicorn_workers", "SAGEMAKER_GUNICORN_WORKERS", whole(1, 1024), lambda machine: machine.cores,
             "worker processes that run the script", shown="cores", aws="1"),
     Setting("gunicorn_threads", "SAGEMAKER_GUNICORN_THREADS", whole(1, 4096),
@@ -179,6 +181,7 @@ class Settings:
     extra_args: tuple[str, ...]
     wait_time_seconds: float
     request_timeout_seconds: float
+    pool_requests: bool
     gunicorn_workers: int
     gunicorn_threads: int
     gunicorn_worker_class: str

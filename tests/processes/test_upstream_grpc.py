@@ -17,6 +17,7 @@ from plugins_models import EmbeddedServer, StartServer, free_port
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.payload.default import answer
 from tfs_proxy.protos.tensors import DT_BFLOAT16, NUMPY_TYPES
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.base import Upstream
@@ -191,6 +192,28 @@ def test_types_without_json_of_their_own(upstream: BinaryUpstream) -> None:
     answer = upstream.predict(Target("echo", signature="complex64"), batch(x=np.array([1j], np.complex64)))
     assert (answer.ok, answer.status) == (True, 400)
     assert "complex64" in json.loads(answer.body)["error"]
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "uint16"])
+def test_json_for_types_without_json(upstream: BinaryUpstream, kind: str) -> None:
+    """What TF Serving's JSON has no form for goes as tensors: rows in, rows out."""
+    target = Target("echo", signature=kind)
+    reply = answer(upstream, target, b'{"instances": [[1], [2]]}', None, None)
+    assert (reply.status, json.loads(reply.body)) == (200, {"predictions": [[1], [2]]})
+    lines = answer(upstream, target, b"1\n2\n", "text/csv", "application/jsonlines")
+    assert [json.loads(line) for line in lines.body.splitlines()] == [1, 2]
+    refused = answer(upstream, target, b'{"instances": ["a"]}', None, None)
+    assert refused.status in {400, 501}
+
+
+def test_small_records_as_json_go_over_rest(upstream: BinaryUpstream) -> None:
+    """Where JSON is wanted and quicker; large ones, and types without JSON, go as tensors."""
+    small, large = batch(x=np.ones(10, np.float32)), batch(x=np.ones(10_000, np.float32))
+    assert not isinstance(upstream.predict_json(HALF, small), TensorAnswer)
+    assert isinstance(upstream.predict_json(HALF, large), TensorAnswer)
+    half = batch(x=np.ones(2, np.float16))
+    assert isinstance(upstream.predict_json(Target("echo", signature="float16"), half), TensorAnswer)
+    assert upstream.predict_json(Target("nope"), small).status == 404
 
 
 def test_inputs_that_do_not_fit(upstream: BinaryUpstream) -> None:

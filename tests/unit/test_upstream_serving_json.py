@@ -12,8 +12,8 @@ from tfs_proxy.payload.batch import Batch, Examples
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.upstream.serving_json import (
     read_answer,
+    read_metadata,
     read_outputs,
-    read_signatures,
     request_body,
     with_signature,
 )
@@ -176,7 +176,8 @@ METADATA = {
 
 def test_metadata() -> None:
     """Metadata becomes signatures; TensorFlow's own init signature is left out."""
-    signatures = read_signatures(json.dumps(METADATA).encode())
+    metadata = read_metadata(json.dumps(METADATA).encode())
+    signatures = metadata.signatures
     assert signatures == {
         "norm": Signature(
             "norm",
@@ -193,4 +194,4 @@ def test_metadata() -> None:
 def test_unreadable_metadata(body: bytes) -> None:
     """Metadata of another shape is the server's error."""
     with pytest.raises(UpstreamError, match="metadata"):
-        read_signatures(body)
+        read_metadata(body)

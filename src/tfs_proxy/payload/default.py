@@ -11,6 +11,7 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.payload import media
 from tfs_proxy.payload.batch import Batch, Examples, Outputs
+from tfs_proxy.payload.columns import batch_of
 from tfs_proxy.payload.decode import (
     DECODERS,
     DEFAULT_LIMIT_BYTES,
@@ -19,6 +20,7 @@ from tfs_proxy.payload.decode import (
     decode_examples,
     unsupported,
 )
+from tfs_proxy.payload.dtypes import has_json
 from tfs_proxy.payload.encode import OUTPUT_TYPES, encode, encode_values
 from tfs_proxy.payload.json_answer import json_of_outputs
 from tfs_proxy.payload.json_documents import BYTE_ORDER_MARK, documents
@@ -37,7 +39,8 @@ from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.base import OK, Answer, Upstream
 from tfs_proxy.upstream.serving_json import SIGNATURE_NAME, read_answer
 
-BAD_REQUEST = 400
+NOT_TAKEN = {400, 501}
+"""What TF Serving answers to JSON that it can't take: 501 for types that its JSON has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,7 @@ def answer(
     """
     wanted = media.negotiate(accept, OUTPUT_TYPES)
     try:
-        asked = ask(upstream, target, body, content_type, instance, limit_bytes=limit_bytes)
+        asked = ask(upstream, target, body, content_type, instance, limit_bytes=limit_bytes, wanted=wanted)
         return _reply(upstream, asked, wanted)
     except UpstreamRefused as refused:
         return _error(refused.status, refused.body)
@@ -156,10 +159,12 @@ def ask(
     instance: Instance | None = None,
     *,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
+    wanted: str | None = None,
 ) -> Asked:
     """Ask the model server what a body says, as `answer` does, and leave its answer as it is.
 
-    Raises RequestError; UpstreamRefused where the signature is needed and can't be had.
+    ``wanted`` is the media type that the answer will be written as, where that is known. Raises
+    RequestError; UpstreamRefused where the signature is needed and can't be had.
     """
     media_type = media.parse_media_type(content_type)
     if media_type.type not in DECODERS:
@@ -167,7 +172,8 @@ def ask(
     read = _read(body, media_type, lambda: upstream.signature(target), target.method, limit_bytes)
     if isinstance(read, Passthrough):
         return _forward(upstream, target, read, instance)
-    return Asked(upstream.predict(target, read, instance=instance), target, read.records)
+    predict = upstream.predict_json if wanted == media.JSON else upstream.predict
+    return Asked(predict(target, read, instance=instance), target, read.records)
 
 
 def answer_batch(
@@ -175,7 +181,8 @@ def answer_batch(
 ) -> Reply:
     """Answer records that are decoded already, as `answer` does; raises as it does."""
     wanted = media.negotiate(accept, OUTPUT_TYPES)
-    given = upstream.predict(target, batch, instance=instance)
+    predict = upstream.predict_json if wanted == media.JSON else upstream.predict
+    given = predict(target, batch, instance=instance)
     return _reply(upstream, Asked(given, target, batch.records), wanted)
 
 
@@ -216,24 +223,30 @@ def _written(given: Answer, wanted: str, signature: Ask, method: str, records: i
 def _forward(upstream: Upstream, target: Target, read: Passthrough, instance: Instance | None) -> Asked:
     """Ask TF Serving's JSON."""
     given = upstream.forward(target, read.body, instance=instance)
-    record = _as_record(upstream, target, read.form) if given.status == BAD_REQUEST else None
+    named = replace(target, signature=read.form.get(SIGNATURE_NAME) or target.signature)
+    record = _as_batch(upstream, named, read.form) if given.status in NOT_TAKEN else None
     if record is not None:
-        second = upstream.predict(target, record, instance=instance)
+        second = upstream.predict(named, record, instance=instance)
         if second.ok:
-            return Asked(second, target, record.records)
-    named = read.form.get(SIGNATURE_NAME) or target.signature
-    return Asked(given, replace(target, signature=named), read.records)
+            return Asked(second, named, record.records)
+    return Asked(given, named, read.records)
 
 
-def _as_record(upstream: Upstream, target: Target, form: Mapping[str, Any]) -> Batch | None:
-    """A refused body as one record, if the model has an input called ``instances`` or ``inputs``."""
+def _as_batch(upstream: Upstream, target: Target, form: Mapping[str, Any]) -> Batch | None:
+    """A refused body as records, where TF Serving's JSON can't carry what the model takes or gives.
+
+    The whole body is one record if the model has an input called ``instances`` or ``inputs``; the rows
+    of a model with types that its JSON lacks (half, bfloat16, uint16) can go as tensors.
+    """
     if target.method != PREDICT:
         return None
     try:
         signature = upstream.signature(target)
-        if not any(key in form and key in signature.inputs for key in (ROW, COLUMN)):
+        if any(key in form and key in signature.inputs for key in (ROW, COLUMN)):
+            return decode_documents([form], signature)
+        if has_json(signature) or COLUMN in form or type(form.get(ROW)) is not list:
             return None
-        return decode_documents([form], signature)
+        return batch_of(form[ROW], signature)
     except (BadInput, UpstreamRefused):
         return None
 

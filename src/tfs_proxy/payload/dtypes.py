@@ -8,7 +8,7 @@ import numpy as np
 
 from tfs_proxy.errors import BadInput
 from tfs_proxy.payload.batch import BYTES
-from tfs_proxy.signature import TensorSpec
+from tfs_proxy.signature import Signature, TensorSpec
 
 
 class Kind(Enum):
@@ -36,6 +36,17 @@ DTYPES: Mapping[str, tuple[Kind, np.dtype[Any]]] = {
     "DT_BOOL": (Kind.BOOL, np.dtype(np.bool_)),
     "DT_STRING": (Kind.STRING, BYTES),
 }
+
+
+_WHOLE_TYPES = {f"DT_{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)} - {"DT_UINT16"}
+JSON_TYPES = _WHOLE_TYPES | {"DT_FLOAT", "DT_DOUBLE", "DT_BOOL", "DT_STRING"}
+"""The types that TF Serving's JSON has, both ways (contract 3.1)."""
+
+
+def has_json(signature: Signature) -> bool:
+    """Whether TF Serving's JSON knows all types of a signature."""
+    specs = (*signature.inputs.values(), *signature.outputs.values())
+    return all(spec.dtype in JSON_TYPES for spec in specs)
 
 
 def dtype_of(spec: TensorSpec) -> tuple[Kind, np.dtype[Any]]:

@@ -71,6 +71,7 @@ def _deployment(
         import_paths=tuple(str(path) for path in (layout.code, layout.lib) if path.is_dir()),
         max_payload_bytes=settings.max_payload_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
+        pool_requests=settings.pool_requests,
     )
 
 

@@ -1,7 +1,7 @@
 """Pooled keep-alive HTTP/1.1 connections to one address: what `rest` sends its requests over."""
 
-import http.client
 import select
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -9,27 +9,34 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.upstream.http1 import BrokenAnswer, Reply, read_reply
 from tfs_proxy.upstream.roster import NotReached
 
-CONNECT_SECONDS = 5.0
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 18
+_SMALL_BYTES = 1 << 16
 
-Connect = Callable[[str, int, float], http.client.HTTPConnection]
-"""Makes a connection, not yet open, of host, port and timeout in seconds."""
+Connect = Callable[[str, int, float | None], socket.socket]
+"""Opens a connection to host and port, within a time in seconds, None for any; raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """One HTTP answer, read to its end; header names as the server wrote them."""
+class Timeouts:
+    """How long the parts of one request may take.
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+    ``call_seconds`` is for a request and its whole answer: bytes that drip do not renew it.
+    ``write_seconds`` is for the server to take the request.
+    """
+
+    call_seconds: float
+    connect_seconds: float = 5.0
+    write_seconds: float = 30.0
 
 
-def connect_tcp(host: str, port: int, timeout_seconds: float) -> http.client.HTTPConnection:
-    """A plain TCP connection."""
-    return http.client.HTTPConnection(host, port, timeout=timeout_seconds)
+def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
+    """A plain TCP connection, which sends small packets at once."""
+    connected = socket.create_connection((host, port), timeout_seconds)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
 
 
 class Connections:
@@ -44,16 +51,17 @@ class Connections:
         self,
         host: str,
         port: int,
-        timeout_seconds: float,
+        timeouts: Timeouts,
         *,
-        idle: int = 64,
+        idle: int = 256,
         connect: Connect = connect_tcp,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
         self._port = port
-        self._timeout_seconds = timeout_seconds
-        self._idle: deque[http.client.HTTPConnection] = deque()
+        self._host_header = f"Host: {host}:{port}\r\n"
+        self._timeouts = timeouts
+        self._idle: deque[socket.socket] = deque()
         self._most_idle = idle
         self._connect = connect
         self._clock = clock
@@ -67,17 +75,36 @@ class Connections:
         headers: Mapping[str, str],
         timeout_seconds: float | None = None,
     ) -> Reply:
-        """Send one request and read its answer.
+        """Send one request and read its answer; ``timeout_seconds`` in place of the pool's own.
 
-        Raises NotReached where no connection opens, UpstreamUnavailable where one breaks, and
-        UpstreamTimeout where the answer is not complete in time.
+        ``method``, ``path`` and ``headers`` must be fit for the wire. Raises NotReached where no
+        connection opens, UpstreamUnavailable where one breaks, and UpstreamTimeout where a part takes
+        too long.
         """
-        deadline = self._clock() + (self._timeout_seconds if timeout_seconds is None else timeout_seconds)
-        connection = self._take()
-        if connection is not None:
-            with suppress(http.client.RemoteDisconnected, ConnectionError):
-                return self._exchange(connection, deadline, method, path, body, headers)
-        return self._request_anew(deadline, method, path, body, headers)
+        seconds = self._timeouts.call_seconds if timeout_seconds is None else timeout_seconds
+        head = self._head(method, path, body, headers)
+        limit = Deadline(seconds, self._timeouts.write_seconds, self._clock)
+        return self._request(
+            _Exchange(head, body or b"", limit), min(self._timeouts.connect_seconds, seconds)
+        )
+
+    def request_patiently(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], patience: "Patience"
+    ) -> Reply:
+        """The same with a time for each step and none for the whole, as `requests` counts."""
+        exchange = _Exchange(self._head(method, path, body, headers), body or b"", patience)
+        return self._request(exchange, patience.connect_seconds)
+
+    def _request(self, exchange: "_Exchange", connect_seconds: float | None) -> Reply:
+        kept = self._take()
+        if kept is not None:
+            with suppress(ConnectionError):
+                return self._run(exchange, kept)
+        fresh = self._open(connect_seconds)
+        try:
+            return self._run(exchange, fresh)
+        except ConnectionError as error:
+            raise UpstreamUnavailable("The model server closed the connection without an answer.") from error
 
     def close(self) -> None:
         """Close what is idle; connections in use are closed when they come back."""
@@ -85,105 +112,149 @@ class Connections:
         while self._idle:
             self._idle.pop().close()
 
-    def _request_anew(
-        self, deadline: float, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> Reply:
-        connection = self._open()
-        try:
-            return self._exchange(connection, deadline, method, path, body, headers)
-        except (http.client.RemoteDisconnected, ConnectionError) as error:
-            raise UpstreamUnavailable("The model server closed the connection without an answer.") from error
+    def _head(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        length = "" if body is None else f"Content-Length: {len(body)}\r\n"
+        host = "" if "Host" in headers else self._host_header
+        return f"{method} {path} HTTP/1.1\r\n{host}{lines}{length}\r\n".encode("latin-1")
 
-    def _open(self) -> http.client.HTTPConnection:
-        connection = self._connect(self._host, self._port, min(CONNECT_SECONDS, self._timeout_seconds))
+    def _open(self, seconds: float | None) -> socket.socket:
         try:
-            connection.connect()
+            return self._connect(self._host, self._port, seconds)
         except OSError as error:
-            connection.close()
             raise NotReached("The model server can't be reached.") from error
-        return connection
 
-    def _take(self) -> http.client.HTTPConnection | None:
+    def _take(self) -> socket.socket | None:
         """The idle connection used last that the server has not closed meanwhile."""
         while True:
             try:
-                connection = self._idle.pop()
+                kept = self._idle.pop()
             except IndexError:
                 return None
-            if not _is_readable(connection):
-                return connection
-            connection.close()
+            if not _is_readable(kept):
+                return kept
+            kept.close()
 
-    def _give_back(self, connection: http.client.HTTPConnection) -> None:
-        if self._closed or len(self._idle) >= self._most_idle:
-            connection.close()
-        else:
-            self._idle.append(connection)
-
-    def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        deadline: float,
-        method: str,
-        path: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-    ) -> Reply:
+    def _run(self, exchange: "_Exchange", connection: socket.socket) -> Reply:
         """One request on an open connection; ConnectionError means that no answer had begun."""
         kept = False
         try:
-            self._limit(connection, deadline)
-            connection.request(method, path, body, dict(headers))
-            response = connection.getresponse()
-            content = self._read(connection, response, deadline)
-            kept = not response.will_close
-            return Reply(response.status, dict(response.getheaders()), content)
-        except TimeoutError as error:
-            raise self._too_late() from error
-        except http.client.RemoteDisconnected:
-            raise
-        except http.client.HTTPException as error:
-            raise UpstreamUnavailable("The model server's answer is no HTTP, or breaks off.") from error
+            reply = exchange.run(connection)
+            kept = reply.keeps
         finally:
-            if kept:
-                self._give_back(connection)
+            if kept and not self._closed and len(self._idle) < self._most_idle:
+                self._idle.append(connection)
             else:
                 connection.close()
+        return reply
 
-    def _read(
-        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse, deadline: float
-    ) -> bytes:
-        # PERF: one read does for most answers; read1 gives what is there, so no drip renews the time.
-        parts = []
+
+class _Exchange:
+    """One request and its answer, on whichever connection, within one limit."""
+
+    __slots__ = ("_body", "_connection", "_head", "_limit", "_started")
+
+    def __init__(self, head: bytes, body: bytes, limit: "Deadline | Patience") -> None:
+        self._head = head
+        self._body = body
+        self._limit = limit
+
+    def run(self, connection: socket.socket) -> Reply:
+        """Send and read; raises ConnectionError where the connection ends before an answer begins."""
+        self._connection = connection
+        self._started = False
         try:
-            while response.length != 0:
-                self._limit(connection, deadline)
-                part = response.read1(_READ_BYTES)
-                if not part:
-                    break
-                parts.append(part)
+            broken = self._send()
+            try:
+                return read_reply(self._receive)
+            except (ConnectionError, BrokenAnswer):
+                if broken is not None and not self._started:
+                    raise broken from None
+                raise
+        except BrokenAnswer as error:
+            raise UpstreamUnavailable("The model server's answer is no HTTP, or breaks off.") from error
+
+    def _send(self) -> ConnectionError | None:
+        """Send the request; a connection that breaks meanwhile may still hold an answer (413)."""
+        seconds = self._limit.to_write()
+        self._connection.settimeout(seconds)
+        try:
+            if len(self._body) <= _SMALL_BYTES:
+                self._connection.sendall(self._head + self._body)
+            else:
+                self._connection.sendall(self._head)
+                self._connection.sendall(self._body)
+        except TimeoutError as error:
+            raise UpstreamTimeout(
+                f"The model server did not take the request within {seconds} seconds."
+            ) from error
         except ConnectionError as error:
-            raise UpstreamUnavailable("The model server broke off its answer.") from error
-        if response.length:
-            raise UpstreamUnavailable("The model server broke off its answer.")
-        response.close()
-        return b"".join(parts)
+            return error
+        return None
 
-    def _limit(self, connection: http.client.HTTPConnection, deadline: float) -> None:
-        remaining_seconds = deadline - self._clock()
-        if remaining_seconds <= 0:
-            raise self._too_late()
-        if connection.sock is not None:
-            connection.sock.settimeout(remaining_seconds)
+    def _receive(self) -> bytes:
+        self._connection.settimeout(self._limit.to_read())
+        try:
+            part = self._connection.recv(_READ_BYTES)
+        except TimeoutError as error:
+            raise self._limit.over() from error
+        except ConnectionError as error:
+            if self._started:
+                raise BrokenAnswer("the connection broke") from error
+            raise
+        self._started = self._started or bool(part)
+        return part
 
-    def _too_late(self) -> UpstreamTimeout:
-        return UpstreamTimeout(f"The model server did not answer within {self._timeout_seconds:g} seconds.")
+
+class Deadline:
+    """One time for a request and its whole answer, and one for the server to take the request."""
+
+    __slots__ = ("_clock", "_end", "_seconds", "_write_seconds")
+
+    def __init__(self, seconds: float, write_seconds: float, clock: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._write_seconds = write_seconds
+        self._clock = clock
+        self._end = clock() + seconds
+
+    def to_write(self) -> float:
+        """Seconds for the server to take the request; raises UpstreamTimeout where none are left."""
+        return min(self._write_seconds, self.to_read())
+
+    def to_read(self) -> float:
+        """Seconds that are left; raises UpstreamTimeout where none are."""
+        remaining = self._end - self._clock()
+        if remaining <= 0:
+            raise self.over()
+        return remaining
+
+    def over(self) -> UpstreamTimeout:
+        """What to raise when time is over."""
+        return UpstreamTimeout(f"The model server did not answer within {self._seconds:g} seconds.")
 
 
-def _is_readable(connection: http.client.HTTPConnection) -> bool:
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """A time for the connection and one for every step after it, as `requests` has them; None for any."""
+
+    connect_seconds: float | None
+    step_seconds: float | None
+
+    def to_write(self) -> float | None:
+        """Seconds for the next part of the request."""
+        return self.step_seconds
+
+    def to_read(self) -> float | None:
+        """Seconds until more of the answer must come."""
+        return self.step_seconds
+
+    def over(self) -> UpstreamTimeout:
+        """What to raise when nothing came in time."""
+        return UpstreamTimeout(f"The model server sent nothing for {self.step_seconds} seconds.")
+
+
+def _is_readable(connection: socket.socket) -> bool:
     """Whether an idle connection has something to read: its end, or an answer nobody asked for."""
-    if connection.sock is None:
-        return True
     poll = select.poll()
-    poll.register(connection.sock, select.POLLIN)
+    poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))

@@ -74,6 +74,12 @@ class FakeUpstream:
             Call(target, request_body(batch, target.signature), batch, instance, timeout_seconds)
         )
 
+    def predict_json(
+        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
+    ) -> Answer:
+        """Answer decoded records."""
+        return self.predict(target, batch, instance=instance)
+
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
         """Answer TF Serving's JSON."""
         return self._call(Call(target, with_signature(body, target.signature), None, instance))

@@ -13,11 +13,15 @@ from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.payload.batch import Batch, Examples
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.base import Answer, Upstream
+from tfs_proxy.upstream.roster import NotReached
 
 ATTEMPTS = 3
 PATIENCE_SECONDS = 30.0
 PAUSE_SECONDS = 0.1
 """Longer than the supervisor takes to notice that a process has ended."""
+
+UNREACHED = 10
+"""How often nobody may be reached while all has settled: connections take a moment to be tried again."""
 
 NOT_FOUND = 404
 """What a model server answers that runs again and has not loaded its models yet."""
@@ -78,6 +82,12 @@ class Recovering:
             PATIENCE_SECONDS if timeout_seconds is None else min(timeout_seconds, PATIENCE_SECONDS),
         )
 
+    def predict_json(
+        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
+    ) -> Answer:
+        """Send decoded records whose answer is wanted as JSON."""
+        return self._patiently(lambda: self._upstream.predict_json(target, batch, instance=instance))
+
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
         """Send JSON that is TF Serving's already."""
         return self._patiently(lambda: self._upstream.forward(target, body, instance=instance))
@@ -89,12 +99,18 @@ class Recovering:
     def _patiently(self, ask: Callable[[], Asked], patience_seconds: float = PATIENCE_SECONDS) -> Asked:
         """Ask again, once all has settled, where the model server was away."""
         deadline = self._clock() + patience_seconds
-        for _ in range(ATTEMPTS - 1):
+        sent = unreached = 0
+        while sent < ATTEMPTS - 1 and unreached < UNREACHED:
             try:
                 answer = ask()
+                sent += 1
                 if getattr(answer, "status", None) != NOT_FOUND or self._settled():
                     return answer
+            except NotReached:
+                unreached += 1
+                self._sleep(PAUSE_SECONDS)
             except UpstreamUnavailable:
+                sent += 1
                 self._sleep(PAUSE_SECONDS)
             if not self._wait(deadline):
                 break

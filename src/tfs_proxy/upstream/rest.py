@@ -4,13 +4,15 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput, UpstreamRefused
+from tfs_proxy.errors import UpstreamRefused
 from tfs_proxy.payload.batch import Batch, Examples
-from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
+from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.base import OK, Answer
-from tfs_proxy.upstream.connections import Connect, Connections, connect_tcp
+from tfs_proxy.upstream.connections import Connect, Connections, Patience, Timeouts, connect_tcp
+from tfs_proxy.upstream.http1 import Reply
 from tfs_proxy.upstream.roster import Roster
-from tfs_proxy.upstream.serving_json import read_signatures, request_body, with_signature
+from tfs_proxy.upstream.serving_json import Metadata, read_metadata, request_body, with_signature
+from tfs_proxy.upstream.signatures import Signatures
 
 _JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
 
@@ -27,18 +29,22 @@ class RestUpstream:
         instances: Sequence[Instance],
         timeout_seconds: float,
         *,
-        idle_connections: int = 64,
+        idle_connections: int = 256,
         connect: Connect = connect_tcp,
         roster: Roster | None = None,
     ) -> None:
         self._roster = Roster(instances) if roster is None else roster
         self._connections = {
             instance: Connections(
-                instance.host, instance.rest_port, timeout_seconds, idle=idle_connections, connect=connect
+                instance.host,
+                instance.rest_port,
+                Timeouts(timeout_seconds),
+                idle=idle_connections,
+                connect=connect,
             )
             for instance in instances
         }
-        self._signatures: dict[Target, Mapping[str, Signature]] = {}
+        self.signatures = Signatures(self._read_metadata)
 
     def choose(self) -> Instance:
         """The least busy instance that is up."""
@@ -46,17 +52,7 @@ class RestUpstream:
 
     def signature(self, target: Target) -> Signature:
         """The target's signature; see the interface for what it raises."""
-        key = Target(target.model, target.version, target.label)
-        known = self._signatures.get(key)
-        if known is None:
-            known = self._signatures[key] = self._read_signatures(key)
-        name = target.signature or DEFAULT_SIGNATURE
-        if name not in known:
-            raise BadInput(
-                f'The model {target.model} has no signature "{name}"; '
-                f"tfs-signature-name can be {', '.join(sorted(known)) or 'nothing: it has none'}."
-            )
-        return known[name]
+        return self.signatures.get(target)
 
     def predict(
         self,
@@ -69,6 +65,12 @@ class RestUpstream:
         """Write decoded records in row form, send them, and give back what the model server says."""
         return self._post(target, request_body(batch, target.signature), instance, timeout_seconds)
 
+    def predict_json(
+        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
+    ) -> Answer:
+        """The same: REST has no other way."""
+        return self.predict(target, batch, instance=instance)
+
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
         """Send TF Serving's JSON untouched, but for the target's signature where it names none.
 
@@ -76,16 +78,31 @@ class RestUpstream:
         """
         return self._post(target, with_signature(body, target.signature), instance)
 
+    def relay(
+        self,
+        instance: Instance,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        patience: Patience,
+    ) -> Reply:
+        """Send a request that somebody else wrote to ``instance``, or to another one if it is down."""
+        return self._roster.send(
+            instance,
+            lambda each: self._connections[each].request_patiently(method, path, body, headers, patience),
+        )
+
     def close(self) -> None:
         """Close idle connections; idempotent."""
         for connections in self._connections.values():
             connections.close()
 
-    def _read_signatures(self, target: Target) -> Mapping[str, Signature]:
+    def _read_metadata(self, target: Target) -> Metadata:
         answer = self._request("GET", f"{model_path(target)}/metadata", None, None)
         if answer.status != OK:
             raise UpstreamRefused(answer.status, answer.body)
-        return read_signatures(answer.body)
+        return read_metadata(answer.body)
 
     def _post(
         self, target: Target, body: bytes, instance: Instance | None, timeout_seconds: float | None = None

@@ -19,13 +19,13 @@ from tfs_proxy.errors import UpstreamUnavailable
 BREAKS = 3
 """Connections that break in a row before a circuit opens: one alone may be the request's own doing."""
 
-SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 0.5
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 0.2
 
 Given = TypeVar("Given")
 
 
 class NotReached(UpstreamUnavailable):
-    """No connection could be opened, so the request was not sent: another instance may take it."""
+    """No connection could be opened, so the request was not sent: another instance may take it, or the next try."""
 
 
 @dataclass(slots=True)
@@ -79,9 +79,7 @@ class Roster:
                 return self._used(each, call)
             except NotReached:
                 continue
-        raise UpstreamUnavailable(
-            "No model server can be reached; it may be starting again. Try again later."
-        )
+        raise NotReached("No model server can be reached; it may be starting again. Try again later.")
 
     def _by_load(self) -> Iterator[Instance]:
         """Instances, those that are up and least busy first; equal ones take turns."""

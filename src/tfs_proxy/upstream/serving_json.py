@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -80,15 +81,26 @@ def _signature_name(body: bytes) -> str | None:
     return name if type(name) is str else None
 
 
-def read_signatures(body: bytes) -> dict[str, Signature]:
-    """Signatures by name out of the answer to ``GET .../metadata``."""
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a model server says of one model version; None for a version that it does not tell."""
+
+    version: int | None
+    signatures: Mapping[str, Signature]
+
+
+def read_metadata(body: bytes) -> Metadata:
+    """Version and signatures by name out of the answer to ``GET .../metadata``."""
     try:
-        by_name = orjson.loads(body)["metadata"]["signature_def"]["signature_def"]
-        return {
+        answer = orjson.loads(body)
+        by_name = answer["metadata"]["signature_def"]["signature_def"]
+        version = answer.get("model_spec", {}).get("version")
+        signatures = {
             name: Signature(name, entry["method_name"], _specs(entry["inputs"]), _specs(entry["outputs"]))
             for name, entry in by_name.items()
             if name != INTERNAL_SIGNATURE
         }
+        return Metadata(None if version is None else int(version), signatures)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UpstreamError("The model server's metadata can't be read.") from error
 

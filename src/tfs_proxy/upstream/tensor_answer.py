@@ -28,7 +28,7 @@ class TensorAnswer(Answer):
     follow the batch; ``ok`` is True all the same, since the model did answer.
     """
 
-    __slots__ = ("_json", "_message", "_outputs", "_status", "version")
+    __slots__ = ("_json", "_outputs", "version")
 
     version: int | None
     """Which version of the model answered; None where the model server does not say."""
@@ -55,13 +55,21 @@ class TensorAnswer(Answer):
 
     @property
     def status(self) -> int:
-        """The HTTP status that goes with ``body``."""
-        return self._written()[0]
+        """The HTTP status that goes with ``body``; told from shapes and types, without writing it."""
+        try:
+            serving_text.row_count({name: array.shape for name, array in self.tensors.items()})
+        except serving_text.NoRows:
+            return BAD_REQUEST
+        return BAD_REQUEST if any(array.dtype.kind == "c" for array in self.tensors.values()) else OK
 
     @property
     def body(self) -> bytes:
         """TF Serving's JSON, written when it is first asked for."""
-        return self._written()[1]
+        known: bytes | None = self._json  # type: ignore[attr-defined]
+        if known is None:
+            known = _as_rows(self.tensors)
+            object.__setattr__(self, "_json", known)
+        return known
 
     @property
     def tensors(self) -> Outputs:
@@ -85,25 +93,18 @@ class TensorAnswer(Answer):
     def __repr__(self) -> str:
         return f"TensorAnswer({', '.join(sorted(self.tensors))}, version={self.version})"
 
-    def _written(self) -> tuple[int, bytes]:
-        known: tuple[int, bytes] | None = self._json  # type: ignore[attr-defined]
-        if known is None:
-            known = _as_rows(self.tensors)
-            object.__setattr__(self, "_json", known)
-        return known
 
-
-def _as_rows(outputs: Outputs) -> tuple[int, bytes]:
-    """Status and JSON that TF Serving's REST side would have answered."""
+def _as_rows(outputs: Outputs) -> bytes:
+    """The JSON that TF Serving's REST side would have answered."""
     # NOTE: it writes outputs in the order of their names, whichever a map of the wire has them in.
     arrays = {name: _writable(outputs[name]) for name in sorted(outputs)}
     try:
-        return OK, serving_text.rows(arrays, {name: array.shape for name, array in arrays.items()})
+        return serving_text.rows(arrays, {name: array.shape for name, array in arrays.items()})
     except serving_text.NoRows as error:
-        return BAD_REQUEST, serving_text.error(str(error))
+        return serving_text.error(str(error))
     except serving_text.NoText:
         name = next(array.dtype.name for array in arrays.values() if array.dtype.kind == "c")
-        return BAD_REQUEST, serving_text.error(f"Failed to write JSON value for tensor type: {name}")
+        return serving_text.error(f"Failed to write JSON value for tensor type: {name}")
 
 
 def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

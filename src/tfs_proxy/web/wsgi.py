@@ -12,8 +12,11 @@ from tfs_proxy.web.app import create_app
 
 door = Path(WorkerEnvironment.from_env().control_socket)
 deployment = fetch_deployment(door)
-upstream = Recovering(
-    BinaryUpstream(deployment.instances, deployment.request_timeout_seconds), partial(settled, door)
-)
+servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
+upstream = Recovering(servers, partial(settled, door))
+if deployment.script and deployment.pool_requests:
+    from tfs_proxy.upstream.pooled_requests import PooledRequests
+
+    PooledRequests(deployment.instances, servers.rest).install()
 script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
 app = create_app(deployment, upstream, script, ping=partial(ping, door))
