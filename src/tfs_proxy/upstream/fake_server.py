@@ -92,6 +92,12 @@ class FakeModelServer:
         except BadInput as error:
             return Answer(400, _error(str(error)), JSON_HEADERS)
 
+    def predict_json(
+        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
+    ) -> Answer:
+        """Answer decoded records."""
+        return self.predict(target, batch, instance=instance)
+
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
         """Answer TF Serving's JSON, in row or in column form as it was asked."""
         try:

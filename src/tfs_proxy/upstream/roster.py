@@ -25,7 +25,7 @@ Given = TypeVar("Given")
 
 
 class NotReached(UpstreamUnavailable):
-    """No connection could be opened, so the request was not sent: another instance may take it, or the next try."""
+    """No connection could be opened, so the request was not sent: it may go anywhere, or again."""
 
 
 @dataclass(slots=True)
