@@ -63,8 +63,8 @@ bench: $(READY) try-nginx  ## measure requests per second, start-up and memory
 	$(BIN)/python benchmarks/serving.py
 
 .PHONY: protos
-protos: $(READY)  ## compile src/tfs_proxy/protos/*.proto into the descriptor set that the package ships
-	$(BIN)/python scripts/compile_protos.py
+protos: $(READY)  ## compile src/tfs_proxy/protos/schema/*.proto into the descriptor set that the package ships
+	$(BIN)/python src/tfs_proxy/protos/compile.py
 
 .PHONY: lock
 lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.11 to 3.13 at once
