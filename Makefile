@@ -66,6 +66,7 @@ bench: $(READY) try-nginx  ## measure requests per second, start-up and memory
 protos: $(READY)  ## compile src/tfs_proxy/protos/schema/*.proto into the descriptor set that the package ships
 	$(BIN)/python src/tfs_proxy/protos/compile.py
 	$(BIN)/ruff format --quiet src/tfs_proxy/protos/schema
+	$(BIN)/ruff check --quiet --fix src/tfs_proxy/protos/schema
 
 .PHONY: lock
 lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.11 to 3.13 at once

@@ -1,4 +1,4 @@
-# ruff: noqa: E501, I001, UP007, UP045
+# ruff: noqa: I001, UP007, UP045
 # mypy: disable-error-code="type-arg"
 # Made by tfs_proxy.protos.compile from the .proto file of the same name.
 from google.protobuf.internal import containers as _containers

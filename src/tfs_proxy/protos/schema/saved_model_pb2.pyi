@@ -1,4 +1,4 @@
-# ruff: noqa: E501, I001, RUF023, UP007, UP045
+# ruff: noqa: I001, RUF023, UP007, UP045
 # mypy: disable-error-code="type-arg"
 # Made by tfs_proxy.protos.compile from the .proto file of the same name.
 from tfs_proxy.protos.schema import tensor_pb2 as _tensor_pb2

@@ -1,4 +1,4 @@
-# ruff: noqa: A002, E501, I001, RUF023, UP007, UP045
+# ruff: noqa: A002, I001, RUF023, UP007, UP045
 # mypy: disable-error-code="type-arg"
 # Made by tfs_proxy.protos.compile from the .proto file of the same name.
 from google.protobuf import any_pb2 as _any_pb2
