@@ -72,6 +72,8 @@ def locations(timeout_message: str) -> str:
             proxy_method $certain_method;
             proxy_intercept_errors on;
             error_page 400 404 501 502 = @python;
+            error_page 408 /.refused/408;
+            error_page 413 /.refused/413;
             error_page 504 /.refused/model-server-504;
         }}
         location @python {{

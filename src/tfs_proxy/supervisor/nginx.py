@@ -73,7 +73,8 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         refusals=_refusals(settings),
         fast_maps=fast_path.maps(front.fast) if front.fast else "",
         fast_locations=fast_path.locations(_timeout_message(settings)) if front.fast else "",
-        entrance=fast_path.ENTRANCE if front.fast else "",
+        # NOTE: an error_page of a location's own hides those of the server block, so they are repeated.
+        entrance="\n            ".join((fast_path.ENTRANCE, *_error_pages())) if front.fast else "",
     )
 
 
@@ -102,14 +103,18 @@ def _refusals(settings: Settings) -> str:
 
     A named location would answer a malformed URI in HTML; an internal location does not.
     """
-    lines = [f"error_page {status} /.refused/{status};" for status in REFUSALS]
-    lines += [f"error_page {own} ={status} /.refused/{status};" for own, status in REPLACED.items()]
+    lines = _error_pages()
     for status, text in REFUSALS.items():
         said = text.replace("$limit", str(settings.max_payload_mb or 100)).replace("'", "\\'")
         lines.append(
             f'location = /.refused/{status} {{ internal; return {status} \'{{"error": "{said}"}}\'; }}'
         )
     return "\n        ".join(lines)
+
+
+def _error_pages() -> list[str]:
+    lines = [f"error_page {status} /.refused/{status};" for status in REFUSALS]
+    return lines + [f"error_page {own} ={status} /.refused/{status};" for own, status in REPLACED.items()]
 
 
 def argv(nginx: str, workspace: Workspace) -> tuple[str, ...]:
