@@ -20,6 +20,14 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
+class TransformLimits:
+    """What a batch transform job should send at once, and in one request; SageMaker's defaults."""
+
+    concurrent: int = 1
+    payload_mb: int = 6
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """Models, versions, instances and limits of one run.
 
@@ -27,6 +35,7 @@ class Deployment:
     user's inference.py, None without one; ``import_paths`` are the folders its imports may come
     from, first wins. Sizes are bytes. ``pool_requests`` lets `requests`
     in a script use the worker's connections to the model server.
+    ``transforms`` says how a batch job is best driven.
     """
 
     default_model: str
@@ -37,6 +46,7 @@ class Deployment:
     max_payload_bytes: int
     request_timeout_seconds: float
     pool_requests: bool = True
+    transforms: TransformLimits = TransformLimits()
 
     def to_json(self) -> bytes:
         """The form in which the control door hands it out."""
@@ -48,5 +58,6 @@ class Deployment:
         fields = json.loads(body)
         fields["models"] = {name: tuple(versions) for name, versions in fields["models"].items()}
         fields["instances"] = tuple(Instance(**instance) for instance in fields["instances"])
+        fields["transforms"] = TransformLimits(**fields.get("transforms", {}))
         fields["import_paths"] = tuple(fields["import_paths"])
         return cls(**fields)

@@ -5,13 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfs_proxy.deployment import Deployment, Instance
+from tfs_proxy.deployment import Deployment, Instance, TransformLimits
 from tfs_proxy.layout import ModelLayout, Workspace
-from tfs_proxy.settings import Settings
+from tfs_proxy.settings import Settings, available_cores
 from tfs_proxy.supervisor import gunicorn, model_server, nginx
 from tfs_proxy.supervisor.fast_path import FastPath
 from tfs_proxy.supervisor.model_server import ServedModel
 from tfs_proxy.supervisor.process import ProcessSpec
+
+MAX_TRANSFORM_MB = 100
+DEFAULT_TRANSFORM_MB = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,23 @@ def _deployment(
         max_payload_bytes=settings.max_payload_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
         pool_requests=settings.pool_requests,
+        transforms=transform_limits(settings, available_cores()),
     )
+
+
+def transform_limits(settings: Settings, cores: int) -> TransformLimits:
+    """How a batch job keeps the model servers busy, within the platform's 100 MB (contract 1.10).
+
+    Twice what can run at once: cores, or full batches where the model server batches; no more than
+    the workers take. The payload is what the environment says, else SageMaker's default.
+    """
+    running = cores
+    if settings.enable_batching:
+        running = settings.max_batch_size * settings.num_batch_threads * settings.instance_count
+    taken = settings.gunicorn_workers * settings.gunicorn_threads
+    asked_mb = settings.max_payload_mb if "SAGEMAKER_MAX_PAYLOAD_IN_MB" in settings.changed else 0
+    payload_mb = min(asked_mb or DEFAULT_TRANSFORM_MB, MAX_TRANSFORM_MB)
+    return TransformLimits(max(1, min(2 * running, taken, MAX_TRANSFORM_MB // payload_mb)), payload_mb)
 
 
 def _model_server(instance: Instance, settings: Settings, workspace: Workspace, host: Host) -> ProcessSpec:

@@ -9,6 +9,7 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.base import Upstream
 from tfs_proxy.web.errors import install
+from tfs_proxy.web.execution_parameters import ExecutionParameters
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations
 from tfs_proxy.web.ping import Ping, PingResource
 
@@ -66,4 +67,5 @@ def create_app(
         caller.begin()
         app.add_route("/invocations", ScriptInvocations(deployment, caller))
     app.add_route("/ping", PingResource(ping))
+    app.add_route("/execution-parameters", ExecutionParameters(deployment.transforms))
     return app

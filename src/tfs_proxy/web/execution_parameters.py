@@ -1,0 +1,26 @@
+"""GET /execution-parameters: how a batch transform job is best driven, for the platform to pick up."""
+
+import json
+
+import falcon
+
+from tfs_proxy.deployment import TransformLimits
+
+
+class ExecutionParameters:
+    """Answers what the supervisor computed from the machine and the settings (contract 1.10)."""
+
+    method = "GET"
+
+    def __init__(self, limits: TransformLimits) -> None:
+        self._body = json.dumps(
+            {
+                "MaxConcurrentTransforms": limits.concurrent,
+                "BatchStrategy": "MULTI_RECORD",
+                "MaxPayloadInMB": limits.payload_mb,
+            }
+        ).encode()
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """The three values; a job's own wishes come before them."""
+        resp.data = self._body

@@ -1,0 +1,36 @@
+"""What /execution-parameters offers, computed from machine and settings."""
+
+import pytest
+
+from tfs_proxy.deployment import Deployment, TransformLimits
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.plan import transform_limits
+
+BATCHING = {"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "limits"),
+    [
+        ({}, TransformLimits(8, 6)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}, TransformLimits(8, 1)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "50"}, TransformLimits(2, 50)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, TransformLimits(8, 6)),
+        ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "500"}, TransformLimits(1, 100)),
+        ({**BATCHING, "SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}, TransformLimits(32, 1)),
+        (BATCHING, TransformLimits(16, 6)),
+        ({"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "2"}, TransformLimits(2, 6)),
+    ],
+)
+def test_limits_follow_machine_and_settings(environ: dict[str, str], limits: TransformLimits) -> None:
+    """Four cores, twice as many requests, never over 100 MB or what the workers take."""
+    assert transform_limits(Settings.from_env(environ, cores=4), 4) == limits
+    assert limits.concurrent * limits.payload_mb <= 100
+
+
+def test_a_deployment_carries_them() -> None:
+    """Through the control door, and a deployment without them has the platform's defaults."""
+    limits = TransformLimits(7, 3)
+    deployment = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0, transforms=limits)
+    assert Deployment.from_json(deployment.to_json()) == deployment
+    assert Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0).transforms == TransformLimits(1, 6)
