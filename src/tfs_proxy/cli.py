@@ -91,7 +91,7 @@ def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def _transform(words: Sequence[str]) -> int:
     from tfs_proxy.transform.flags import HELP, add_flags, request_of
-    from tfs_proxy.transform.run import run
+    from tfs_proxy.transform.run import run, tune
 
     own = argparse.ArgumentParser(
         prog="tfs-proxy transform", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -102,7 +102,8 @@ def _transform(words: Sequence[str]) -> int:
     logging.getLogger("botocore").setLevel(logging.WARNING)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, it ends a run in order
     try:
-        return run(request_of(arguments, inherited_environment()))
+        request = request_of(arguments, inherited_environment())
+        return tune(request) if arguments.tune else run(request)
     except KeyboardInterrupt:
         print("tfs-proxy: stopped; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED

@@ -308,3 +308,18 @@ def test_memory_is_bounded_by_the_payload(data: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     print(done.stdout, done.stderr)
     assert int(done.stdout.strip().splitlines()[-1]) < 60 + 4 * 4 * 4
+
+
+def test_tune(data: Path, tmp_path: Path, echo: str) -> None:
+    """It prints values to use, and writes nothing; slow answers ask for more at once."""
+    (data / "a").write_bytes(b"".join(b"%d SLOW\n" % number for number in range(50)))
+    words = run_flags(
+        data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord", max_payload_mb="30"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tfs_proxy.cli", "transform", *words, "--tune"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    advice = done.stdout.partition("\n")[2]
+    assert json.loads(advice) == {"MaxConcurrentTransforms": 2}  # 30 MB allow three, so two is the last tried
+    assert not (tmp_path / "out").exists()

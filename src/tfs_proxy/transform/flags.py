@@ -73,6 +73,9 @@ def _add_run_flags(run: "argparse._ArgumentGroup") -> None:
     run.add_argument(
         "--no-resume", dest="resume", action="store_false", help="do again what an earlier run finished"
     )
+    run.add_argument(
+        "--tune", action="store_true", help="measure a sample and print the best values; nothing is written"
+    )
     run.add_argument("--summary", type=Path, metavar="FILE", help="write counts and latencies as JSON")
     run.add_argument("--instance-index", type=int, default=0, metavar="I", help="which of N machines, from 0")
     run.add_argument(

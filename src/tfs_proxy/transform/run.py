@@ -5,12 +5,13 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.transform import tune as tuning
 from tfs_proxy.transform.assemble import processing
 from tfs_proxy.transform.connection import Endpoint
 from tfs_proxy.transform.engine import Engine, Stores
@@ -23,7 +24,7 @@ from tfs_proxy.transform.progress import Progress
 from tfs_proxy.transform.s3 import S3_SCHEME, S3Source, S3Target, s3_client
 from tfs_proxy.transform.send import Manner, Sender
 from tfs_proxy.transform.stack import execution_parameters, serving, stack_environment
-from tfs_proxy.transform.stores import InputObject, Target
+from tfs_proxy.transform.stores import InputObject, Source, Target
 from tfs_proxy.transform.tally import Expected, Tally
 
 if TYPE_CHECKING:
@@ -87,6 +88,24 @@ def run(request: Request) -> int:
     return INCOMPLETE if tally.counts.failed else 0
 
 
+def tune(request: Request) -> int:
+    """Measure a sample of the input and print the best values; nothing is written. The exit status.
+
+    Where the server is ours, batching is tried as well. Raises as `run` does.
+    """
+    items = chosen(request)
+    source = _source_of(items)
+    found: list[tuning.Measured] = []
+    for environment in tuning.BATCHING if request.model else ({},):
+        job = tuning.with_environment(request.job, environment)
+        with endpoint_of(replace(request, job=job)) as endpoint:
+            effort = Effort.of(job, execution_parameters(endpoint))
+            sample = tuning.sample_of(job, effort, items, source)
+            found += tuning.sweep(job, sample, endpoint, environment)
+    sys.stdout.write(tuning.advice(request.job, tuning.best_of(found)) + "\n")
+    return 0
+
+
 def chosen(request: Request) -> list[InputObject]:
     """The objects that this run is about."""
     job = request.job
@@ -122,8 +141,7 @@ def transform(request: Request, items: Sequence[InputObject], target: Target, en
     manner = Manner(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
     sender = Sender(endpoint, manner, effort.concurrent, tally)
     transformer = Transformer(job, processing(job), sender, request.on_error)
-    source = S3Source(shared_client()) if _reads_s3(items) else LocalSource()
-    stores = Stores(source, target, far=_reads_s3(items) or job.output.startswith(S3_SCHEME))
+    stores = Stores(_source_of(items), target, far=_reads_s3(items) or job.output.startswith(S3_SCHEME))
     engine = Engine(job, effort, stores, transformer, tally, mark)
     _announce(effort, items, todo, engine)
     with Progress(tally, sys.stderr):
@@ -137,6 +155,10 @@ def target_of(request: Request) -> Target:
     if output.startswith(S3_SCHEME):
         return S3Target(shared_client(), output)
     return LocalTarget(Path(output), f"{request.instance_index}-of-{request.instance_count}")
+
+
+def _source_of(items: Sequence[InputObject]) -> Source:
+    return S3Source(shared_client()) if _reads_s3(items) else LocalSource()
 
 
 def _reads_s3(items: Sequence[InputObject]) -> bool:
