@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from tfs_proxy.errors import BadInput, RequestError, UnsupportedMediaType
 from tfs_proxy.payload.batch import Batch
 from tfs_proxy.payload.csv_records import CHUNK_ROWS
-from tfs_proxy.payload.decode import DECODERS, decode, decode_examples
+from tfs_proxy.payload.decode import DECODERS, EXAMPLE_DECODERS, decode, decode_examples
 from tfs_proxy.payload.media import MediaType, parse_media_type
 from tfs_proxy.payload.number_text import csv_array
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
@@ -198,6 +199,13 @@ def test_examples_are_objects() -> None:
     for body in (b"[1]", b'[{"x": 1}, 2]', b"", b"5"):
         with pytest.raises(BadInput):
             decode_examples(body, JSON)
+
+
+@given(st.sampled_from(list(EXAMPLE_DECODERS)), st.binary(max_size=80))
+def test_any_bytes_are_examples_or_are_refused(name: str, body: bytes) -> None:
+    """Random bytes raise nothing but a RequestError for classify and regress, too."""
+    with suppress(RequestError):
+        assert decode_examples(body, parse_media_type(name)).records
 
 
 def test_examples_are_no_csv() -> None:

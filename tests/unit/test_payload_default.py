@@ -11,6 +11,7 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType, UpstreamRefused
 from tfs_proxy.payload.batch import Batch, Examples
 from tfs_proxy.payload.default import Passthrough, answer, default_input, default_output
+from tfs_proxy.payload.npy import read_npy, write_npy
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.upstream.base import Answer, Upstream
 from tfs_proxy.upstream.fake import Call, FakeUpstream
@@ -270,3 +271,12 @@ def test_default_output_refuses_what_is_no_answer() -> None:
         default_output(Answer(400, b'{"error": "no"}'), None, ONE)
     with pytest.raises(NotAcceptable, match="has 1 for 2"):
         default_output({"y": np.array([1])}, "text/csv", ONE, records=2)
+
+
+def test_default_input_gives_arrays_to_write_to() -> None:
+    """A script may change what it gets in place, whatever it came in."""
+    body = write_npy(np.array([1, 2], np.float32))
+    for read in (default_input(body, "application/x-npy", ONE), default_input(b"[1, 2]", None, ONE)):
+        assert isinstance(read, Batch)
+        read.inputs["x"][:] += 1
+    assert read_npy(body).tolist() == [1, 2]

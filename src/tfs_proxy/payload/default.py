@@ -88,10 +88,15 @@ def default_input(
     """Read a request's body as the default does: arrays for predict, features for classify and regress.
 
     TF Serving's own JSON comes back as `Passthrough`. ``content_type`` is the raw header, None means
-    JSON; ``limit_bytes`` is what the body may unpack to. Raises BadInput saying where the body is
-    wrong, UnsupportedMediaType, and PayloadTooLarge.
+    JSON; ``limit_bytes`` is what the body may unpack to. The arrays may be written to. Raises BadInput
+    saying where the body is wrong, UnsupportedMediaType, and PayloadTooLarge.
     """
-    return _read(body, media.parse_media_type(content_type), lambda: signature, method, limit_bytes)
+    read = _read(body, media.parse_media_type(content_type), lambda: signature, method, limit_bytes)
+    if isinstance(read, Batch):
+        # An npy body's array shares the body's memory, which can't be written to.
+        own = {name: array if array.flags.writeable else array.copy() for name, array in read.inputs.items()}
+        return replace(read, inputs=own)
+    return read
 
 
 def default_output(
