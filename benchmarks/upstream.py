@@ -18,7 +18,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ save("f224", lambda x: {"y": x[:, 0, 0, 0]}, tf.TensorSpec([None, 224, 224, 3], 
 save("jpeg", lambda x: {"y": tf.strings.length(x)}, tf.TensorSpec([None], tf.string, name="x"))
 save("table", lambda x: {"y": x[:, 0]}, tf.TensorSpec([None, 100], tf.float32, name="x"))
 """
+POOLED = "tiny JSON, requests.post through the pool"
 MODELS = ("tiny", "f224", "jpeg", "table")
 
 Call = Callable[[], object]
@@ -125,9 +126,7 @@ def posted(url: str, body: Callable[[], str | bytes]) -> Call:
     return call
 
 
-def rows(
-    instance: Instance, rest: RestUpstream, both: BinaryUpstream, pooled: PooledRequests
-) -> Mapping[str, Call]:
+def rows(instance: Instance, rest: RestUpstream, both: BinaryUpstream) -> Mapping[str, Call]:
     """Every way that is measured, by name."""
     image = np.random.default_rng(1).random((1, 224, 224, 3), np.float32)
     jpeg = np.empty(1, object)
@@ -138,10 +137,6 @@ def rows(
 
     def url(model: str) -> str:
         return f"http://127.0.0.1:{instance.rest_port}/v1/models/{model}:predict"
-
-    def through_pool() -> None:
-        with pooled.installed():
-            requests.post(url("tiny"), data=text, timeout=60).raise_for_status()
 
     def over_rest(model: str, array: np.ndarray[Any, Any]) -> Call:
         return lambda: rest.predict(Target(model), Batch({"x": array}, len(array))).body
@@ -156,7 +151,7 @@ def rows(
 
     return {
         "tiny JSON, requests.post": posted(url("tiny"), lambda: text),
-        "tiny JSON, requests.post through the pool": through_pool,
+        POOLED: posted(url("tiny"), lambda: text),
         "tiny JSON, pooled REST": lambda: rest.forward(Target("tiny"), text).body,
         "tiny array, pooled REST": over_rest("tiny", tiny),
         "tiny array, gRPC": over_grpc("tiny", tiny),
@@ -182,12 +177,13 @@ def measure(words: list[str], rounds: int, seconds: float) -> Mapping[str, list[
         rest, both = RestUpstream([instance], 60), BinaryUpstream([instance], 60)
         pooled = PooledRequests([instance], rest)
         try:
-            calls = rows(instance, rest, both, pooled)
+            calls = rows(instance, rest, both)
             rates: dict[tuple[str, int], list[float]] = {}
             for turn in range(rounds + 1):
                 for name, call in calls.items():
                     for threads in THREADS:
-                        measured = rate(call, threads, seconds if turn else seconds / 4)
+                        with pooled.installed() if name == POOLED else nullcontext():
+                            measured = rate(call, threads, seconds if turn else seconds / 4)
                         if turn:
                             rates.setdefault((name, threads), []).append(measured)
             return {name: [statistics.median(rates[name, threads]) for threads in THREADS] for name in calls}

@@ -86,8 +86,8 @@ class BinaryUpstream:
     ) -> Answer:
         """Send small records over REST, where all types of the model have JSON, all others over gRPC.
 
-        PERF: a call over gRPC costs about 0.4 ms more than one over a kept connection, JSON about
-        0.1 µs more for each number, both ways together (benchmarks/README.md).
+        PERF: a call over gRPC costs about three of one over a kept connection, and JSON about 0.1 µs
+        more for each number (benchmarks/README.md).
         """
         if isinstance(batch, Batch) and _bytes_of(batch) <= SMALL_BYTES:
             try:
