@@ -90,6 +90,27 @@ def parse(argv: Sequence[str]) -> tuple[Flags, tuple[str, ...]]:
     return flags, tuple(f"--{name} has no effect on the embedded model server." for name in unused)
 
 
+def usage() -> str:
+    """The help text: every flag with its default."""
+    shown = [f"  --{each.name}={_shown(each.default)}" for each in fields(Flags) if each.name not in _UNUSED]
+    return "\n".join(
+        [
+            "usage: tfs-proxy model-server --model_name=NAME --model_base_path=FOLDER [FLAG ...]",
+            "",
+            "The embedded model server: flags, REST and gRPC API of tensorflow_model_server.",
+            "FOLDER holds one folder per version. Flags, with their defaults:",
+            "",
+            *shown,
+            "",
+            f"Accepted without effect: {', '.join(sorted(_UNUSED))}.",
+        ]
+    )
+
+
+def _shown(default: object) -> str:
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
 def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
     rest = iter(argv)
     ahead: str | None = None

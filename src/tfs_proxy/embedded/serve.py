@@ -46,6 +46,9 @@ _BATCHED_THREADS = 128
 def main(argv: Sequence[str]) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if {"--help", "-h"} & set(argv):
+        print(command_line.usage())  # noqa: T201
+        return 0
     try:
         flags, remarks = command_line.parse(argv)
         if flags.version:
