@@ -1,153 +1,145 @@
-"""Measures the whole stack on this machine: start-up, requests per second, latency and memory.
+"""Measures the whole stack beside the model server alone and the plainest proxy, in alternating runs.
 
-``make bench`` runs it. Runs of the rows alternate and each cell is the median of its rounds, because a
-shared machine is noisy; the rows are to be read as ratios to the first. It needs wrk on PATH.
+``make bench`` runs it. A shared machine is noisy: each cell is the median of its rounds, and ratios are
+what is to be read. It needs wrk on PATH, prints the tables in Markdown and draws serving.svg.
 """
 
 import argparse
 import json
 import os
 import platform
+import random
 import re
 import shutil
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-CONNECTIONS = (1, 8, 64)
-BODY = '{"instances": [1.0, 2.0, 5.0]}'
-SCRIPT = """
-import json
+import gunicorn
+import numpy as np
+from stack import SCRIPT, Running, baseline, export_models, memory, rest_url, serve
 
+import tfs_proxy
 
-def input_handler(data, context):
-    return data.read().decode("utf-8")
-
-
-def output_handler(response, context):
-    if response.status_code != 200:
-        raise ValueError(response.content.decode("utf-8"))
-    return response.content, context.accept_header
-"""
+HERE = Path(__file__).parent
+TINY = b'{"instances": [1.0, 2.0, 5.0]}'
+MODEL = "X-Amzn-SageMaker-Custom-Attributes"
+WAIT_SECONDS = 0.1
 
 
 @dataclass
 class Row:
-    """One way to reach the model: requests per second and latencies by number of connections."""
+    """One way to do one piece of work: what is sent where, and what came of it."""
 
-    name: str
+    work: str
+    way: str
     url: str
-    rates: dict[int, list[float]] = field(default_factory=dict)
-    latencies: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
+    body: bytes
+    headers: dict[str, str]
+    connections: Sequence[int]
+    measured: dict[int, list[tuple[float, float, float]]] = field(default_factory=dict)
+
+    def median(self, connections: int) -> tuple[float, float, float]:
+        """Requests per second, p50 and p99 in ms."""
+        columns = zip(*self.measured[connections], strict=True)
+        rate, p50, p99 = (statistics.median(column) for column in columns)
+        return rate, p50, p99
 
 
-def export_model(folder: Path) -> None:
-    """half_plus_two as a SavedModel, in a process of its own."""
-    code = (
-        "import sys, tensorflow as tf\n"
-        "class M(tf.Module):\n"
-        "    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name='x')])\n"
-        "    def f(self, x): return {'y': 0.5 * x + 2.0}\n"
-        "m = M(); tf.saved_model.save(m, sys.argv[1], signatures=m.f)\n"
+def rows_of(bare: Running, scripted: Running, plain: Running) -> list[list[Row]]:
+    """The rows by work; the first of each group is what the others are compared with."""
+    model = rest_url(bare.pid)
+    photo = random.Random(0).randbytes(106_000)
+    floats = np.random.default_rng(0).random((224, 224, 3), np.float32).tobytes()
+    table = "\n".join(
+        ",".join(f"{x:.5f}" for x in row) for row in np.random.default_rng(0).random((1266, 100))
     )
-    subprocess.run(
-        [sys.executable, "-c", code, str(folder / "half_plus_two" / "1")], check=True, capture_output=True
+    send = {"Content-Type": "application/json"}
+    jpeg, octets, raw = (
+        {"Content-Type": f"{kind}"} for kind in ("image/jpeg", "application/octet-stream", "image/x-bytes")
     )
+    to = lambda name: {MODEL: f"tfs-model-name={name}"}  # noqa: E731
+    ours, through, beside = (f"{each.url}/invocations" for each in (bare, scripted, plain))
+    many = (1, 8, 64)
+    waiting = (64, 256)
+    return [
+        [
+            Row("tiny JSON", "model server alone", f"{model}/v1/models/tiny:predict", TINY, send, many),
+            Row("tiny JSON", "no script", ours, TINY, send, many),
+        ],
+        [
+            Row("tiny JSON, classic script", "plainest proxy", beside, TINY, send, many),
+            Row("tiny JSON, classic script", "here", through, TINY, send, many),
+        ],
+        [
+            Row("JPEG", "plainest proxy, base64", beside, photo, jpeg, (8,)),
+            Row("JPEG", "classic script, base64", through, photo, {**jpeg, **to("jpeg")}, (8,)),
+            Row("JPEG", "script returns bytes", through, photo, {**raw, **to("jpeg")}, (8,)),
+        ],
+        [
+            Row("224x224x3 floats", "plainest proxy, json.dumps(tolist())", beside, floats, octets, (8,)),
+            Row(
+                "224x224x3 floats",
+                "script returns the array",
+                through,
+                floats,
+                {**octets, **to("f224")},
+                (8,),
+            ),
+        ],
+        [
+            Row(
+                "1 MB CSV",
+                "no script",
+                ours,
+                table.encode(),
+                {"Content-Type": "text/csv", **to("rows")},
+                (8,),
+            )
+        ],
+        [
+            Row("model that waits 0.1 s", "connections / 0.1 s", "", TINY, send, waiting),
+            Row(
+                "model that waits 0.1 s", "classic script", through, TINY, {**send, **to("waiting")}, waiting
+            ),
+        ],
+    ]
 
 
-def free_port() -> int:
-    """A loopback port that nothing listens on."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return int(holder.getsockname()[1])
-
-
-@contextmanager
-def serve(model: Path, model_server: str) -> Iterator[tuple[int, int, float]]:
-    """A running stack: its port, its pid and the seconds it took to a 200 from /ping."""
-    port, began = free_port(), time.monotonic()
-    command = [sys.executable, "-m", "tfs_proxy.cli", "serve", str(model), "--host", "127.0.0.1"]
-    process = subprocess.Popen(
-        [*command, "--port", str(port), "--model-server", model_server],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        while not answers(f"http://127.0.0.1:{port}/ping"):
-            if process.poll() is not None:
-                sys.exit(f"the server ended with {process.returncode}")
-            time.sleep(0.005)
-        yield port, process.pid, time.monotonic() - began
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-
-
-def answers(url: str) -> bool:
-    """Whether a GET is answered with 200."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
-def descendants(pid: int) -> Iterator[int]:
-    """All processes below ``pid``."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield int(child)
-            yield from descendants(int(child))
-
-
-def memory(pid: int) -> dict[str, list[float]]:
-    """Proportional set size in MB of every process of the run, by name."""
-    sizes: dict[str, list[float]] = {}
-    for each in (pid, *descendants(pid)):
-        words = Path(f"/proc/{each}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        names = (
-            "nginx",
-            "gunicorn",
-            "tfs_proxy.embedded",
-            "tensorflow_model_server",
-            "watchdog",
-            "tfs_proxy.cli",
-        )
-        name = next((known for known in names if known in words), words[:20])
-        pss = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{each}/smaps_rollup").read_text(), re.MULTILINE)
-        sizes.setdefault(name, []).append(int(pss[1]) / 1024 if pss else 0.0)
-    return sizes
-
-
-def rest_port(pid: int) -> int:
-    """The REST port of the model server, from its command line."""
-    for each in descendants(pid):
-        match = re.search(rb"--rest_api_port=(\d+)", Path(f"/proc/{each}/cmdline").read_bytes())
-        if match:
-            return int(match[1])
-    sys.exit("no model server found")
-
-
-def load(url: str, connections: int, seconds: float, script: Path) -> tuple[float, float, float]:
+def load(row: Row, connections: int, seconds: int, folder: Path) -> tuple[float, float, float]:
     """Requests per second, p50 and p99 in ms, by wrk."""
-    words = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "--latency", "-s", str(script), url]
+    if not row.url:
+        return connections / WAIT_SECONDS, WAIT_SECONDS * 1000, WAIT_SECONDS * 1000
+    body, script = folder / "body", folder / "post.lua"
+    body.write_bytes(row.body)
+    headers = "".join(
+        f"wrk.headers[{json.dumps(name)}] = {json.dumps(value)}\n" for name, value in row.headers.items()
+    )
+    script.write_text(f'wrk.method = "POST"\n{headers}wrk.body = io.open("{body}", "rb"):read("*a")\n')
+    words = [
+        "wrk",
+        "-t1",
+        f"-c{connections}",
+        f"-d{seconds}s",
+        "--timeout",
+        "20s",
+        "--latency",
+        "-s",
+        str(script),
+        row.url,
+    ]
     said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     if "Non-2xx" in said or "Socket errors" in said:
-        print(said, file=sys.stderr)
-    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", said)[1])  # type: ignore[index]
+        print(row.work, row.way, connections, said, file=sys.stderr)
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
     p50, p99 = (milliseconds(re.search(rf"{part}%\s+([\d.]+)(us|ms|s)", said)) for part in (50, 99))
-    return rate, p50, p99
+    return float(rate[1]) if rate else 0.0, p50, p99
 
 
 def milliseconds(match: "re.Match[str] | None") -> float:
@@ -155,66 +147,119 @@ def milliseconds(match: "re.Match[str] | None") -> float:
     return float(match[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[match[2]] if match else float("nan")
 
 
-def measure(rows: list[Row], rounds: int, seconds: float, script: Path) -> None:
-    """Fill the rows, taking turns."""
+def measure(groups: list[list[Row]], rounds: int, seconds: int, folder: Path) -> None:
+    """Fill the rows; within a group they take turns."""
     for number in range(rounds):
-        for connections in CONNECTIONS:
-            for row in rows:
-                rate, p50, p99 = load(row.url, connections, seconds, script)
-                row.rates.setdefault(connections, []).append(rate)
-                row.latencies.setdefault(connections, []).append((p50, p99))
+        for group in groups:
+            for connections in group[0].connections:
+                for row in group:
+                    row.measured.setdefault(connections, []).append(load(row, connections, seconds, folder))
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
 
 
-def report(rows: list[Row]) -> None:
-    """The table, in Markdown."""
-    head = " | ".join(f"{count} conn: req/s (ratio), p50/p99 ms" for count in CONNECTIONS)
-    print(f"| tiny JSON predict | {head} |\n|---|{'---|' * len(CONNECTIONS)}")
-    for row in rows:
-        cells = []
-        for count in CONNECTIONS:
-            rate, base = statistics.median(row.rates[count]), statistics.median(rows[0].rates[count])
-            p50 = statistics.median(pair[0] for pair in row.latencies[count])
-            p99 = statistics.median(pair[1] for pair in row.latencies[count])
-            cells.append(f"{rate:.0f} ({rate / base:.2f}), {p50:.2f}/{p99:.2f}")
-        print(f"| {row.name} | {' | '.join(cells)} |")
+def table(groups: list[list[Row]]) -> str:
+    """All rows in Markdown, with the ratio to the first of their group."""
+    lines = [
+        "| work | way | connections | req/s | ratio | p50 ms | p99 ms |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for group in groups:
+        for connections in group[0].connections:
+            base = group[0].median(connections)[0]
+            for row in group:
+                rate, p50, p99 = row.median(connections)
+                lines.append(
+                    f"| {row.work} | {row.way} | {connections} | {rate:.0f} | {rate / base:.2f} | {p50:.2f} | {p99:.2f} |"
+                )
+    return "\n".join(lines)
+
+
+def graph(groups: list[list[Row]]) -> str:
+    """Bars at 8 connections, each group to its own scale, as SVG."""
+    shown = [group for group in groups if len(group) > 1 and 8 in group[0].connections]
+    parts, y = [], 10
+    for group in shown:
+        most = max(row.median(8)[0] for row in group)
+        parts.append(f'<text x="10" y="{y + 14}" font-weight="bold">{group[0].work}, 8 connections</text>')
+        y += 22
+        for row in group:
+            rate = row.median(8)[0]
+            color = "#b0b8c4" if row is group[0] else "#2f7d4f"
+            parts.append(f'<text x="10" y="{y + 14}">{row.way}</text>')
+            parts.append(
+                f'<rect x="280" y="{y + 2}" width="{max(rate / most * 340, 1):.0f}" height="15" fill="{color}"/>'
+            )
+            parts.append(f'<text x="{290 + rate / most * 340:.0f}" y="{y + 14}">{rate:,.0f} req/s</text>')
+            y += 22
+        y += 10
+    style = 'font-family="sans-serif" font-size="12"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{y}" {style}>{"".join(parts)}</svg>\n'
+    )
+
+
+def slowest_ping(url: str, pings: int = 40) -> float:
+    """The longest of some calls of /ping, in ms."""
+    slowest = 0.0
+    for _ in range(pings):
+        began = time.monotonic()
+        urllib.request.urlopen(f"{url}/ping", timeout=10).close()
+        slowest = max(slowest, time.monotonic() - began)
+        time.sleep(0.05)
+    return slowest * 1000
+
+
+def ping_under_load(row: Row, url: str, folder: Path) -> float:
+    """The slowest /ping in ms while 256 connections wait for the model that waits."""
+    words = [sys.executable, __file__, "--only-load", json.dumps([row.url, row.headers, row.body.decode()])]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, cwd=folder) as loading:
+        time.sleep(1)
+        slowest = slowest_ping(url)
+        loading.wait()
+    return slowest
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--model-server", default="auto")
+    parser.add_argument("--only-load", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if shutil.which("wrk") is None:
         sys.exit("wrk is not installed: apt-get install wrk")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        bare, scripted = folder / "bare", folder / "scripted"
-        export_model(bare)
+        if arguments.only_load:
+            url, headers, body = json.loads(arguments.only_load)
+            load(Row("", "", url, body.encode(), headers, ()), 256, 4, folder)
+            return
+        bare = export_models(folder / "bare")
+        scripted = folder / "scripted"
         shutil.copytree(bare, scripted)
         (scripted / "code").mkdir()
         (scripted / "code" / "inference.py").write_text(SCRIPT)
-        lua = folder / "post.lua"
-        lua.write_text(
-            'wrk.method = "POST"\nwrk.headers["Content-Type"] = "application/json"\n'
-            f"wrk.body = {json.dumps(BODY)}\n"
-        )
-        with serve(bare, arguments.model_server) as one, serve(scripted, arguments.model_server) as two:
-            model = f"http://127.0.0.1:{rest_port(one[1])}/v1/models/half_plus_two:predict"
-            rows = [
-                Row("straight to the model server", model),
-                Row("no script", f"http://127.0.0.1:{one[0]}/invocations"),
-                Row("classic script", f"http://127.0.0.1:{two[0]}/invocations"),
-            ]
-            measure(rows, arguments.rounds, arguments.seconds, lua)
-            print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
-            report(rows)
-            print(f"\nstart to 200 on /ping: {one[2]:.2f} s without, {two[2]:.2f} s with a script\n")
-            print("memory after the load, PSS in MB, with the script:")
-            for process, sizes in memory(two[1]).items():
-                print(f"- {process}: {', '.join(f'{size:.0f}' for size in sizes)}")
+        with (
+            serve(bare, arguments.model_server) as one,
+            serve(scripted, arguments.model_server) as two,
+            baseline(rest_url(one.pid)) as plain,
+        ):
+            groups = rows_of(one, two, plain)
+            measure(groups, arguments.rounds, arguments.seconds, folder)
+            ping = ping_under_load(groups[-1][1], two.url, folder)
+            versions = f"Python {platform.python_version()}, gunicorn {gunicorn.__version__}, tfs_proxy {tfs_proxy.__version__}"
+            print(f"{platform.machine()}, {os.cpu_count()} cores, {versions}\n")
+            print(table(groups))
+            print(f"\nSlowest /ping under 256 connections to the model that waits: {ping:.0f} ms.")
+            print(
+                f"Start to 200 on /ping: {one.start_seconds:.2f} s without, {two.start_seconds:.2f} s with a script."
+            )
+            sizes = "; ".join(
+                f"{key} {', '.join(f'{size:.0f}' for size in each)}" for key, each in memory(two.pid).items()
+            )
+            print(f"Memory after it all, with the script, PSS in MB: {sizes}.")
+            (HERE / "serving.svg").write_text(graph(groups))
 
 
 if __name__ == "__main__":
