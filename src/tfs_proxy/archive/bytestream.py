@@ -44,11 +44,6 @@ class ByteStream:
     ) -> None:
         self._file.close()
 
-    @property
-    def gzipped(self) -> bool:
-        """Whether the file begins as gzip does."""
-        return self._inflater is not None
-
     def take(self, most: int) -> memoryview:
         """Hand out the next bytes: at least one and at most ``most``; none at the end.
 

@@ -135,8 +135,3 @@ DATA_TYPE_NAMES: dict[int, str] = {
     value.number: value.name for value in POOL.FindEnumTypeByName("tensorflow.DataType").values
 }
 """TensorFlow's name (``DT_FLOAT``) of each number in TensorProto.dtype."""
-
-STATUS_CODE_NAMES: dict[int, str] = {
-    value.number: value.name for value in POOL.FindEnumTypeByName("tensorflow.error.Code").values
-}
-"""The name (``NOT_FOUND``) of each gRPC status code."""

@@ -1,6 +1,9 @@
 """Which devices the model servers say that they use, read from their logs: a lost GPU must not go unseen."""
 
+import logging
 import re
+
+log = logging.getLogger(__name__)
 
 CREATED = re.compile(
     r"Created device \S*device:(?P<device>GPU:\d+) with (?P<megabytes>\d+) MB memory.*?name: (?P<name>[^,]+),"
@@ -19,6 +22,13 @@ class Devices:
         if created := CREATED.search(line):
             name = f"{created['device']} ({created['name']}, {created['megabytes']} MB)"
             self._found.setdefault(server, {})[created["device"]] = name
+
+    def log(self, server: str, gpus: int) -> None:
+        """Say what ``server`` runs on, and warn where it leaves the driver's ``gpus`` unused."""
+        log.info("%s", self.report(server))
+        overlooked = self.overlooked(server, gpus)
+        if overlooked:
+            log.warning("%s", overlooked)
 
     def report(self, server: str) -> str:
         """What ``server`` runs on, in words."""

@@ -5,10 +5,12 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from tfs_proxy.deployment import Instance
@@ -73,6 +75,13 @@ class Heartbeats(asyncio.DatagramProtocol):
         self._clock = clock
         self._beats: dict[bytes, float] = {}
         self.booted = asyncio.Event()
+
+    async def listen(self, path: Path) -> None:
+        """Take beats in on a unix datagram socket at ``path``, from now on."""
+        beats = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        beats.setblocking(False)
+        beats.bind(str(path))
+        await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=beats)
 
     def datagram_received(self, data: bytes, addr: object) -> None:
         """Note one beat."""

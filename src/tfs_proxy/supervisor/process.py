@@ -243,10 +243,6 @@ class ChildProcess:
             await self._ended.wait()
         self._end_groups()
 
-    async def ended(self) -> None:
-        """Wait until the child will not be started again."""
-        await self._ended.wait()
-
     def signal_group(self, number: signal.Signals) -> None:
         """Signal every process that this child has left behind or is."""
         for group in tuple(self._groups):

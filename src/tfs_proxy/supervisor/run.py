@@ -157,10 +157,7 @@ class Supervisor:
     async def _open_doors(self) -> None:
         """From here on every request gets an answer."""
         await self._door.open(self._workspace.control_socket)
-        beats = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        beats.setblocking(False)
-        beats.bind(str(self._workspace.heartbeat_socket))
-        await asyncio.get_running_loop().create_datagram_endpoint(lambda: self._health.heartbeats, sock=beats)
+        await self._health.heartbeats.listen(self._workspace.heartbeat_socket)
         found = nginx.find() if self._settings.nginx else None
         if found is None:
             log.info("no nginx in front: the workers listen on the port themselves")
@@ -305,15 +302,9 @@ class Supervisor:
             self._front.send_signal(signal.SIGHUP)
         self._health.phase = Phase.SERVING
         self._door.release()
-        self._report_devices()
-        log.info("ready after %.2f s", time.monotonic() - self._began)
-
-    def _report_devices(self) -> None:
         for server in self._model_servers:
-            log.info("%s", self._devices.report(server.name))
-            overlooked = self._devices.overlooked(server.name, self._gpus)
-            if overlooked:
-                log.warning("%s", overlooked)
+            self._devices.log(server.name, self._gpus)
+        log.info("ready after %.2f s", time.monotonic() - self._began)
 
     async def _drain(self) -> None:
         """Stop accepting, let requests finish, then end the rest in reverse order; bounded in time."""
