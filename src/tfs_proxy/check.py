@@ -3,17 +3,18 @@
 Nothing is run for it: SavedModels are read by their own files, the script by its syntax alone.
 """
 
-import ast
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.saved_model import SavedModelSummary, read_saved_model
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.script.load import HANDLERS
+from tfs_proxy.script.load import HANDLERS, STAGE_FUNCTIONS
+from tfs_proxy.script.outline import outline_of
+from tfs_proxy.served import Served
 from tfs_proxy.settings import TABLE, Settings, unknown_variables
 from tfs_proxy.signature import Signature, TensorSpec
 
@@ -59,6 +60,22 @@ class ScriptReport:
 
 
 @dataclass(frozen=True, slots=True)
+class StageReport:
+    """A script that is the model itself: where it lies below the root, and the stage's functions in it."""
+
+    path: Path
+    functions: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What was found, in words."""
+        defaults = [] if "transform_fn" in self.functions else list(STAGE_FUNCTIONS[1:-1])
+        missing = [name for name in defaults if name not in self.functions]
+        rest = f" (and the default of {_and(missing)})" if missing else ""
+        return f"{self.path} is the model itself: it defines {_and(self.functions)}{rest}; no model server"
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """What is served from ``root``, as values; ``notes`` are sentences on what was ignored, or fails."""
 
@@ -66,7 +83,7 @@ class Report:
     models: tuple[ModelReport, ...]
     default_model: str
     default_reason: str
-    script: ScriptReport
+    script: ScriptReport | StageReport
     settings: Mapping[str, str]
     notes: tuple[str, ...]
 
@@ -92,37 +109,32 @@ class Report:
             yield f"and {len(self.notes) - NOTES_SHOWN} notes more"
 
 
-def describe(
-    root: Path,
-    models: Sequence[DiscoveredModel],
-    default: str,
-    settings: Settings,
-    environ: Mapping[str, str],
-) -> Report:
-    """Look at everything in ``root`` that decides how ``models`` are served.
+def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> Report:
+    """Look at everything that decides how ``served`` is answered.
 
     Raises DiscoveryError where a saved_model.pb is damaged.
     """
-    layout = ModelLayout(root)
+    layout, models = served.layout, served.models
     read = {
         (model.name, version): read_saved_model(path)
         for model in models
         for version, path in model.versions.items()
     }
-    handlers, script_notes = _script_handlers(layout)
+    script, script_notes = _stage(layout) if served.stage else _script(layout)
     return Report(
-        root=root,
+        root=layout.root,
         models=tuple(_model_report(model, read) for model in models),
-        default_model=default,
+        default_model=served.default_model,
         default_reason=_default_reason(models, settings),
-        script=ScriptReport(BELOW_ROOT.script, handlers),
+        script=script,
         settings={name: _without_secrets(name, value) for name, value in settings.changed.items()},
         notes=(
             *_model_notes(models, read),
             *script_notes,
+            *_program_notes(layout, settings),
             *_code_notes(layout),
             *_misplaced_code(layout, models),
-            *_leftovers(layout, models),
+            *(_leftovers(layout, models) if models else ()),
             *_variable_notes(environ),
         ),
     )
@@ -193,36 +205,35 @@ def _model_notes(models: Sequence[DiscoveredModel], read: Summaries) -> Iterator
                 )
 
 
-def _script_handlers(layout: ModelLayout) -> tuple[tuple[str, ...] | None, list[str]]:
+def _script(layout: ModelLayout) -> tuple[ScriptReport, list[str]]:
     """The handlers that the script defines at its top level, and what is odd about it."""
-    if not layout.script.is_file():
-        return None, []
-    try:
-        tree = ast.parse(layout.script.read_bytes())
-    except (SyntaxError, ValueError) as error:
-        line = error.lineno if isinstance(error, SyntaxError) else None
-        return (), [
-            f"{BELOW_ROOT.script} is no Python that can be read (line {line or '?'}: {error.args[0]})."
-        ]
-    defined = set(_top_level_names(tree.body))
-    return tuple(name for name in HANDLERS if name in defined), []
+    path = _below_root(layout)
+    outline = outline_of(layout.script)
+    if outline is None:
+        return ScriptReport(path, None), []
+    if outline.fault:
+        return ScriptReport(path, ()), [f"{path} {outline.fault}."]
+    stage = outline.defined(STAGE_FUNCTIONS)
+    notes = [f"{_and(stage)} in {path} is not called: the SavedModel is what is served."] if stage else []
+    return ScriptReport(path, outline.defined(HANDLERS)), notes
 
 
-def _top_level_names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    for statement in body:
-        match statement:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.Assign(targets=targets):
-                yield from (target.id for target in targets if isinstance(target, ast.Name))
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                yield from (alias.asname or alias.name for alias in names)
-            case ast.If(body=then, orelse=otherwise):
-                yield from _top_level_names([*then, *otherwise])
-            case ast.Try(body=then, orelse=otherwise):
-                yield from _top_level_names([*then, *otherwise])
-            case _:
-                pass
+def _stage(layout: ModelLayout) -> tuple[StageReport, list[str]]:
+    """The functions of a stage, and those of handlers, which nothing calls there."""
+    path, outline = _below_root(layout), outline_of(layout.script)
+    names = outline.defined(HANDLERS) if outline else ()
+    notes = [f"{_and(names)} in {path} is not called: that takes a SavedModel."] if names else []
+    return StageReport(path, outline.defined(STAGE_FUNCTIONS) if outline else ()), notes
+
+
+def _below_root(layout: ModelLayout) -> Path:
+    return layout.script.relative_to(layout.root)
+
+
+def _program_notes(layout: ModelLayout, settings: Settings) -> Iterator[str]:
+    if settings.program != layout.program:
+        missing = BELOW_ROOT.code / settings.program
+        yield f"SAGEMAKER_PROGRAM={settings.program} is ignored: there is no {missing}."
 
 
 def _code_notes(layout: ModelLayout) -> Iterator[str]:
@@ -231,7 +242,7 @@ def _code_notes(layout: ModelLayout) -> Iterator[str]:
     if layout.code.is_dir() and not layout.script.is_file():
         others = _and(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
         found = f"; it has {others}" if others else ""
-        yield f"{BELOW_ROOT.code}/ is ignored, because it has no inference.py{found}."
+        yield f"{BELOW_ROOT.code}/ is ignored, because it has no {layout.program}{found}."
     elif requirements and lib:
         yield f"{BELOW_ROOT.requirements} is ignored, because {BELOW_ROOT.lib}/ holds the packages."
     elif wheels and not requirements:

@@ -35,7 +35,9 @@ class Deployment:
     user's inference.py, None without one; ``import_paths`` are the folders its imports may come
     from, first wins. Sizes are bytes. ``pool_requests`` lets `requests`
     in a script use the worker's connections to the model server.
-    ``transforms`` says how a batch job is best driven.
+    ``transforms`` says how a batch job is best driven. ``default_accept`` is the answer's type for
+    clients that don't say. ``stage`` is the model folder of an archive whose script is the model
+    itself: then there are no models and no instances.
     """
 
     default_model: str
@@ -47,6 +49,8 @@ class Deployment:
     request_timeout_seconds: float
     pool_requests: bool = True
     transforms: TransformLimits = TransformLimits()
+    default_accept: str | None = None
+    stage: str | None = None
 
     def to_json(self) -> bytes:
         """The form in which the control door hands it out."""

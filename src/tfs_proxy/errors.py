@@ -5,6 +5,7 @@ TfsProxyError
 │   ├── SettingsError            a variable or flag has a value that can't be used        (2)
 │   ├── ArchiveError             the model archive is refused or can't be fetched         (2)
 │   ├── DiscoveryError           no servable model, or two of one name                    (2)
+│   │   └── NoModelFound         there is no SavedModel at all
 │   ├── RequirementsError        the script's requirements can't be installed             (3)
 │   ├── ScriptLoadError          the script can't be imported, or has no handler          (3)
 │   ├── ModelLoadError           the model server says why a version can't load           (4)
@@ -51,6 +52,10 @@ class DiscoveryError(StopServing):
     """There is no servable model, or two share a name."""
 
     exit_status = 2
+
+
+class NoModelFound(DiscoveryError):
+    """There is no SavedModel at all; the archive may still be a stage, whose script is the model."""
 
 
 class RequirementsError(StopServing):

@@ -5,13 +5,18 @@ from pathlib import Path
 
 SAGEMAKER_MODEL_DIR = Path("/opt/ml/model")
 ARCHIVE_NAME = "model.tar.gz"
+DEFAULT_PROGRAM = "inference.py"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLayout:
-    """A model folder (``/opt/ml/model``, or any unpacked archive), contract 2.5."""
+    """A model folder (``/opt/ml/model``, or any unpacked archive), contract 2.5.
+
+    ``program`` is the script's name below ``code/``.
+    """
 
     root: Path
+    program: str = DEFAULT_PROGRAM
 
     @property
     def code(self) -> Path:
@@ -21,7 +26,12 @@ class ModelLayout:
     @property
     def script(self) -> Path:
         """The user's script."""
-        return self.code / "inference.py"
+        return self.code / self.program
+
+    def with_program(self, program: str) -> "ModelLayout":
+        """This folder with the script called ``program``, where there is one of that name."""
+        named = ModelLayout(self.root, program)
+        return named if named.script.is_file() else self
 
     @property
     def lib(self) -> Path:

@@ -25,6 +25,22 @@ def text(value: str) -> str:
     return value
 
 
+def script_name(value: str) -> str:
+    """A Python file below ``code/``; the toolkits take it without its ending, too."""
+    name = value.strip().removesuffix(".py")
+    if not re.fullmatch(r"[A-Za-z0-9_][\w-]*(?:/[A-Za-z0-9_][\w-]*)*", name, re.ASCII):
+        raise ValueError("a Python file below code/, as inference.py")
+    return f"{name}.py"
+
+
+def media_type(value: str) -> str:
+    """One media type, in lower case and without parameters."""
+    name = value.partition(";")[0].strip().lower()
+    if not re.fullmatch(r"[!#$%&'+.^_`|~0-9a-z-]+/[!#$%&'+.^_`|~0-9a-z-]+", name):
+        raise ValueError("one media type, as text/csv")
+    return name
+
+
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:
     """A whole number from ``low`` to ``high``, both allowed."""
 

@@ -16,9 +16,11 @@ from tfs_proxy.setting_values import (
     PortRange,
     flag,
     labels,
+    media_type,
     number,
     one_of,
     port_range,
+    script_name,
     text,
     thread_counts,
     whole,
@@ -90,6 +92,11 @@ TABLE: tuple[Setting, ...] = (
     Setting("default_model_name", "SAGEMAKER_TFS_DEFAULT_MODEL_NAME", text, None,
             "model that requests without tfs-model-name are for",
             shown="the only model, else the first by name", aws="the first found"),
+    Setting("program", "SAGEMAKER_PROGRAM", script_name, "inference.py",
+            "the script, below code/; inference.py where there is none of that name", aws="ignored"),
+    Setting("default_accept", "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", media_type, None,
+            "the answer's type where the client does not say: no Accept, or */*", shown="application/json",
+            aws="ignored"),
     Setting("version_labels", "SAGEMAKER_TFS_VERSION_LABELS", labels, {},
             "version labels, as stable=1,canary=2, for every model that has the version", shown="none"),
     Setting("instance_count", "SAGEMAKER_TFS_INSTANCE_COUNT", whole(1, 128), 1, "model-server processes"),
@@ -168,6 +175,8 @@ class Settings:
     multi_model: bool
     model: str | None
     default_model_name: str | None
+    program: str
+    default_accept: str | None
     version_labels: Mapping[str, int]
     instance_count: int
     inter_op_parallelism: int

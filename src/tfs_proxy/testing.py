@@ -18,18 +18,21 @@ from pathlib import Path
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
-from tfs_proxy.archive.discover import DiscoveredModel, default_model, discover
+from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.extract import Limits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.saved_model import read_saved_model
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.layout import ModelLayout, Workspace
-from tfs_proxy.script.load import load_script, module_name
+from tfs_proxy.layout import Workspace
+from tfs_proxy.script.load import HANDLERS, STAGE_FUNCTIONS, load_script, module_name
+from tfs_proxy.script.outline import outline_of
 from tfs_proxy.script.response import CUSTOM_ATTRIBUTES
+from tfs_proxy.script.stage import load_stage
+from tfs_proxy.served import look_into
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.upstream.fake_server import FakeModelServer, Given, ModelCall, Versions
-from tfs_proxy.web.app import ContainerApp, create_app
+from tfs_proxy.web.app import ContainerApp, create_app, create_stage_app
 
 __all__ = ["LoadedScript", "ModelCall", "Reply", "Signature", "TensorSpec", "load", "signature"]
 
@@ -107,32 +110,48 @@ def load(
     ``model`` is an archive or a folder with SavedModels and ``code/inference.py``, or the path of an
     inference.py alone: then ``signatures`` says what the model ``model`` has. ``outputs`` are the
     model server's answer by output name, or a function that makes them of arrays by input name;
-    without them it is zeros. At the end the script's ``close()`` has run, and its imports are undone.
+    without them it is zeros. A script with ``model_fn`` is the model itself and needs none of them.
+    At the end the script's ``close()`` has run, and its imports are undone.
 
     Raises what the start would: ArchiveError, DiscoveryError, ScriptLoadError.
     """
     path = Path(model)
     settings = Settings.from_env() if settings is None else settings
     with tempfile.TemporaryDirectory(prefix="tfs-proxy-test-") as folder:
-        if path.suffix == ".py":
-            layout = ModelLayout(path.absolute().parent.parent)
-            models: Mapping[str, Versions] = {"model": {1: _by_name(signatures)}}
-            default = "model"
-            script: str | None = str(path.absolute())
-            folders = [path.absolute().parent, path.absolute().parent / layout.lib.name]
-        else:
-            layout = ModelLayout(fetch(str(model), Workspace(Path(folder)), _limits(settings)))
-            found = discover(layout.root)
-            models = {each.name: _signatures(each) for each in found}
-            default = default_model(found, settings.default_model_name)
-            script = str(layout.script) if layout.script.is_file() else None
-            folders = [layout.code, layout.lib]
-        with _undone_imports(script):
-            model_server = FakeModelServer(models, outputs)
-            paths = tuple(str(each) for each in folders if each.is_dir())
-            app = _app(model_server, default, script, paths, settings)
-            with contextlib.closing(app):
+        alone = path.suffix == ".py"
+        found = (
+            _script_alone(path.absolute(), signatures) if alone else _archive(path, Path(folder), settings)
+        )
+        with _undone_imports(found.script):
+            model_server = FakeModelServer(found.models, outputs)
+            with contextlib.closing(_app(model_server, found, settings)) as app:
                 yield LoadedScript(app, model_server)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is to be loaded: models by name, the default one's name, the script, and a stage's folder."""
+
+    models: Mapping[str, Versions]
+    default: str
+    script: str | None
+    import_paths: tuple[str, ...]
+    stage: str | None
+
+
+def _archive(model: str | Path, folder: Path, settings: Settings) -> _Found:
+    served = look_into(fetch(str(model), Workspace(folder), _limits(settings)), settings)
+    models = {each.name: _signatures(each) for each in served.models}
+    return _Found(models, served.default_model, served.script, served.import_paths, served.stage)
+
+
+def _script_alone(script: Path, signatures: Mapping[str, Signature] | Signature | None) -> _Found:
+    root = script.parent.parent
+    paths = tuple(str(each) for each in (script.parent, script.parent / "lib") if each.is_dir())
+    outline = outline_of(script)
+    if signatures is None and outline and outline.defined(STAGE_FUNCTIONS) and not outline.defined(HANDLERS):
+        return _Found({}, "", str(script), paths, str(root))
+    return _Found({"model": {1: _by_name(signatures)}}, "model", str(script), paths, None)
 
 
 def signature(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> Signature:
@@ -156,24 +175,26 @@ def _limits(settings: Settings) -> Limits:
     return Limits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
 
 
-def _app(
-    model_server: FakeModelServer,
-    default: str,
-    script: str | None,
-    import_paths: tuple[str, ...],
-    settings: Settings,
-) -> ContainerApp:
+def _app(model_server: FakeModelServer, found: _Found, settings: Settings) -> ContainerApp:
     deployment = Deployment(
-        default_model=default,
-        models={name: tuple(sorted(versions)) for name, versions in model_server.models.items()},
-        instances=(model_server.choose(),),
-        script=script,
-        import_paths=import_paths,
+        default_model=found.default,
+        models={name: tuple(sorted(versions)) for name, versions in found.models.items()},
+        instances=(model_server.choose(),) if found.models else (),
+        script=found.script,
+        import_paths=found.import_paths,
         max_payload_bytes=settings.max_payload_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
+        default_accept=settings.default_accept,
+        stage=found.stage,
     )
-    loaded = load_script(script, import_paths) if script else None
-    return create_app(deployment, model_server, loaded, ping=lambda: (200, b""))
+    if found.stage and found.script:
+        return create_stage_app(deployment, load_stage(found.script, found.import_paths), ping=_healthy)
+    loaded = load_script(found.script, found.import_paths) if found.script else None
+    return create_app(deployment, model_server, loaded, ping=_healthy)
+
+
+def _healthy() -> tuple[int, bytes]:
+    return 200, b""
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tfs_proxy.errors import ArchiveError, ScriptLoadError
 from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.served import Served
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.prepare import prepare
 from tfs_proxy.upstream.fake_server import ModelCall
@@ -55,21 +56,21 @@ def check(
         prepared = prepare(model or settings.model, settings, Workspace(Path(folder)), environ)
         for line in prepared.report:
             show(line)
-        return _try(sample, body, prepared.layout, settings, show) if sample else 0
+        return _try(sample, body, prepared.served, settings, show) if sample else 0
 
 
-def _try(
-    sample: Sample, body: bytes, layout: ModelLayout, settings: Settings, show: Callable[[str], None]
-) -> int:
+def _try(sample: Sample, body: bytes, served: Served, settings: Settings, show: Callable[[str], None]) -> int:
     from tfs_proxy import testing
 
+    layout = served.layout
     with _explained(layout), testing.load(layout.root, settings=settings) as script:
         began = time.perf_counter()
         reply = script.post(body, sample.content_type, sample.accept, sample.custom_attributes)
         milliseconds = (time.perf_counter() - began) * 1000
         asked = "; ".join(_asked(script.calls))
     show(f"Request: {sample.file}, {sample.content_type or 'no Content-Type'}, {len(body)} bytes")
-    show(f"Model server (a fake one, which answers zeros): {asked or 'not asked'}")
+    if served.models:
+        show(f"Model server (a fake one, which answers zeros): {asked or 'not asked'}")
     broken = ", broken off by an error" if reply.broken else ""
     show(
         f"Answer: {reply.status} {reply.content_type}, {len(reply.body)} bytes, {milliseconds:.1f} ms{broken}"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.archive.discover import default_model, discover
 from tfs_proxy.check import Report, describe
 from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo, TensorShapeProto
+from tfs_proxy.served import look_into
 from tfs_proxy.settings import Settings
 
 DT_FLOAT = 1
@@ -38,8 +38,7 @@ def write_model(folder: Path, *, tag: str = "serve", signatures: int = 1, inputs
 
 def report_on(root: Path, **environ: str) -> Report:
     settings = Settings.from_env(environ, cores=2)
-    models = discover(root)
-    return describe(root, models, default_model(models, settings.default_model_name), settings, environ)
+    return describe(look_into(root, settings), settings, environ)
 
 
 def text_on(root: Path, **environ: str) -> str:

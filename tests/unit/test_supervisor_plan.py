@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.served import Served
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import gunicorn, model_server, nginx, plan
 from tfs_proxy.supervisor.model_server import ServedModel
@@ -180,11 +182,36 @@ def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> N
     host = plan.Host(("server",), [(9000, 9001), (9002, 9003)], gpus=0, environ={"PATH": "/bin"})
     given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2")
 
-    planned = plan.plan(
-        [ServedModel("m", Path("/m"), (1,))], "m", ModelLayout(Path("/nowhere")), given, WORKSPACE, host
-    )
+    served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
+
+    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, given, WORKSPACE, host)
 
     assert [spec.name for spec in planned.model_servers] == ["model server 0", "model server 1"]
     assert [instance.rest_port for instance in planned.deployment.instances] == [9001, 9003]
     assert set(planned.files) == {WORKSPACE.model_config}
     assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment
+
+
+def test_a_stage_is_planned_without_any_model_server() -> None:
+    """Workers learn the folder of the model and the default Accept; there is nobody to connect to."""
+    served = Served(ModelLayout(Path("/opt/ml/model")), (), "")
+    given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2", SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT="Text/CSV")
+
+    planned = plan.plan([], served, given, WORKSPACE, plan.Host((), (), 0, {}))
+
+    assert planned.model_servers == ()
+    assert planned.deployment.instances == ()
+    assert (planned.deployment.stage, planned.deployment.default_accept) == ("/opt/ml/model", "text/csv")
+    assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment
+
+
+@pytest.mark.parametrize(("accept", "fast"), [("application/json", True), ("text/csv", False)])
+def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accept: str, fast: bool) -> None:
+    """The model server answers JSON alone, so where another type is the default, Python has to answer."""
+    served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
+    given = settings(SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=accept)
+    host = plan.Host(("server",), [(9000, 9001)], gpus=0, environ={})
+
+    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, given, WORKSPACE, host)
+
+    assert (plan.fast_path(planned.deployment) is not None) is fast

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfs_proxy.errors import DiscoveryError
+from tfs_proxy.errors import DiscoveryError, NoModelFound
 from tfs_proxy.layout import ModelLayout
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
@@ -56,8 +56,8 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
 
     ``NAME/VERSION/saved_model.pb`` at any depth is a version of NAME; a SavedModel in a folder that
     is no number is version 1 of a model of that folder's name; in the root itself the name is
-    ``model``. Raises DiscoveryError where there is none, where two have one name and version, or
-    where a folder's name can't be a model's.
+    ``model``. Raises NoModelFound where there is none, DiscoveryError where two have one name and
+    version, or where a folder's name can't be a model's.
     """
     search = _Search(root)
     search.run()
@@ -66,7 +66,7 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     found += sorted((one for one in search.found if one.real not in named), key=_links_last)
     found = _once_each(found)
     if not found:
-        raise DiscoveryError(_nothing_found(search))
+        raise NoModelFound(_nothing_found(search))
     models: dict[str, dict[int, Path]] = {}
     for one in sorted(found, key=lambda one: one.path):
         name, version = _name_and_version(root, one)

@@ -84,7 +84,7 @@ def decode_csv(body: bytes, signature: Signature, dialect: Dialect | None = None
         array = csv_array(body, spec, dialect.delimiter) if is_numeric(spec) else None
         if array is not None:
             return Batch({name: _shaped(array, spec)}, len(array))
-    rows = _rows(body, dialect.delimiter)
+    rows = csv_rows(body, dialect.delimiter)
     first = next(rows, None)
     if dialect.header or (dialect.header is None and first is not None and _is_header(first, signature)):
         columns = _columns(first, signature)
@@ -105,7 +105,8 @@ def _is_header(row: Row, signature: Signature) -> bool:
     return dtype_of(spec)[0] is not Kind.STRING and not _NUMBER.fullmatch(name) and name.lower() not in _BOOLS
 
 
-def _rows(body: bytes, delimiter: str) -> Iterator[Row]:
+def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:
+    """The cells of each row that has any; raises BadInput where the text is no CSV, or no UTF-8."""
     lines = io.TextIOWrapper(io.BytesIO(body), "utf-8", newline="")
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:

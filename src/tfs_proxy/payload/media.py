@@ -88,6 +88,17 @@ def negotiate(accept: str | None, available: Sequence[str]) -> str:
     return best[2]
 
 
+def preferred(accept: str | None, default: str) -> str:
+    """The one type to ask a script for, which alone knows what it can give.
+
+    The type of the best quality that Accept names, the first of them; ``default`` where a wildcard
+    comes before, and without an Accept.
+    """
+    ranges = [each for each in _ranges(accept or "") if each.quality > 0]
+    best = max(ranges, key=lambda each: (each.quality, -each.place), default=None)
+    return default if best is None or "*" in best.type else best.type
+
+
 def resolved(name: str) -> str:
     """The type that a name stands for: itself, or what it is an alias of."""
     return ALIASES.get(name, name)

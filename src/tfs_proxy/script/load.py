@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[Any, Any], Any]
 HANDLERS = ("handler", "input_handler", "output_handler")
+STAGE_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
+"""What a script defines that is the model itself (contract 1.8): see `script.stage`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +47,35 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
     Raises ScriptLoadError where it can't be imported (its traceback is in the log) or defines no
     handler.
     """
+    module = import_script(path, import_paths)
+    found = {name: function_of(module, name) for name in HANDLERS}
+    if not any(found.values()):
+        stage = [name for name in STAGE_FUNCTIONS if hasattr(module, name)]
+        hint = f" Its {stage[0]} is for archives without a SavedModel, and this one has one." if stage else ""
+        raise ScriptLoadError(
+            f"{path} defines no handler: it must define handler(data, context), "
+            f"or input_handler(data, context) and output_handler(response, context).{hint}"
+        )
+    return Script(path, **found, init=own_function(module, "init", 1), close=own_function(module, "close", 0))
+
+
+def import_script(path: str, import_paths: Sequence[str] = ()) -> ModuleType:
+    """Import the script at ``path`` under a name of its own; raises ScriptLoadError where that fails."""
     # The model's folder is the user's, and often read-only: no __pycache__ appears in it.
     sys.dont_write_bytecode = True
     _put_in_front(import_paths)
-    module = _import(path)
-    found = {name: getattr(module, name, None) for name in HANDLERS}
-    for name, function in found.items():
-        if function is not None and not callable(function):
-            raise ScriptLoadError(f"{path}: {name} is no function but {type(function).__name__}.")
-    if not any(found.values()):
-        raise ScriptLoadError(
-            f"{path} defines no handler: it must define handler(data, context), "
-            "or input_handler(data, context) and output_handler(response, context)."
-        )
-    return Script(
-        path, **found, init=_own_function(module, "init", 1), close=_own_function(module, "close", 0)
-    )
+    return _import(path)
 
 
-def _own_function(module: ModuleType, name: str, arguments: int) -> Callable[..., Any] | None:
+def function_of(module: ModuleType, name: str) -> Callable[..., Any] | None:
+    """What a script calls ``name``, None where it has none; raises ScriptLoadError for no function."""
+    function: Callable[..., Any] | None = getattr(module, name, None)
+    if function is not None and not callable(function):
+        raise ScriptLoadError(f"{module.__file__}: {name} is no function but {type(function).__name__}.")
+    return function
+
+
+def own_function(module: ModuleType, name: str, arguments: int) -> Callable[..., Any] | None:
     """A function that the script defines itself and that takes so many arguments.
 
     Anything else of that name is an old script's own business: an import, or a helper of another shape.

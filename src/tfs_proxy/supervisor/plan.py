@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.deployment import Deployment, Instance, TransformLimits
-from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.layout import Workspace
+from tfs_proxy.payload.media import JSON
+from tfs_proxy.served import Served
 from tfs_proxy.settings import Settings, available_cores
 from tfs_proxy.supervisor import gunicorn, model_server, nginx
 from tfs_proxy.supervisor.fast_path import FastPath
@@ -19,7 +21,10 @@ DEFAULT_TRANSFORM_MB = 6
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the machine brings: the model server's command, its ports, GPUs and the environment."""
+    """What the machine brings: the model server's command, its ports, GPUs and the environment.
+
+    Without ``ports`` there is no model server: a stage needs none.
+    """
 
     model_server: tuple[str, ...]
     ports: Sequence[tuple[int, int]]
@@ -38,8 +43,7 @@ class Plan:
 
 def plan(
     models: Sequence[ServedModel],
-    default_model: str,
-    layout: ModelLayout,
+    served: Served,
     settings: Settings,
     workspace: Workspace,
     host: Host,
@@ -53,29 +57,25 @@ def plan(
     if settings.enable_batching:
         files[workspace.batching_config] = model_server.batching_config(settings)
     return Plan(
-        deployment=_deployment(models, default_model, layout, settings, instances),
+        deployment=_deployment(served, settings, instances),
         files=files,
         model_servers=tuple(_model_server(instance, settings, workspace, host) for instance in instances),
     )
 
 
-def _deployment(
-    models: Sequence[ServedModel],
-    default_model: str,
-    layout: ModelLayout,
-    settings: Settings,
-    instances: tuple[Instance, ...],
-) -> Deployment:
+def _deployment(served: Served, settings: Settings, instances: tuple[Instance, ...]) -> Deployment:
     return Deployment(
-        default_model=default_model,
-        models={model.name: model.versions for model in models},
+        default_model=served.default_model,
+        models={model.name: tuple(sorted(model.versions)) for model in served.models},
         instances=instances,
-        script=str(layout.script) if layout.script.is_file() else None,
-        import_paths=tuple(str(path) for path in (layout.code, layout.lib) if path.is_dir()),
+        script=served.script,
+        import_paths=served.import_paths,
         max_payload_bytes=settings.max_payload_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
         pool_requests=settings.pool_requests,
         transforms=transform_limits(settings, available_cores()),
+        default_accept=settings.default_accept,
+        stage=served.stage,
     )
 
 
@@ -110,8 +110,10 @@ def _model_server(instance: Instance, settings: Settings, workspace: Workspace, 
     )
 
 
-def fast_path(deployment: Deployment) -> FastPath:
-    """The way past the workers, for nginx."""
+def fast_path(deployment: Deployment) -> FastPath | None:
+    """The way past the workers, for nginx; None where a script, or a default Accept, has its say."""
+    if deployment.script is not None or deployment.default_accept not in {None, JSON}:
+        return None
     addresses = [f"{instance.host}:{instance.rest_port}" for instance in deployment.instances]
     return FastPath(deployment.default_model, addresses)
 

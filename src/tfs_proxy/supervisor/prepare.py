@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from tfs_proxy.archive.discover import default_model, discover, stage
+from tfs_proxy.archive.discover import stage
 from tfs_proxy.archive.extract import Limits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.check import describe
 from tfs_proxy.errors import ArchiveError, DiscoveryError, SettingsError
-from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.layout import Workspace
+from tfs_proxy.served import Served, look_into
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.model_server import ServedModel
 
@@ -20,11 +21,10 @@ NVIDIA_SMI_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An open archive: what it serves, and the report's lines."""
+    """An open archive: what it serves, its models as the model server reads them, and the report's lines."""
 
-    layout: ModelLayout
+    served: Served
     models: tuple[ServedModel, ...]
-    default_model: str
     report: tuple[str, ...]
 
 
@@ -40,15 +40,16 @@ def prepare(
     limits = Limits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
     try:
         root = fetch(model, workspace, limits)
-        found = discover(root)
-        default = default_model(found, settings.default_model_name)
-        bases = stage(found, workspace.root / "models")
-        report = describe(root, found, default, settings, environ)
+        served = look_into(root, settings)
+        bases = stage(served.models, workspace.root / "models")
+        report = describe(served, settings, environ)
     except (ArchiveError, DiscoveryError) as error:
         raise type(error)(_without_workspace(str(error), workspace)) from error
-    models = tuple(ServedModel(each.name, bases[each.name], tuple(sorted(each.versions))) for each in found)
+    models = tuple(
+        ServedModel(each.name, bases[each.name], tuple(sorted(each.versions))) for each in served.models
+    )
     check_labels(settings, models)
-    return Prepared(ModelLayout(root), models, default, tuple(report.lines()))
+    return Prepared(served, models, tuple(report.lines()))
 
 
 def _without_workspace(text: str, workspace: Workspace) -> str:
@@ -81,7 +82,7 @@ def check_labels(settings: Settings, models: tuple[ServedModel, ...]) -> None:
     versions = {version for model in models for version in model.versions}
     for label, version in settings.version_labels.items():
         if version not in versions:
-            there = ", ".join(str(each) for each in sorted(versions))
+            there = ", ".join(str(each) for each in sorted(versions)) or "none, as there is no model"
             raise SettingsError(
                 f"SAGEMAKER_TFS_VERSION_LABELS={label}={version} can't be used: "
                 f"no model has version {version}; there are: {there}."

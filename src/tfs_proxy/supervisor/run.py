@@ -137,9 +137,8 @@ class Supervisor:
 
     async def _start_and_watch(self) -> None:
         await self._open_doors()
-        words = program(self._request.model_server)
         prepared = await self._open_archive()
-        planned = self._plan(prepared, words)
+        planned = self._plan(prepared)
         self._door.deployment = planned.deployment
         self._health.expect(planned.deployment.instances, planned.deployment.models)
         watch = ModelWatch(planned.deployment.instances, planned.deployment.models, self._health)
@@ -189,24 +188,25 @@ class Supervisor:
             log.info("%s", line)
         return prepared
 
-    def _plan(self, prepared: Prepared, words: tuple[str, ...]) -> plan.Plan:
-        host = plan.Host(
-            model_server=words,
-            ports=sockets.model_server_ports(self._settings.safe_port_range, self._settings.instance_count),
-            gpus=count_gpus(),
-            environ=self._request.environ,
-        )
+    def _plan(self, prepared: Prepared) -> plan.Plan:
+        host = self._host() if prepared.models else plan.Host((), (), 0, self._request.environ)
         self._gpus = host.gpus
-        planned = plan.plan(
-            prepared.models, prepared.default_model, prepared.layout, self._settings, self._workspace, host
-        )
+        planned = plan.plan(prepared.models, prepared.served, self._settings, self._workspace, host)
         for path, text in planned.files.items():
             path.write_text(text)
         return planned
 
+    def _host(self) -> plan.Host:
+        return plan.Host(
+            model_server=program(self._request.model_server),
+            ports=sockets.model_server_ports(self._settings.safe_port_range, self._settings.instance_count),
+            gpus=count_gpus(),
+            environ=self._request.environ,
+        )
+
     async def _become_ready(self, planned: plan.Plan, prepared: Prepared, watch: ModelWatch) -> None:
         """Load models, and install and import the script at the same time."""
-        self._health.step = "starting: loading the models"
+        self._health.step = f"starting: loading the {'models' if planned.model_servers else 'script'}"
         self._model_servers = [self._begin(spec) for spec in planned.model_servers]
         try:
             async with asyncio.TaskGroup() as group:
@@ -222,15 +222,16 @@ class Supervisor:
         failure = self._health.failure()
         if failure:
             raise ModelLoadError(f"{failure}.")
-        log.info("all models are available after %.2f s", time.monotonic() - self._began)
+        if self._model_servers:
+            log.info("all models are available after %.2f s", time.monotonic() - self._began)
 
     async def _start_workers(self, prepared: Prepared) -> None:
-        install = packages.plan_install(prepared.layout, self._workspace)
+        install = packages.plan_install(prepared.served.layout, self._workspace)
         if install is not None:
-            log.info("installing %s", prepared.layout.requirements.name)
+            log.info("installing %s", prepared.served.layout.requirements.name)
             await packages.run(install)
         paths = [install.site_packages] if install is not None else []
-        unusable = noexec.warning([*paths, prepared.layout.code])
+        unusable = noexec.warning([*paths, prepared.served.layout.code])
         if unusable:
             log.warning("%s", unusable)
         self._web.set_inheritable(True)
@@ -297,8 +298,9 @@ class Supervisor:
 
     def _begin_serving(self, deployment: Deployment) -> None:
         """Only now may nginx send requests past the workers: it is reloaded once, before any 200."""
-        if self._front is not None and deployment.script is None:
-            self._write_nginx_config(plan.fast_path(deployment))
+        fast = plan.fast_path(deployment)
+        if self._front is not None and fast is not None:
+            self._write_nginx_config(fast)
             self._front.send_signal(signal.SIGHUP)
         self._health.phase = Phase.SERVING
         self._door.release()

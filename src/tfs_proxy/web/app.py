@@ -1,17 +1,24 @@
 """The falcon app of a worker: routes to resources, everything they need handed in."""
 
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import falcon
 
 from tfs_proxy.deployment import Deployment
+from tfs_proxy.payload.media import JSON
 from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.base import Upstream
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.execution_parameters import ExecutionParameters
-from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations
+from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, StageInvocations
 from tfs_proxy.web.ping import Ping, PingResource
+
+if TYPE_CHECKING:
+    from tfs_proxy.script.stage import Stage
+
+OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
+"""What a script may raise of the web framework's, to be answered as it is."""
 
 
 class KnownMethods:
@@ -40,15 +47,14 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
 def create_app(
     deployment: Deployment, upstream: Upstream, script: Script | None = None, *, ping: Ping
 ) -> ContainerApp:
-    """A WSGI app that serves ``deployment``: ``POST /invocations`` and ``GET /ping``.
+    """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
     ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` asks the control door.
     Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
     when it is there; raises ScriptLoadError where that failed. ``close`` closes ``upstream`` too.
     """
-    app = ContainerApp(middleware=[KnownMethods()])
+    app = _app(deployment, ping)
     app.held.callback(upstream.close)
-    install(app)
     if script is None:
         app.add_route("/invocations", ModelInvocations(deployment, upstream))
     else:
@@ -62,10 +68,33 @@ def create_app(
             deployment.request_timeout_seconds,
             deployment.max_payload_bytes,
         )
-        caller = ScriptCaller(script, backend, (falcon.HTTPError, falcon.HTTPStatus))
+        caller = ScriptCaller(script, backend, OWN_ERRORS)
         app.held.callback(caller.close)
         caller.begin()
         app.add_route("/invocations", ScriptInvocations(deployment, caller))
+    return app
+
+
+def create_stage_app(deployment: Deployment, stage: "Stage", *, ping: Ping) -> ContainerApp:
+    """A WSGI app that serves a stage, whose model has been loaded when it is there.
+
+    Raises ScriptLoadError where that failed.
+    """
+    from tfs_proxy.script.stage import StageCaller
+
+    app = _app(deployment, ping)
+    folder = deployment.stage or ""
+    caller = StageCaller(stage, folder, deployment.default_accept or JSON, OWN_ERRORS)
+    app.held.callback(caller.close)
+    caller.begin()
+    app.add_route("/invocations", StageInvocations(deployment, caller))
+    return app
+
+
+def _app(deployment: Deployment, ping: Ping) -> ContainerApp:
+    """All but ``/invocations``."""
+    app = ContainerApp(middleware=[KnownMethods()])
+    install(app)
     app.add_route("/ping", PingResource(ping))
     app.add_route("/execution-parameters", ExecutionParameters(deployment.transforms))
     return app

@@ -7,12 +7,15 @@ import falcon
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.payload.default import answer
 from tfs_proxy.script.context import ScriptRequest
+from tfs_proxy.script.stage_context import StageRequest
 from tfs_proxy.upstream.base import Upstream
 from tfs_proxy.web.attributes import HEADER, parse_target
 from tfs_proxy.web.body import read_body
 
 if TYPE_CHECKING:
     from tfs_proxy.script.call import ScriptCaller
+    from tfs_proxy.script.returned import ScriptReply
+    from tfs_proxy.script.stage import StageCaller
 
 
 class ModelInvocations:
@@ -34,7 +37,7 @@ class ModelInvocations:
             target,
             body,
             req.content_type,
-            req.get_header("Accept"),
+            accept_of(req, self._deployment),
             instance,
             limit_bytes=self._deployment.max_payload_bytes,
         )
@@ -59,18 +62,49 @@ class ScriptInvocations:
                 target=parse_target(attributes, self._deployment.default_model),
                 body=body,
                 content_type=req.content_type,
-                accept=req.get_header("Accept"),
+                accept=accept_of(req, self._deployment),
                 custom_attributes=attributes,
                 content_length=req.content_length,
                 headers=req.headers,
             )
         )
-        resp.status, resp.content_type = reply.status, reply.content_type
-        for name, value in reply.headers.items():
-            resp.append_header(name, value)
-        if isinstance(reply.body, bytes):
-            resp.data = reply.body
-        else:
-            resp.stream = reply.body
-            # nginx would keep pieces back until its buffers are full.
-            resp.set_header("X-Accel-Buffering", "no")
+        _write(resp, reply)
+
+
+class StageInvocations:
+    """Requests to a script that is the model itself."""
+
+    method = "POST"
+
+    def __init__(self, deployment: Deployment, caller: "StageCaller") -> None:
+        self._deployment = deployment
+        self._caller = caller
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer one request (contract 1.8)."""
+        body = read_body(req, self._deployment.max_payload_bytes)
+        _write(
+            resp,
+            self._caller.answer(
+                StageRequest(body, req.content_type, accept_of(req, self._deployment), req.headers)
+            ),
+        )
+
+
+def accept_of(req: falcon.Request, deployment: Deployment) -> str | None:
+    """What the client wants, or the default that is set for those that don't say (contract 1.8)."""
+    accept: str | None = req.get_header("Accept")
+    says_nothing = accept is None or accept.strip() in {"", "*/*"}
+    return deployment.default_accept or accept if says_nothing else accept
+
+
+def _write(resp: falcon.Response, reply: "ScriptReply") -> None:
+    resp.status, resp.content_type = reply.status, reply.content_type
+    for name, value in reply.headers.items():
+        resp.append_header(name, value)
+    if isinstance(reply.body, bytes):
+        resp.data = reply.body
+    else:
+        resp.stream = reply.body
+        # nginx would keep pieces back until its buffers are full.
+        resp.set_header("X-Accel-Buffering", "no")

@@ -3,20 +3,38 @@
 from functools import partial
 from pathlib import Path
 
-from tfs_proxy.script.load import load_script
+from tfs_proxy.deployment import Deployment
 from tfs_proxy.settings import WorkerEnvironment
-from tfs_proxy.upstream.binary import BinaryUpstream
 from tfs_proxy.upstream.instances import fetch_deployment, ping, settled
-from tfs_proxy.upstream.recovery import Recovering
-from tfs_proxy.web.app import create_app
+from tfs_proxy.web.app import ContainerApp, create_app, create_stage_app
 
-door = Path(WorkerEnvironment.from_env().control_socket)
-deployment = fetch_deployment(door)
-servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
-upstream = Recovering(servers, partial(settled, door))
-if deployment.script and deployment.pool_requests:
-    from tfs_proxy.upstream.pooled_requests import PooledRequests
 
-    PooledRequests(deployment.instances, servers.rest).install()
-script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
-app = create_app(deployment, upstream, script, ping=partial(ping, door))
+def _model_app(deployment: Deployment, door: Path) -> ContainerApp:
+    from tfs_proxy.script.load import load_script
+    from tfs_proxy.upstream.binary import BinaryUpstream
+    from tfs_proxy.upstream.recovery import Recovering
+
+    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
+    upstream = Recovering(servers, partial(settled, door))
+    if deployment.script and deployment.pool_requests:
+        from tfs_proxy.upstream.pooled_requests import PooledRequests
+
+        PooledRequests(deployment.instances, servers.rest).install()
+    script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
+    return create_app(deployment, upstream, script, ping=partial(ping, door))
+
+
+def _stage_app(deployment: Deployment, door: Path) -> ContainerApp:
+    from tfs_proxy.script.stage import load_stage
+
+    stage = load_stage(deployment.script or "", deployment.import_paths)
+    return create_stage_app(deployment, stage, ping=partial(ping, door))
+
+
+def _created(door: Path) -> ContainerApp:
+    deployment = fetch_deployment(door)
+    create = _model_app if deployment.stage is None else _stage_app
+    return create(deployment, door)
+
+
+app = _created(Path(WorkerEnvironment.from_env().control_socket))
