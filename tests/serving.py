@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -79,6 +80,18 @@ class Stack:
     def log(self) -> str:
         """What it has printed."""
         return "".join(self._lines)
+
+    @property
+    def grpc(self) -> str:
+        """The address at which it has said to listen for gRPC."""
+        return str(re.findall(r"listening for gRPC on (\S+)", self.log)[-1])
+
+    def model_server(self, index: int = 0) -> str:
+        """The REST address of one of its model servers, which nobody else is told."""
+        pid = sorted(self.children()["embedded"])[index]
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        (port,) = [word.partition("=")[2] for word in words if word.startswith("--rest_api_port=")]
+        return f"127.0.0.1:{port}"
 
     def wait_ready(self, seconds: float = START_SECONDS) -> float:
         """Wait for a 200 from /ping; how many seconds it took since the start."""

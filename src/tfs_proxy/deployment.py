@@ -34,7 +34,7 @@ class Deployment:
     ``models`` maps each name to its version numbers, ascending. ``script`` is the path of the
     user's inference.py, None without one; ``import_paths`` are the folders its imports may come
     from, first wins. Sizes are bytes. ``pool_requests`` lets `requests`
-    in a script use the worker's connections to the model server.
+    in a script use the worker's connections to the model server, ``rest_api`` publishes its REST API.
     ``transforms`` says how a batch job is best driven. ``default_accept`` is the answer's type for
     clients that don't say. ``stage`` is the model folder of an archive whose script is the model
     itself: then there are no models and no instances.
@@ -48,9 +48,15 @@ class Deployment:
     max_payload_bytes: int
     request_timeout_seconds: float
     pool_requests: bool = True
+    rest_api: bool = False
     transforms: TransformLimits = TransformLimits()
     default_accept: str | None = None
     stage: str | None = None
+
+    @property
+    def publishes_rest(self) -> bool:
+        """Whether TF Serving's REST API is published, and there is one."""
+        return self.rest_api and bool(self.instances)
 
     def to_json(self) -> bytes:
         """The form in which the control door hands it out."""

@@ -79,6 +79,10 @@ class Workspace:
         """Where model server ``index`` listens for gRPC."""
         return self.root / f"tfs{index}.sock"
 
+    def grpc_gate(self, index: int) -> Path:
+        """A link to `grpc_socket` that is there while nginx may send calls to the model server."""
+        return self.root / f"gate{index}.sock"
+
     @property
     def nginx(self) -> Path:
         """The prefix of nginx: its configuration, temporary files and pid file."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
 HIGHEST_PORT = 65535
+GRPC_PORT = 8500
+"""Where TF Serving's clients look for gRPC (contract 3.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,14 @@ class PortRange:
 
     low: int
     high: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcPort:
+    """``TFS_PROXY_GRPC_PORT``; where it is not ``required``, doing without it is no error."""
+
+    number: int
+    required: bool
 
 
 def text(value: str) -> str:
@@ -124,6 +134,19 @@ def port_range(value: str) -> PortRange:
     if not 0 < low <= high <= HIGHEST_PORT:
         raise ValueError(wanted)
     return PortRange(low, high)
+
+
+def grpc_port(value: str) -> GrpcPort | None:
+    """A port, ``auto`` for the usual one where it can be had, or ``off``, which is None."""
+    match value.strip().lower():
+        case "off":
+            return None
+        case "auto":
+            return GrpcPort(GRPC_PORT, required=False)
+        case digits if re.fullmatch(r"[0-9]{1,5}", digits) and int(digits) <= HIGHEST_PORT:
+            return GrpcPort(int(digits), required=True)
+        case _:
+            raise ValueError(f"a port from 0 to {HIGHEST_PORT}, auto or off")
 
 
 def words(value: str) -> tuple[str, ...]:

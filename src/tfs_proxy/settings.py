@@ -13,8 +13,10 @@ from typing import Any
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.setting_values import (
     HIGHEST_PORT,
+    GrpcPort,
     PortRange,
     flag,
+    grpc_port,
     labels,
     media_type,
     number,
@@ -35,6 +37,15 @@ MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 NGINX_LOG_LEVELS = ("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg")
+PLATFORM_VARIABLES = (
+    "SAGEMAKER_BIND_TO_PORT",
+    "SAGEMAKER_SAFE_PORT_RANGE",
+    "SAGEMAKER_MULTI_MODEL",
+    "SAGEMAKER_BATCH",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+)
+"""What a platform sets that opens one port alone, or has containers share them (contract 1.1)."""
+
 WORKER_VARIABLES = ("TFS_PROXY_CONTROL_SOCKET", "TFS_PROXY_HEARTBEAT_SOCKET")
 """How the supervisor tells workers where its sockets are; no settings of the user's."""
 
@@ -85,6 +96,11 @@ TABLE: tuple[Setting, ...] = (
     Setting("safe_port_range", "SAGEMAKER_SAFE_PORT_RANGE", port_range, None,
             "ports for the model servers, LOW-HIGH: instance i takes LOW+2i for gRPC and LOW+2i+1 for REST",
             shown="free loopback ports", aws="gRPC 9000, REST 8501"),
+    Setting("rest_api", "TFS_PROXY_REST_API", flag, True,
+            "publish TF Serving's REST API under /v1/ on the HTTP front"),
+    Setting("grpc_port", "TFS_PROXY_GRPC_PORT", grpc_port, None,
+            "port of TF Serving's gRPC API, 0 takes a free one; auto is 8500, if free and not on SageMaker",
+            shown="off; auto in the images"),
     Setting("multi_model", "SAGEMAKER_MULTI_MODEL", flag, False,
             "multi-model mode; this version serves one archive and refuses true"),
     Setting("model", "SAGEMAKER_MODEL_URI", text, None,
@@ -172,6 +188,8 @@ class Settings:
 
     port: int
     safe_port_range: PortRange | None
+    rest_api: bool
+    grpc_port: GrpcPort | None
     multi_model: bool
     model: str | None
     default_model_name: str | None
@@ -226,6 +244,9 @@ class Settings:
             values[row.field] = _read(row, raw) if raw.strip() else default
             if raw.strip() and values[row.field] != default:
                 changed[row.variable] = raw
+        grpc = values["grpc_port"]
+        if grpc is not None and not grpc.required and on_platform(environ):
+            values["grpc_port"] = None
         settings = cls(**values, changed=changed)
         settings.check_ports()
         return settings
@@ -274,6 +295,11 @@ class WorkerEnvironment:
             if not path:
                 raise SettingsError(f"{name} is not set: workers are started by `tfs-proxy serve`.")
         return cls(*paths)
+
+
+def on_platform(environ: Mapping[str, str]) -> bool:
+    """Whether ``environ`` is one that SageMaker made, as far as can be told."""
+    return any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

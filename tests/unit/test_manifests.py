@@ -131,7 +131,7 @@ def test_containers_run_without_rights_on_a_read_only_root(name: str) -> None:
 def test_probes_ask_ping_where_the_image_listens() -> None:
     """Start-up may take minutes, readiness is quick to leave, liveness is slow to kill."""
     served = container("deployment.yaml")
-    (exposed,) = re.findall(r"^EXPOSE (\d+)$", (ROOT / "Dockerfile.cpu").read_text(), re.MULTILINE)
+    (exposed,) = re.findall(r"^EXPOSE (\d+) ", (ROOT / "Dockerfile.cpu").read_text(), re.MULTILINE)
     probes = [served[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
 
     assert served["ports"][0]["containerPort"] == int(exposed)

@@ -3,8 +3,8 @@
 import pytest
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.setting_values import PortRange
-from tfs_proxy.settings import TABLE, Settings, unknown_variables
+from tfs_proxy.setting_values import GrpcPort, PortRange
+from tfs_proxy.settings import PLATFORM_VARIABLES, TABLE, Settings, unknown_variables
 
 
 def test_defaults_need_no_environment() -> None:
@@ -28,6 +28,9 @@ def test_defaults_need_no_environment() -> None:
         ("SAGEMAKER_TFS_VERSION_LABELS", "stable=1, canary=2", "version_labels", {"stable": 1, "canary": 2}),
         ("SAGEMAKER_TFS_WAIT_TIME_SECONDS", "60", "wait_time_seconds", 60.0),
         ("SAGEMAKER_GUNICORN_WORKER_CLASS", "gevent", "gunicorn_worker_class", "gevent"),
+        ("TFS_PROXY_GRPC_PORT", "8500", "grpc_port", GrpcPort(8500, required=True)),
+        ("TFS_PROXY_GRPC_PORT", "Auto", "grpc_port", GrpcPort(8500, required=False)),
+        ("TFS_PROXY_REST_API", "false", "rest_api", False),
         ("TFS_PROXY_MAX_ARCHIVE_GB", "0.5", "max_archive_bytes", 512 * 1024 * 1024),
     ],
 )
@@ -48,6 +51,8 @@ def test_a_variable_becomes_a_typed_field(variable: str, value: str, field: str,
         ("SAGEMAKER_SAFE_PORT_RANGE", "9000"),
         ("SAGEMAKER_SAFE_PORT_RANGE", "9010-9000"),
         ("SAGEMAKER_MULTI_MODEL", "yes"),
+        ("TFS_PROXY_GRPC_PORT", "65536"),
+        ("TFS_PROXY_GRPC_PORT", "on"),
         ("SAGEMAKER_TFS_ENABLE_BATCHING", "1"),
         ("SAGEMAKER_TFS_INSTANCE_COUNT", "0"),
         ("SAGEMAKER_TFS_MAX_BATCH_SIZE", "1.5"),
@@ -113,3 +118,14 @@ def test_every_setting_has_help_and_a_variable_of_its_own() -> None:
     """The table is what the README is checked against."""
     assert len({row.variable for row in TABLE}) == len(TABLE)
     assert all(row.help and not row.help.endswith(".") for row in TABLE)
+
+
+@pytest.mark.parametrize("variable", PLATFORM_VARIABLES)
+@pytest.mark.parametrize(("choice", "published"), [("auto", False), ("9500", True), ("off", False)])
+def test_the_usual_grpc_port_is_left_alone_on_sagemaker(variable: str, choice: str, published: bool) -> None:
+    """Containers of a pipeline share their ports; whoever names one gets it all the same."""
+    value = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9009", "SAGEMAKER_BIND_TO_PORT": "8080"}.get(variable, "true")
+
+    settings = Settings.from_env({"TFS_PROXY_GRPC_PORT": choice, variable: value})
+
+    assert (settings.grpc_port is not None) == published

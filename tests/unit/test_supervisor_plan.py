@@ -1,6 +1,7 @@
 """argv and config builders: pure functions from settings to words and files."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tfs_proxy.served import Served
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import gunicorn, model_server, nginx, plan
 from tfs_proxy.supervisor.model_server import ServedModel
+from tfs_proxy.supervisor.serving_api import GrpcDoor
 from tfs_proxy.supervisor.sockets import model_server_ports
 
 WORKSPACE = Workspace(Path("/run/tfs"))
@@ -177,6 +179,87 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
     assert "$" not in text.replace("$http_host", "")
 
 
+GRPC = nginx.Front(
+    "0.0.0.0:8080", "127.0.0.1:4000", WORKSPACE.control_socket, GrpcDoor("0.0.0.0:8500", (1, 22, 1))
+)
+DEPLOYMENT = Deployment(
+    default_model="m",
+    models={"m": (1,)},
+    instances=(INSTANCE, Instance(2, rest_port=8503, grpc_port=8502, grpc_socket="/run/tfs/tfs2.sock")),
+    script="inference.py",
+    import_paths=(),
+    max_payload_bytes=1,
+    request_timeout_seconds=7.0,
+    rest_api=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "lines", "never"),
+    [
+        ((0,), ["listen 0.0.0.0:8500 http2;"], "http2 on"),
+        ((1, 22, 1), ["listen 0.0.0.0:8500 http2;"], "http2 on"),
+        ((1, 25, 1), ["listen 0.0.0.0:8500;", "http2 on;"], "8500 http2"),
+        ((1, 26, 3), ["listen 0.0.0.0:8500;", "http2 on;"], "8500 http2"),
+    ],
+)
+def test_nginx_is_told_of_http2_in_the_way_it_knows(
+    version: tuple[int, ...], lines: list[str], never: str
+) -> None:
+    """Before 1.25.1 it does not know the directive, after that it warns of the word."""
+    front = replace(GRPC, grpc=GrpcDoor("0.0.0.0:8500", version))
+
+    text = nginx.config(front, settings(), WORKSPACE)
+
+    assert all(text.count(line) == 1 for line in lines)
+    assert never not in text
+
+
+def test_grpc_leads_to_the_gates_of_all_instances_and_lets_two_services_through() -> None:
+    """The limits are those of HTTP: a message's size, and how long an answer may take."""
+    given = settings(
+        SAGEMAKER_TFS_INSTANCE_COUNT="2",
+        SAGEMAKER_MAX_PAYLOAD_IN_MB="6",
+        SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS="90",
+    )
+
+    text = nginx.config(GRPC, given, WORKSPACE)
+    block = text[text.index("listen 0.0.0.0:8500") :]
+
+    assert "server unix:/run/tfs/gate0.sock max_fails=0; server unix:/run/tfs/gate1.sock max_fails=0;" in text
+    assert "grpc_read_timeout 90s;" in block
+    assert "larger than 6 MB" in block
+    assert [line.split(" {")[0].strip() for line in block.splitlines() if "grpc_pass" in line] == [
+        "location /tensorflow.serving.PredictionService/",
+        "location = /tensorflow.serving.ModelService/GetModelStatus",
+    ]
+
+
+def test_rest_is_published_when_something_is_served_and_there_are_model_servers() -> None:
+    """Neither before, nor where the setting says no, nor where a script needs no model server."""
+    plain = replace(GRPC, grpc=None, serving=DEPLOYMENT)
+
+    def published(front: nginx.Front) -> bool:
+        return "location ~* ^/v1/" in nginx.config(front, settings(), WORKSPACE)
+
+    assert published(plain)
+    assert "server 127.0.0.1:8501 max_fails=0; server 127.0.0.1:8503" in nginx.config(
+        plain, settings(), WORKSPACE
+    )
+    assert not published(replace(plain, serving=None))
+    assert not published(replace(plain, serving=replace(DEPLOYMENT, rest_api=False)))
+    assert not published(replace(plain, serving=replace(DEPLOYMENT, instances=())))
+    assert "grpc" not in nginx.config(plain, settings(), WORKSPACE)
+
+
+def test_a_script_that_is_the_model_itself_has_no_grpc_to_publish() -> None:
+    """Calls are refused; before the archive is open they are told to wait."""
+    stage = replace(GRPC, serving=replace(DEPLOYMENT, instances=()))
+
+    assert "grpc_pass" not in nginx.config(stage, settings(), WORKSPACE)
+    assert "grpc_pass" in nginx.config(GRPC, settings(), WORKSPACE)
+
+
 def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> None:
     """What workers are told survives the trip over the control door."""
     host = plan.Host(("server",), [(9000, 9001), (9002, 9003)], gpus=0, environ={"PATH": "/bin"})
@@ -214,4 +297,5 @@ def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accep
 
     planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, given, WORKSPACE, host)
 
-    assert (plan.fast_path(planned.deployment) is not None) is fast
+    front = replace(GRPC, serving=planned.deployment)
+    assert ("location @fast" in nginx.config(front, given, WORKSPACE)) is fast

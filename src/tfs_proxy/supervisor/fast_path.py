@@ -6,9 +6,6 @@ refuses, goes to Python with the same body, so that both ways give the same answ
 headers reach a path only through patterns that name every character allowed.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 OBJECT = r"(\{(?:[^{}\"\x80-\xff]++|\"(?:[^\"\\\\\x80-\xff]++|\\\\.)*+\"|(?1))*+\})"
 """One object whose braces balance, strings left out; in nginx's quoting.
 
@@ -22,22 +19,12 @@ VERSION = "[0-9]{1,18}"
 METHOD = "predict|classify|regress"
 
 
-@dataclass(frozen=True, slots=True)
-class FastPath:
-    """Where requests for models go: ``host:port`` of every instance, and the default model's name."""
-
-    default_model: str
-    addresses: Sequence[str]
-
-
-def maps(path: FastPath) -> str:
+def maps(default_model: str) -> str:
     """What is decided per request, for the http block."""
-    servers = " ".join(f"server {address} max_fails=0;" for address in path.addresses)
     model = f"tfs-model-name=(?<tfs_model>{NAME})"
     version = f"(?:,tfs-model-version=(?<tfs_version>{VERSION}))?"
     method = f"(?:,tfs-method=(?<tfs_method>{METHOD}))?"
-    return f"""upstream models {{ least_conn; {servers} keepalive 256; keepalive_requests 1000000; }}
-    map $http_content_type $json_sent {{
+    return f"""map $http_content_type $json_sent {{
         default 0;
         "" 1;
         "~*^application/json *(; *charset=utf-8 *)?$" 1;
@@ -45,8 +32,8 @@ def maps(path: FastPath) -> str:
     map $http_accept $json_wanted {{ default 0; "" 1; "*/*" 1; "application/json" 1; }}
     map $http_x_amzn_sagemaker_custom_attributes $model_path {{
         default "";
-        "" "/v1/models/{path.default_model}:predict";
-        "~^(?!.*tfs-)" "/v1/models/{path.default_model}:predict";
+        "" "/v1/models/{default_model}:predict";
+        "~^(?!.*tfs-)" "/v1/models/{default_model}:predict";
         "~^{model}{method}$" "/v1/models/$tfs_model:$method_or_predict";
         "~^{model}{version}{method}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";
     }}
@@ -61,13 +48,13 @@ def maps(path: FastPath) -> str:
     }}"""
 
 
-def locations(timeout_message: str) -> str:
+def location() -> str:
     """Where the fast path runs, for the server block; ``@fast`` is entered from ``/invocations``.
 
     A body that is not certain is sent with a method that TF Serving refuses: by then nginx has read
     it, and only its answer can still be taken to another place.
     """
-    return f"""location @fast {{
+    return """location @fast {
             proxy_pass http://models$model_path;
             proxy_method $certain_method;
             proxy_intercept_errors on;
@@ -75,13 +62,7 @@ def locations(timeout_message: str) -> str:
             error_page 408 /.refused/408;
             error_page 413 /.refused/413;
             error_page 504 /.refused/model-server-504;
-        }}
-        location @python {{
-            proxy_pass http://web;
-        }}
-        location = /.refused/model-server-504 {{
-            internal; return 504 '{{"error": "{timeout_message}"}}';
-        }}"""
+        }"""
 
 
 ENTRANCE = (

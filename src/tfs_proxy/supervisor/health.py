@@ -145,6 +145,13 @@ class Health:
                 return f"{servable} is {state.state}" + (f": {state.error}" if state.error else "")
         return None
 
+    def loaded(self) -> frozenset[int]:
+        """The instances on which every version is available; none before the run serves."""
+        if self.phase is Phase.STARTING:
+            return frozenset()
+        away = {servable.instance for servable, state in self.servables.items() if not state.available}
+        return frozenset(servable.instance for servable in self.servables) - away
+
     def failure(self) -> str | None:
         """The first version that will not become AVAILABLE, with the model server's own words."""
         for servable, state in self.servables.items():

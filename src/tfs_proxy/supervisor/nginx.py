@@ -3,16 +3,18 @@
 import os
 import pwd
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
+from tfs_proxy.payload.media import JSON
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor import fast_path
-from tfs_proxy.supervisor.fast_path import FastPath
+from tfs_proxy.supervisor import fast_path, serving_api
+from tfs_proxy.supervisor.serving_api import GrpcDoor, Limits
 
 REFUSALS: Mapping[int, str] = {
     400: "bad request: it is not HTTP as RFC 9112 has it",
@@ -42,12 +44,24 @@ REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Where nginx listens, and where it sends requests to; ``fast`` is None with a script."""
+    """Where nginx listens, and where it sends requests to.
+
+    ``grpc`` is None where gRPC is not published, ``serving`` until everything is ready.
+    """
 
     listen: str
     web: str
     door: Path
-    fast: FastPath | None = None
+    grpc: GrpcDoor | None = None
+    serving: Deployment | None = None
+
+    @property
+    def fast(self) -> str | None:
+        """The default model where requests may go past the workers: no script, no default Accept."""
+        serving = self.serving
+        if serving is None or serving.script is not None or serving.default_accept not in {None, JSON}:
+            return None
+        return serving.default_model
 
 
 def find() -> str | None:
@@ -58,7 +72,12 @@ def find() -> str | None:
 def config(front: Front, settings: Settings, workspace: Workspace) -> str:
     """The whole nginx.conf."""
     template = Template(files(__package__).joinpath("nginx.conf.template").read_text())
-    read_seconds = max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds)
+    limits = Limits(
+        settings.max_payload_mb or 100,
+        max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds),
+    )
+    serving = front.serving
+    gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
     return template.substitute(
         user=_user_line(),
         home=workspace.nginx,
@@ -67,15 +86,26 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         resend="error non_idempotent" if front.fast else "off",
         door=front.door,
         log_level=settings.nginx_loglevel,
-        max_payload_mb=settings.max_payload_mb or 100,
-        read_seconds=read_seconds,
+        max_payload_mb=limits.message_mb,
+        read_seconds=limits.read_seconds,
         stop_seconds=max(int(settings.stop_seconds), 1),
         refusals=_refusals(settings),
+        rest_upstream=serving_api.rest_upstream(serving.instances) if serving else "",
+        rest_location=serving_api.rest_location() if serving and serving.publishes_rest else "",
+        grpc_upstream=serving_api.grpc_upstream(gates) if front.grpc else "",
+        grpc_server=_grpc_server(front, limits),
         fast_maps=fast_path.maps(front.fast) if front.fast else "",
-        fast_locations=fast_path.locations(_timeout_message(settings)) if front.fast else "",
+        fast_location=fast_path.location() if front.fast else "",
         # NOTE: an error_page of a location's own hides those of the server block, so they are repeated.
         entrance="\n            ".join((fast_path.ENTRANCE, *_error_pages())) if front.fast else "",
     )
+
+
+def _grpc_server(front: Front, limits: Limits) -> str:
+    if front.grpc is None:
+        return ""
+    has_models = front.serving is None or bool(front.serving.instances)
+    return serving_api.grpc_server(front.grpc, limits, has_models=has_models)
 
 
 def _web_servers(front: Front) -> tuple[str, ...]:
@@ -106,10 +136,13 @@ def _refusals(settings: Settings) -> str:
     lines = _error_pages()
     for status, text in REFUSALS.items():
         said = text.replace("$limit", str(settings.max_payload_mb or 100)).replace("'", "\\'")
-        lines.append(
-            f'location = /.refused/{status} {{ internal; return {status} \'{{"error": "{said}"}}\'; }}'
-        )
+        lines.append(_refusal(f"{status}", status, said))
+    lines.append(_refusal("model-server-504", 504, _timeout_message(settings)))
     return "\n        ".join(lines)
+
+
+def _refusal(name: str, status: int, text: str) -> str:
+    return f'location = /.refused/{name} {{ internal; return {status} \'{{"error": "{text}"}}\'; }}'
 
 
 def _error_pages() -> list[str]:
@@ -122,6 +155,6 @@ def argv(nginx: str, workspace: Workspace) -> tuple[str, ...]:
     return (nginx, "-p", str(workspace.nginx), "-c", str(workspace.nginx / "nginx.conf"), "-e", "stderr")
 
 
-def environment(base: Mapping[str, str], listener_fd: int) -> dict[str, str]:
-    """``base`` with the variable by which nginx inherits a listening socket (its own upgrade protocol)."""
-    return {**base, "NGINX": f"{listener_fd};"}
+def environment(base: Mapping[str, str], listener_fds: Sequence[int]) -> dict[str, str]:
+    """``base`` with the variable by which nginx inherits listening sockets (its own upgrade protocol)."""
+    return {**base, "NGINX": "".join(f"{fd};" for fd in listener_fds)}

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from tfs_proxy.deployment import Deployment, Instance, TransformLimits
 from tfs_proxy.layout import Workspace
-from tfs_proxy.payload.media import JSON
 from tfs_proxy.served import Served
 from tfs_proxy.settings import Settings, available_cores
 from tfs_proxy.supervisor import gunicorn, model_server, nginx
-from tfs_proxy.supervisor.fast_path import FastPath
 from tfs_proxy.supervisor.model_server import ServedModel
 from tfs_proxy.supervisor.process import ProcessSpec
 
@@ -73,6 +71,7 @@ def _deployment(served: Served, settings: Settings, instances: tuple[Instance, .
         max_payload_bytes=settings.max_payload_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
         pool_requests=settings.pool_requests,
+        rest_api=settings.rest_api,
         transforms=transform_limits(settings, available_cores()),
         default_accept=settings.default_accept,
         stage=served.stage,
@@ -110,14 +109,6 @@ def _model_server(instance: Instance, settings: Settings, workspace: Workspace, 
     )
 
 
-def fast_path(deployment: Deployment) -> FastPath | None:
-    """The way past the workers, for nginx; None where a script, or a default Accept, has its say."""
-    if deployment.script is not None or deployment.default_accept not in {None, JSON}:
-        return None
-    addresses = [f"{instance.host}:{instance.rest_port}" for instance in deployment.instances]
-    return FastPath(deployment.default_model, addresses)
-
-
 def workers(
     settings: Settings,
     workspace: Workspace,
@@ -134,13 +125,15 @@ def workers(
     )
 
 
-def front(program: str, workspace: Workspace, listener_fd: int, environ: Mapping[str, str]) -> ProcessSpec:
-    """The HTTP front on the inherited listener."""
+def front(
+    program: str, workspace: Workspace, listener_fds: Sequence[int], environ: Mapping[str, str]
+) -> ProcessSpec:
+    """The front on the inherited listeners."""
     return ProcessSpec(
         name="nginx",
         argv=nginx.argv(program, workspace),
-        env=nginx.environment(environ, listener_fd),
-        pass_fds=(listener_fd,),
+        env=nginx.environment(environ, listener_fds),
+        pass_fds=tuple(listener_fds),
         stop_signal=signal.SIGQUIT,
         survivors_signal=signal.SIGQUIT,
     )

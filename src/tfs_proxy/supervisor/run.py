@@ -32,7 +32,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import gunicorn, nginx, noexec, packages, plan, sockets
 from tfs_proxy.supervisor.devices import Devices
 from tfs_proxy.supervisor.door import Door
-from tfs_proxy.supervisor.fast_path import FastPath
+from tfs_proxy.supervisor.front import Front, refuse_grpc_without_nginx
 from tfs_proxy.supervisor.health import Health, Heartbeats, Phase
 from tfs_proxy.supervisor.model_server import program
 from tfs_proxy.supervisor.orphans import Orphans
@@ -101,7 +101,8 @@ class Supervisor:
         self._health = Health(Heartbeats(_beat_limit_seconds(settings)))
         self._door = Door(self._health)
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-        self._front: ChildProcess | None = None
+        self._front: Front | None = None
+        self._nginx: ChildProcess | None = None
         self._workers: ChildProcess | None = None
         self._model_servers: list[ChildProcess] = []
         self._devices = Devices()
@@ -159,24 +160,14 @@ class Supervisor:
         await self._health.heartbeats.listen(self._workspace.heartbeat_socket)
         found = nginx.find() if self._settings.nginx else None
         if found is None:
+            refuse_grpc_without_nginx(self._settings)
             log.info("no nginx in front: the workers listen on the port themselves")
         else:
             self._web = sockets.listen(sockets.LOOPBACK, 0)
-            self._front = self._begin(self._front_spec(found))
+            self._front = Front(found, self._settings, self._workspace, self._listener, self._web)
+            self._nginx = self._begin(self._front.spec(self._request.environ))
         await self._door.stand_in(self._web)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
-
-    def _front_spec(self, found: str) -> ProcessSpec:
-        self._workspace.nginx.mkdir()
-        self._write_nginx_config(None)
-        self._listener.set_inheritable(True)
-        return plan.front(found, self._workspace, self._listener.fileno(), self._request.environ)
-
-    def _write_nginx_config(self, fast: FastPath | None) -> None:
-        listen, web = sockets.shown_address(self._listener), sockets.shown_address(self._web)
-        front = nginx.Front(listen, web, self._workspace.control_socket, fast)
-        text = nginx.config(front, self._settings, self._workspace)
-        (self._workspace.nginx / "nginx.conf").write_text(text)
 
     async def _open_archive(self) -> Prepared:
         self._health.step = "starting: opening the model archive"
@@ -281,11 +272,16 @@ class Supervisor:
                 if child.state is State.GAVE_UP:
                     raise self._why_given_up(child)
             self._health.down = {child.name for child in self._children() if child.state is State.BACKOFF}
+            self._open_gates()
             await asyncio.sleep(TICK_SECONDS)
+
+    def _open_gates(self) -> None:
+        if self._front is not None:
+            self._front.let_calls_through_to(self._health.loaded())
 
     def _children(self) -> list[ChildProcess]:
         """In order of start; stopping goes the other way."""
-        named = [*self._model_servers, self._workers, self._front]
+        named = [*self._model_servers, self._workers, self._nginx]
         return [child for child in named if child is not None]
 
     def _why_given_up(self, child: ChildProcess) -> StopServing:
@@ -298,11 +294,11 @@ class Supervisor:
 
     def _begin_serving(self, deployment: Deployment) -> None:
         """Only now may nginx send requests past the workers: it is reloaded once, before any 200."""
-        fast = plan.fast_path(deployment)
-        if self._front is not None and fast is not None:
-            self._write_nginx_config(fast)
-            self._front.send_signal(signal.SIGHUP)
+        if self._front is not None and self._nginx is not None:
+            self._front.configure(deployment)
+            self._nginx.send_signal(signal.SIGHUP)
         self._health.phase = Phase.SERVING
+        self._open_gates()
         self._door.release()
         for server in self._model_servers:
             self._devices.log(server.name, self._gpus)
@@ -315,6 +311,8 @@ class Supervisor:
         deadline = time.monotonic() + seconds
         self._health.phase = Phase.STOPPING
         self._listener.close()
+        if self._front is not None:
+            self._front.close()
         impatient = asyncio.create_task(self._signals.get())
         draining = asyncio.create_task(self._stop_children(lambda: deadline - time.monotonic()))
         await asyncio.wait({impatient, draining}, return_when=asyncio.FIRST_COMPLETED)
@@ -328,7 +326,7 @@ class Supervisor:
         self._door.close()
 
     async def _stop_children(self, seconds_left: Callable[[], float]) -> None:
-        for child in (self._front, self._workers):
+        for child in (self._nginx, self._workers):
             if child is not None:
                 await child.stop(seconds_left())
         await asyncio.gather(

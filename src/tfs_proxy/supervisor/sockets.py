@@ -1,19 +1,22 @@
 """Sockets that the supervisor owns and hands down: bound first of all, they outlive every child."""
 
+import logging
 import socket
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.setting_values import PortRange
+from tfs_proxy.setting_values import GrpcPort, PortRange
+
+log = logging.getLogger(__name__)
 
 BACKLOG = 2048
 LOOPBACK = "127.0.0.1"
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, advice: str = "Take another --host or --port.") -> socket.socket:
     """Bind and listen on ``host:port``; port 0 takes a free one.
 
     From here on the kernel accepts connections, whoever answers them later. Raises SettingsError
-    naming the address where it can't be had.
+    naming the address, and ``advice``, where it can't be had.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -23,10 +26,24 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise SettingsError(
-            f"can't listen on {host}:{port}: {error.strerror or error}. Take another --host or --port."
-        ) from error
+        raise SettingsError(f"can't listen on {host}:{port}: {error.strerror or error}. {advice}") from error
     return listener
+
+
+def listen_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
+    """Bind and listen where the setting says; None where it is off, or its usual port is taken.
+
+    Raises SettingsError where a port that was asked for can't be had.
+    """
+    if choice is None:
+        return None
+    try:
+        return listen(host, choice.number, "Take another TFS_PROXY_GRPC_PORT.")
+    except SettingsError as error:
+        if choice.required:
+            raise
+        log.warning("TF Serving's gRPC API is not published: %s", error)
+        return None
 
 
 def free_ports(count: int) -> list[int]:

@@ -6,7 +6,7 @@ server, so it is sent a few times at most.
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
@@ -28,6 +28,7 @@ NOT_FOUND = 404
 
 
 Asked = TypeVar("Asked", Answer, Signature | UpstreamRefused)
+Given = ParamSpec("Given")
 
 
 class Recovering:
@@ -91,6 +92,14 @@ class Recovering:
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
         """Send JSON that is TF Serving's already."""
         return self._patiently(lambda: self._upstream.forward(target, body, instance=instance))
+
+    def patient(self, ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
+        """``ask``, which waits in the same way where the model server is away."""
+
+        def ask_patiently(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
+            return self._patiently(lambda: ask(*args, **kwargs))
+
+        return ask_patiently
 
     def close(self) -> None:
         """Give connections back; idempotent."""

@@ -93,6 +93,10 @@ class RestUpstream:
             lambda each: self._connections[each].request_patiently(method, path, body, headers, patience),
         )
 
+    def pass_on(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+        """Send a request that somebody else wrote to the least busy instance, within the pool's time."""
+        return self._request(method, path, body, None, headers=headers)
+
     def close(self) -> None:
         """Close idle connections; idempotent."""
         for connections in self._connections.values():
@@ -117,9 +121,11 @@ class RestUpstream:
         body: bytes | None,
         instance: Instance | None,
         timeout_seconds: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Ask the chosen instance, or the least busy one."""
-        headers = {} if body is None else _JSON_HEADERS
+        if headers is None:
+            headers = {} if body is None else _JSON_HEADERS
 
         def ask(each: Instance) -> Answer:
             reply = self._connections[each].request(method, path, body, headers, timeout_seconds)

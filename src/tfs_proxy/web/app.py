@@ -13,6 +13,7 @@ from tfs_proxy.web.errors import install
 from tfs_proxy.web.execution_parameters import ExecutionParameters
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, StageInvocations
 from tfs_proxy.web.ping import Ping, PingResource
+from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
 
 if TYPE_CHECKING:
     from tfs_proxy.script.stage import Stage
@@ -45,11 +46,17 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
 
 
 def create_app(
-    deployment: Deployment, upstream: Upstream, script: Script | None = None, *, ping: Ping
+    deployment: Deployment,
+    upstream: Upstream,
+    script: Script | None = None,
+    *,
+    ping: Ping,
+    pass_on: PassOn | None = None,
 ) -> ContainerApp:
     """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
     ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` asks the control door.
+    ``pass_on`` asks TF Serving's REST API; without it, that is not published.
     Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
     when it is there; raises ScriptLoadError where that failed. ``close`` closes ``upstream`` too.
     """
@@ -72,6 +79,8 @@ def create_app(
         app.held.callback(caller.close)
         caller.begin()
         app.add_route("/invocations", ScriptInvocations(deployment, caller))
+    if pass_on is not None:
+        app.add_sink(ServingApi(pass_on, deployment.max_payload_bytes), PREFIX)
     return app
 
 

@@ -21,7 +21,8 @@ def _model_app(deployment: Deployment, door: Path) -> ContainerApp:
 
         PooledRequests(deployment.instances, servers.rest).install()
     script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
-    return create_app(deployment, upstream, script, ping=partial(ping, door))
+    pass_on = upstream.patient(servers.rest.pass_on) if deployment.rest_api else None
+    return create_app(deployment, upstream, script, ping=partial(ping, door), pass_on=pass_on)
 
 
 def _stage_app(deployment: Deployment, door: Path) -> ContainerApp:

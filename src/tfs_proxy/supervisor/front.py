@@ -1,0 +1,97 @@
+"""nginx in front: its listeners, its process and the configuration of each phase, for the run loop."""
+
+import logging
+import re
+import socket
+import subprocess
+from collections.abc import Collection, Mapping
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.layout import Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor import nginx, plan, sockets
+from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.serving_api import GrpcDoor
+
+log = logging.getLogger(__name__)
+
+VERSION_SECONDS = 10.0
+
+
+class Front:
+    """nginx on ``listener``, in front of workers that accept on ``web``; gRPC has a listener of its own."""
+
+    def __init__(
+        self,
+        program: str,
+        settings: Settings,
+        workspace: Workspace,
+        listener: socket.socket,
+        web: socket.socket,
+    ) -> None:
+        self._program = program
+        self._settings = settings
+        self._workspace = workspace
+        self._listener = listener
+        self._web = web
+        self._grpc = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
+        self._grpc_door = self._open_grpc_door()
+        self._open: frozenset[int] = frozenset()
+
+    def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
+        """The process; its configuration for the start is written."""
+        self._workspace.nginx.mkdir()
+        self.configure(None)
+        listeners = [each for each in (self._listener, self._grpc) if each is not None]
+        for each in listeners:
+            each.set_inheritable(True)
+        return plan.front(self._program, self._workspace, [each.fileno() for each in listeners], environ)
+
+    def configure(self, serving: Deployment | None) -> None:
+        """Write nginx.conf, for what is served now; nginx reads it at its start and on SIGHUP."""
+        listen, web = sockets.shown_address(self._listener), sockets.shown_address(self._web)
+        front = nginx.Front(listen, web, self._workspace.control_socket, self._grpc_door, serving)
+        text = nginx.config(front, self._settings, self._workspace)
+        (self._workspace.nginx / "nginx.conf").write_text(text)
+
+    def let_calls_through_to(self, instances: Collection[int]) -> None:
+        """Open the gates of these model servers for gRPC, and shut all others.
+
+        So no call reaches one that has not loaded its models, and nginx needs no reload for it.
+        """
+        for index in range(self._settings.instance_count):
+            gate = self._workspace.grpc_gate(index)
+            if index in instances and index not in self._open:
+                gate.symlink_to(self._workspace.grpc_socket(index))
+            elif index in self._open and index not in instances:
+                gate.unlink()
+        self._open = frozenset(instances)
+
+    def close(self) -> None:
+        """Stop listening for gRPC; idempotent. ``listener`` is the run loop's own to close."""
+        if self._grpc is not None:
+            self._grpc.close()
+
+    def _open_grpc_door(self) -> GrpcDoor | None:
+        if self._grpc is None:
+            return None
+        address = sockets.shown_address(self._grpc)
+        log.info("listening for gRPC on %s", address)
+        return GrpcDoor(address, nginx_version(self._program))
+
+
+def refuse_grpc_without_nginx(settings: Settings) -> None:
+    """Raise SettingsError where gRPC is to be published: nginx does that."""
+    if settings.grpc_port is not None and settings.grpc_port.required:
+        raise SettingsError(
+            f"TFS_PROXY_GRPC_PORT={settings.grpc_port.number} can't be used without nginx, which is what "
+            "publishes the gRPC API. Install nginx, or take off."
+        )
+
+
+def nginx_version(program: str) -> tuple[int, ...]:
+    """The version of nginx, as 1, 26, 3; (0,) where it does not say."""
+    said = subprocess.run([program, "-v"], capture_output=True, timeout=VERSION_SECONDS, check=False).stderr
+    found = re.search(rb"/(\d+)\.(\d+)\.(\d+)", said)
+    return tuple(int(number) for number in found.groups()) if found else (0,)

@@ -1,0 +1,141 @@
+"""The parts of nginx.conf that publish TF Serving's own APIs, REST under ``/v1/`` and gRPC: pure.
+
+They lead to the model servers as they are: no script, no conversion, the model server's own words. Of
+gRPC only what asks is let through. ``HandleReloadConfigRequest`` loads any path without asking who
+calls, and the profiler shows what others send: both stay inside.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from urllib.parse import quote
+
+from tfs_proxy.deployment import Instance
+
+PUBLISHED = ("/tensorflow.serving.PredictionService/", "= /tensorflow.serving.ModelService/GetModelStatus")
+"""nginx's patterns of the gRPC methods that are let through."""
+
+HTTP2_DIRECTIVE = (1, 25, 1)
+"""The first nginx that has ``http2 on``; later ones warn of ``listen ... http2``."""
+
+CONCURRENT_STREAMS = 1024
+
+
+class Code(IntEnum):
+    """The gRPC statuses that nginx itself answers."""
+
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    UNAVAILABLE = 14
+
+
+STATUS: Mapping[Code, tuple[int, ...]] = {
+    Code.INVALID_ARGUMENT: (400, 405, 411, 414, 421, 431, 494),
+    Code.DEADLINE_EXCEEDED: (408, 504),
+    Code.RESOURCE_EXHAUSTED: (413,),
+    Code.UNIMPLEMENTED: (403, 404, 501),
+    Code.UNAVAILABLE: (429, 500, 502, 503),
+}
+"""What becomes of the HTTP statuses by which nginx refuses a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcDoor:
+    """Where gRPC is published: the address, and the version of nginx, which writes HTTP/2 in two ways."""
+
+    listen: str
+    nginx_version: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the answers speak of: MB of a message, seconds that nginx waits for an answer."""
+
+    message_mb: int
+    read_seconds: int
+
+
+def rest_upstream(instances: Sequence[Instance]) -> str:
+    """The model servers' REST sides, for the http block; the least busy one is asked."""
+    servers = [f"{each.host}:{each.rest_port}" for each in instances]
+    return _upstream("models", servers) if servers else ""
+
+
+def grpc_upstream(gates: Sequence[Path]) -> str:
+    """The model servers' gRPC sides: links that are there while the server has all its models."""
+    return _upstream("predictions", [f"unix:{gate}" for gate in gates])
+
+
+def _upstream(name: str, addresses: Sequence[str]) -> str:
+    servers = " ".join(f"server {address} max_fails=0;" for address in addresses)
+    return f"upstream {name} {{ least_conn; {servers} keepalive 256; keepalive_requests 1000000; }}"
+
+
+def rest_location() -> str:
+    """``/v1/``, for the server block.
+
+    Python takes over, and waits, where the model server is away or has not loaded the model again, and
+    unpacks bodies, within the limit. What the model server refuses passes untouched.
+    """
+    return """location ~* ^/v1/ {
+            if ($request_method !~ "^(GET|POST|OPTIONS)$") { return 418; }
+            if ($http_content_encoding) { return 418; }
+            proxy_pass http://models;
+            proxy_next_upstream error non_idempotent;
+            proxy_intercept_errors on;
+            recursive_error_pages on;
+            error_page 404 418 502 = @python;
+            error_page 408 /.refused/408;
+            error_page 413 /.refused/413;
+            error_page 504 /.refused/model-server-504;
+        }"""
+
+
+def grpc_server(door: GrpcDoor, limits: Limits, *, has_models: bool) -> str:
+    """The server block of the gRPC port; a script that is the model itself has nothing to publish."""
+    published = PUBLISHED if has_models else ()
+    lines = [
+        *_listen(door),
+        f"http2_max_concurrent_streams {CONCURRENT_STREAMS};",
+        "default_type application/grpc;",
+        "grpc_buffer_size 64k;",
+        "grpc_connect_timeout 5s;",
+        f"grpc_read_timeout {limits.read_seconds}s;",
+        f"grpc_send_timeout {limits.read_seconds}s;",
+        "grpc_next_upstream error non_idempotent;",
+        "grpc_next_upstream_tries 2;",
+        *(f"location {pattern} {{ grpc_pass grpc://predictions; }}" for pattern in published),
+        "location / { return 404; }",
+        *_refusals(limits),
+    ]
+    return "server {\n        " + "\n        ".join(lines) + "\n    }"
+
+
+def _listen(door: GrpcDoor) -> tuple[str, ...]:
+    if door.nginx_version >= HTTP2_DIRECTIVE:
+        return f"listen {door.listen};", "http2 on;"
+    return (f"listen {door.listen} http2;",)
+
+
+def _refusals(limits: Limits) -> list[str]:
+    """``error_page`` lines, and an answer of gRPC, trailers only, for each status."""
+    texts = {
+        Code.INVALID_ARGUMENT: "the request is malformed",
+        Code.DEADLINE_EXCEEDED: f"no answer within {limits.read_seconds} seconds",
+        Code.RESOURCE_EXHAUSTED: f"the message is larger than {limits.message_mb} MB, "
+        "the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
+        Code.UNIMPLEMENTED: "not published here, where there is tensorflow.serving.PredictionService "
+        "and GetModelStatus of tensorflow.serving.ModelService",
+        Code.UNAVAILABLE: "no model server is ready: starting, or being restarted",
+    }
+    lines = []
+    for code, text in texts.items():
+        lines.append(f"error_page {' '.join(map(str, STATUS[code]))} = /.refused/{code};")
+        lines.append(
+            f"location = /.refused/{code} {{ internal; add_header grpc-status {code:d}; "
+            f'add_header grpc-message "{quote(text, safe=" ,.:")}"; return 200 ""; }}'
+        )
+    return lines

@@ -1,0 +1,56 @@
+"""TF Serving's REST API under ``/v1/``, answered by the model server itself; nginx seldom asks here.
+
+It passes by where nginx does not take it straight there: there is no nginx, the model server is away for
+a moment, or the body is packed.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import falcon
+
+from tfs_proxy.upstream.base import Answer
+from tfs_proxy.web.body import read_body
+
+PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], Answer]
+"""Method, path, body and headers of a request -> the model server's answer."""
+
+PREFIX = re.compile("/v1/", re.IGNORECASE)
+METHODS = ("GET", "OPTIONS", "POST")
+PASSED = ("Content-Type", "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
+"""What the model server reads of a request's headers; an unpacked body has no Content-Encoding."""
+
+OF_ONE_HOP = {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
+
+
+class ServingApi:
+    """A sink: every path below ``/v1/``, as the client wrote it."""
+
+    def __init__(self, pass_on: PassOn, limit_bytes: int) -> None:
+        self._pass_on = pass_on
+        self._limit_bytes = limit_bytes
+
+    def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
+        """Pass one request on, and back what the model server says."""
+        if req.method not in METHODS:
+            raise falcon.HTTPMethodNotAllowed(METHODS)
+        path = raw_path(req)
+        if not PREFIX.match(path):  # it goes up by dots: the model server does not follow them
+            raise falcon.HTTPRouteNotFound
+        headers = {name: value for name in PASSED if (value := req.get_header(name)) is not None}
+        body = read_body(req, self._limit_bytes) or None
+        if body is None and req.method == "POST":
+            body = b""
+        answer = self._pass_on(req.method, path, body, headers)
+        resp.status, resp.data, resp.content_type = answer.status, answer.body, None
+        for name, value in answer.headers.items():
+            if name.lower() not in OF_ONE_HOP:
+                resp.set_header(name, value)
+
+
+def raw_path(req: falcon.Request) -> str:
+    """The request's path with its query, not decoded; of an absolute URI what comes after the host."""
+    raw = str(req.env.get("RAW_URI") or quote(req.path))
+    return raw if raw.startswith("/") else urlsplit(raw)._replace(scheme="", netloc="").geturl()
