@@ -35,7 +35,7 @@ class Answer:
 
 
 class Stack:
-    """A running `tfs-proxy serve`; ``log`` is everything that it has said so far."""
+    """A running `tfs-proxy serve` (or another ``command``); ``log`` is everything that it has said so far."""
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Stack:
         env: Mapping[str, str] | None = None,
         host: str = "127.0.0.1",
         port: int | None = None,
+        command: str = "serve",
     ) -> None:
         self.host = host
         self.port = port or free_port()
@@ -56,7 +57,7 @@ class Stack:
                 sys.executable,
                 "-m",
                 "tfs_proxy.cli",
-                "serve",
+                command,
                 *words,
                 "--port",
                 str(self.port),

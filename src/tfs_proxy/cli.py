@@ -7,11 +7,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfs_proxy import __version__
 from tfs_proxy.errors import StopServing
 from tfs_proxy.setting_values import HIGHEST_PORT
 from tfs_proxy.settings import Settings, inherited_environment
+
+if TYPE_CHECKING:
+    from socket import socket
 
 log = logging.getLogger("tfs_proxy")
 
@@ -45,8 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return model_server(words[1:])
     try:
-        if words[:1] == ["transform"]:  # its modules are not loaded for `serve`, which must listen at once
+        # Modules of other commands are not loaded for `serve`, which must listen at once.
+        if words[:1] == ["transform"]:
             return _transform(words[1:])
+        if words[:1] == ["pipeline"]:
+            return _pipeline(words[1:])
         arguments = parser().parse_args(words)
         return int(arguments.run(arguments))
     except StopServing as error:
@@ -60,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version=f"tfs-proxy {__version__}")
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
+    commands.add_parser("pipeline", help="serve an inference pipeline of several archives", add_help=False)
     commands.add_parser("transform", help="run a batch transform job", add_help=False)
     _add_check(commands)
     commands.add_parser(
@@ -78,15 +86,37 @@ def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     serve.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, folder or s3:// address")
-    serve.add_argument("--port", type=_port, help="port to listen on, 0 for a free one (default: 8080)")
-    serve.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")  # noqa: S104
-    serve.add_argument(
+    _add_serving_flags(serve)
+    serve.set_defaults(run=_serve)
+
+
+def _add_serving_flags(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--port", type=_port, help="port to listen on, 0 for a free one (default: 8080)")
+    command.add_argument("--host", default="0.0.0.0", help="address to listen on (default: %(default)s)")  # noqa: S104
+    command.add_argument(
         "--model-server",
         default="auto",
         metavar="auto|embedded|PATH",
         help="auto takes tensorflow_model_server from PATH, else the embedded server (default: auto)",
     )
-    serve.set_defaults(run=_serve)
+
+
+def _pipeline(words: Sequence[str]) -> int:
+    from tfs_proxy.pipeline.flags import HELP, add_flags, request_of
+
+    own = argparse.ArgumentParser(
+        prog="tfs-proxy pipeline", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_flags(own)
+    _add_serving_flags(own)
+    arguments = own.parse_args(words)
+    request = request_of(arguments, inherited_environment())
+    settings, listener = _listen(arguments)
+    import asyncio
+
+    from tfs_proxy.pipeline.run import serve
+
+    return asyncio.run(serve(settings, listener, request))
 
 
 def _transform(words: Sequence[str]) -> int:
@@ -130,13 +160,13 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _serve(arguments: argparse.Namespace) -> int:
+def _listen(arguments: argparse.Namespace) -> "tuple[Settings, socket]":
+    """Settings, and the open port: the platform waits 250 ms for it (contract 1.4), so it comes first."""
     # As PID 1 of a container, a process without a handler does not even notice SIGTERM.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     settings = Settings.from_env()
     if arguments.port is not None:
         settings = replace(settings, port=arguments.port)
-    # The port is bound before anything heavy is imported: the platform waits 250 ms for it (contract 1.4).
     from tfs_proxy.supervisor.sockets import listen
 
     listener = listen(arguments.host, settings.port)
@@ -144,6 +174,11 @@ def _serve(arguments: argparse.Namespace) -> int:
         level=settings.gunicorn_loglevel.upper(), format="tfs-proxy: %(message)s", stream=sys.stderr
     )
     logging.getLogger("botocore").setLevel(logging.WARNING)  # it announces where credentials came from
+    return settings, listener
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    settings, listener = _listen(arguments)
     import asyncio
 
     from tfs_proxy.supervisor.run import Request, serve

@@ -140,6 +140,11 @@ TABLE: tuple[Setting, ...] = (
     Setting("request_timeout_seconds", "TFS_PROXY_REQUEST_TIMEOUT_SECONDS", number(1, 86400),
             lambda machine: 3600.0 if machine.batch else 60.0,
             "s that one call to the model server may take", shown="60; 3600 in a batch job"),
+    Setting("pipeline_timeout_seconds", "TFS_PROXY_PIPELINE_TIMEOUT_SECONDS", number(1, 86400),
+            lambda machine: 3600.0 if machine.batch else 60.0,
+            "s that a request may take through all stages of a pipeline", shown="60; 3600 in a batch job"),
+    Setting("hop_limit_bytes", "TFS_PROXY_HOP_LIMIT_MB", lambda value: int(number(0.001)(value) * MEGABYTE),
+            5 * MEGABYTE, "MB that go from one stage of a pipeline to the next", shown="5"),
     Setting("pool_requests", "TFS_PROXY_POOL_REQUESTS", flag, True,
             "serve a script's requests.post(context.rest_uri) over the worker's kept connections"),
     Setting("gunicorn_workers", "SAGEMAKER_GUNICORN_WORKERS", whole(1, 1024), lambda machine: machine.cores,
@@ -208,6 +213,8 @@ class Settings:
     extra_args: tuple[str, ...]
     wait_time_seconds: float
     request_timeout_seconds: float
+    pipeline_timeout_seconds: float
+    hop_limit_bytes: int
     pool_requests: bool
     gunicorn_workers: int
     gunicorn_threads: int

@@ -15,7 +15,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import gunicorn, model_server, nginx, plan
 from tfs_proxy.supervisor.model_server import ServedModel
 from tfs_proxy.supervisor.serving_api import GrpcDoor
-from tfs_proxy.supervisor.sockets import model_server_ports
+from tfs_proxy.supervisor.sockets import free_blocks, model_server_ports
 
 WORKSPACE = Workspace(Path("/run/tfs"))
 INSTANCE = Instance(1, rest_port=8501, grpc_port=8500, grpc_socket="/run/tfs/tfs1.sock")
@@ -299,3 +299,11 @@ def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accep
 
     front = replace(GRPC, serving=planned.deployment)
     assert ("location @fast" in nginx.config(front, given, WORKSPACE)) is fast
+
+
+def test_blocks_of_ports_are_in_a_row_and_share_none() -> None:
+    """Each stage of a pipeline gets ports that no other has."""
+    blocks = free_blocks([11, 4, 11])
+
+    assert [len(block) for block in blocks] == [11, 4, 11]
+    assert len({port for block in blocks for port in block}) == 26

@@ -1,11 +1,11 @@
-"""HTTP/1.1 on asyncio streams for the supervisor: a small server for its door, a client for status calls.
+"""HTTP/1.1 on asyncio streams: a small server for the supervisor's door, a client for status calls.
 
 h11 does the protocol; this module moves bytes and keeps deadlines.
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -19,12 +19,14 @@ DISCARD_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Status, JSON or empty body, and whether the connection ends with it."""
+    """Status, body, and whether the connection ends with it; ``headers`` are those beside the type."""
 
     status: int
     body: bytes = b""
     close: bool = False
     allow: str = ""
+    content_type: str = "application/json"
+    headers: Sequence[tuple[str, str]] = ()
 
     @classmethod
     def error(cls, status: int, reason: str, *, close: bool = False, allow: str = "") -> "Reply":
@@ -55,19 +57,19 @@ async def _serve_request(
 ) -> bool:
     """Read and answer one request; whether the connection can carry another."""
     try:
-        event = await _next_event(connection, reader, IDLE_SECONDS)
+        event = await next_event(connection, reader, IDLE_SECONDS)
         if not isinstance(event, h11.Request):
             return False
         method, path = event.method.decode("ascii"), event.target.decode("ascii", "replace").partition("?")[0]
         await _discard_body(connection, reader)
         reply = await answer(method, path)
     except h11.RemoteProtocolError as error:
-        method, reply = "GET", _refusal(error.error_status_hint)
-    await _send(connection, writer, method, reply)
+        method, reply = "GET", refusal(error.error_status_hint)
+    await send(connection, writer, method, reply)
     return not reply.close and connection.our_state is h11.DONE and connection.their_state is h11.DONE
 
 
-def _refusal(status: int) -> Reply:
+def refusal(status: int) -> Reply:
     """What h11 refuses, without a word of the client's text."""
     return Reply.error(status, f"refused: {HTTPStatus(status).phrase.lower()}", close=True)
 
@@ -76,14 +78,15 @@ async def _discard_body(connection: h11.Connection, reader: asyncio.StreamReader
     """Read the body away, so that the client gets to read the answer; a long one is cut off."""
     discarded = 0
     while connection.their_state is h11.SEND_BODY and discarded < DISCARD_BYTES:
-        event = await _next_event(connection, reader, REQUEST_SECONDS)
+        event = await next_event(connection, reader, REQUEST_SECONDS)
         if isinstance(event, h11.Data):
             discarded += len(event.data)
 
 
-async def _next_event(
+async def next_event(
     connection: h11.Connection, reader: asyncio.StreamReader, timeout_seconds: float
 ) -> object:
+    """What the peer says next; raises TimeoutError where it is silent for so long."""
     while True:
         event = connection.next_event()
         if event is not h11.NEED_DATA:
@@ -91,10 +94,11 @@ async def _next_event(
         connection.receive_data(await asyncio.wait_for(reader.read(CHUNK_BYTES), timeout_seconds))
 
 
-async def _send(connection: h11.Connection, writer: asyncio.StreamWriter, method: str, reply: Reply) -> None:
-    headers = [("Content-Length", str(len(reply.body)))]
+async def send(connection: h11.Connection, writer: asyncio.StreamWriter, method: str, reply: Reply) -> None:
+    """Write one whole answer to a request of ``method``."""
+    headers = [("Content-Length", str(len(reply.body))), *reply.headers]
     if reply.body:
-        headers.append(("Content-Type", "application/json"))
+        headers.append(("Content-Type", reply.content_type))
     if reply.allow:
         headers.append(("Allow", reply.allow))
     if reply.close or connection.their_state is not h11.DONE:

@@ -63,8 +63,8 @@ class ProcessSpec:
     """What to run and how to stop it.
 
     ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
-    ``record`` keeps the last lines of its output (and passes them on); ``survivors_signal`` goes to
-    what is left of its process group when the leader died alone.
+    ``record`` keeps the last lines of its output (and passes them on, ``prefix`` first);
+    ``survivors_signal`` goes to what is left of its process group when the leader died alone.
     """
 
     name: str
@@ -74,6 +74,7 @@ class ProcessSpec:
     stop_signal: signal.Signals = signal.SIGTERM
     survivors_signal: signal.Signals = signal.SIGTERM
     record: bool = False
+    prefix: str = ""
     backoff: Backoff = field(default_factory=Backoff)
 
 
@@ -193,7 +194,7 @@ class ChildProcess:
                 continue
             if not line:
                 return
-            sys.stderr.buffer.write(line)
+            sys.stderr.buffer.write(self.spec.prefix.encode() + line)
             sys.stderr.buffer.flush()
             self.last_lines.append(line.decode(errors="replace").rstrip())
             self._heard(self.last_lines[-1])

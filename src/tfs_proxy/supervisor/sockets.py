@@ -1,7 +1,10 @@
 """Sockets that the supervisor owns and hands down: bound first of all, they outlive every child."""
 
 import logging
+import secrets
 import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.setting_values import GrpcPort, PortRange
@@ -10,6 +13,8 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 2048
 LOOPBACK = "127.0.0.1"
+BLOCKS = range(12000, 32000)
+BLOCK_TRIES = 1000
 
 
 def listen(host: str, port: int, advice: str = "Take another --host or --port.") -> socket.socket:
@@ -56,6 +61,31 @@ def free_ports(count: int) -> list[int]:
     finally:
         for holder in holders:
             holder.close()
+
+
+def free_blocks(sizes: Sequence[int]) -> list[range]:
+    """For each of ``sizes`` so many loopback ports in a row, that nothing listens on now.
+
+    Below the ports that the kernel gives to outgoing connections. Raises SettingsError where there
+    are none left.
+    """
+    with ExitStack() as held:
+        return [_free_block(size, held) for size in sizes]
+
+
+def _free_block(size: int, held: ExitStack) -> range:
+    for _ in range(BLOCK_TRIES):
+        low = BLOCKS.start + secrets.randbelow(len(BLOCKS) - size)
+        with ExitStack() as holders:
+            try:
+                for port in range(low, low + size):
+                    holder = holders.enter_context(socket.socket())
+                    holder.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            held.push(holders.pop_all())
+            return range(low, low + size)
+    raise SettingsError(f"there are no {size} free ports in a row from {BLOCKS.start} to {BLOCKS.stop - 1}.")
 
 
 def model_server_ports(ports: PortRange | None, instances: int) -> list[tuple[int, int]]:

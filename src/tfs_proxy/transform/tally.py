@@ -1,15 +1,13 @@
 """Counts and latencies of a run, from any thread: for the progress line and the summary."""
 
-import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tfs_proxy.latencies import Latencies
 from tfs_proxy.transform.failures import BadRecord
 
-_GROWTH = math.log(1.02)
-"""Latencies are kept in classes of 2 %: a long job needs no more memory than a short one."""
 MAX_LISTED_FAILURES = 1000
 
 
@@ -43,7 +41,7 @@ class Tally:
     clock: Callable[[], float] = time.monotonic
     counts: Counts = field(default_factory=Counts)
     failures: list[BadRecord] = field(default_factory=list)
-    _latencies: dict[int, int] = field(default_factory=dict)
+    _latencies: Latencies = field(default_factory=Latencies)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began: float = 0.0
 
@@ -63,10 +61,9 @@ class Tally:
 
     def answered(self, seconds: float) -> None:
         """Hear of one answered request and how long it took."""
-        place = math.floor(math.log(max(seconds, 1e-6)) / _GROWTH)
         with self._lock:
             self.counts.requests += 1
-            self._latencies[place] = self._latencies.get(place, 0) + 1
+            self._latencies.add(seconds)
 
     def fail(self, why: BadRecord) -> None:
         """Hear of a bad record or object; the first thousand are listed in the summary."""
@@ -77,12 +74,7 @@ class Tally:
     def percentile_seconds(self, share: float) -> float:
         """The latency that ``share`` (0 to 1) of the requests did not exceed, to 2 %; 0 without any."""
         with self._lock:
-            wanted, seen = share * sum(self._latencies.values()), 0
-            for place in sorted(self._latencies):
-                seen += self._latencies[place]
-                if seen >= wanted:
-                    return math.exp((place + 1) * _GROWTH)
-        return 0.0
+            return self._latencies.percentile_seconds(share)
 
     def summary(self) -> dict[str, object]:
         """The whole run as JSON values."""
@@ -103,9 +95,6 @@ class Tally:
             "records_per_second": round(counts.records / seconds, 2),
             "requests_per_second": round(counts.requests / seconds, 2),
             "mb_per_second": round(counts.bytes / seconds / 1e6, 3),
-            "latency_ms": {
-                name: round(1000 * self.percentile_seconds(share), 2)
-                for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-            },
+            "latency_ms": self._latencies.milliseconds(),
             "failures": [each.to_values() for each in self.failures],
         }

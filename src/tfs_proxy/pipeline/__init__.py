@@ -1,0 +1,1 @@
+"""An inference pipeline: stages of their own serving stacks, and one endpoint in front of them."""

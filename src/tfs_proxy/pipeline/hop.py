@@ -1,0 +1,79 @@
+"""One request to one stage: pooled connections, and what went wrong in words that name the stage."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from functools import partial
+
+from tfs_proxy.errors import StageFailed, UpstreamError, UpstreamTimeout
+from tfs_proxy.latencies import Latencies
+from tfs_proxy.pipeline.stage import Stage
+from tfs_proxy.supervisor.sockets import LOOPBACK
+from tfs_proxy.upstream.connections import Connections, Timeouts
+from tfs_proxy.upstream.http1 import Reply
+from tfs_proxy.upstream.roster import NotReached
+
+INVOCATIONS = "/invocations"
+LONGEST_WORDS = 2048
+"""Characters of a stage's own words that reach the client, as in OriginalMessage (contract 1.4)."""
+
+UNAVAILABLE, TIMED_OUT = 503, 504
+SUCCESSES = range(200, 300)
+
+
+class Hop:
+    """Asks one stage; ``latencies`` are those of answers, ``failures`` counts what was none."""
+
+    def __init__(self, stage: Stage, threads: Executor, timeout_seconds: float) -> None:
+        self.stage = stage
+        self.latencies = Latencies()
+        self.failures = 0
+        self._threads = threads
+        self._connections = Connections(LOOPBACK, stage.port, Timeouts(timeout_seconds))
+
+    async def ask(self, body: bytes, headers: Mapping[str, str], seconds: float) -> Reply:
+        """The stage's answer; raises StageFailed where there is none, or one of an error."""
+        try:
+            reply = await self._exchange(body, headers, seconds)
+            if reply.status not in SUCCESSES:
+                raise self.failed(f"answered {reply.status}", reply.status, words_of(reply.body))
+        except StageFailed:
+            self.failures += 1
+            raise
+        return reply
+
+    async def _exchange(self, body: bytes, headers: Mapping[str, str], seconds: float) -> Reply:
+        """Whatever the stage answers; its library's errors become StageFailed here."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        send = partial(self._connections.request, "POST", INVOCATIONS, body, headers, max(seconds, 0.001))
+        try:
+            reply = await loop.run_in_executor(self._threads, send)
+        except UpstreamTimeout as error:
+            raise self.failed("did not answer", TIMED_OUT, "the time for the request is over") from error
+        except NotReached as error:
+            raise self.failed("can't be reached", UNAVAILABLE, "it is down, or being restarted") from error
+        except UpstreamError as error:
+            raise self.failed("gave no answer", UNAVAILABLE, "the connection to it broke") from error
+        self.latencies.add(loop.time() - began)
+        return reply
+
+    def failed(self, how: str, status: int, said: str) -> StageFailed:
+        """What to raise: how it failed, and what it said."""
+        return StageFailed(f"{self.stage.name} {how}: {said}", status, said)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._connections.close()
+
+
+def words_of(body: bytes) -> str:
+    """What an error's body says: the text under ``error``, else the body itself; of limited length."""
+    text = body.decode(errors="replace")
+    try:
+        error = json.loads(text)["error"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        error = None
+    words = error if isinstance(error, str) else text
+    return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}..."

@@ -1,0 +1,58 @@
+"""Asking the stages: whether each is ready, and how a batch job is best driven through all of them."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+
+from tfs_proxy.pipeline.hop import words_of
+from tfs_proxy.pipeline.stage import Stage
+from tfs_proxy.supervisor import http
+from tfs_proxy.supervisor.sockets import LOOPBACK
+
+ASK_SECONDS = 2.0
+"""What the platform gives a ping (contract 1.3)."""
+
+OK = 200
+MEGABYTE = 1024 * 1024
+
+
+async def faults(stages: Sequence[Stage]) -> list[str]:
+    """What stands in the way, in words: one text for each stage that is not ready (contract 1.8)."""
+    answers = await asyncio.gather(*(_fault(stage) for stage in stages))
+    return [f"{stage.name}: {said}" for stage, said in zip(stages, answers, strict=True) if said]
+
+
+async def _fault(stage: Stage) -> str | None:
+    try:
+        reply = await http.get(LOOPBACK, stage.port, "/ping", ASK_SECONDS)
+    except TimeoutError:
+        return f"no answer to /ping within {ASK_SECONDS:g} s"
+    except OSError:
+        return "nothing listens yet, or any more"
+    return None if reply.status == OK else words_of(reply.body) or f"/ping answers {reply.status}"
+
+
+async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) -> dict[str, object]:
+    """The least of what the stages say, and no more MB than may go from one to the next (contract 1.10)."""
+    asked = await asyncio.gather(*(_parameters(stage) for stage in stages))
+    return {
+        "MaxConcurrentTransforms": min(_whole(each, "MaxConcurrentTransforms", 1) for each in asked),
+        "BatchStrategy": "MULTI_RECORD",
+        "MaxPayloadInMB": min(
+            max(1, hop_limit_bytes // MEGABYTE), *(_whole(each, "MaxPayloadInMB", 6) for each in asked)
+        ),
+    }
+
+
+async def _parameters(stage: Stage) -> Mapping[str, object]:
+    try:
+        reply = await http.get(LOOPBACK, stage.port, "/execution-parameters", ASK_SECONDS)
+        found = json.loads(reply.body)
+    except (OSError, TimeoutError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _whole(found: Mapping[str, object], name: str, default: int) -> int:
+    value = found.get(name)
+    return value if isinstance(value, int) else default

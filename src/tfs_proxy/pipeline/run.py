@@ -1,0 +1,201 @@
+"""The run loop of a pipeline: starts every stage, opens the front, watches, drains, sums up."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfs_proxy.errors import ProcessGaveUp, SettingsError
+from tfs_proxy.layout import Workspace
+from tfs_proxy.pipeline import readiness
+from tfs_proxy.pipeline.chain import Chain, Limits
+from tfs_proxy.pipeline.endpoint import Endpoint
+from tfs_proxy.pipeline.front import Front
+from tfs_proxy.pipeline.hop import Hop
+from tfs_proxy.pipeline.stage import Stage, StageOrder, check_count, ports_needed, process, stage
+from tfs_proxy.settings import CONCURRENCY, Settings
+from tfs_proxy.supervisor import sockets
+from tfs_proxy.supervisor.process import ChildProcess, State, describe_exit
+from tfs_proxy.supervisor.run import make_workspace
+from tfs_proxy.supervisor.watchdog import Watchdog
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.05
+LAST_STEPS_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asks for, beside the settings."""
+
+    orders: Sequence[StageOrder]
+    model_server: str
+    environ: Mapping[str, str]
+    summary: Path | None = None
+
+
+async def serve(settings: Settings, listener: socket.socket, request: Request) -> int:
+    """Serve the pipeline until SIGTERM or SIGINT; returns 0 then.
+
+    Raises StopServing where a stage can't begin or go on. ``listener`` is closed at the end.
+    """
+    check_count(request.orders)
+    workspace = Workspace(make_workspace(settings.home))
+    watchdog = Watchdog(workspace.root)
+    try:
+        return await Pipeline(settings, listener, request, watchdog).run()
+    finally:
+        watchdog.close()
+        shutil.rmtree(workspace.root, ignore_errors=True)
+
+
+def plan(request: Request) -> list[Stage]:
+    """The stages with their ports; raises SettingsError where one's variables can't be used."""
+    numbered = list(enumerate(request.orders, start=1))
+    sizes = [ports_needed(order, place, request.environ) for place, order in numbered]
+    blocks = sockets.free_blocks(sizes)
+    return [
+        stage(place, order, ports, request.environ)
+        for (place, order), ports in zip(numbered, blocks, strict=True)
+    ]
+
+
+class Pipeline:
+    """All stages of one run, and the endpoint in front of them."""
+
+    def __init__(
+        self, settings: Settings, listener: socket.socket, request: Request, watchdog: Watchdog
+    ) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._request = request
+        self._stages = plan(request)
+        self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="hop")
+        self._hops = [Hop(each, self._threads, settings.pipeline_timeout_seconds) for each in self._stages]
+        chain = Chain(self._hops, Limits(settings.pipeline_timeout_seconds, settings.hop_limit_bytes))
+        self._endpoint = Endpoint(self._stages, chain, settings.hop_limit_bytes)
+        self._front = Front(self._endpoint.respond, settings.max_payload_bytes)
+        self._children = [
+            ChildProcess(
+                process(each, request.model_server),
+                may_restart=lambda _child: self._endpoint.ready,
+                started=watchdog.guard,
+            )
+            for each in self._stages
+        ]
+        self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self._began = time.monotonic()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def run(self) -> int:
+        """Start, serve, drain."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signals.put_nowait, number)
+        serving = asyncio.create_task(self._start_and_watch())
+        stopping = asyncio.create_task(self._signals.get())
+        try:
+            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+            else:
+                log.info("%s: stopping", stopping.result().name)
+        finally:
+            await _cancel(serving, stopping)
+            await self._drain()
+        self._sum_up()
+        return 0
+
+    async def _start_and_watch(self) -> None:
+        await self._front.open(self._listener)
+        log.info("listening on http://%s", sockets.shown_address(self._listener))
+        for each, child in zip(self._stages, self._children, strict=True):
+            log.info("%s: serving %s on port %d", each.name, each.archive, each.port)
+            self._tasks.append(asyncio.create_task(child.run()))
+        while await readiness.faults(self._stages):
+            await self._watch_for(TICK_SECONDS)
+        self._endpoint.ready = True
+        log.info(
+            "pipeline of %d stages ready after %.2f s", len(self._stages), time.monotonic() - self._began
+        )
+        while True:
+            await self._watch_for(1.0)
+
+    async def _watch_for(self, seconds: float) -> None:
+        """Wait; raises ProcessGaveUp, with a stage's own exit status, where one is gone for good."""
+        await asyncio.sleep(seconds)
+        for child in self._children:
+            child.reap_orphans()
+            if child.state is State.GAVE_UP:
+                error = ProcessGaveUp(
+                    f"{child.name} ended with {describe_exit(child.exit_status)}; what it said stands above."
+                )
+                if child.exit_status and child.exit_status > 0:
+                    error.exit_status = child.exit_status
+                raise error
+
+    async def _drain(self) -> None:
+        """Answer what is in flight, then stop all stages at once; a second signal ends the patience."""
+        began = time.monotonic()
+        impatient = asyncio.create_task(self._signals.get())
+        draining = asyncio.create_task(self._stop_all(began + self._settings.stop_seconds))
+        await asyncio.wait({impatient, draining}, return_when=asyncio.FIRST_COMPLETED)
+        if not draining.done():
+            log.warning("%s again: not waiting any longer", impatient.result().name)
+            for child in self._children:
+                child.signal_group(signal.SIGKILL)
+        await draining
+        await _cancel(impatient)
+        self._listener.close()
+
+    async def _stop_all(self, deadline: float) -> None:
+        await self._front.drain(deadline - time.monotonic())
+        seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
+        await asyncio.gather(*(child.stop(seconds) for child in self._children))
+        for hop in self._hops:
+            hop.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _sum_up(self) -> None:
+        """Per-stage counts and latencies, into the log and the summary's file."""
+        summary = [
+            {
+                "stage": hop.stage.place,
+                "archive": hop.stage.archive,
+                "requests": hop.latencies.count,
+                "failed": hop.failures,
+                "restarts": max(child.starts - 1, 0),
+                "latency_ms": hop.latencies.milliseconds(),
+            }
+            for hop, child in zip(self._hops, self._children, strict=True)
+        ]
+        for hop in self._hops:
+            shown = ", ".join(f"{name} {spent:g} ms" for name, spent in hop.latencies.milliseconds().items())
+            log.info(
+                "%s: %d requests, %d failed, %s", hop.stage.name, hop.latencies.count, hop.failures, shown
+            )
+        if self._request.summary is not None:
+            _write_summary(self._request.summary, summary)
+
+
+def _write_summary(path: Path, stages: object) -> None:
+    try:
+        path.write_text(json.dumps({"stages": stages}, indent=1) + "\n")
+    except OSError as error:
+        raise SettingsError(f"The summary {path} can't be written: {error.strerror}.") from error
+
+
+async def _cancel(*tasks: "asyncio.Task[None] | asyncio.Task[signal.Signals]") -> None:
+    for task in tasks:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task

@@ -1,0 +1,82 @@
+"""Archives and settings -> the stages of a pipeline, as values: pure."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.sockets import LOOPBACK
+
+FEWEST, MOST = 2, 15
+"""How many containers SageMaker takes in one pipeline (contract 1.8)."""
+
+SAFE_PORTS = 10
+"""Ports in a stage's safe range at least, as many as five model servers need."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageOrder:
+    """What the user asks for: an archive, and variables for this stage alone."""
+
+    archive: str
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage: its place from 1, its archive, the port it listens on, and its whole environment."""
+
+    place: int
+    archive: str
+    port: int
+    environ: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """What logs and errors call it."""
+        return f"stage {self.place} ({PurePosixPath(self.archive.rstrip('/')).name})"
+
+
+def check_count(orders: Sequence[StageOrder]) -> None:
+    """Raise SettingsError for fewer or more stages than a pipeline has."""
+    if not FEWEST <= len(orders) <= MOST:
+        raise SettingsError(f"a pipeline has {FEWEST} to {MOST} stages, not {len(orders)}.")
+
+
+def ports_needed(order: StageOrder, place: int, environ: Mapping[str, str]) -> int:
+    """How many ports in a row a stage needs: one to listen on, and a safe range behind it.
+
+    Raises SettingsError, naming the stage, where its variables can't be used.
+    """
+    own = {"SAGEMAKER_SAFE_PORT_RANGE": "", **order.variables}
+    try:
+        settings = Settings.from_env({**environ, **own})
+    except SettingsError as error:
+        raise SettingsError(f"stage {place}: {error}") from error
+    return 1 + max(SAFE_PORTS, 2 * settings.instance_count)
+
+
+def stage(place: int, order: StageOrder, ports: range, environ: Mapping[str, str]) -> Stage:
+    """A stage with its ports, which the platform tells in two variables (contract 1.1)."""
+    told = {
+        "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
+        "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
+    }
+    return Stage(place, order.archive, ports[0], {**environ, **order.variables, **told})
+
+
+def process(of: Stage, model_server: str) -> ProcessSpec:
+    """The serving stack of a stage, as the platform would start it."""
+    return ProcessSpec(
+        name=of.name,
+        argv=(
+            *(sys.executable, "-m", "tfs_proxy.cli", "serve", of.archive),
+            *("--host", LOOPBACK, "--model-server", model_server),
+        ),
+        env=of.environ,
+        record=True,
+        prefix=f"[stage {of.place}] ",
+    )
