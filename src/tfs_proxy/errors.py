@@ -18,7 +18,6 @@ TfsProxyError
     ├── UnsupportedMediaType     nobody here reads the request's Content-Type
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
-    ├── StageFailed              a stage of a pipeline gave no answer to go on with (``status``)
     ├── ScriptFailure            the user's script raised or returned something unusable
     └── UpstreamError            the model server did not give an answer
         ├── UpstreamUnavailable  refused, reset, or gone
@@ -117,18 +116,6 @@ class NotAcceptable(RequestError):
 
 class PayloadTooLarge(RequestError):
     """The body is over the limit."""
-
-
-class StageFailed(RequestError):
-    """A stage of a pipeline gave no answer to go on with.
-
-    ``status`` is what it answered, or would have; ``said`` its own words.
-    """
-
-    def __init__(self, text: str, status: int, said: str) -> None:
-        super().__init__(text)
-        self.status = status
-        self.said = said
 
 
 class ScriptFailure(RequestError):

@@ -5,9 +5,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfs_proxy.errors import StageFailed
 from tfs_proxy.pipeline.front import Asked
-from tfs_proxy.pipeline.hop import Hop
+from tfs_proxy.pipeline.hop import Hop, StageFailed
 from tfs_proxy.supervisor.http import Reply
 from tfs_proxy.upstream.http1 import Reply as StageReply
 

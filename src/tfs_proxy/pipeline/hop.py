@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from functools import partial
 
-from tfs_proxy.errors import StageFailed, UpstreamError, UpstreamTimeout
+from tfs_proxy.errors import RequestError, UpstreamError, UpstreamTimeout
 from tfs_proxy.latencies import Latencies
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.supervisor.sockets import LOOPBACK
@@ -20,6 +20,18 @@ LONGEST_WORDS = 2048
 
 UNAVAILABLE, TIMED_OUT = 503, 504
 SUCCESSES = range(200, 300)
+
+
+class StageFailed(RequestError):
+    """A stage of a pipeline gave no answer to go on with.
+
+    ``status`` is what it answered, or would have; ``said`` its own words.
+    """
+
+    def __init__(self, text: str, status: int, said: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.said = said
 
 
 class Hop:
