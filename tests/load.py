@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import socket
 import threading
 import time
 from collections import Counter
@@ -10,13 +11,25 @@ from collections.abc import Iterator
 
 LOOPBACK = "127.0.0.1"
 CLIENTS = 8
+RESET_SECONDS = 0.5
+CONNECTION_CLOSED = 7
+"""TCP_CLOSE, the first byte of the kernel's TCP_INFO."""
+
+
+class Unread(Exception):
+    """The connection ended with the request unread: nobody has accepted it."""
+
+
+class Lost(Exception):
+    """The request was read, and no whole answer came."""
 
 
 class Load:
     """``clients`` threads, each on a kept-alive connection, until told to stop.
 
-    A request is sent again only where an idle connection was closed before any byte of an answer. Where
-    no connection opens, nobody has accepted the request: that is counted apart, and tried again.
+    A request counts as accepted once its first byte was read. One that was not is sent again where its
+    connection was idle (``resent``), and is ``refused`` where the connection is new; all else that is
+    not ``answered`` has ``failed``.
     """
 
     def __init__(self, port: int, clients: int = CLIENTS, timeout_seconds: float = 60) -> None:
@@ -39,42 +52,33 @@ class Load:
         return self.counts
 
     def _send(self, number: int) -> None:
-        connection: http.client.HTTPConnection | None = None
+        link: socket.socket | None = None
         turn = number
         while not self._over.is_set():
             turn += 1
-            connection = self._one(connection, float(turn % 1000))
-        if connection is not None:
-            connection.close()
+            link = self._one(link, float(turn % 1000))
+        if link is not None:
+            link.close()
 
-    def _one(
-        self, connection: http.client.HTTPConnection | None, value: float
-    ) -> http.client.HTTPConnection | None:
-        reused = connection is not None
-        if connection is None:
-            connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=self.timeout_seconds)
-            try:
-                connection.connect()
-            except OSError:
-                self._count("refused")
-                time.sleep(0.01)
-                return None
+    def _one(self, idle: socket.socket | None, value: float) -> socket.socket | None:
+        """Send one request; the connection, if it is kept."""
         try:
-            connection.request(
-                "POST",
-                "/invocations",
-                json.dumps({"instances": [value]}),
-                {"Content-Type": "application/json"},
-            )
-            reply = connection.getresponse()
-            body = reply.read()
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            early = isinstance(error, http.client.RemoteDisconnected | ConnectionError)
-            if reused and early:
+            link = idle or socket.create_connection((LOOPBACK, self.port), self.timeout_seconds)
+        except OSError:
+            self._refused()
+            return None
+        try:
+            reply, body = exchange(link, json.dumps({"instances": [value]}).encode())
+        except Unread:
+            link.close()
+            if idle is not None:
                 self._count("resent")
                 return self._one(None, value)
-            self._fail(f"{'kept' if reused else 'new'} connection: {error!r}")
+            self._refused()
+            return None
+        except Lost as error:
+            link.close()
+            self._fail(f"{'kept' if idle else 'new'} connection: {error}")
             return None
         if reply.status == 200 and json.loads(body) == {"predictions": [value / 2 + 2]}:
             self._count("answered")
@@ -82,9 +86,13 @@ class Load:
             self._fail(f"{reply.status} {body[:200]!r}")
         if reply.will_close:
             self._count("closing")
-            connection.close()
+            link.close()
             return None
-        return connection
+        return link
+
+    def _refused(self) -> None:
+        self._count("refused")
+        time.sleep(0.01)
 
     def _count(self, outcome: str) -> None:
         with self._lock:
@@ -94,6 +102,41 @@ class Load:
         with self._lock:
             self.counts["failed"] += 1
             self.failures.append(how)
+
+
+def exchange(link: socket.socket, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+    """POST ``body``; the answer. Raises Unread or Lost."""
+    head = f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    try:
+        # One segment: a server that has read the first byte has read them all.
+        link.sendall(head.encode() + body)
+        begun = link.recv(1, socket.MSG_PEEK)
+    except ConnectionError as error:  # closed with the request in its buffer, or before that came
+        raise Unread from error
+    except TimeoutError as error:
+        raise Lost("no answer in time") from error
+    if not begun:
+        raise Unread if was_reset(link) else Lost("closed without an answer")
+    try:
+        reply = http.client.HTTPResponse(link, method="POST")
+        reply.begin()
+        return reply, reply.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise Lost(f"broken answer: {error!r}") from error
+
+
+def was_reset(link: socket.socket) -> bool:
+    """Whether a connection that the server closed in order was reset after that.
+
+    The kernel does so with bytes that arrive when nobody can read them any more: the request came after
+    the close. Without a reset the server had read all that it got.
+    """
+    deadline = time.monotonic() + RESET_SECONDS
+    while time.monotonic() < deadline:
+        if link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CONNECTION_CLOSED:
+            return True
+        time.sleep(0.005)
+    return False
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import http.client
 import signal
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from load import was_reset
 from serving import Answer, Stack, serving
 
 FRONTS = [
@@ -70,6 +72,54 @@ def test_requests_in_flight_finish_and_new_ones_are_refused(
         assert answer is not None, slow.error
         assert (answer.status, answer.body) == (200, b"slept 2.0")
         assert stack.wait() == 0
+
+
+STREAMED = """
+import time
+
+def handler(data, context):
+    def parts():
+        yield "first"
+        time.sleep(1.5)
+        yield "last"
+
+    return parts(), "text/plain"
+"""
+POST = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n1"
+
+
+@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+def test_a_request_behind_an_answer_begun_before_the_stop_stays_unread(tmp_path: Path) -> None:
+    """That answer has kept the connection: what follows is for the client to send again, so nobody may read it."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=STREAMED)
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+        with socket.create_connection((stack.host, stack.port), timeout=20) as link:
+            link.sendall(POST)
+            received = _until(link, b"first")
+            stack.process.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            link.sendall(POST)
+            received += _until(link, b"\r\n0\r\n\r\n")
+
+            assert b"connection: close" not in received.lower()
+            assert b"last" in received
+            assert _reset(link)
+        assert stack.wait() == 0
+
+
+def _until(link: socket.socket, end: bytes) -> bytes:
+    received = b""
+    while end not in received and (part := link.recv(4096)):
+        received += part
+    return received
+
+
+def _reset(link: socket.socket) -> bool:
+    """Whether what this end has sent was never read: the kernel says so with a reset."""
+    try:
+        return link.recv(1) == b"" and was_reset(link)
+    except ConnectionResetError:
+        return True
 
 
 @pytest.mark.parametrize("front", FRONTS)

@@ -142,7 +142,8 @@ def _refusals(settings: Settings) -> str:
 
 
 def _refusal(name: str, status: int, text: str) -> str:
-    return f'location = /.refused/{name} {{ internal; return {status} \'{{"error": "{text}"}}\'; }}'
+    body = f'{{"error": "{text}"}}'
+    return f"location = /.refused/{name} {{ internal; lingering_close on; return {status} '{body}'; }}"
 
 
 def _error_pages() -> list[str]:
