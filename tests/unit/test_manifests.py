@@ -1,6 +1,9 @@
-"""docker-compose.yml and the Kubernetes manifests, held to their schemas and to the image."""
+"""docker-compose.yml and the Kubernetes manifests, held to their published schemas and to the image."""
 
 import re
+import shutil
+import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -9,69 +12,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
+import kserve_schema
+
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 NATIVE = ("deployment.yaml", "service.yaml", "autoscaler.yaml")
-TEXT, FLAG, TEXTS = {"type": "string"}, {"type": "boolean"}, {"type": "array", "items": {"type": "string"}}
-
-
-def strict(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    """An object with these properties and no others."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-SERVING_RUNTIME = strict(
-    {
-        "apiVersion": {"const": "serving.kserve.io/v1alpha1"},
-        "kind": {"const": "ServingRuntime"},
-        "metadata": {"type": "object", "required": ["name"]},
-        "spec": strict(
-            {
-                "supportedModelFormats": {
-                    "type": "array",
-                    "items": strict(
-                        {"name": TEXT, "version": TEXT, "autoSelect": FLAG, "priority": {"type": "integer"}},
-                        "name",
-                    ),
-                },
-                "multiModel": FLAG,
-                "disabled": FLAG,
-                "protocolVersions": TEXTS,
-                "containers": {"type": "array", "minItems": 1},
-                "volumes": {"type": "array"},
-            },
-            "containers",
-        ),
-    },
-    "apiVersion",
-    "kind",
-    "metadata",
-    "spec",
-)
-"""The fields of KServe's ServingRuntimeSpec that are used here, as its API reference gives them."""
-
-SERVICE = strict(
-    {
-        "image": TEXT,
-        "build": strict({"context": TEXT, "dockerfile": TEXT, "target": TEXT}),
-        "command": TEXTS,
-        "ports": {"type": "array", "items": {"type": "string", "pattern": r"^\d+:\d+$"}},
-        "volumes": {"type": "array", "items": {"type": "string", "pattern": r"^.+:/[^:]+(:ro|:rw)?$"}},
-        "user": TEXT,
-        "read_only": FLAG,
-        "tmpfs": TEXTS,
-        "cap_drop": TEXTS,
-        "security_opt": TEXTS,
-        "stop_grace_period": {"type": "string", "pattern": r"^(\d+[hms])+$"},
-    }
-)
-COMPOSE = strict({"services": {"type": "object", "additionalProperties": SERVICE}}, "services")
-"""The keys of the Compose specification that are used here, with their types."""
+COMPOSE = ROOT / "docker-compose.yml"
 
 
 def read(path: Path) -> Any:
@@ -86,6 +32,15 @@ def container(name: str) -> Any:
     return only
 
 
+def compose_complaints(path: Path) -> str:
+    """What the Compose specification's schema, which check-jsonschema carries, has against a file."""
+    program = shutil.which("check-jsonschema", path=sysconfig.get_path("scripts"))
+    assert program is not None
+    words = [program, "--builtin-schema", "vendor.compose-spec", str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("name", NATIVE)
 def test_manifests_fit_the_schemas_of_kubernetes(name: str) -> None:
     """Strictly: a field that Kubernetes does not know is an error."""
@@ -93,9 +48,9 @@ def test_manifests_fit_the_schemas_of_kubernetes(name: str) -> None:
 
 
 def test_the_serving_runtime_fits_kserves_schema_and_its_pod_that_of_kubernetes() -> None:
-    """KServe's own fields by name, and containers and volumes as those of a pod."""
+    """KServe's own fields as its SDK has them, containers and volumes as those of a pod."""
     runtime = read(KUBERNETES / "servingruntime.yaml")
-    jsonschema.validate(runtime, SERVING_RUNTIME)
+    jsonschema.validate(runtime, kserve_schema.schema("V1alpha1ServingRuntime"))
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -104,17 +59,45 @@ def test_the_serving_runtime_fits_kserves_schema_and_its_pod_that_of_kubernetes(
     }
     kubernetes_validate.validate(pod, "1.30", strict=True)
 
+    assert (runtime["apiVersion"], runtime["kind"]) == ("serving.kserve.io/v1alpha1", "ServingRuntime")
     assert runtime["spec"]["containers"][0]["name"] == "kserve-container"
     assert runtime["spec"]["containers"][0]["args"] == ["serve", "/mnt/models"]
 
 
-def test_the_compose_file_fits_its_schema_and_builds_what_is_there() -> None:
-    """The Dockerfile and the target that it names exist."""
-    compose = read(ROOT / "docker-compose.yml")
-    jsonschema.validate(compose, COMPOSE)
-    build = compose["services"]["tfs-proxy"]["build"]
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"supportedModelFormat": []}, "supportedModelFormat"),
+        ({"supportedModelFormats": [{"name": "tensorflow", "version": 2}]}, "2 is not of type 'string'"),
+        ({"multiModel": "no"}, "'no' is not of type 'boolean'"),
+        ({"containers": None}, "None is not of type 'array'"),
+    ],
+)
+def test_what_kserve_would_refuse_is_found(changed: dict[str, Any], complaint: str) -> None:
+    """Unknown fields and wrong types, at any depth."""
+    runtime = read(KUBERNETES / "servingruntime.yaml")
+    runtime["spec"] |= changed
 
+    with pytest.raises(jsonschema.ValidationError, match=complaint):
+        jsonschema.validate(runtime, kserve_schema.schema("V1alpha1ServingRuntime"))
+
+
+def test_the_compose_file_fits_the_compose_specification_and_builds_what_is_there() -> None:
+    """The Dockerfile and the target that it names exist."""
+    build = read(COMPOSE)["services"]["tfs-proxy"]["build"]
+
+    assert compose_complaints(COMPOSE) == ""
     assert f" AS {build['target']}\n" in (ROOT / build["dockerfile"]).read_text()
+
+
+def test_what_compose_would_refuse_is_found(tmp_path: Path) -> None:
+    """A misspelt key is an error of the specification's own schema."""
+    misspelt = tmp_path / "docker-compose.yml"
+    misspelt.write_text(
+        COMPOSE.read_text().replace("read_only: true\n    tmpfs", "readonly: true\n    tmpfs")
+    )
+
+    assert "'readonly' was unexpected" in compose_complaints(misspelt)
 
 
 @pytest.mark.parametrize("name", ["deployment.yaml", "servingruntime.yaml"])
