@@ -13,7 +13,7 @@ FILES = ("Dockerfile.cpu", "Dockerfile.gpu")
 EMBEDDED_STAGES = ("embedded-packages", "embedded")
 GPU_ONLY = {
     "COPY container/check-cuda /usr/local/lib/tfs-proxy/",
-    "RUN /usr/local/lib/tfs-proxy/check-cuda",
+    "RUN /usr/local/lib/tfs-proxy/check-cuda /usr/local/bin/tensorflow_model_server",
     'LABEL com.amazonaws.sagemaker.inference.cuda.verified_versions="12.9"',
     "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     "ARG BASE_IMAGE=nvidia/cuda:12.9.1-cudnn-runtime-ubuntu24.04",
@@ -87,19 +87,34 @@ def test_hadolint_has_nothing_to_say() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("missing", [None, "libnvrtc.so.12"])
-def test_a_base_image_without_a_cuda_library_fails_the_build(tmp_path: Path, missing: str | None) -> None:
+@pytest.mark.parametrize(
+    ("unlinked", "unknown", "said"),
+    [
+        ("", "", ""),
+        ("libcuda.so.1", "", ""),
+        ("", "libnvrtc.so.12", "libnvrtc.so.12 is missing"),
+        ("libnccl.so.2", "", "is linked to libnccl.so.2"),
+    ],
+    ids=["all there", "the driver's, of the host", "one that is loaded", "one that is linked"],
+)
+def test_a_base_image_without_a_cuda_library_fails_the_build(
+    tmp_path: Path, unlinked: str, unknown: str, said: str
+) -> None:
     """The model server would crash, or run on the CPU without a word."""
-    script = (ROOT / "container" / "check-cuda").read_text()
+    script = (ROOT / "container" / "check-cuda").read_text().partition("ldconfig -p")[2]
     libraries = [word.rstrip(";") for word in script.split() if word.startswith("lib") and ".so." in word]
     shown = "".join(
-        f"\\t{each} (libc6,x86-64) => /usr/lib/{each}\\n" for each in libraries if each != missing
+        f"\\t{each} (libc6,x86-64) => /usr/lib/{each}\\n" for each in libraries if each != unknown
     )
-    (tmp_path / "ldconfig").write_text(f"#!/bin/sh\nprintf '{shown}'\n")
-    (tmp_path / "ldconfig").chmod(0o755)
+    linked = "\\tlibc.so.6 => /lib/libc.so.6 (0x00)\\n" + (
+        f"\\t{unlinked} => not found\\n" if unlinked else ""
+    )
+    for name, text in (("ldconfig", shown), ("ldd", linked)):
+        (tmp_path / name).write_text(f"#!/bin/sh\nprintf '{text}'\n")
+        (tmp_path / name).chmod(0o755)
 
     done = subprocess.run(
-        [ROOT / "container" / "check-cuda"],
+        [ROOT / "container" / "check-cuda", "/usr/local/bin/tensorflow_model_server"],
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -107,5 +122,5 @@ def test_a_base_image_without_a_cuda_library_fails_the_build(tmp_path: Path, mis
     )
 
     assert len(libraries) == 10
-    assert done.returncode == (0 if missing is None else 1)
-    assert (missing or "") in done.stderr
+    assert done.returncode == (1 if said else 0)
+    assert said in done.stderr

@@ -134,7 +134,10 @@ def test_the_parts_find_each_other() -> None:
     """The Service selects the Deployment's pods, the autoscaler scales it."""
     deployment, service, scaler = (read(KUBERNETES / name) for name in NATIVE)
     labels = deployment["spec"]["template"]["metadata"]["labels"]
+    (measured,) = (metric["containerResource"] for metric in scaler["spec"]["metrics"])
 
     assert service["spec"]["selector"].items() <= labels.items()
     assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert measured["container"] == container("deployment.yaml")["name"]
+    assert measured["name"] in container("deployment.yaml")["resources"]["requests"]
     assert service["spec"]["ports"][0]["targetPort"] == container("deployment.yaml")["ports"][0]["name"]
