@@ -19,6 +19,11 @@ class Latencies:
         place = math.floor(math.log(max(seconds, 1e-6)) / _GROWTH)
         self._classes[place] = self._classes.get(place, 0) + 1
 
+    def merge(self, other: "Latencies") -> None:
+        """Count what ``other`` has counted."""
+        for place, count in other._classes.items():
+            self._classes[place] = self._classes.get(place, 0) + count
+
     @property
     def count(self) -> int:
         """How many requests there were."""

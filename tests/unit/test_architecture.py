@@ -52,13 +52,15 @@ def test_imports_run_one_way(module: Path) -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))
 def test_heavy_or_special_libraries_stay_in_their_room(module: Path) -> None:
-    """Tensorflow belongs to the embedded server, falcon and gunicorn's classes to web."""
+    """Tensorflow belongs to the embedded server, falcon and gunicorn's classes to web, ray to one engine."""
     roots = {name.split(".")[0] for name in imported(module)}
 
     if room(module) != "embedded":
         assert "tensorflow" not in roots
     if room(module) != "web":
         assert not roots & {"falcon", "gunicorn"}
+    if module.stem != "ray_engine":
+        assert "ray" not in roots
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))

@@ -3,18 +3,21 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import IO
 
 from tfs_proxy.errors import RequestError
+from tfs_proxy.transform.assemble import processing
 from tfs_proxy.transform.batches import Batch, pack, whole
+from tfs_proxy.transform.connection import Endpoint
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
 from tfs_proxy.transform.isolate import Outcome, Transformer
 from tfs_proxy.transform.job import GZIP, MULTI, NONE, Effort, Job
 from tfs_proxy.transform.order import Passage
 from tfs_proxy.transform.records import READ_BYTES, opened, records
-from tfs_proxy.transform.stores import InputObject, Source, Target
+from tfs_proxy.transform.request import Inputs, Request
+from tfs_proxy.transform.send import Manner, Sender
+from tfs_proxy.transform.stores import InputObject, Source
 from tfs_proxy.transform.tally import Tally
 
 Task = Callable[[], None]
@@ -22,41 +25,38 @@ BATCHES_PER_CONNECTION = 2
 """Batches in memory: those in flight, as many waiting for their turn to be sent or written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stores:
-    """Where a job reads and writes; ``far`` says that both take time, as S3 does."""
-
-    source: Source
-    target: Target
-    far: bool
+Begin = Callable[[InputObject, Callable[[], None]], Passage]
+"""Makes the passage of an object; it calls what it is given for each batch that needs no memory any more."""
 
 
 class Engine:
-    """One run of one job. ``mark`` stands for the job in the state of its outputs."""
+    """One machine's part of a job: at most ``effort.concurrent`` requests at once.
+
+    ``threads`` more than that let reading and writing far away go on while requests wait.
+    """
 
     def __init__(
-        self, job: Job, effort: Effort, stores: Stores, transform: Transformer, tally: Tally, mark: str
+        self, job: Job, effort: Effort, source: Source, transform: Transformer, begin: Begin, threads: int
     ) -> None:
         self._job = job
         self._effort = effort
-        self._stores = stores
+        self._source = source
         self._transform = transform
-        self._tally = tally
-        self._mark = mark
+        self._begin = begin
+        self._threads = threads
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._places: SimpleQueue[None] = SimpleQueue()
         self._fatal: BaseException | None = None
 
     def run(self, items: Iterable[InputObject]) -> None:
-        """Transform ``items``; what fails is in the tally.
+        """Transform ``items``; what fails, their passages know.
 
         Memory is bounded by the payload limit times twice the concurrency, whatever the objects'
         size. Raises ServerLost; after KeyboardInterrupt too, nothing half-written is left.
         """
         for _ in range(self._effort.concurrent * BATCHES_PER_CONNECTION):
             self._places.put(None)
-        count = self._effort.concurrent * (2 if self._stores.far else 1)
-        threads = [threading.Thread(target=self._work, name=f"send-{place}") for place in range(count)]
+        threads = [threading.Thread(target=self._work, name=f"send-{at}") for at in range(self._threads)]
         for thread in threads:
             thread.start()
         try:
@@ -76,12 +76,16 @@ class Engine:
         if self._fatal is not None:
             raise self._fatal
 
+    def stop(self) -> None:
+        """Let no further request begin: what is on its way is given up."""
+        self._transform.sender.stop()
+
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
 
     def _read(self, item: InputObject) -> None:
-        passage = Passage(item, self._stores.target, self._mark, self._tally, lambda: self._places.put(None))
+        passage = self._begin(item, lambda: self._places.put(None))
         if self._job.split_type == NONE or self._streams:
             self._submit(passage, lambda: self._whole(item))
             passage.end_input()
@@ -147,19 +151,13 @@ class Engine:
         limit = self._effort.payload_bytes
         if limit is None and not self._job.processes:
             return lambda: self._pieces(item)
-        if self.is_too_large(item):
+        if is_too_large(self._job, self._effort, item):
             raise _too_large(item, limit)
         with self._opened(item) as stream:
             body = stream.read(-1 if limit is None else limit + 1)
         if limit is not None and len(body) > limit:
             raise _too_large(item, limit)
         return whole(body)
-
-    def is_too_large(self, item: InputObject) -> bool:
-        """Whether ``item`` is known to be over the payload limit without being read."""
-        limit = self._effort.payload_bytes
-        known = self._job.split_type == NONE and self._job.compression != GZIP
-        return known and limit is not None and item.size > limit
 
     def _pieces(self, item: InputObject) -> Iterator[bytes]:
         with self._opened(item) as stream:
@@ -168,10 +166,27 @@ class Engine:
 
     @contextlib.contextmanager
     def _opened(self, item: InputObject) -> "Iterator[IO[bytes]]":
-        with opened(self._stores.source.open(item), self._job.compression) as stream:
+        with opened(self._source.open(item), self._job.compression) as stream:
             yield stream
+
+
+def is_too_large(job: Job, effort: Effort, item: InputObject) -> bool:
+    """Whether ``item`` is known to be over the payload limit without being read."""
+    limit = effort.payload_bytes
+    known = job.split_type == NONE and job.compression != GZIP
+    return known and limit is not None and item.size > limit
 
 
 def _too_large(item: InputObject, limit: int | None) -> ObjectFailed:
     text = f"the object is larger than MaxPayloadInMB allows ({limit} bytes): raise it, or split"
     return ObjectFailed(BadRecord(item.name, None, None, None, text))
+
+
+def engine_of(request: Request, effort: Effort, endpoint: Endpoint, tally: Tally, begin: Begin) -> Engine:
+    """The engine of ``request`` on this machine; ``tally`` hears of its requests."""
+    job = request.job
+    manner = Manner(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
+    sender = Sender(endpoint, manner, effort.concurrent, tally)
+    transformer = Transformer(job, processing(job), sender, request.on_error)
+    threads = effort.concurrent * (2 if request.is_far else 1)
+    return Engine(job, effort, Inputs(), transformer, begin, threads)

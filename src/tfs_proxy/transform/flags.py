@@ -7,7 +7,7 @@ from pathlib import Path
 from tfs_proxy.transform.description import make_job, read_description
 from tfs_proxy.transform.isolate import FAIL, ON_ERROR
 from tfs_proxy.transform.job import CHOICES, MANIFEST
-from tfs_proxy.transform.run import Request
+from tfs_proxy.transform.request import ENGINES, LOCAL, Request
 
 HELP = """\
 Run a SageMaker Batch Transform job on this machine.
@@ -81,6 +81,16 @@ def _add_run_flags(run: "argparse._ArgumentGroup") -> None:
     run.add_argument(
         "--instance-count", type=int, default=1, metavar="N", help="machines that share the objects"
     )
+    run.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=LOCAL,
+        help="ray spreads the objects over the nodes of a Ray cluster, each with a serving stack of its own; "
+        "input, output and model must be in S3 or in folders that all nodes share (default: local)",
+    )
+    run.add_argument(
+        "--ray-address", metavar="HOST:PORT", help="its address (default: RAY_ADDRESS, else one started here)"
+    )
 
 
 def request_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Request:
@@ -100,4 +110,6 @@ def request_of(arguments: argparse.Namespace, environment: Mapping[str, str]) ->
         summary=arguments.summary,
         instance_index=arguments.instance_index,
         instance_count=arguments.instance_count,
+        engine=arguments.engine,
+        ray_address=arguments.ray_address,
     )

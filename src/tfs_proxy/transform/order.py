@@ -12,16 +12,24 @@ from tfs_proxy.transform.tally import Tally
 class Passage:
     """One object from its first batch to its output. Used by all threads.
 
-    ``release`` is called once for each batch that needs no memory any more.
+    ``release`` is called once for each batch that needs no memory any more, ``ended`` once when the
+    object is written, failed or given up.
     """
 
     def __init__(
-        self, item: InputObject, target: Target, mark: str, tally: Tally, release: Callable[[], None]
+        self,
+        item: InputObject,
+        target: Target,
+        mark: str,
+        tally: Tally,
+        release: Callable[[], None],
+        ended: Callable[["Passage"], None] = lambda _passage: None,
     ) -> None:
         self.item = item
         self._target = target
         self._tally = tally
         self._release = release
+        self._ended = ended
         self._mark = mark
         self._sink: Sink | None = None
         self._errors: Sink | None = None
@@ -37,6 +45,11 @@ class Passage:
     def is_over(self) -> bool:
         """Whether nothing of it need be sent any more: it failed, or the run was stopped."""
         return self._why is not None or self._stopped
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it was given up because the run was stopped."""
+        return self._stopped and self._why is None
 
     def begin(self) -> int:
         """Announce one more batch; its number, from 0."""
@@ -129,6 +142,7 @@ class Passage:
             self._abandon()
         else:
             self._tally.add(objects=1, bytes=self.item.size - self._counted_bytes)
+        self._ended(self)
 
     def _finish(self) -> None:
         if self._sink is None:

@@ -50,14 +50,15 @@ class Progress:
 
 def line(tally: Tally, *, bar: bool) -> str:
     """Objects, records, MB/s, time to go and failures, in one line."""
-    counts, expected = tally.counts, tally.expected
+    counts, begun, expected = tally.counts, tally.begun, tally.expected
+    transferred = counts.bytes + begun.bytes
     settled = counts.objects + counts.failed + counts.skipped
     seconds = max(tally.seconds, 1e-9)
-    share = min(counts.bytes / expected.bytes, 1.0) if expected.bytes else 1.0
+    share = min(transferred / expected.bytes, 1.0) if expected.bytes else 1.0
     words = [
         f"{settled} of {expected.objects} objects",
-        f"{counts.records} records",
-        f"{counts.bytes / seconds / _MEGABYTE:.1f} MB/s",
+        f"{counts.records + begun.records} records",
+        f"{transferred / seconds / _MEGABYTE:.1f} MB/s",
         f"{_left(share, seconds)} to go",
         f"{counts.failed} failed" + (f", {counts.bad_records} bad records" if counts.bad_records else ""),
     ]

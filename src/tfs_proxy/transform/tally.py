@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from tfs_proxy.latencies import Latencies
 from tfs_proxy.transform.failures import BadRecord
@@ -33,14 +33,27 @@ class Expected:
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A part of a tally, as one machine hands it to another."""
+
+    counts: Counts
+    failures: tuple[BadRecord, ...]
+    latencies: Latencies
+
+
 @dataclass(slots=True)
 class Tally:
-    """Hears what happens and sums it up."""
+    """Hears what happens and sums it up.
+
+    ``begun`` is what unfinished objects elsewhere have come to: it is shown, and counts once they end.
+    """
 
     expected: Expected
     clock: Callable[[], float] = time.monotonic
     counts: Counts = field(default_factory=Counts)
     failures: list[BadRecord] = field(default_factory=list)
+    begun: Counts = field(default_factory=Counts)
     _latencies: Latencies = field(default_factory=Latencies)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began: float = 0.0
@@ -70,6 +83,21 @@ class Tally:
         with self._lock:
             if len(self.failures) < MAX_LISTED_FAILURES:
                 self.failures.append(why)
+
+    def taken(self) -> Report:
+        """All that was heard since the last time."""
+        with self._lock:
+            report = Report(self.counts, tuple(self.failures), self._latencies)
+            self.counts, self.failures, self._latencies = Counts(), [], Latencies()
+        return report
+
+    def merge(self, report: Report) -> None:
+        """Hear what another tally has heard."""
+        self.add(**asdict(report.counts))
+        for each in report.failures:
+            self.fail(each)
+        with self._lock:
+            self._latencies.merge(report.latencies)
 
     def percentile_seconds(self, share: float) -> float:
         """The latency that ``share`` (0 to 1) of the requests did not exceed, to 2 %; 0 without any."""

@@ -1,0 +1,91 @@
+"""Which machine gets which object, and what becomes of those of a machine that is lost."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.transform.job import Effort
+from tfs_proxy.transform.local import local_object
+from tfs_proxy.transform.node import Witness
+from tfs_proxy.transform.spread import MOST_LOSSES, Spread, has_room
+from tfs_proxy.transform.stores import InputObject
+
+MB = 1 << 20
+EFFORT = Effort("SingleRecord", MB, 2)
+
+
+def item(name: str, size: int) -> InputObject:
+    return InputObject(f"/{name}", name, size, "1")
+
+
+def test_the_largest_first() -> None:
+    """The longest work begins first, so that little is left to wait for at the end."""
+    spread = Spread([item("a", 1), item("b", 30 * MB), item("c", 20 * MB), item("d", 20 * MB)])
+    taken = [spread.take("one", EFFORT), spread.take("two", EFFORT), spread.take("two", EFFORT)]
+    assert [each.name for each in taken if each] == ["b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "room"),
+    [
+        ([], True),
+        ([100 * MB], True),
+        ([100 * MB, 1], False),
+        ([1, 1, 1], True),
+        ([1, 1, 1, 1], False),
+        ([3 * MB, MB], False),
+    ],
+)
+def test_room(sizes: list[int], room: bool) -> None:
+    """Small objects fill the connections twice, large ones wait one behind the other."""
+    assert has_room([item(str(place), size) for place, size in enumerate(sizes)], EFFORT) is room
+
+
+@given(st.lists(st.integers(0, 5 * MB), max_size=30), st.lists(st.sampled_from(["end", "lose"]), max_size=60))
+def test_every_object_is_over_once(sizes: list[int], events: list[str]) -> None:
+    """Whatever machines are lost, no object is forgotten, and none is held by two."""
+    items = {str(place): item(str(place), size) for place, size in enumerate(sizes)}
+    spread, held, over = Spread(items.values()), dict[str, InputObject](), list[str]()
+    for event in [*events, *["end"] * len(items) * MOST_LOSSES]:
+        while (one := spread.take("machine", EFFORT)) is not None:
+            assert one.name not in held
+            held[one.name] = one
+        if event == "lose":
+            over += [each.name for each in spread.lose("machine")]
+            held.clear()
+        elif held:
+            name, one = held.popitem()
+            spread.end("machine", one)
+            over.append(name)
+    assert sorted(over) == sorted(items)
+    assert spread.is_over
+
+
+def test_an_object_that_costs_machines() -> None:
+    """After three of them it is given up."""
+    spread = Spread([item("a", 1)])
+    for machine in ("one", "two"):
+        assert spread.take(machine, EFFORT)
+        assert spread.lose(machine) == []
+    assert spread.take("three", EFFORT)
+    assert [each.name for each in spread.lose("three")] == ["a"]
+    assert spread.is_over
+
+
+def test_a_machine_must_see_the_folders(tmp_path: Path) -> None:
+    """Input of the same size and time, and the sign in the output folder."""
+    file, sign = tmp_path / "a", tmp_path / "sign"
+    file.write_text("a")
+    seen = local_object(file, "a")
+    with pytest.raises(SettingsError, match="The output"):
+        Witness(seen, sign).check()
+    sign.touch()
+    Witness(seen, sign).check()
+    os.utime(file, (1, 1))
+    with pytest.raises(SettingsError, match=r"The input .*/a is not to be seen there: give s3://"):
+        Witness(seen, sign).check()
+    Witness(InputObject("s3://bucket/a", "a", 1, "1"), None).check()
