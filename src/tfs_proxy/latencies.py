@@ -12,28 +12,28 @@ _SHOWN = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 class Latencies:
     """A count of requests for each class of latency."""
 
-    _classes: dict[int, int] = field(default_factory=dict)
+    classes: dict[int, int] = field(default_factory=dict)
 
     def add(self, seconds: float) -> None:
         """Count one request."""
         place = math.floor(math.log(max(seconds, 1e-6)) / _GROWTH)
-        self._classes[place] = self._classes.get(place, 0) + 1
+        self.classes[place] = self.classes.get(place, 0) + 1
 
     def merge(self, other: "Latencies") -> None:
         """Count what ``other`` has counted."""
-        for place, count in other._classes.items():
-            self._classes[place] = self._classes.get(place, 0) + count
+        for place, count in other.classes.items():
+            self.classes[place] = self.classes.get(place, 0) + count
 
     @property
     def count(self) -> int:
         """How many requests there were."""
-        return sum(self._classes.values())
+        return sum(self.classes.values())
 
     def percentile_seconds(self, share: float) -> float:
         """The latency that ``share`` (0 to 1) of the requests did not exceed, to 2 %; 0 without any."""
         wanted, seen = share * self.count, 0
-        for place in sorted(self._classes):
-            seen += self._classes[place]
+        for place in sorted(self.classes):
+            seen += self.classes[place]
             if seen >= wanted:
                 return math.exp((place + 1) * _GROWTH)
         return 0.0

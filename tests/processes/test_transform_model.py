@@ -53,8 +53,9 @@ def test_a_model_that_can_not_be_served(tmp_path: Path, words: list[str]) -> Non
     assert "SyntaxError" in done.log
 
 
-def test_the_stack_ends_with_a_killed_run(tmp_path: Path, words: list[str]) -> None:
-    """kill -9 leaves no server behind."""
+@pytest.mark.parametrize("killed", [1, 2])
+def test_the_stack_ends_with_a_killed_run(tmp_path: Path, words: list[str], killed: int) -> None:
+    """kill -9 leaves no server behind, not even where what ties them together is killed, too."""
     (tmp_path / "in" / "a").write_text("slow")
     run = subprocess.Popen(
         [sys.executable, "-m", "tfs_proxy.cli", "transform", *words], stderr=subprocess.PIPE, text=True
@@ -64,7 +65,8 @@ def test_the_stack_ends_with_a_killed_run(tmp_path: Path, words: list[str]) -> N
         assert run.poll() is None
     children = list(descendants(run.pid))
     assert len(children) > 2
-    run.send_signal(signal.SIGKILL)
+    for pid in [run.pid, *children][:killed]:
+        os.kill(pid, signal.SIGKILL)
     run.wait()
     run.stderr.close()
     deadline = time.monotonic() + 40

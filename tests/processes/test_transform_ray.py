@@ -196,3 +196,20 @@ def test_without_ray(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "pip install 'tfs-proxy[ray]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_no_cluster(tmp_path: Path) -> None:
+    """An address where nobody listens is said at once, also where the environment names it."""
+    (tmp_path / "a").write_text("a")
+    words = [
+        "--endpoint",
+        "http://127.0.0.1:1",
+        "--input",
+        str(tmp_path / "a"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    done = transform(*words, "--engine", "ray", env={"RAY_ADDRESS": "127.0.0.1:1"})
+    assert done.status == 2
+    assert "The Ray cluster 127.0.0.1:1 can't be reached" in done.log
+    assert not (tmp_path / "out").exists()

@@ -13,7 +13,8 @@ from ray.cluster_utils import Cluster
 def main() -> None:
     """Run until the input ends."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    nodes: list[Any] = [cluster.add_node(num_cpus=1) for _ in range(int(sys.argv[1]))]
+    nodes: list[Any] = [cluster.add_node(wait=False, num_cpus=1) for _ in range(int(sys.argv[1]))]
+    cluster.wait_for_nodes()
     print(cluster.address, flush=True)
     for line in sys.stdin:
         match line.split():

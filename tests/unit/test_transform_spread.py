@@ -11,7 +11,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.job import Effort
 from tfs_proxy.transform.local import local_object
 from tfs_proxy.transform.node import Witness
-from tfs_proxy.transform.spread import MOST_LOSSES, Spread, has_room
+from tfs_proxy.transform.spread import MOST_LOSSES, Spread
 from tfs_proxy.transform.stores import InputObject
 
 MB = 1 << 20
@@ -24,34 +24,37 @@ def item(name: str, size: int) -> InputObject:
 
 def test_the_largest_first() -> None:
     """The longest work begins first, so that little is left to wait for at the end."""
-    spread = Spread([item("a", 1), item("b", 30 * MB), item("c", 20 * MB), item("d", 20 * MB)])
-    taken = [spread.take("one", EFFORT), spread.take("two", EFFORT), spread.take("two", EFFORT)]
+    items = [item("a", 1), item("b", 30 * MB), item("c", 20 * MB), item("d", 20 * MB)]
+    spread = Spread(items, whole=False)
+    taken = [spread.take(machine, EFFORT, 2) for machine in ("one", "two", "two")]
     assert [each.name for each in taken if each] == ["b", "c", "d"]
 
 
 @pytest.mark.parametrize(
-    ("sizes", "room"),
+    ("count", "size", "whole", "held"),
     [
-        ([], True),
-        ([100 * MB], True),
-        ([100 * MB, 1], False),
-        ([1, 1, 1], True),
-        ([1, 1, 1, 1], False),
-        ([3 * MB, MB], False),
+        (100, 1, False, 4),
+        (100, 100 * MB, False, 2),
+        (100, 3 * MB, False, 2),
+        (100, 1, True, 4),
+        (8, 1, False, 2),
+        (8, 1, True, 2),
+        (20, 1, False, 4),
     ],
 )
-def test_room(sizes: list[int], room: bool) -> None:
-    """Small objects fill the connections twice, large ones wait one behind the other."""
-    assert has_room([item(str(place), size) for place, size in enumerate(sizes)], EFFORT) is room
+def test_room(count: int, size: int, whole: bool, held: int) -> None:
+    """Small objects fill two requests twice, large ones and the last ones wait one behind the other."""
+    spread = Spread([item(str(place), size) for place in range(count)], whole=whole)
+    assert len(list(iter(lambda: spread.take("one", EFFORT, 2), None))) == held
 
 
 @given(st.lists(st.integers(0, 5 * MB), max_size=30), st.lists(st.sampled_from(["end", "lose"]), max_size=60))
 def test_every_object_is_over_once(sizes: list[int], events: list[str]) -> None:
     """Whatever machines are lost, no object is forgotten, and none is held by two."""
     items = {str(place): item(str(place), size) for place, size in enumerate(sizes)}
-    spread, held, over = Spread(items.values()), dict[str, InputObject](), list[str]()
+    spread, held, over = Spread(items.values(), whole=False), dict[str, InputObject](), list[str]()
     for event in [*events, *["end"] * len(items) * MOST_LOSSES]:
-        while (one := spread.take("machine", EFFORT)) is not None:
+        while (one := spread.take("machine", EFFORT, 1)) is not None:
             assert one.name not in held
             held[one.name] = one
         if event == "lose":
@@ -67,11 +70,11 @@ def test_every_object_is_over_once(sizes: list[int], events: list[str]) -> None:
 
 def test_an_object_that_costs_machines() -> None:
     """After three of them it is given up."""
-    spread = Spread([item("a", 1)])
+    spread = Spread([item("a", 1)], whole=True)
     for machine in ("one", "two"):
-        assert spread.take(machine, EFFORT)
+        assert spread.take(machine, EFFORT, 1)
         assert spread.lose(machine) == []
-    assert spread.take("three", EFFORT)
+    assert spread.take("three", EFFORT, 1)
     assert [each.name for each in spread.lose("three")] == ["a"]
     assert spread.is_over
 

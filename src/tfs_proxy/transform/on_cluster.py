@@ -34,7 +34,8 @@ def on_cluster(request: Request, items: Sequence[InputObject], target: Target) -
             f"--engine ray needs Ray ({error}): pip install 'tfs-proxy[ray]', here and on all nodes."
         ) from error
     every = [replace(item, address=_anywhere(item.address)) for item in items]
-    with connected(request.ray_address), _sign_of(request.job) as sign:
+    address = request.ray_address or request.environment.get("RAY_ADDRESS")
+    with connected(address), _sign_of(request.job) as sign:
         cluster = Cluster(_anywhere_request(request), Witness(every[0], sign))
         try:
             first = cluster.first()

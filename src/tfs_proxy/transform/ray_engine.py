@@ -9,6 +9,7 @@ import contextlib
 import logging
 import math
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tfs_proxy.errors import ServerLost, SettingsError, StopServing
 from tfs_proxy.settings import inherited_environment
-from tfs_proxy.transform.job import Effort
+from tfs_proxy.transform.job import NONE, Effort
 from tfs_proxy.transform.node import Ability, Node, Terms, Witness
 from tfs_proxy.transform.request import Request
 from tfs_proxy.transform.spread import MOST_LOSSES, Spread
@@ -31,6 +32,7 @@ RESTARTS = 2
 """How often Ray starts an actor again on its node, and gives it again what it was doing."""
 LOOK_SECONDS = 1.0
 CLOSE_SECONDS = 60.0
+CONNECT_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0
 _FOR_STACKS = ("SAGEMAKER_", "TFS_")
 
@@ -99,7 +101,8 @@ class Cluster:
 
     def transform(self, items: list[InputObject], terms: Terms, tally: Tally, give_up: "GiveUp") -> None:
         """Spread ``items``; ``give_up`` settles what nobody can do. Raises StopServing if none is left."""
-        self._run = _Run(Spread(items), terms, tally, give_up)
+        whole = self._request.job.split_type == NONE
+        self._run = _Run(Spread(items, whole=whole), terms, tally, give_up)
         for machine in list(self._machines.values()):
             self._fill(machine)
         while not self._run.spread.is_over:
@@ -196,13 +199,18 @@ class Cluster:
         if run is None or machine.ability is None:
             return
         effort = run.effort_of(machine.ability)
-        while (item := run.spread.take(machine.node, effort)) is not None:
+        while (item := run.spread.take(machine.node, effort, len(self._machines))) is not None:
             ref = machine.actor.transform.remote(item, run.terms)
             self._wait(ref, machine, lambda report, item=item: self._done(machine, item, report))  # type: ignore[misc]
 
     def _done(self, machine: _Machine, item: InputObject, report: Report) -> None:
         assert self._run is not None  # noqa: S101 - it has begun, or nothing would be done
         self._run.tally.merge(report)
+        machine.begun = Counts(
+            records=max(0, machine.begun.records - report.counts.records),
+            bytes=max(0, machine.begun.bytes - report.counts.bytes),
+        )
+        self._sum_begun()
         self._run.spread.end(machine.node, item)
         self._fill(machine)
 
@@ -221,13 +229,17 @@ class Cluster:
     def _ask_how_far(self) -> None:
         if self._run is None:
             return
+        self._sum_begun()
+        for machine in self._machines.values():
+            if machine.ability is not None and not machine.is_asked:
+                self._ask(machine)
+
+    def _sum_begun(self) -> None:
+        assert self._run is not None  # noqa: S101 - it has begun
         every = [machine.begun for machine in self._machines.values()]
         self._run.tally.begun = Counts(
             records=sum(each.records for each in every), bytes=sum(each.bytes for each in every)
         )
-        for machine in self._machines.values():
-            if machine.ability is not None and not machine.is_asked:
-                self._ask(machine)
 
     def _ask(self, machine: _Machine) -> None:
         def hear(begun: Counts) -> None:
@@ -260,6 +272,8 @@ def connected(address: str | None) -> Iterator[None]:
 
     Raises SettingsError.
     """
+    if address is not None:
+        _check_answers(address)
     before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, logging_level=logging.WARNING)
@@ -270,6 +284,19 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise SettingsError where nobody listens: Ray itself would try for a quarter of an hour and more."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdecimal():  # "auto" and "local" are Ray's own words
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise SettingsError(
+            f"The Ray cluster {address} can't be reached: {error.strerror or error}."
+        ) from error
 
 
 def _for_stacks(environment: Mapping[str, str]) -> dict[str, str]:

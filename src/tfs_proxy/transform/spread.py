@@ -1,21 +1,25 @@
 """Which machine gets which object: the largest that is left, to whichever has room for it."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tfs_proxy.transform.job import Effort
 from tfs_proxy.transform.stores import InputObject
 
 READ_AHEAD = 2
-"""Objects that a machine may hold at least, so that it reads the next while the last requests of one wait."""
+"""Objects that a machine holds at least, to read the next while the last requests of one are answered."""
 MOST_LOSSES = 3
 
 
 class Spread:
-    """The objects of a run that several machines share: each is left, held by one machine, or over."""
+    """The objects of a run that several machines share: each is left, held by one machine, or over.
 
-    def __init__(self, items: Iterable[InputObject]) -> None:
+    ``whole`` says that an object is one request.
+    """
+
+    def __init__(self, items: Iterable[InputObject], *, whole: bool) -> None:
         self._left = deque(sorted(items, key=lambda item: (-item.size, item.name)))
+        self._whole = whole
         self._held: defaultdict[str, dict[str, InputObject]] = defaultdict(dict)
         self._losses: Counter[str] = Counter()
 
@@ -24,9 +28,9 @@ class Spread:
         """Whether nothing is left and nothing held."""
         return not self._left and not any(self._held.values())
 
-    def take(self, machine: str, effort: Effort) -> InputObject | None:
-        """The largest object that is left, if ``machine`` can begin with it soon."""
-        if not self._left or not has_room(self._held[machine].values(), effort):
+    def take(self, machine: str, effort: Effort, machines: int) -> InputObject | None:
+        """The largest object that is left, if ``machine``, one of ``machines``, can begin with it soon."""
+        if not self._left or not self._has_room(self._held[machine].values(), effort, machines):
             return None
         item = self._left.popleft()
         self._held[machine][item.name] = item
@@ -44,15 +48,17 @@ class Spread:
         self._left.extendleft(item for item in held if self._losses[item.name] < MOST_LOSSES)
         return over
 
+    def _has_room(self, held: Collection[InputObject], effort: Effort, machines: int) -> bool:
+        """Whether what a machine holds is less than its requests in flight and in turn come to.
 
-def has_room(held: Iterable[InputObject], effort: Effort) -> bool:
-    """Whether a machine can take one more: it holds about what its requests in flight and in turn come to.
-
-    So small objects keep all connections busy, and large ones stay free for machines that are faster.
-    """
-    sizes = [item.size for item in held]
-    places = 2 * effort.concurrent
-    if len(sizes) < READ_AHEAD:
-        return True
-    in_bytes = effort.payload_bytes is None or sum(sizes) < places * effort.payload_bytes
-    return len(sizes) < places and in_bytes
+        Towards the end it gets no more than it needs to be busy: the rest is for whoever is free first.
+        """
+        least = effort.concurrent if self._whole else READ_AHEAD
+        if len(held) < least:
+            return True
+        places = 2 * effort.concurrent
+        in_bytes = None if effort.payload_bytes is None else places * effort.payload_bytes
+        fair = len(self._left) // (2 * machines)
+        return len(held) < min(places, fair) and (
+            in_bytes is None or sum(each.size for each in held) < in_bytes
+        )
