@@ -177,7 +177,7 @@ def _run(settings: Settings, workspace: Workspace) -> Iterator[Workers]:
     ):
         receiver.bind(str(workspace.heartbeat_socket))
         process = subprocess.Popen(
-            argv(settings, listener.fileno()),
+            argv(settings, [listener.fileno()]),
             env=environment({"PATH": "/usr/bin:/bin", **SOURCES}, settings, workspace, ()),
             pass_fds=[listener.fileno()],
             stdout=subprocess.PIPE,

@@ -75,6 +75,11 @@ class Workspace:
         """Where workers say that they live."""
         return self.root / "beat.sock"
 
+    @property
+    def seats(self) -> Path:
+        """Locked byte by byte: which worker accepts on which socket."""
+        return self.root / "seats"
+
     def grpc_socket(self, index: int) -> Path:
         """Where model server ``index`` listens for gRPC."""
         return self.root / f"tfs{index}.sock"

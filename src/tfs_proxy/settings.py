@@ -46,7 +46,7 @@ PLATFORM_VARIABLES = (
 )
 """What a platform sets that opens one port alone, or has containers share them (contract 1.1)."""
 
-WORKER_VARIABLES = ("TFS_PROXY_CONTROL_SOCKET", "TFS_PROXY_HEARTBEAT_SOCKET")
+WORKER_VARIABLES = ("TFS_PROXY_CONTROL_SOCKET", "TFS_PROXY_HEARTBEAT_SOCKET", "TFS_PROXY_SEATS_FILE")
 """How the supervisor tells workers where its sockets are; no settings of the user's."""
 
 
@@ -288,14 +288,15 @@ def _read(row: Setting, raw: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnvironment:
-    """What the supervisor tells each worker: the paths of its unix sockets."""
+    """What the supervisor tells each worker: its unix sockets, and the file with the seats."""
 
     control_socket: str
     heartbeat_socket: str
+    seats_file: str
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> "WorkerEnvironment":
-        """Read both from ``environ`` (default: the process's own). Raises SettingsError without them."""
+        """Read them from ``environ`` (default: the process's own). Raises SettingsError without them."""
         environ = os.environ if environ is None else environ
         paths = [environ.get(name, "") for name in WORKER_VARIABLES]
         for name, path in zip(WORKER_VARIABLES, paths, strict=True):

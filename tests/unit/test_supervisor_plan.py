@@ -137,7 +137,7 @@ def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
             SAGEMAKER_GUNICORN_LOGLEVEL="warning",
             SAGEMAKER_GUNICORN_TIMEOUT_SECONDS="77",
         ),
-        5,
+        [5],
     )
 
     assert {"--bind=fd://5", "--workers=3", "--threads=9", "--timeout=77", "--log-level=warning"} <= set(
@@ -170,7 +170,7 @@ def test_workers_find_the_doors_and_installed_packages() -> None:
 )
 def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: str) -> None:
     """A worker timeout above nginx's lifts it (contract 2.1); every line stands once."""
-    front = nginx.Front("0.0.0.0:8080", "127.0.0.1:4000", WORKSPACE.control_socket)
+    front = nginx.Front("0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket)
 
     text = nginx.config(front, settings(**environ), WORKSPACE)
 

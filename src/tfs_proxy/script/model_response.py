@@ -2,11 +2,14 @@
 
 import io
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import cached_property
 from http.client import responses
 from typing import Any
 
 import numpy.typing as npt
 import requests
+from requests.cookies import RequestsCookieJar
 from requests.structures import CaseInsensitiveDict
 
 from tfs_proxy.errors import UpstreamRefused
@@ -22,14 +25,29 @@ class ModelResponse(requests.Response):
     """
 
     def __init__(self, answer: Answer, signature: Callable[[], Signature]) -> None:
-        super().__init__()
+        # PERF: not super().__init__(), which makes a cookie jar and more that few scripts look at.
+        self._content: Any = False
+        self._content_consumed = False
+        self._next = None
+        self.history = []
+        self.elapsed = timedelta(0)
+        self.request = None  # type: ignore[assignment]  # as requests leaves it
         self._answer = answer
         self._signature = signature
         self._outputs: dict[str, npt.NDArray[Any]] | None = None
         self._body_file: io.BytesIO | None = None
-        self.headers = CaseInsensitiveDict(answer.headers)
         self.url = answer.url
         self.encoding = "utf-8"
+
+    @cached_property
+    def headers(self) -> "CaseInsensitiveDict[str]":  # type: ignore[override]
+        """The model server's headers."""
+        return CaseInsensitiveDict(self._answer.headers)
+
+    @cached_property
+    def cookies(self) -> RequestsCookieJar:  # type: ignore[override]
+        """None: a model server sets no cookies."""
+        return RequestsCookieJar()
 
     @property
     def status_code(self) -> int:

@@ -8,7 +8,7 @@ they take over.
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
@@ -28,30 +28,34 @@ class Door:
         self.deployment: Deployment | None = None
         self.released = False
         self._servers: list[asyncio.Server] = []
-        self._standing_in: asyncio.Server | None = None
+        self._standing_in: list[asyncio.Server] = []
 
     async def open(self, path: Path) -> None:
         """Listen on the unix socket."""
         self._servers.append(await asyncio.start_unix_server(_connections(self.answer), path=path))
 
-    async def stand_in(self, listener: socket.socket) -> None:
-        """Answer 503 on ``listener`` until `release`; the socket itself stays open."""
-        self._standing_in = await asyncio.start_server(_connections(self.answer_early), sock=listener.dup())
+    async def stand_in(self, listeners: Sequence[socket.socket]) -> None:
+        """Answer 503 on ``listeners`` until `release`; the sockets themselves stay open."""
+        for each in listeners:
+            server = await asyncio.start_server(_connections(self.answer_early), sock=each.dup())
+            self._standing_in.append(server)
 
     def release(self) -> None:
-        """Leave ``listener`` to the workers, and tell them that they may accept."""
-        if self._standing_in is not None:
-            self._standing_in.close()
-            self._standing_in = None
+        """Leave the listeners to the workers, and tell them that they may accept."""
+        self._stand_aside()
         self.released = True
 
     def close(self) -> None:
         """Stop listening; idempotent."""
-        if self._standing_in is not None:
-            self._standing_in.close()
+        self._stand_aside()
         for server in self._servers:
             server.close()
         self._servers.clear()
+
+    def _stand_aside(self) -> None:
+        for server in self._standing_in:
+            server.close()
+        self._standing_in.clear()
 
     async def answer(self, method: str, path: str) -> Reply:
         """Requests on the unix socket."""

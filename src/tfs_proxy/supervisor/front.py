@@ -28,7 +28,7 @@ class Front:
         settings: Settings,
         workspace: Workspace,
         listener: socket.socket,
-        web: socket.socket,
+        web: Sequence[socket.socket],
     ) -> None:
         self._program = program
         self._settings = settings
@@ -50,7 +50,8 @@ class Front:
 
     def configure(self, serving: Deployment | None) -> None:
         """Write nginx.conf, for what is served now; nginx reads it at its start and on SIGHUP."""
-        listen, web = sockets.shown_address(self._listener), sockets.shown_address(self._web)
+        listen = sockets.shown_address(self._listener)
+        web = tuple(sockets.shown_address(each) for each in self._web)
         front = nginx.Front(listen, web, self._workspace.control_socket, self._grpc_door, serving)
         text = nginx.config(front, self._settings, self._workspace)
         (self._workspace.nginx / "nginx.conf").write_text(text)

@@ -1,5 +1,6 @@
 """argv and environment of gunicorn, which runs the workers: pure."""
 
+import select
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,8 +9,11 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 
 APPLICATION = "tfs_proxy.web.wsgi:app"
+OWN_SOCKET = "tfs_proxy.web.thread_worker.ThreadWorker"
+"""The class whose workers accept on a socket of their own."""
+
 WORKER_CLASSES = {
-    "gthread": "tfs_proxy.web.worker.ThreadWorker",
+    "gthread": OWN_SOCKET if hasattr(select, "epoll") else "tfs_proxy.web.worker.HandOverWorker",
     "sync": "tfs_proxy.web.worker.SequentialWorker",
     "gevent": "tfs_proxy.web.gevent_worker.GeventWorker",
     "tornado": "tfs_proxy.web.tornado_worker.TornadoWorker",
@@ -20,14 +24,14 @@ BOOT_FAILED = (3, 4)
 """gunicorn's exit statuses where a worker could not load the application."""
 
 
-def argv(settings: Settings, listener_fd: int) -> tuple[str, ...]:
-    """The whole command; gunicorn accepts on the inherited ``listener_fd``."""
+def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
+    """The whole command; gunicorn accepts on the inherited ``listener_fds``."""
     return (
         sys.executable,
         "-m",
         "gunicorn",
         APPLICATION,
-        f"--bind=fd://{listener_fd}",
+        *(f"--bind=fd://{descriptor}" for descriptor in listener_fds),
         f"--workers={settings.gunicorn_workers}",
         f"--threads={settings.gunicorn_threads}",
         f"--worker-class={WORKER_CLASSES[settings.gunicorn_worker_class]}",
@@ -43,6 +47,14 @@ def argv(settings: Settings, listener_fd: int) -> tuple[str, ...]:
     )
 
 
+def listeners(settings: Settings) -> int:
+    """How many sockets nginx shares requests out to: one for each worker, where the class keeps to its own.
+
+    The kernel would give connections to whichever worker is faster, and kept connections stay with it.
+    """
+    return settings.gunicorn_workers if WORKER_CLASSES[settings.gunicorn_worker_class] == OWN_SOCKET else 1
+
+
 def environment(
     base: Mapping[str, str], settings: Settings, workspace: Workspace, paths: Sequence[Path]
 ) -> dict[str, str]:
@@ -50,6 +62,7 @@ def environment(
     env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base}
     env["TFS_PROXY_CONTROL_SOCKET"] = str(workspace.control_socket)
     env["TFS_PROXY_HEARTBEAT_SOCKET"] = str(workspace.heartbeat_socket)
+    env["TFS_PROXY_SEATS_FILE"] = str(workspace.seats)
     joined = [str(path) for path in paths] + [part for part in (base.get("PYTHONPATH"),) if part]
     if joined:
         env["PYTHONPATH"] = ":".join(joined)

@@ -50,7 +50,7 @@ class Front:
     """
 
     listen: str
-    web: str
+    web: tuple[str, ...]
     door: Path
     grpc: GrpcDoor | None = None
     serving: Deployment | None = None
@@ -109,11 +109,12 @@ def _grpc_server(front: Front, limits: Limits) -> str:
 
 
 def _web_servers(front: Front) -> tuple[str, ...]:
-    """The workers' address; twice where a request may go to a second worker when the first was killed.
+    """The workers' addresses; one stands twice where a request may go out again when a worker was killed.
 
     Without a script a request changes nothing, and is safe to be sent again; a script's may.
     """
-    return (f"server {front.web} max_fails=0;",) * (2 if front.fast else 1)
+    again = 2 if front.fast and len(front.web) == 1 else 1
+    return tuple(f"server {address} max_fails=0;" for address in front.web) * again
 
 
 def _timeout_message(settings: Settings) -> str:

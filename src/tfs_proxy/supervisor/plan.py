@@ -112,16 +112,16 @@ def _model_server(instance: Instance, settings: Settings, workspace: Workspace, 
 def workers(
     settings: Settings,
     workspace: Workspace,
-    listener_fd: int,
+    listener_fds: Sequence[int],
     packages: Sequence[Path],
     environ: Mapping[str, str],
 ) -> ProcessSpec:
-    """Gunicorn on the inherited listener; ``packages`` come first on its import path."""
+    """Gunicorn on the inherited listeners; ``packages`` come first on its import path."""
     return ProcessSpec(
         name="gunicorn",
-        argv=gunicorn.argv(settings, listener_fd),
+        argv=gunicorn.argv(settings, listener_fds),
         env=gunicorn.environment(environ, settings, workspace, packages),
-        pass_fds=(listener_fd,),
+        pass_fds=tuple(listener_fds),
     )
 
 

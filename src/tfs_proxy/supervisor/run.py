@@ -108,7 +108,7 @@ class Supervisor:
         self._devices = Devices()
         self._gpus = 0
         self._orphans = Orphans()
-        self._web: socket.socket = listener
+        self._web: tuple[socket.socket, ...] = (listener,)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
@@ -163,7 +163,8 @@ class Supervisor:
             refuse_grpc_without_nginx(self._settings)
             log.info("no nginx in front: the workers listen on the port themselves")
         else:
-            self._web = sockets.listen(sockets.LOOPBACK, 0)
+            count = gunicorn.listeners(self._settings)
+            self._web = tuple(sockets.listen(sockets.LOOPBACK, 0) for _ in range(count))
             self._front = Front(found, self._settings, self._workspace, self._listener, self._web)
             self._nginx = self._begin(self._front.spec(self._request.environ))
         await self._door.stand_in(self._web)
@@ -225,8 +226,10 @@ class Supervisor:
         unusable = noexec.warning([*paths, prepared.served.layout.code])
         if unusable:
             log.warning("%s", unusable)
-        self._web.set_inheritable(True)
-        spec = plan.workers(self._settings, self._workspace, self._web.fileno(), paths, self._request.environ)
+        for each in self._web:
+            each.set_inheritable(True)
+        listening = [each.fileno() for each in self._web]
+        spec = plan.workers(self._settings, self._workspace, listening, paths, self._request.environ)
         self._workers = self._begin(spec)
 
     def _begin(self, spec: ProcessSpec) -> ChildProcess:
@@ -322,7 +325,8 @@ class Supervisor:
             child.signal_group(signal.SIGKILL)
         await draining
         await _cancel(impatient)
-        self._web.close()
+        for each in self._web:
+            each.close()
         self._door.close()
 
     async def _stop_children(self, seconds_left: Callable[[], float]) -> None:

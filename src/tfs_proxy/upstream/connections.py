@@ -1,19 +1,24 @@
 """Pooled keep-alive HTTP/1.1 connections to one address: what `rest` sends its requests over."""
 
+import _socket
 import select
 import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from socket import SO_RCVTIMEO, SO_SNDTIMEO
 
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.upstream.http1 import BrokenAnswer, Reply, read_reply
 from tfs_proxy.upstream.roster import NotReached
 
-_READ_BYTES = 1 << 18
+_READ_BYTES = 1 << 16
 _SMALL_BYTES = 1 << 16
+
+_TIMEVAL = struct.Struct("ll").pack
 
 Connect = Callable[[str, int, float | None], socket.socket]
 """Opens a connection to host and port, within a time in seconds, None for any; raises OSError."""
@@ -33,10 +38,24 @@ class Timeouts:
 
 
 def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    """A plain TCP connection, which sends small packets at once."""
+    """A plain TCP connection, which sends small packets at once; it has no timeout yet."""
     connected = socket.create_connection((host, port), timeout_seconds)
+    connected.settimeout(None)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected
+
+
+def set_timeout(connection: socket.socket, seconds: float | None, option: int) -> None:
+    """Let the kernel end what takes longer, as BlockingIOError; gevent's sockets have a TimeoutError.
+
+    PERF: with a timeout of Python's own every step asks the kernel twice, and gives the interpreter's lock
+    away twice, which costs more than the step where many threads want it. ``seconds`` of None is for ever.
+    """
+    if isinstance(connection, _socket.socket):
+        microseconds = 0 if seconds is None else max(1, int(seconds * 1e6))
+        connection.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL(*divmod(microseconds, 1_000_000)))
+    else:
+        connection.settimeout(seconds)
 
 
 class Connections:
@@ -177,14 +196,14 @@ class _Exchange:
     def _send(self) -> ConnectionError | None:
         """Send the request; a connection that breaks meanwhile may still hold an answer (413)."""
         seconds = self._limit.to_write()
-        self._connection.settimeout(seconds)
+        set_timeout(self._connection, seconds, SO_SNDTIMEO)
         try:
             if len(self._body) <= _SMALL_BYTES:
                 self._connection.sendall(self._head + self._body)
             else:
                 self._connection.sendall(self._head)
                 self._connection.sendall(self._body)
-        except TimeoutError as error:
+        except (TimeoutError, BlockingIOError) as error:
             raise UpstreamTimeout(
                 f"The model server did not take the request within {seconds} seconds."
             ) from error
@@ -193,10 +212,10 @@ class _Exchange:
         return None
 
     def _receive(self) -> bytes:
-        self._connection.settimeout(self._limit.to_read())
+        set_timeout(self._connection, self._limit.to_read(), SO_RCVTIMEO)
         try:
             part = self._connection.recv(_READ_BYTES)
-        except TimeoutError as error:
+        except (TimeoutError, BlockingIOError) as error:
             raise self._limit.over() from error
         except ConnectionError as error:
             if self._started:

@@ -1,6 +1,7 @@
 """The model server over REST: pooled connections, and TF Serving's JSON in row form."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
@@ -136,6 +137,7 @@ class RestUpstream:
         return self._roster.send(instance, ask)
 
 
+@lru_cache(maxsize=1024)
 def model_path(target: Target) -> str:
     """The path of a model, a version or a label of it, percent-encoded (contract 3.1)."""
     path = f"/v1/models/{quote(target.model, safe='')}"

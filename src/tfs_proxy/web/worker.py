@@ -68,9 +68,13 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         while self.alive and not released(Path(environment.control_socket)):
             self.notify()
             time.sleep(RELEASE_PAUSE_SECONDS)
-        super().run()
+        self.serve()
         # Not where gunicorn kills the worker: then there is no time for more.
         self.close_app()
+
+    def serve(self) -> None:
+        """Take requests until told to end."""
+        super().run()
 
     def notify(self) -> None:
         """Tell the supervisor as well as gunicorn that this worker lives."""
@@ -99,8 +103,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         _stop(super().handle_quit, sig, frame)
 
 
-class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
-    """``gthread``: a pool of threads, connections kept alive without one."""
+class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
+    """``gthread`` where there is no epoll: one thread waits for requests, and hands them to a pool."""
 
 
 class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]

@@ -1,0 +1,30 @@
+"""Which of gunicorn's sockets is a worker's own, so that nginx can share requests out among workers."""
+
+import fcntl
+from collections.abc import Sequence
+from io import FileIO
+from pathlib import Path
+from typing import TypeVar
+
+Listener = TypeVar("Listener")
+
+
+class Seats:
+    """One byte of a file for each socket, locked by the worker whose seat it is.
+
+    The kernel frees it when the worker ends, however that happens; processes that a script forks don't
+    inherit it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = FileIO(path, "a+")
+
+    def take(self, listeners: Sequence[Listener]) -> tuple[Sequence[Listener], Sequence[Listener]]:
+        """The first socket that nobody sits on, and the others; all of them where none is free."""
+        for number, listener in enumerate(listeners):
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+            except OSError:
+                continue
+            return [listener], [*listeners[:number], *listeners[number + 1 :]]
+        return listeners, ()
