@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -61,6 +61,7 @@ class Workers:
     """gunicorn with our workers: its port, what it has said, and what its workers sent."""
 
     port: int
+    ports: tuple[int, ...]
     grpc_socket: Path
     process: subprocess.Popen[bytes]
     heartbeats: list[int] = field(default_factory=list)
@@ -137,9 +138,12 @@ def _door(path: Path, deployment: Deployment) -> _UnixServer:
 
 @contextmanager
 def workers(
-    worker_class: str = "gthread", script: str | None = None, env: Mapping[str, str] | None = None
+    worker_class: str = "gthread",
+    script: str | None = None,
+    env: Mapping[str, str] | None = None,
+    listeners: int = 1,
 ) -> Iterator[Workers]:
-    """Gunicorn as the supervisor starts it, with one worker and the ``script``'s text, if any."""
+    """Gunicorn as the supervisor starts it, with a worker per listener and the ``script``'s text, if any."""
     with tempfile.TemporaryDirectory(prefix="tw-") as folder:
         workspace = Workspace(Path(folder))
         model_server = ThreadingHTTPServer(("127.0.0.1", 0), _ModelServer)
@@ -160,30 +164,34 @@ def workers(
         door = _door(workspace.control_socket, deployment)
         for server in (model_server, door):
             threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        chosen = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class}
+        chosen = {
+            "SAGEMAKER_GUNICORN_WORKERS": str(listeners),
+            "SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class,
+        }
         settings = Settings.from_env({**chosen, "TFS_PROXY_STOP_SECONDS": "2", **(env or {})})
         try:
-            yield from _run(settings, workspace)
+            yield from _run(settings, workspace, listeners)
         finally:
             for server in (model_server, door):
                 server.shutdown()
                 server.server_close()
 
 
-def _run(settings: Settings, workspace: Workspace) -> Iterator[Workers]:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver,
-    ):
+def _run(settings: Settings, workspace: Workspace, count: int) -> Iterator[Workers]:
+    with ExitStack() as held:
+        receiver = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        descriptors = [listener.fileno() for listener in listeners]
         receiver.bind(str(workspace.heartbeat_socket))
         process = subprocess.Popen(
-            argv(settings, [listener.fileno()]),
+            argv(settings, descriptors),
             env=environment({"PATH": "/usr/bin:/bin", **SOURCES}, settings, workspace, ()),
-            pass_fds=[listener.fileno()],
+            pass_fds=descriptors,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        running = Workers(listener.getsockname()[1], workspace.grpc_socket(0), process)
+        ports = tuple(listener.getsockname()[1] for listener in listeners)
+        running = Workers(ports[0], ports, workspace.grpc_socket(0), process)
         beats = threading.Thread(target=_collect, args=(receiver, running.heartbeats), daemon=True)
         log = threading.Thread(target=_read, args=(process, running.lines), daemon=True)
         beats.start()

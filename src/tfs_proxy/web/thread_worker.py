@@ -11,9 +11,10 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from gunicorn.http import wsgi
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn
@@ -34,12 +35,22 @@ TICK_SECONDS, MOMENT_SECONDS = 0.25, 0.05
 
 
 class PromptResponse(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
-    """Sends the head and the first piece of the body at once."""
+    """Sends head and body at once, and closes the connection where ``ends`` says so by then."""
 
     headers_sent: bool
 
+    def __init__(
+        self, request: PlainRequest, connection: socket.socket, cfg: Any, ends: Callable[[], bool]
+    ) -> None:
+        super().__init__(request, connection, cfg)
+        self._ends = ends
+
+    def should_close(self) -> bool:
+        """Whether this answer is the connection's last."""
+        return self._ends() or super().should_close()
+
     def write(self, arg: bytes) -> None:
-        """Send a piece of the body."""
+        """Send a piece of the body; the head goes with it where it is the whole."""
         if self.headers_sent or self.chunked or len(arg) != self.response_length:
             super().write(arg)
             return
@@ -223,12 +234,16 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
 
     def _answer_plainly(self, request: PlainRequest, connection: TConn) -> bool:
         response, environ = wsgi.create(
-            request, connection.sock, connection.client, connection.server, self.cfg, PromptResponse
+            request,
+            connection.sock,
+            connection.client,
+            connection.server,
+            self.cfg,
+            PromptResponse,
+            (lambda: not self.alive,),
         )
         environ["wsgi.multithread"] = True
         self._count_request()
-        if not self.alive:
-            response.force_close()
         try:
             pieces = self.wsgi(environ, response.start_response)
             try:
