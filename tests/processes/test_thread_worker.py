@@ -161,9 +161,10 @@ def test_every_worker_has_a_socket_of_its_own_and_helps_the_others() -> None:
 
 def test_requests_in_flight_end_when_it_is_told_to_stop() -> None:
     """What was begun is answered, and told that the connection closes; an idle connection just closes."""
-    with workers("gthread", SCRIPT) as running:
+    with ExitStack() as held:
+        running = held.enter_context(workers("gthread", SCRIPT))
         running.wait_for_heartbeat()
-        idle, busy = connection(running.port), connection(running.port)
+        idle, busy = (held.enter_context(closing(connection(running.port))) for _ in range(2))
         ask(idle, "idle")
         busy.request("POST", "/invocations", "sleep", {"Content-Type": "text/plain"})
         time.sleep(0.2)

@@ -180,7 +180,7 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
 
 
 GRPC = nginx.Front(
-    "0.0.0.0:8080", "127.0.0.1:4000", WORKSPACE.control_socket, GrpcDoor("0.0.0.0:8500", (1, 22, 1))
+    "0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket, GrpcDoor("0.0.0.0:8500", (1, 22, 1))
 )
 DEPLOYMENT = Deployment(
     default_model="m",

@@ -4,7 +4,7 @@ import logging
 import re
 import socket
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import SettingsError
