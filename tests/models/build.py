@@ -189,7 +189,7 @@ def save_tf1(session: Any, folder: Path, signatures: Mapping[str, tuple[str, Any
 
 
 def loops(root: Path) -> None:
-    """A model whose input says how long it computes: tests of slow requests."""
+    """A model whose input says how long it computes, and a quick signature beside: tests of slow requests."""
     import tensorflow as tf
 
     def turn(rounds: Any) -> dict[str, Any]:
@@ -202,7 +202,8 @@ def loops(root: Path) -> None:
         return {"y": tf.cast(rounds, tf.float32) * 0.0 + tf.reduce_sum(turned) * 0.0}
 
     rounds = [tf.TensorSpec([None], tf.int32, name="rounds")]
-    save(root / "loop" / "1", {"serving_default": (turn, rounds)})
+    triple = (lambda rounds: {"y": tf.cast(rounds * 3, tf.float32)}, rounds)
+    save(root / "loop" / "1", {"serving_default": (turn, rounds), "triple": triple})
 
 
 def lite(root: Path) -> None:

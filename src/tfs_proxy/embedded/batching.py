@@ -2,16 +2,20 @@
 
 The signature's graph is imported into a function, which the batch op calls for a whole batch; it
 shares the session's variables. Requests whose rows differ in shape go to queues of their own, so
-that none fails another. ``num_batch_threads`` counts per signature of a model.
+that none fails another. All queues of a loaded model share one scheduler, and so its
+``num_batch_threads``: each queued request brings the function that it is for.
 """
 
+import itertools
 import os
 import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tfs_proxy.embedded import runtime
+from tfs_proxy.embedded import batch_witness, runtime
+from tfs_proxy.embedded.batch_witness import Watch
 from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.model_config import read_text
 from tfs_proxy.embedded.servable import Array, Call
@@ -87,10 +91,10 @@ def _check(options: BatchOptions, path: str) -> None:
 class BatchingBackend:
     """A session whose signatures are run in batches; anything else runs as it comes."""
 
-    def __init__(self, backend: SessionBackend, options: BatchOptions) -> None:
+    def __init__(self, backend: SessionBackend, options: BatchOptions, watch: Watch) -> None:
         self._backend = backend
-        self._options = options
-        self.signatures = backend.signatures
+        self._scheduler = _Scheduler(backend, options)
+        self._watch = watch
         self._whole = {
             (
                 frozenset(tensor.name for tensor in signature.inputs.values()),
@@ -99,17 +103,58 @@ class BatchingBackend:
             for signature in backend.signatures.values()
             if signature.inputs and signature.outputs
         }
+        self.signatures = backend.signatures
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
         """A batched call where these are a signature's whole inputs and outputs."""
         direct = self._backend.prepare(feeds, fetches)
         if (frozenset(feeds), frozenset(fetches)) not in self._whole:
             return direct
-        return BatchCall(self._backend, feeds, fetches, self._options, direct)
+        return BatchCall(self._scheduler, feeds, fetches, self._watch, direct)
 
     def close(self) -> None:
         """Close the session."""
         self._backend.close()
+
+
+class _Scheduler:
+    """Adds functions and queues to a loaded model's graph; they all share one batch scheduler."""
+
+    def __init__(self, backend: SessionBackend, options: BatchOptions) -> None:
+        self.options = options
+        self._backend = backend
+        self._changing = threading.Lock()
+        self._queues = itertools.count()
+
+    def function(self, feeds: Sequence[str], fetches: Sequence[str], watch: Watch) -> Any:
+        """The function of a signature: its inputs and the watch's to the outputs of both."""
+        with self._changing, tensorflow_errors():
+            return runtime.graph_function(self._backend.graph, feeds, fetches, watch.kinds, watch.witness)
+
+    def kinds(self, names: Sequence[str]) -> list[Any]:
+        """The types of tensors of the graph."""
+        return [self._backend.graph.get_tensor_by_name(name).dtype.base_dtype for name in names]
+
+    def queue(self, function: Any, kinds: Sequence[Any], out_kinds: Sequence[Any]) -> Call:
+        """A queue of its own in front of a function."""
+        options = self.options
+        with self._changing, tensorflow_errors(), self._backend.graph.as_default():
+            inputs = [runtime.array_operations().placeholder(kind) for kind in kinds]
+            outputs = runtime.batch_function(
+                in_tensors=inputs,
+                captured_tensors=[],
+                f=function,
+                num_batch_threads=options.num_batch_threads or os.cpu_count() or 1,
+                max_batch_size=options.max_batch_size,
+                batch_timeout_micros=options.batch_timeout_micros,
+                Tout=out_kinds,
+                max_enqueued_batches=options.max_enqueued_batches,
+                allowed_batch_sizes=options.op_batch_sizes,
+                shared_name=f"batches_{id(self)}",
+                batching_queue=f"queue_{next(self._queues)}",
+                enable_large_batch_splitting=options.splits,
+            )
+        return self._backend.prepare([each.name for each in inputs], [each.name for each in outputs])
 
 
 class BatchCall:
@@ -117,71 +162,58 @@ class BatchCall:
 
     def __init__(
         self,
-        backend: SessionBackend,
+        scheduler: _Scheduler,
         feeds: Sequence[str],
         fetches: Sequence[str],
-        options: BatchOptions,
+        watch: Watch,
         direct: Call,
     ) -> None:
-        self._backend = backend
-        self._options = options
+        self._scheduler = scheduler
+        self._max_batch_size = scheduler.options.max_batch_size
+        self._watch = watch
         self._direct = direct
         self._queues: dict[tuple[tuple[int, ...], ...], Call] = {}
         self._lock = threading.Lock()
-        with tensorflow_errors():
-            self._function = runtime.graph_function(backend.graph, feeds, fetches)
-            self._kinds = [backend.graph.get_tensor_by_name(feed).dtype.base_dtype for feed in feeds]
-            self._out_kinds = [backend.graph.get_tensor_by_name(each).dtype.base_dtype for each in fetches]
+        self._function = scheduler.function(feeds, fetches, watch)
+        self._kinds = [*scheduler.kinds(feeds), *watch.kinds]
+        self._out_kinds = [*scheduler.kinds(fetches), *watch.kinds]
+        self._outputs = len(fetches)
 
     def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Raises ServingError: with the scheduler's text where the queue is full, or the batch too large."""
-        if any(type(array) is TallArray for array in arrays):
+        if any(type(array) is TallArray for array in arrays) or not _rows(arrays):
             return self._direct(arrays)
-        self._check(arrays)
         shapes = tuple(array.shape[1:] for array in arrays)
         queue = self._queues.get(shapes) or self._queue(shapes)
+        return self._direct(arrays) if queue is None else self._run(queue, arrays)
+
+    def _run(self, queue: Call, arrays: Sequence[Array]) -> Sequence[Array]:
+        marks = self._watch.marks(arrays)
+        size = len(arrays[0])
+        if size > self._max_batch_size:
+            raise invalid(f"Task size {size} is larger than maximum input batch size {self._max_batch_size}")
+        asked = batch_witness.now()
         try:
-            return queue(arrays)
+            results = queue([*arrays, *marks])
         except ServingError as error:
             raise ServingError(error.code, _OF_THE_OP.sub("", error.text)) from error
+        self._watch.count(marks, results[self._outputs :], asked)
+        return results[: self._outputs]
 
-    def _check(self, arrays: Sequence[Array]) -> None:
-        if any(not array.shape for array in arrays):
-            raise invalid("Batching input tensors must have at least one dimension")
-        sizes = {array.shape[0] for array in arrays}
-        if len(sizes) > 1:
-            raise invalid("Batching Run() input tensors must have equal 0th-dimension size")
-        size = sizes.pop()
-        if size > self._options.max_batch_size:
-            raise invalid(
-                f"Task size {size} is larger than maximum input batch size {self._options.max_batch_size}"
-            )
-
-    def _queue(self, shapes: tuple[tuple[int, ...], ...]) -> Call:
+    def _queue(self, shapes: tuple[tuple[int, ...], ...]) -> Call | None:
         with self._lock:
             if shapes not in self._queues:
                 if len(self._queues) >= MAX_QUEUES:
-                    return self._direct
-                self._queues[shapes] = self._add_queue(len(self._queues))
+                    return None
+                self._queues[shapes] = self._scheduler.queue(self._function, self._kinds, self._out_kinds)
             return self._queues[shapes]
 
-    def _add_queue(self, index: int) -> Call:
-        options = self._options
-        name = self._function.name
-        with tensorflow_errors(), self._backend.graph.as_default():
-            inputs = [runtime.array_operations().placeholder(kind) for kind in self._kinds]
-            outputs = runtime.batch_function(
-                in_tensors=inputs,
-                captured_tensors=[],
-                f=self._function,
-                num_batch_threads=options.num_batch_threads or os.cpu_count() or 1,
-                max_batch_size=options.max_batch_size,
-                batch_timeout_micros=options.batch_timeout_micros,
-                Tout=self._out_kinds,
-                max_enqueued_batches=options.max_enqueued_batches,
-                allowed_batch_sizes=options.op_batch_sizes,
-                shared_name=f"batch_{name}_{id(self)}",
-                batching_queue=f"shape_{index}",
-                enable_large_batch_splitting=options.splits,
-            )
-        return self._backend.prepare([each.name for each in inputs], [each.name for each in outputs])
+
+def _rows(arrays: Sequence[Array]) -> int:
+    """How many rows a request has. Raises ServingError where its inputs do not agree."""
+    if any(not array.shape for array in arrays):
+        raise invalid("Batching Run() input tensors must have at least one dimension")
+    sizes = {array.shape[0] for array in arrays}
+    if len(sizes) > 1:
+        raise invalid("Batching Run() input tensors must have equal 0th-dimension size")
+    return int(sizes.pop())

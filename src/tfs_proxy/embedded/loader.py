@@ -16,7 +16,7 @@ from tfs_proxy.embedded.rank_guard import ENDING_OPS, RankGuard
 from tfs_proxy.embedded.servable import Servable
 
 if TYPE_CHECKING:
-    from tfs_proxy.embedded import batching, session, tflite
+    from tfs_proxy.embedded import batch_witness, batching, session, tflite
 
     Loaded = session.SessionBackend | batching.BatchingBackend | tflite.TfliteBackend | RankGuard
 
@@ -94,8 +94,16 @@ class Loader:
             backend = session.SessionBackend(folder, self._tags, session.session_config(self._flags))
         loaded: Loaded = backend
         if self._flags.enable_batching:
-            loaded = batching.BatchingBackend(backend, self._batch_options(folder))
+            options = self._batch_options(folder)
+            loaded = batching.BatchingBackend(backend, options, self._watch(options))
         return RankGuard(loaded, backend.signatures) if backend.op_types & ENDING_OPS else loaded
+
+    def _watch(self, options: "batching.BatchOptions") -> "batch_witness.Watch":
+        from tfs_proxy.embedded import batch_witness
+
+        if not self._flags.monitoring_config_file:
+            return batch_witness.Unwatched()
+        return batch_witness.Watched(self._metrics.batches, pads=bool(options.allowed_batch_sizes))
 
     def _batch_options(self, folder: Path) -> "batching.BatchOptions":
         from tfs_proxy.embedded import batching

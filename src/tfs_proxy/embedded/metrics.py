@@ -15,6 +15,11 @@ LATENCY_MICROS = tuple(10 * 1.8**power for power in range(33))
 
 EXAMPLES = tuple(float(2**power) for power in range(15))
 
+QUEUING_MICROS = tuple(100 * 1.2**power for power in range(52))
+"""Upper bounds of TF Serving's buckets for the time in a batching queue, in microseconds."""
+
+BATCH_SIZES = tuple(float(2**power) for power in range(14))
+
 
 @dataclass(slots=True)
 class Counter:
@@ -67,10 +72,51 @@ class Histogram:
             for bound, count in zip((*self.bounds, inf), found.counts, strict=True):
                 below += count
                 text = "+Inf" if bound == inf else f"{bound:g}"
-                lines.append(f'{self.name}_bucket{{{labelled},le="{text}"}} {below}')
+                bucket = ",".join(filter(None, (labelled, f'le="{text}"')))
+                lines.append(f"{self.name}_bucket{{{bucket}}} {below}")
             lines.append(f"{self.name}_sum{{{labelled}}} {found.total:.12g}")
             lines.append(f"{self.name}_count{{{labelled}}} {below}")
         return lines
+
+
+class BatchMetrics:
+    """What batching counts, under the names of TF Serving's batching session; safe for every thread.
+
+    Batches that fail are not seen: their witness does not come back.
+    """
+
+    def __init__(self) -> None:
+        prefix = ":tensorflow:serving:batching_session:"
+        self._lock = threading.Lock()
+        self._queuing = Histogram(f"{prefix}queuing_latency", ("thread_pool_name",), QUEUING_MICROS)
+        self._runs = Counter(f"{prefix}wrapped_run_count", ())
+        self._inputs = Histogram(f"{prefix}input_batch_size", (), BATCH_SIZES)
+        self._processed = Histogram(f"{prefix}processed_batch_size", (), BATCH_SIZES)
+        self._padding = Histogram(f"{prefix}padding_size", ("execution_batch_size",), BATCH_SIZES)
+
+    def asked(self, size: int, inputs: int) -> None:
+        """Count a request's rows, once for each of its inputs as TF Serving does."""
+        with self._lock:
+            for _ in range(inputs):
+                self._inputs.add((), size)
+
+    def waited(self, micros: float) -> None:
+        """Count the time that a request, or a piece of one, has waited for its batch."""
+        with self._lock:
+            self._queuing.add(("",), micros)
+
+    def ran(self, size: int, padding: int) -> None:
+        """Count a batch: its rows with the padding in, and the padding."""
+        with self._lock:
+            self._runs.values[()] = self._runs.values.get((), 0) + 1
+            self._processed.add((), size)
+            self._padding.add((str(size),), padding)
+
+    def lines(self) -> list[str]:
+        """Its text form; empty before the first request."""
+        with self._lock:
+            series = (self._queuing, self._runs, self._inputs, self._processed, self._padding)
+            return [line for each in series if each.values for line in each.lines()]
 
 
 class Metrics:
@@ -78,6 +124,7 @@ class Metrics:
 
     def __init__(self) -> None:
         prefix = ":tensorflow:serving:"
+        self.batches = BatchMetrics()
         self._lock = threading.Lock()
         self._requests = Counter(f"{prefix}request_count", ("model_name", "status"))
         self._request_latency = Histogram(
@@ -129,7 +176,7 @@ class Metrics:
                 self._load_latency,
             )
             lines = [line for each in series if each.values for line in each.lines()]
-        return ("\n".join(lines) + "\n").encode()
+        return ("\n".join([*lines, *self.batches.lines()]) + "\n").encode()
 
 
 def _labelled(names: Labels, values: Labels) -> str:

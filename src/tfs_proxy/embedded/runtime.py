@@ -9,7 +9,7 @@ process alone; where the real package is loaded already, that one is used.
 import importlib.util
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -55,6 +55,20 @@ def array_operations() -> Any:
     return gen_array_ops
 
 
+def math_operations() -> Any:
+    """The arithmetic of a graph, imported where it is needed."""
+    from tensorflow.python.ops import gen_math_ops
+
+    return gen_math_ops
+
+
+def now() -> Any:
+    """The seconds since 1970 at which a graph runs, as a tensor of it."""
+    from tensorflow.python.ops import gen_logging_ops
+
+    return gen_logging_ops.timestamp()
+
+
 def constant(value: Any, kind: str) -> Any:
     """A constant in the current graph."""
     from tensorflow.python.framework import constant_op
@@ -90,19 +104,30 @@ def subgraph(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
     return part
 
 
-def graph_function(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
-    """A function of the graph's library, from feeds to fetches, whose body is a copy of the graph's part."""
+def graph_function(
+    graph: Any,
+    feeds: Sequence[str],
+    fetches: Sequence[str],
+    more_kinds: Sequence[Any],
+    more: Callable[[Sequence[Any]], Sequence[Any]],
+) -> Any:
+    """A function of the graph's library, from feeds to fetches, whose body is a copy of the graph's part.
+
+    It takes inputs of more kinds behind them, and gives what ``more`` makes of these behind its outputs.
+    """
     from tensorflow.python.framework import function
 
     part = subgraph(graph, feeds, fetches)
     kinds = [graph.get_tensor_by_name(feed).dtype.base_dtype for feed in feeds]
 
     def body(*inputs: Any) -> Any:
-        fed = dict(zip(feeds, inputs, strict=True))
-        return import_graph_def(part, fed, return_elements=list(fetches), name="")
+        fed = dict(zip(feeds, inputs, strict=False))
+        outputs = import_graph_def(part, fed, return_elements=list(fetches), name="")
+        return *outputs, *more(inputs[len(feeds) :])
 
     with graph.as_default():
-        defined = function.Defun(*kinds, func_name=f"batched_{len(part.library.function)}")(body)
+        name = f"batched_{len(part.library.function)}"
+        defined = function.Defun(*kinds, *more_kinds, func_name=name)(body)
         defined.add_to_graph(graph)
     return defined
 

@@ -1,0 +1,160 @@
+"""Batching in the embedded server: who shares threads, what is counted, and what goes around it."""
+
+import json
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import requests
+
+from plugins_models import EmbeddedServer, StartServer
+from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+
+pytestmark = pytest.mark.tensorflow
+
+SLOW_ROUNDS = 120_000
+
+
+def start(
+    model_server: StartServer, folder: Path, models: Path, parameters: str, *names: str
+) -> EmbeddedServer:
+    """A server that batches these models, and exports its metrics."""
+    batching, config, monitoring = (
+        folder / name for name in ("batching.txt", "models.txt", "monitoring.txt")
+    )
+    batching.write_text(parameters)
+    entries = [f'config {{ name: "{name}" base_path: "{models / name}" }}' for name in names]
+    config.write_text(f"model_config_list {{ {' '.join(entries)} }}")
+    monitoring.write_text("prometheus_config { enable: true }")
+    server = model_server(
+        f"--model_config_file={config}",
+        "--enable_batching",
+        f"--batching_parameters_file={batching}",
+        f"--monitoring_config_file={monitoring}",
+    )
+    for name in names:
+        server.wait_for(lambda name=name: "AVAILABLE" in server.state(name))  # type: ignore[misc]
+    return server
+
+
+def predict(server: EmbeddedServer, model: str, rows: list[Any], signature: str = "") -> list[Any]:
+    """The predictions for some rows."""
+    document = {"instances": rows} | ({"signature_name": signature} if signature else {})
+    reply = requests.post(f"{server.rest}/v1/models/{model}:predict", data=json.dumps(document), timeout=60)
+    assert reply.status_code == 200, reply.text
+    return list(reply.json()["predictions"])
+
+
+def metric(server: EmbeddedServer, name: str) -> float:
+    """The value of one line of the metrics, its labels in; 0 where it is not there."""
+    text = requests.get(f"{server.rest}/monitoring/prometheus/metrics", timeout=10).text
+    found = re.search(rf"^:tensorflow:serving:batching_session:{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+@pytest.mark.parametrize(("threads", "order"), [(1, ["slow", "quick"]), (2, ["quick", "slow"])])
+def test_batch_threads_count_per_model(
+    saved_models: Path, tmp_path: Path, model_server: StartServer, threads: int, order: list[str]
+) -> None:
+    """With one thread a quick signature waits for its model's slow one, with two it does not."""
+    server = start(model_server, tmp_path, saved_models, f"num_batch_threads {{ value: {threads} }}", "loop")
+    predict(server, "loop", [1])
+    predict(server, "loop", [1], "triple")
+    finished: list[str] = []
+
+    def slow() -> None:
+        predict(server, "loop", [SLOW_ROUNDS])
+        finished.append("slow")
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(slow)
+        time.sleep(0.5)
+        assert predict(server, "loop", [2], "triple") == [6.0]
+        finished.append("quick")
+        running.result()
+    assert finished == order
+
+
+def test_signatures_of_one_model_never_mix(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """Both get the same rows at the same time, on shared threads, and each its own answers."""
+    parameters = (
+        "max_batch_size { value: 8 } batch_timeout_micros { value: 20000 } num_batch_threads { value: 1 }"
+    )
+    server = start(model_server, tmp_path, saved_models, parameters, "loop")
+    with ThreadPoolExecutor(16) as pool:
+        asked = [
+            (at, name, pool.submit(predict, server, "loop", [at, at + 1], name))
+            for at in range(40)
+            for name in ("serving_default", "triple")
+        ]
+        for at, name, answer in asked:
+            wanted = [3.0 * at, 3.0 * (at + 1)] if name == "triple" else [0.0, 0.0]
+            assert answer.result() == wanted
+
+
+def test_batches_are_counted_under_the_real_names(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """Three requests of one row in one batch padded to four; then one that fills a batch by itself."""
+    parameters = (
+        "max_batch_size { value: 8 } batch_timeout_micros { value: 2000000 } num_batch_threads { value: 2 } "
+        "allowed_batch_sizes: 4 allowed_batch_sizes: 8"
+    )
+    server = start(model_server, tmp_path, saved_models, parameters, "half_plus_two")
+    ready = threading.Barrier(3)
+
+    def together(at: int) -> list[Any]:
+        ready.wait()
+        return predict(server, "half_plus_two", [float(at)])
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(together, range(3))) == [[2.0], [2.5], [3.0]]
+    assert metric(server, "wrapped_run_count{}") == 1
+    assert metric(server, "input_batch_size_count{}") == 3
+    assert metric(server, "input_batch_size_sum{}") == 3
+    assert metric(server, "processed_batch_size_sum{}") == 4
+    assert metric(server, 'padding_size_sum{execution_batch_size="4"}') == 1
+    assert metric(server, 'queuing_latency_count{thread_pool_name=""}') == 3
+    waited = metric(server, 'queuing_latency_sum{thread_pool_name=""}')
+    assert 1_000_000 < waited < 10_000_000
+    assert len(predict(server, "half_plus_two", [1.0] * 8)) == 8
+    assert metric(server, "wrapped_run_count{}") == 2
+    assert metric(server, 'padding_size_sum{execution_batch_size="8"}') == 0
+    assert metric(server, 'padding_size_count{execution_batch_size="8"}') == 1
+
+
+def test_pieces_of_a_split_request_are_counted_each(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """Ten rows cut into batches of four run three times, the last one with two rows."""
+    parameters = (
+        "max_batch_size { value: 16 } max_execution_batch_size { value: 4 } "
+        "enable_large_batch_splitting { value: true } num_batch_threads { value: 2 }"
+    )
+    server = start(model_server, tmp_path, saved_models, parameters, "half_plus_two")
+    rows = [float(at) for at in range(10)]
+    assert predict(server, "half_plus_two", rows) == [row * 0.5 + 2 for row in rows]
+    assert metric(server, "wrapped_run_count{}") == 3
+    assert metric(server, "processed_batch_size_sum{}") == 10
+    assert metric(server, "input_batch_size_count{}") == 1
+    assert metric(server, 'queuing_latency_count{thread_pool_name=""}') == 3
+
+
+def test_an_empty_request_keeps_the_shape_of_its_answer(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """No row goes in, none comes out, and the other dimensions are still there."""
+    server = start(model_server, tmp_path, saved_models, "", "echo")
+    with grpc.insecure_channel(server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        spec = model_spec("echo", signature="float32")
+        answer = response_arrays(run(request_bytes(spec, {"x": np.empty((0, 3), np.float32)})))
+    assert answer["y"].shape == (0, 3)
