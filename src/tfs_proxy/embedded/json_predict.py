@@ -8,9 +8,8 @@ import binascii
 from array import array as packed
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,8 +43,7 @@ _INT_TYPES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PredictCall:
+class PredictCall(NamedTuple):
     """What a request asks for: a signature, its arrays, and whether the answer goes by rows."""
 
     signature: str

@@ -2,6 +2,7 @@
 
 import threading
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -17,6 +18,9 @@ EXAMPLES = tuple(float(2**power) for power in range(15))
 
 QUEUING_MICROS = tuple(100 * 1.2**power for power in range(52))
 """Upper bounds of TF Serving's buckets for the time in a batching queue, in microseconds."""
+
+_PENDING = 4096
+"""How many measurements may wait to be sorted in."""
 
 BATCH_SIZES = tuple(float(2**power) for power in range(14))
 
@@ -126,6 +130,8 @@ class Metrics:
         prefix = ":tensorflow:serving:"
         self.batches = BatchMetrics()
         self._lock = threading.Lock()
+        self._answered: deque[tuple[Labels, Labels, float]] = deque()
+        self._ran: deque[tuple[Labels, float]] = deque()
         self._requests = Counter(f"{prefix}request_count", ("model_name", "status"))
         self._request_latency = Histogram(
             f"{prefix}request_latency", ("model_name", "API", "entrypoint"), LATENCY_MICROS
@@ -140,15 +146,26 @@ class Metrics:
 
     def request(self, model: str, api: str, entrypoint: str, code: Code, micros: float) -> None:
         """Count a request that has been answered."""
-        with self._lock:
-            key = (model, code.name)
-            self._requests.values[key] = self._requests.values.get(key, 0) + 1
-            self._request_latency.add((model, api, entrypoint), micros)
+        self._answered.append(((model, code.name), (model, api, entrypoint), micros))
+        if len(self._answered) > _PENDING:
+            self._settle()
 
     def run(self, model: str, api: str, seconds: float) -> None:
         """Count a run of TensorFlow."""
+        self._ran.append(((model, api, "TF1"), seconds))
+        if len(self._ran) > _PENDING:
+            self._settle()
+
+    def _settle(self) -> None:
+        """PERF: sort in what requests have left; they only leave it, which takes a tenth of the time."""
         with self._lock:
-            self._runtime_latency.add((model, api, "TF1"), seconds * 1e6)
+            for _ in range(len(self._answered)):
+                status, latency, micros = self._answered.popleft()
+                self._requests.values[status] = self._requests.values.get(status, 0) + 1
+                self._request_latency.add(latency, micros)
+            for _ in range(len(self._ran)):
+                runtime, seconds = self._ran.popleft()
+                self._runtime_latency.add(runtime, seconds * 1e6)
 
     def examples(self, model: str, count: int) -> None:
         """Count a request's examples."""
@@ -165,6 +182,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
+        self._settle()
         with self._lock:
             series = (
                 self._requests,

@@ -88,6 +88,7 @@ class Runner:
         self._observe = observe
         self._calls = 0
         self._seconds = 0.0
+        self._last_seconds = 0.0
 
     @property
     def quick(self) -> bool:
@@ -111,10 +112,17 @@ class Runner:
         outputs = call(ordered)
         seconds = perf_counter() - began
         self._observe(seconds)
-        self._calls += 1
-        if self._calls > 1:
-            self._seconds += (seconds - self._seconds) * (_RECENT if self._calls > 2 else 1.0)  # noqa: PLR2004
+        self._learn(seconds)
         return outputs
+
+    def _learn(self, seconds: float) -> None:
+        """Of two calls in a row the quicker one counts: any one may have waited for a core."""
+        self._calls += 1
+        if self._calls > 2:  # noqa: PLR2004
+            self._seconds += (min(seconds, self._last_seconds) - self._seconds) * _RECENT
+        elif self._calls > 1:
+            self._seconds = seconds
+        self._last_seconds = seconds
 
     def _prepared(self) -> Call:
         """The call, made at the first run: TensorFlow optimises the graph for it, which takes seconds."""

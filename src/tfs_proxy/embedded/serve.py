@@ -22,6 +22,7 @@ from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.engine import Engine, Retry
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.http_protocol import WholeAnswers
 from tfs_proxy.embedded.loader import Loader
 from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.rest import RestApp, RestOptions
@@ -203,7 +204,7 @@ class Server:
         app = RestApp(self._catalog, pool, self._metrics, self._rest_options)
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=WholeAnswers,
             lifespan="off",
             ws="none",
             log_config=None,

@@ -1,0 +1,56 @@
+"""The embedded server's HTTP, byte by byte: what ordinary clients do not send."""
+
+import socket
+
+import pytest
+
+from plugins_models import EmbeddedServer
+
+pytestmark = pytest.mark.tensorflow
+
+BODY = b'{"instances": [1.0]}'
+POST = b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n"
+GET = b"GET /v1/models/half_plus_two HTTP/1.1\r\nHost: x\r\n"
+CLOSE = b"Connection: close\r\n"
+
+
+def talk(server: EmbeddedServer, *sent: bytes) -> bytes:
+    """Bytes on a bare connection, each part after an answer to the one before; all that came back."""
+    got = b""
+    with socket.create_connection(("127.0.0.1", server.rest_port), timeout=10) as connection:
+        for part in sent[:-1]:
+            connection.sendall(part)
+            got += connection.recv(65536)
+        connection.sendall(sent[-1])
+        while data := connection.recv(65536):
+            got += data
+    return got
+
+
+def test_a_head_without_a_body_is_sent(embedded_server: EmbeddedServer) -> None:
+    """HEAD is nothing that TF Serving knows: a 400, of which only the head comes."""
+    answer = talk(embedded_server, GET.replace(b"GET", b"HEAD") + CLOSE + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.endswith(b"\r\n\r\n")
+
+
+def test_requests_may_be_sent_ahead(embedded_server: EmbeddedServer) -> None:
+    """Two in one packet get two answers, in order."""
+    answer = talk(embedded_server, POST + b"\r\n" + BODY + GET + CLOSE + b"\r\n")
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    assert answer.index(b"predictions") < answer.index(b"AVAILABLE")
+
+
+def test_a_client_may_ask_before_it_sends_a_body(embedded_server: EmbeddedServer) -> None:
+    """``Expect: 100-continue`` is answered at once, then the prediction comes."""
+    asked = POST + CLOSE + b"Expect: 100-continue\r\n\r\n"
+    answer = talk(embedded_server, asked, BODY)
+    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
+    assert b"2.5" in answer
+
+
+def test_what_is_no_http_is_refused(embedded_server: EmbeddedServer) -> None:
+    """A 400 with a body, and the connection is closed."""
+    answer = talk(embedded_server, b"nonsense\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.endswith(b"Invalid HTTP request received.")
