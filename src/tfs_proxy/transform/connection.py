@@ -1,11 +1,6 @@
-"""One keep-alive HTTP/1.1 connection to /invocations, as lean as a driver of many requests needs it.
-
-PERF: http.client and what is built on it spend most of a small request's time in header objects; a
-driver reads two headers, so this reads an answer's head with two searches.
-"""
+"""One keep-alive HTTP/1.1 connection to /invocations, as lean as a driver of many requests needs it."""
 
 import contextlib
-import re
 import socket
 import ssl
 import time
@@ -14,18 +9,13 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.upstream.http1 import BrokenAnswer, Reply, read_reply
 
 CONNECT_SECONDS = 10.0
 INVOCATIONS = "/invocations"
 EXECUTION_PARAMETERS = "/execution-parameters"
 _SMALL_BODY_BYTES = 64 * 1024
 _READ_BYTES = 256 * 1024
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)", re.IGNORECASE)
-_CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r]*chunked", re.IGNORECASE)
-_CLOSE = re.compile(rb"\r\nconnection:[ \t]*close", re.IGNORECASE)
-_STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})")
-_MAX_HEAD_BYTES = 256 * 1024
-_NO_BODY = frozenset({204, 304})
 
 Body = bytes | Callable[[], Iterable[bytes]]
 """What is sent: bytes, or what makes an iterable of pieces to stream in chunks."""
@@ -74,14 +64,6 @@ class Endpoint:
         return self.path.rpartition("/")[0] + EXECUTION_PARAMETERS
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Status and body of one answer."""
-
-    status: int
-    body: bytes
-
-
 class Connection:
     """Opens when it is used first, and again when the server has closed it. Not for two threads at once."""
 
@@ -94,7 +76,7 @@ class Connection:
         self._socket: socket.socket | None = None
         self._used = False
 
-    def post(self, head: bytes, body: Body) -> Answer:
+    def post(self, head: bytes, body: Body) -> Reply:
         """POST ``body``; ``head`` is the request's head up to what says its length.
 
         Raises NotConnected, NotAnswered, and TimeoutError where the answer is not complete in time.
@@ -105,7 +87,7 @@ class Connection:
                 return self._exchange(head, body)
         return self._exchange_anew(head, body)
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> Reply:
         """GET ``path``; raises as `post` does."""
         head = f"GET {path} HTTP/1.1\r\nHost: {self._endpoint.authority}\r\n\r\n".encode()
         self.close()
@@ -121,19 +103,19 @@ class Connection:
             self._socket = None
         self._used = False
 
-    def _exchange_anew(self, head: bytes, body: Body) -> Answer:
+    def _exchange_anew(self, head: bytes, body: Body) -> Reply:
         self.close()
         try:
             return self._exchange(head, body)
         except _Stale as error:
             raise NotAnswered(str(error)) from error
 
-    def _exchange(self, head: bytes, body: Body) -> Answer:
+    def _exchange(self, head: bytes, body: Body) -> Reply:
         if isinstance(body, bytes):
             return self._deliver(lambda sock: _send(sock, head, body))
         return self._deliver(lambda sock: _send_chunks(sock, head, body()))
 
-    def _deliver(self, send: Callable[[socket.socket], None]) -> Answer:
+    def _deliver(self, send: Callable[[socket.socket], None]) -> Reply:
         deadline = self._clock() + self._timeout_seconds
         sock = self._socket or self._open()
         kept = False
@@ -145,8 +127,8 @@ class Connection:
                 raise
             except OSError as error:
                 refused = error  # a server may refuse a large body before it has read it all
-            answer, reusable = self._read(sock, deadline, refused)
-            kept = reusable and refused is None
+            answer = self._read(sock, deadline, refused)
+            kept = answer.keeps and refused is None
         except TimeoutError as error:
             raise TimeoutError(f"no answer within {self._timeout_seconds:g} seconds") from error
         else:
@@ -175,111 +157,51 @@ class Connection:
         self._socket = sock
         return sock
 
-    def _read(self, sock: socket.socket, deadline: float, refused: OSError | None) -> tuple[Answer, bool]:
-        reader = _Reader(sock, deadline, self._clock)
+    def _read(self, sock: socket.socket, deadline: float, refused: OSError | None) -> Reply:
+        receive = _Receiving(sock, deadline, self._clock)
         try:
-            return reader.answer()
+            return read_reply(receive)
         except ConnectionError as error:
-            if not reader.received:
+            if not receive.began:
                 raise _Stale("the server closed the connection without an answer") from refused or error
             raise NotAnswered("the server broke off its answer") from error
+        except BrokenAnswer as error:
+            raise NotAnswered(f"the server's answer is no HTTP: {error}") from error
+        finally:
+            receive.end()
 
 
 class _Stale(Exception):
     """The server closed the connection before any byte of an answer."""
 
 
-class _Reader:
-    """Reads one answer from a socket that has a timeout."""
+class _Receiving:
+    """Gives the bytes of one answer, until ``deadline``; the first wait has the socket's own timeout."""
 
     def __init__(self, sock: socket.socket, deadline: float, clock: Callable[[], float]) -> None:
         self._socket = sock
-        self._timeout_seconds = sock.gettimeout()
         self._deadline = deadline
         self._clock = clock
+        self._timeout_seconds = sock.gettimeout()
         self._timed = False
-        self.received = bytearray()
+        self.began = False
 
-    def answer(self) -> tuple[Answer, bool]:
-        """The answer, and whether the connection may be used again."""
-        try:
-            while True:
-                head, status, minor = self._head()
-                if status >= 200:  # noqa: PLR2004 - interim answers come before the one that counts
-                    break
-            body, ends_by_close = self._body(head, status)
-            return Answer(status, body), not ends_by_close and minor == b"1" and not _CLOSE.search(head)
-        finally:
-            if self._timed:
-                self._socket.settimeout(self._timeout_seconds)
-
-    def _head(self) -> tuple[bytes, int, bytes]:
-        while (end := self.received.find(b"\r\n\r\n")) < 0:
-            if len(self.received) > _MAX_HEAD_BYTES:
-                raise NotAnswered("the server's answer is no HTTP")
-            self._more()
-        head = bytes(self.received[:end])
-        del self.received[: end + 4]
-        found = _STATUS.match(head)
-        if found is None:
-            raise NotAnswered("the server's answer is no HTTP")
-        return head, int(found[2]), found[1]
-
-    def _body(self, head: bytes, status: int) -> tuple[bytes, bool]:
-        if status in _NO_BODY:
-            return b"", False
-        if _CHUNKED.search(head):
-            return self._chunks(), False
-        if length := _LENGTH.search(head):
-            return self._exactly(int(length[1])), False
-        return self._to_the_end(), True
-
-    def _exactly(self, size: int) -> bytes:
-        while len(self.received) < size:
-            self._more()
-        body = bytes(self.received[:size])
-        del self.received[:size]
-        return body
-
-    def _chunks(self) -> bytes:
-        parts: list[bytes] = []
-        while True:
-            line = self._line()
-            try:
-                size = int(line.partition(b";")[0], 16)
-            except ValueError:
-                raise NotAnswered("the server's answer has a broken chunk") from None
-            if size == 0:
-                while self._line():
-                    pass
-                return b"".join(parts)
-            parts.append(self._exactly(size))
-            self._line()
-
-    def _line(self) -> bytes:
-        while (end := self.received.find(b"\r\n")) < 0:
-            self._more()
-        line = bytes(self.received[:end])
-        del self.received[: end + 2]
-        return line
-
-    def _to_the_end(self) -> bytes:
-        with contextlib.suppress(ConnectionError):
-            while True:
-                self._more()
-        return bytes(self.received)
-
-    def _more(self) -> None:
-        if self.received:  # the first wait has the socket's own timeout
+    def __call__(self) -> bytes:
+        """The next bytes; none where the server ended it. Raises TimeoutError and ConnectionError."""
+        if self.began:
             remaining = self._deadline - self._clock()
             if remaining <= 0:
                 raise TimeoutError
             self._socket.settimeout(remaining)
             self._timed = True
         data = self._socket.recv(_READ_BYTES)
-        if not data:
-            raise ConnectionError
-        self.received += data
+        self.began = self.began or bool(data)
+        return data
+
+    def end(self) -> None:
+        """Give the socket its own timeout back."""
+        if self._timed:
+            self._socket.settimeout(self._timeout_seconds)
 
 
 def _send(sock: socket.socket, head: bytes, body: bytes) -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from tfs_proxy.errors import ServerLost
-from tfs_proxy.transform.connection import Answer, Body, Connection, Endpoint, NotAnswered, NotConnected
+from tfs_proxy.transform.connection import Body, Connection, Endpoint, NotAnswered, NotConnected
 from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.tally import Tally
+from tfs_proxy.upstream.http1 import Reply
 
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 10.0
@@ -113,7 +114,7 @@ def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> 
     return longest * (0.5 + chance() / 2)
 
 
-def _refusal(answer: Answer) -> Refused:
+def _refusal(answer: Reply) -> Refused:
     words = " ".join(answer.body[:2048].decode("utf-8", "replace").split())
     return Refused(answer.status, words or "no words")
 
