@@ -1,8 +1,10 @@
 """`tfs-proxy transform` on S3: moto's server in a process of its own, and faults put in between."""
 
+import contextlib
 import http.client
 import json
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +19,7 @@ from transforming import S3_SETTINGS, Done, outputs, posts, s3_server, stand_in,
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+DRIP_BYTES = 16_384
 ODD_KEYS = ("a b.csv", "ü/%20+.csv", "x//y", "q?a=b&c#d", "'\"<&>", "../up", "deep/er/" + "k" * 200)
 
 
@@ -167,6 +170,30 @@ class Passing(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or cut is not None
         upstream.close()
 
+    def drip(self, count: int) -> None:
+        """Let ``count`` bytes of S3's answer arrive bit by bit, then nothing more, until the client is gone."""
+        upstream = http.client.HTTPConnection(self.server.s3, timeout=30)
+        upstream.request(self.command, self.path, self.body, dict(self.headers))
+        answer = upstream.getresponse()
+        content = answer.read()
+        self.send_response(answer.status)
+        self.send_header("ETag", str(answer.getheader("ETag")))
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):
+            for start in range(0, count, DRIP_BYTES):
+                self.wfile.write(content[start : start + DRIP_BYTES])
+                time.sleep(0.005)
+            self.wait_for_the_end()
+        upstream.close()
+        self.close_connection = True
+
+    def wait_for_the_end(self) -> None:
+        """Say nothing until the client hangs up."""
+        with contextlib.suppress(ConnectionError):
+            self.connection.recv(1)
+        self.close_connection = True
+
     def log_message(self, *_: Any) -> None:
         """Stay silent."""
 
@@ -233,3 +260,50 @@ def test_a_part_that_fails(s3: "S3Client", moto: str, buckets: tuple[str, str], 
         "failed": 0,
     }
     assert objects(s3, buckets[1]) == {"results/large.out": LARGE, "results/small.out": b"1\n"}
+
+
+def test_slow_reads(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: str) -> None:
+    """Answers that drip, fall silent in the middle or never begin are asked for again from where they were."""
+    s3.put_object(Bucket=buckets[0], Key="data/large", Body=LARGE)
+    asked: list[str | None] = []
+
+    def fault(request: Any) -> bool:
+        if request.command != "GET" or "/data/large" not in request.path:
+            return False
+        asked.append(request.headers.get("Range"))
+        match len(asked):
+            case 1:
+                request.drip(600_000)
+            case 2:
+                request.wait_for_the_end()
+            case 3:
+                request.drip(400_000)
+            case _:
+                return False
+        return True
+
+    words = (*LINES, "--s3-timeout-seconds", "0.5")
+    done = between(moto, fault, buckets=buckets, echo=echo, words=words)
+    assert done.status == 0, done.log
+    assert objects(s3, buckets[1]) == {"results/large.out": LARGE}
+    places = [int(str(each).removeprefix("bytes=").removesuffix("-")) for each in asked[1:]]
+    assert 500_000 < places[0] == places[1] < places[2]
+
+
+def test_a_read_that_never_ends(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: str) -> None:
+    """Its object fails after a few attempts, by name; the others are done."""
+    for key in ("a", "silent", "z"):
+        s3.put_object(Bucket=buckets[0], Key=f"data/{key}", Body=b"1\n")
+
+    def fault(request: Any) -> bool:
+        if request.command == "GET" and "/data/silent" in request.path:
+            request.drip(0)
+            return True
+        return False
+
+    words = (*LINES, "--s3-timeout-seconds", "0.5")
+    done = between(moto, fault, buckets=buckets, echo=echo, words=words)
+    assert done.status == 1, done.log
+    assert objects(s3, buckets[1]).keys() == {"results/a.out", "results/z.out", "results/silent.err"}
+    assert "silent: it can't be read from S3 at byte 0 (S3 fell silent)" in done.log
+    assert "Traceback" not in done.log

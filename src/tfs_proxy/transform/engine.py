@@ -189,4 +189,4 @@ def engine_of(request: Request, effort: Effort, endpoint: Endpoint, tally: Tally
     sender = Sender(endpoint, manner, effort.concurrent, tally)
     transformer = Transformer(job, processing(job), sender, request.on_error)
     threads = effort.concurrent * (2 if request.is_far else 1)
-    return Engine(job, effort, Inputs(), transformer, begin, threads)
+    return Engine(job, effort, Inputs(request), transformer, begin, threads)

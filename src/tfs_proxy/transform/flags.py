@@ -8,6 +8,7 @@ from tfs_proxy.transform.description import make_job, read_description
 from tfs_proxy.transform.isolate import FAIL, ON_ERROR
 from tfs_proxy.transform.job import CHOICES, MANIFEST
 from tfs_proxy.transform.request import ENGINES, LOCAL, Request
+from tfs_proxy.transform.s3 import S3_TIMEOUT_SECONDS
 
 HELP = """\
 Run a SageMaker Batch Transform job on this machine.
@@ -82,6 +83,13 @@ def _add_run_flags(run: "argparse._ArgumentGroup") -> None:
         "--instance-count", type=int, default=1, metavar="N", help="machines that share the objects"
     )
     run.add_argument(
+        "--s3-timeout-seconds",
+        type=float,
+        default=S3_TIMEOUT_SECONDS,
+        metavar="N",
+        help="s that S3 may be silent before it is asked again (default: %(default)g)",
+    )
+    run.add_argument(
         "--engine",
         choices=ENGINES,
         default=LOCAL,
@@ -110,6 +118,7 @@ def request_of(arguments: argparse.Namespace, environment: Mapping[str, str]) ->
         summary=arguments.summary,
         instance_index=arguments.instance_index,
         instance_count=arguments.instance_count,
+        s3_timeout_seconds=arguments.s3_timeout_seconds,
         engine=arguments.engine,
         ray_address=arguments.ray_address,
     )

@@ -15,7 +15,8 @@ from tfs_proxy.transform.isolate import FAIL
 from tfs_proxy.transform.job import MANIFEST, Job
 from tfs_proxy.transform.local import LocalSource, LocalTarget
 from tfs_proxy.transform.marks import model_digest
-from tfs_proxy.transform.s3 import S3_SCHEME, S3Source, S3Target, s3_client
+from tfs_proxy.transform.s3 import S3_SCHEME, S3_TIMEOUT_SECONDS, S3Source, s3_client
+from tfs_proxy.transform.s3_target import S3Target
 from tfs_proxy.transform.stack import serving, stack_environment
 from tfs_proxy.transform.stores import InputObject, Target
 
@@ -46,6 +47,7 @@ class Request:
     summary: Path | None = None
     instance_index: int = 0
     instance_count: int = 1
+    s3_timeout_seconds: float = S3_TIMEOUT_SECONDS
     engine: str = LOCAL
     ray_address: str | None = None
 
@@ -62,6 +64,10 @@ class Request:
         if self.ray_address is not None and self.engine != RAY:
             raise SettingsError("--ray-address is of use with --engine ray only.")
 
+    def client(self) -> "S3Client":
+        """The S3 client of this process."""
+        return shared_client(self.s3_timeout_seconds)
+
     @property
     def is_far(self) -> bool:
         """Whether its objects lie, or may lie, where reading and writing take time."""
@@ -72,9 +78,9 @@ class Request:
 
 
 @cache
-def shared_client() -> "S3Client":
+def shared_client(timeout_seconds: float) -> "S3Client":
     """The S3 client of this process."""
-    return s3_client(S3_CONNECTIONS)
+    return s3_client(S3_CONNECTIONS, timeout_seconds)
 
 
 @contextlib.contextmanager
@@ -92,22 +98,25 @@ def endpoint_of(request: Request) -> Iterator[Endpoint]:
 
 def served_content(request: Request) -> str:
     """A digest of the model's content; for an endpoint, whose content can't be seen, its address."""
-    return model_digest(request.model, shared_client) if request.model else str(request.endpoint)
+    return model_digest(request.model, request.client) if request.model else str(request.endpoint)
 
 
 def target_of(request: Request, machine: str = "") -> Target:
     """Where outputs go; ``machine`` keeps machines apart that share one run and one folder."""
     output = request.job.output
     if output.startswith(S3_SCHEME):
-        return S3Target(shared_client(), output)
+        return S3Target(request.client(), output)
     return LocalTarget(Path(output), f"{request.instance_index}-of-{request.instance_count}{machine}")
 
 
 class Inputs:
     """Reads objects where they lie."""
 
+    def __init__(self, request: Request) -> None:
+        self._client = request.client
+
     def open(self, item: InputObject) -> io.RawIOBase:
         """The stored bytes of ``item``. Raises StorageError."""
         if item.address.startswith(S3_SCHEME):
-            return S3Source(shared_client()).open(item)
+            return S3Source(self._client()).open(item)
         return LocalSource().open(item)

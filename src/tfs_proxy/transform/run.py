@@ -22,7 +22,6 @@ from tfs_proxy.transform.request import (
     Request,
     endpoint_of,
     served_content,
-    shared_client,
     target_of,
 )
 from tfs_proxy.transform.s3 import S3_SCHEME
@@ -62,7 +61,7 @@ def tune(request: Request) -> int:
         job = tuning.with_environment(request.job, environment)
         with endpoint_of(replace(request, job=job)) as endpoint:
             effort = Effort.of(job, execution_parameters(endpoint))
-            sample = tuning.sample_of(job, effort, items, Inputs())
+            sample = tuning.sample_of(job, effort, items, Inputs(request))
             found += tuning.sweep(job, sample, endpoint, environment)
     sys.stdout.write(tuning.advice(request.job, tuning.best_of(found)) + "\n")
     return 0
@@ -71,7 +70,7 @@ def tune(request: Request) -> int:
 def chosen(request: Request) -> list[InputObject]:
     """The objects that this run is about."""
     _check_apart(request.job)
-    items = objects_of(request.job.input, request.job.data_type, shared_client)
+    items = objects_of(request.job.input, request.job.data_type, request.client)
     return shard(items, request.instance_index, request.instance_count)
 
 
