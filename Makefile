@@ -23,8 +23,12 @@ ifndef MODEL
 endif
 	$(BIN)/tfs-proxy serve $(or $(MODEL),code_examples/digits/build/model.tar.gz) --port $(or $(PORT),8080)
 
+.PHONY: examples
+examples: $(READY) try-nginx try-curl  ## run every example by the commands of its README, compare the answers (ONLY="digits ...")
+	@$(BIN)/python scripts/run_examples.py $(ONLY)
+
 .PHONY: test
-test: $(READY) try-nginx  ## run all tests, the fast ones first
+test: $(READY) try-nginx try-curl  ## run all tests, the fast ones first
 	$(BIN)/python -m pytest tests/unit tests/web
 	$(BIN)/python -m pytest tests/processes
 	@$(MAKE) --no-print-directory test-container
@@ -84,6 +88,10 @@ clean:  ## remove the virtual environment, caches and built examples
 .PHONY: try-nginx
 try-nginx:
 	@scripts/install-program nginx --if-allowed
+
+.PHONY: try-curl
+try-curl:
+	@scripts/install-program curl --if-allowed
 
 $(READY): requirements.lock pyproject.toml scripts/make-venv
 	@PYTHON=$(PYTHON) scripts/make-venv $(VENV)

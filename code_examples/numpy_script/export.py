@@ -1,10 +1,14 @@
-"""Export a model that says an image's mean colour, and pack it with the script: build/model.tar.gz."""
+"""Export a model that says an image's mean colour, and pack it with the script: build/model.tar.gz.
+
+build/orange.png is a picture to ask with.
+"""
 
 import tarfile
 import tempfile
 from pathlib import Path
 
 import tensorflow as tf
+from PIL import Image
 
 HERE = Path(__file__).parent
 ARCHIVE = HERE / "build" / "model.tar.gz"
@@ -22,6 +26,7 @@ def main() -> None:
         with tarfile.open(ARCHIVE, "w:gz") as archive:
             archive.add(folder, "colours/1")
             archive.add(HERE / "inference.py", "code/inference.py")
+    Image.new("RGB", (300, 200), (255, 128, 0)).save(ARCHIVE.parent / "orange.png")
     print(ARCHIVE)
 
 

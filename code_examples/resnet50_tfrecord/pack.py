@@ -28,7 +28,7 @@ def main() -> None:
         pack_archive(network, archive)
     photographs = sorted((JPEG / "build" / "photographs").glob("*.jpg"))
     if not photographs:
-        sys.exit("make photographs first: python ../resnet50_jpeg/photographs.py 2000")
+        sys.exit("make photographs first: python ../resnet50_jpeg/photographs.py 100")
     pack_records(photographs, BUILD / "records")
     print(f"packed {archive} and {len(photographs)} records")
 

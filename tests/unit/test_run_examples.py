@@ -1,0 +1,91 @@
+"""What `make examples` reads in a README, and when it takes an answer for the one that stands there."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = """
+Text with $ and ports: 8080.
+
+```console
+$ python train.py
+trained, 0.98 of 450 right
+$ X=1 tfs-proxy serve build/model.tar.gz --port 8080
+$ curl -s -d @- \\
+    localhost:8080/v1/models/m:predict
+{"a": 1,
+ "b": 2}
+```
+
+```bash
+$ aws s3 cp
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def runner() -> ModuleType:
+    """scripts/run_examples.py."""
+    spec = importlib.util.spec_from_file_location("run_examples", ROOT / "scripts" / "run_examples.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["run_examples"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_commands_and_what_they_print_are_read_in_order(runner: ModuleType) -> None:
+    """Only fenced consoles are; a command may go on in the next line."""
+    steps = list(runner.read_steps(README))
+
+    assert [step.command for step in steps] == [
+        "python train.py",
+        "X=1 tfs-proxy serve build/model.tar.gz --port 8080",
+        "curl -s -d @- localhost:8080/v1/models/m:predict",
+    ]
+    assert [step.printed for step in steps] == ["trained, 0.98 of 450 right", "", '{"a": 1,\n "b": 2}']
+    assert [step.serves for step in steps] == [False, True, False]
+
+
+def test_ports_become_free_ones_everywhere(runner: ModuleType) -> None:
+    """A number that only begins like one stays."""
+    moved = runner.moved("localhost:8080 :8500 80800", {"8080": "1234", "8500": "1235"})
+
+    assert moved == "localhost:1234 :1235 80800"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "printed", "alike"),
+    [
+        ('{"a": [0.98], "b": "x"}', '{\n "b": "x",\n "a": [0.9799]}', True),
+        ('{"a": [0.98]}', '{"a": [0.9]}', False),
+        ('{"a": [1]}', '{"a": [1, 2]}', False),
+        ('["one", "two"]', '["two", "one"]', False),
+        ("reads 0.98 of 450", "reads  0.9812 of 450\n", True),
+        ("reads 0.98 of 450", "reads 0.98 of 451", False),
+        ("1.0\n...\n502.0", "1.0\n1.5\n501.5\n502.0\n", True),
+        ("...not a JPEG...400", '{"error": "it is not a JPEG"}400', True),
+        ("...not a JPEG...400", '{"error": "it is not a JPEG"}500', False),
+    ],
+)
+def test_answers_are_compared_by_what_they_say(
+    runner: ModuleType, wanted: str, printed: str, alike: bool
+) -> None:
+    """Decimals may differ a little, and JSON by its white space and the order of its keys."""
+    assert runner.matches(wanted, printed) is alike
+
+
+@pytest.mark.parametrize(
+    "readme", sorted((ROOT / "code_examples").glob("*/README.md")), ids=lambda path: path.parent.name
+)
+def test_every_example_can_be_run_from_its_readme(runner: ModuleType, readme: Path) -> None:
+    """It has commands, and fits a screen unless it is a batch job with what AWS's side of it needs."""
+    text = readme.read_text()
+
+    assert list(runner.read_steps(text))
+    assert len(text.splitlines()) <= 20 or "aws sagemaker create-transform-job" in text
