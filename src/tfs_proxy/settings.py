@@ -78,10 +78,19 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What defaults depend on: cores, and whether SageMaker runs a batch job."""
+    """What defaults depend on: cores, and a batch job of SageMaker's with how many requests at a time."""
 
     cores: int
     batch: bool
+    concurrent: int | None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch job keeps every core busy with a request of its own.
+
+        It does where the job leaves the number to us: ``/execution-parameters`` asks for more than cores.
+        """
+        return self.batch and (self.concurrent is None or self.concurrent >= self.cores)
 
 
 def available_cores() -> int:
@@ -118,8 +127,10 @@ TABLE: tuple[Setting, ...] = (
     Setting("instance_count", "SAGEMAKER_TFS_INSTANCE_COUNT", whole(1, 128), 1, "model-server processes"),
     Setting("inter_op_parallelism", "SAGEMAKER_TFS_INTER_OP_PARALLELISM", whole(0), 0,
             "TensorFlow's inter-op threads; 0 leaves the choice to it"),
-    Setting("intra_op_parallelism", "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", whole(0), 0,
-            "TensorFlow's intra-op threads; 0 leaves the choice to it"),
+    Setting("intra_op_parallelism", "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", whole(0),
+            lambda machine: 1 if machine.busy else 0,
+            "TensorFlow's intra-op threads; 0 leaves the choice to it",
+            shown="0; 1 in a batch job of as many requests at a time as cores", aws="0"),
     Setting("gpu_memory_margin", "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", number(0, 1), 0.2,
             "share of a GPU's memory left free when several instances are on it"),
     Setting("enable_batching", "SAGEMAKER_TFS_ENABLE_BATCHING", flag, False,
@@ -170,6 +181,8 @@ TABLE: tuple[Setting, ...] = (
     Setting("max_payload_mb", "SAGEMAKER_MAX_PAYLOAD_IN_MB", whole(0, 100_000), 100,
             "MB that a request body may have; 0 as 100", aws="no limit"),
     Setting("batch", "SAGEMAKER_BATCH", flag, False, "set by SageMaker in a batch transform job"),
+    Setting("max_concurrent_transforms", "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", whole(0), None,
+            "requests at a time of a batch transform job; set by SageMaker", shown="not said", aws="ignored"),
     Setting("omp_num_threads", "OMP_NUM_THREADS", thread_counts, "1",
             "OpenMP threads in the workers and model servers"),
     Setting("stop_seconds", "TFS_PROXY_STOP_SECONDS", number(0, 86400), 25.0,
@@ -226,6 +239,7 @@ class Settings:
     nginx: bool
     max_payload_mb: int
     batch: bool
+    max_concurrent_transforms: int | None
     omp_num_threads: str
     stop_seconds: float
     home: str | None
@@ -241,8 +255,11 @@ class Settings:
         An empty value counts as unset. Raises SettingsError naming variable and value.
         """
         environ = os.environ if environ is None else environ
-        batch = "SAGEMAKER_BATCH" in environ and _read(_row("batch"), environ["SAGEMAKER_BATCH"])
-        machine = Machine(available_cores() if cores is None else cores, batch)
+        batch = _read(_row("batch"), environ.get("SAGEMAKER_BATCH", ""))
+        concurrent = _read(
+            _row("max_concurrent_transforms"), environ.get("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", "")
+        )
+        machine = Machine(available_cores() if cores is None else cores, batch, concurrent or None)
         values: dict[str, Any] = {}
         changed: dict[str, str] = {}
         for row in TABLE:

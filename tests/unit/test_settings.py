@@ -102,6 +102,24 @@ def test_a_batch_job_gets_patient_defaults() -> None:
     assert settings.request_timeout_seconds == 3600
 
 
+@pytest.mark.parametrize(
+    ("environ", "threads"),
+    [
+        ({}, 0),
+        ({"SAGEMAKER_BATCH": "true"}, 1),
+        ({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "4"}, 1),
+        ({"SAGEMAKER_BATCH": "true", "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "3"}, 0),
+        ({"SAGEMAKER_BATCH": "true", "SAGEMAKER_TFS_INTRA_OP_PARALLELISM": "2"}, 2),
+        ({"SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": "4"}, 0),
+    ],
+)
+def test_a_batch_job_that_fills_all_cores_needs_no_threads_within_a_request(
+    environ: dict[str, str], threads: int
+) -> None:
+    """On four cores: one intra-op thread where at least four requests run at a time."""
+    assert Settings.from_env(environ, cores=4).intra_op_parallelism == threads
+
+
 def test_an_empty_value_counts_as_unset() -> None:
     """Kubernetes and compose files often pass empty variables."""
     assert Settings.from_env({"SAGEMAKER_BIND_TO_PORT": "", "SAGEMAKER_BATCH": ""}).port == 8080
