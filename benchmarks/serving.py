@@ -19,8 +19,10 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+import footprint
 import gunicorn
 import numpy as np
 from stack import SCRIPT, Running, baseline, export_models, memory, rest_url, serve
@@ -142,6 +144,13 @@ def load(row: Row, connections: int, seconds: int, folder: Path) -> tuple[float,
     return float(rate[1]) if rate else 0.0, p50, p99
 
 
+def rate_at(
+    folder: Path, url: str, body: bytes, headers: dict[str, str], connections: int, seconds: int
+) -> float:
+    """Requests per second at ``url``."""
+    return load(Row("", "", url, body, headers, ()), connections, seconds, folder)[0]
+
+
 def milliseconds(match: "re.Match[str] | None") -> float:
     """A duration in the notation of wrk, as ms."""
     return float(match[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[match[2]] if match else float("nan")
@@ -260,6 +269,9 @@ def main() -> None:
             )
             print(f"Memory after it all, with the script, PSS in MB: {sizes}.")
             (HERE / "serving.svg").write_text(graph(groups))
+        rate = partial(rate_at, folder)
+        for line in footprint.lines(rate, bare, arguments.model_server, arguments.seconds):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -388,3 +388,41 @@ def test_a_script_that_raises_anything_at_import_is_told(
 
     assert status == 3
     assert raised.partition("(")[0] in log
+
+
+@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+def test_a_connection_that_was_told_ready_stays_open(tmp_path: Path, program: str) -> None:
+    """The client that saw the first 200 sends its request on the same connection: no reload of nginx cuts it."""
+    stack = Stack(str(stand_in_archive(tmp_path / "m.tar.gz")), "--model-server", program)
+    try:
+        client = first_ready(stack)
+        statuses = []
+        for _ in range(3):
+            time.sleep(0.1)
+            client.request(
+                "POST", "/invocations", '{"instances": [1.0]}', {"Content-Type": "application/json"}
+            )
+            response = client.getresponse()
+            response.read()
+            statuses.append(response.status)
+        client.close()
+    finally:
+        stack.close()
+
+    assert statuses == [200, 200, 200]
+
+
+def first_ready(stack: Stack) -> http.client.HTTPConnection:
+    """Ping on a kept connection, opened again where it is closed, until the first 200."""
+    client = http.client.HTTPConnection(stack.host, stack.port, timeout=20)
+    for _ in range(20_000):
+        try:
+            client.request("GET", "/ping")
+            response = client.getresponse()
+            response.read()
+            if response.status == 200:
+                return client
+        except (OSError, http.client.HTTPException):
+            client.close()
+        time.sleep(0.001)
+    raise AssertionError(stack.log)

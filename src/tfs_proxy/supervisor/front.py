@@ -1,7 +1,9 @@
 """nginx in front: its listeners, its process and the configuration of each phase, for the run loop."""
 
+import asyncio
 import logging
 import re
+import signal
 import socket
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
@@ -11,12 +13,14 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import nginx, plan, sockets
-from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.orphans import child_pids
+from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec
 from tfs_proxy.supervisor.serving_api import GrpcDoor
 
 log = logging.getLogger(__name__)
 
 VERSION_SECONDS = 10.0
+RELOAD_LOOKS, RELOAD_PAUSE_SECONDS = 400, 0.005
 
 
 class Front:
@@ -55,6 +59,19 @@ class Front:
         front = nginx.Front(listen, web, self._workspace.control_socket, self._grpc_door, serving)
         text = nginx.config(front, self._settings, self._workspace)
         (self._workspace.nginx / "nginx.conf").write_text(text)
+
+    async def reload(self, nginx: ChildProcess, serving: Deployment) -> None:
+        """Only now may nginx send requests past the workers: it is reloaded once, before any 200.
+
+        Its worker of before closes the connections that it kept: nobody who saw a 200 may be on one.
+        """
+        former = set(child_pids(nginx.pid or 0))
+        self.configure(serving)
+        nginx.send_signal(signal.SIGHUP)
+        for _ in range(RELOAD_LOOKS):
+            if former.isdisjoint(child_pids(nginx.pid or 0)):
+                return
+            await asyncio.sleep(RELOAD_PAUSE_SECONDS)
 
     def let_calls_through_to(self, instances: Collection[int]) -> None:
         """Open the gates of these model servers for gRPC, and shut all others.

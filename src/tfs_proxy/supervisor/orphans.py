@@ -3,7 +3,7 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -36,13 +36,15 @@ class Orphans:
         return old
 
     def _zombies(self) -> Iterable[int]:
-        for pid in self._children():
+        for pid in child_pids("self", self._proc):
             with contextlib.suppress(OSError):
-                state = (self._proc / pid / "stat").read_text().rpartition(") ")[2]
+                state = (self._proc / str(pid) / "stat").read_text().rpartition(") ")[2]
                 if state.startswith("Z"):
-                    yield int(pid)
+                    yield pid
 
-    def _children(self) -> Iterable[str]:
-        with contextlib.suppress(OSError):
-            for task in (self._proc / "self" / "task").iterdir():
-                yield from (task / "children").read_text().split()
+
+def child_pids(of: int | str, proc: Path = PROC) -> Iterator[int]:
+    """The children of a process, ended ones too until they are collected; none where there is no /proc."""
+    with contextlib.suppress(OSError):
+        for task in (proc / str(of) / "task").iterdir():
+            yield from map(int, (task / "children").read_text().split())

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import (
     ModelLoadError,
     ProcessGaveUp,
@@ -151,7 +150,9 @@ class Supervisor:
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self._settings.wait_time_seconds:g}: "
                 f"{self._health.missing() or self._health.step}."
             ) from None
-        self._begin_serving(planned.deployment)
+        if self._front is not None and self._nginx is not None:
+            await self._first(self._front.reload(self._nginx, planned.deployment))
+        self._begin_serving()
         await self._first(watch.forever())
 
     async def _open_doors(self) -> None:
@@ -295,11 +296,8 @@ class Supervisor:
             return ScriptLoadError("the script can't be used; what is wrong with it stands above.")
         return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
 
-    def _begin_serving(self, deployment: Deployment) -> None:
-        """Only now may nginx send requests past the workers: it is reloaded once, before any 200."""
-        if self._front is not None and self._nginx is not None:
-            self._front.configure(deployment)
-            self._nginx.send_signal(signal.SIGHUP)
+    def _begin_serving(self) -> None:
+        """From here on /ping says 200."""
         self._health.phase = Phase.SERVING
         self._open_gates()
         self._door.release()
