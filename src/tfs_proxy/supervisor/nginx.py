@@ -38,6 +38,8 @@ REFUSALS: Mapping[int, str] = {
 }
 """What nginx refuses by itself, as the text under ``error``."""
 
+KEEP_ALIVE_SECONDS = 75
+
 REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 """nginx's own status numbers, and what clients get instead."""
 
@@ -89,6 +91,8 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         max_payload_mb=limits.message_mb,
         read_seconds=limits.read_seconds,
         stop_seconds=max(int(settings.stop_seconds), 1),
+        # A connection kept by the nginx of the start would be cut where it is told to let requests through.
+        keep_seconds=KEEP_ALIVE_SECONDS if serving else 0,
         refusals=_refusals(settings),
         rest_upstream=serving_api.rest_upstream(serving.instances) if serving else "",
         rest_location=serving_api.rest_location() if serving and serving.publishes_rest else "",
