@@ -1,6 +1,7 @@
 """The end of a run: requests in flight finish, everything stops in order, nothing is left behind."""
 
 import http.client
+import os
 import signal
 import socket
 import threading
@@ -239,3 +240,27 @@ def test_too_large_a_body_is_refused_at_once_without_nginx(tmp_path: Path, archi
             assert stack.raw(head).startswith(b"HTTP/1.1 413")
             assert time.monotonic() - began < 2
         assert stack.invoke(b"a" * 30_000_000, "text/plain").status == 413
+
+
+SWALLOWS = """
+import os, signal, sys, time
+
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.1)
+except BaseException:
+    pass
+sys.path.remove(os.path.dirname(__file__))
+del sys.modules["h11"]
+import h11
+"""
+
+
+def test_sigterm_ends_a_start_whose_imports_catch_everything(tmp_path: Path, archive: Path) -> None:
+    """A bare except in some library must not lose the signal: nobody sends it twice."""
+    (tmp_path / "h11.py").write_text(SWALLOWS)
+    stack = Stack(str(archive), env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    try:
+        assert stack.wait(20) == 0
+    finally:
+        stack.close()
