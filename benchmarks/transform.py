@@ -1,12 +1,16 @@
 """Measures the driver of batch transform against a server that answers at once: it must not be the limit.
 
     python benchmarks/transform.py
+    python benchmarks/transform.py --resnet
 
 Rounds of the rows alternate and each cell is the median of its rounds. The server is an echo in a process
-of its own on the same machine, so all rows share the cores with it.
+of its own on the same machine, so all rows share the cores with it. With --resnet it is the ResNet-50 of
+code_examples/ behind a whole stack, beside the same model server asked for the same images at the same
+concurrency without a stack: what is sent to it lies ready as TF Serving's JSON.
 """
 
 import argparse
+import base64
 import contextlib
 import json
 import os
@@ -21,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import requests
+import stack
 
 from tfs_proxy.payload.framing import tfrecord_frame
 
@@ -31,6 +36,8 @@ LINES = 20_000
 POSTS = 2_000
 RECORD_BYTES = 100_000
 TFRECORD_MB = 512
+RESNET = ROOT / "code_examples" / "resnet50_jpeg"
+IMAGES = 120
 
 
 @contextlib.contextmanager
@@ -72,11 +79,85 @@ def transform(address: str, data: Path, *flags: str) -> dict[str, float]:
         return values
 
 
+def resnet(rounds: int, environment: dict[str, str]) -> None:
+    """Images per second through the whole stack and by its model server alone, and who uses the CPU."""
+    for words in (["export.py"], ["photographs.py", str(IMAGES)]):
+        subprocess.run([sys.executable, *words], cwd=RESNET, check=True, stdout=subprocess.DEVNULL)
+    settings = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "resnet50", "SAGEMAKER_BATCH": "true", **environment}
+    whole, alone, others = [], [], []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        stack.serve(RESNET / "build" / "model.tar.gz", "embedded", settings) as running,
+    ):
+        images, bodies = Path(folder) / "images", Path(folder) / "bodies"
+        write_inputs(images, bodies)
+        model_server = f"{stack.rest_url(running.pid)}/v1/models/resnet50:predict"
+        at_once = ("--max-concurrent", str(CONCURRENT), "--max-payload-mb", "1")
+        for place in range(rounds + 1):
+            before = cpu_seconds(running.pid)
+            through = transform(running.url, images, "--content-type", "application/x-image", *at_once)
+            spent = {name: end - before.get(name, 0) for name, end in cpu_seconds(running.pid).items()}
+            direct = transform(model_server, bodies, "--content-type", "application/json", *at_once)
+            if place:  # the first round warms up
+                whole.append(through["records_per_second"])
+                alone.append(direct["records_per_second"])
+                others.append({name: 1000 * seconds / IMAGES for name, seconds in spent.items()})
+    print("| what | median of rounds |\n|---|---|")
+    print(
+        f"| ResNet-50, model server alone, {CONCURRENT} at once | {statistics.median(alone):.1f} images/s |"
+    )
+    print(f"| ResNet-50, `transform`, {CONCURRENT} at once | {statistics.median(whole):.1f} images/s |")
+    ratios = [one / other for one, other in zip(whole, alone, strict=True)]
+    print(
+        f"| ratio, median of rounds (all: {', '.join(f'{each:.2f}' for each in ratios)}) | {statistics.median(ratios):.2f} |"
+    )
+    for name in others[0]:
+        print(f"| CPU of {name} | {statistics.median(each[name] for each in others):.1f} ms an image |")
+
+
+def write_inputs(images: Path, bodies: Path) -> None:
+    """The photographs as they are, and as the requests that the script makes of them."""
+    images.mkdir()
+    bodies.mkdir()
+    for photograph in sorted((RESNET / "build" / "photographs").glob("*.jpg"))[:IMAGES]:
+        (images / photograph.name).symlink_to(photograph)
+        encoded = base64.b64encode(photograph.read_bytes()).decode()
+        body = json.dumps({"instances": [{"image_bytes": {"b64": encoded}}]})
+        (bodies / photograph.name).write_text(body)
+
+
+def cpu_seconds(pid: int) -> dict[str, float]:
+    """What the processes of a run have used, by kind."""
+    used = {"model server": 0.0, "nginx": 0.0, "workers and supervisor": 0.0}
+    for each in (pid, *stack.descendants(pid)):
+        words = Path(f"/proc/{each}/cmdline").read_text()
+        kind = (
+            "model server"
+            if "rest_api_port" in words
+            else "nginx"
+            if "nginx" in words
+            else "workers and supervisor"
+        )
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        used[kind] += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return used
+
+
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--resnet", action="store_true")
+    arguments = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
+    if arguments.resnet:
+        resnet(arguments.rounds, {})
+    else:
+        driver(arguments.rounds)
+
+
+def driver(rounds: int) -> None:
+    """Requests and bytes per second of the driver, beside a plain loop."""
     posts, sent, megabytes = [], [], []
     with tempfile.TemporaryDirectory() as folder, server(FIXED_ANSWER="0.5") as address:
         lines, records = Path(folder) / "lines", Path(folder) / "records"
@@ -90,7 +171,6 @@ def main() -> None:
             sent.append(job["requests_per_second"])
             job = transform(address, records, "--split-type", "TFRecord", "--max-concurrent", "4")
             megabytes.append(job["mb_per_second"])
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
     print("| what | median of rounds |\n|---|---|")
     print(f"| loop of `requests.post`, {CONCURRENT} threads | {statistics.median(posts):.0f} requests/s |")
     print(f"| `transform`, SingleRecord, {CONCURRENT} at once | {statistics.median(sent):.0f} requests/s |")

@@ -96,7 +96,64 @@ def test_damage_fails_its_object_only(data: Path, tmp_path: Path, echo: str) -> 
     assert done.status == 1
     found = outputs(tmp_path / "out")
     assert found.keys() == {"good.out", "bad.err"}
-    assert "TFRecord 2, at byte 19, is cut off" in found["bad.err"].decode()
+    why = json.loads(found["bad.err"])
+    assert (why["object"], why["record"], why["offset"]) == ("bad", 2, 19)
+    assert "TFRecord 2, at byte 19, is cut off" in why["error"]
+
+
+def test_a_record_over_the_limit(data: Path, tmp_path: Path, echo: str) -> None:
+    """Its place is named, empty lines before it counted as bytes but not as records."""
+    (data / "a").write_bytes(b"1\n\n\n" + b"2" * (1 << 20) + b"2\n3\n")
+    done = transform(*run_flags(data, tmp_path / "out", echo, split_type="Line", max_payload_mb="1"))
+    why = json.loads(outputs(tmp_path / "out")["a.err"])
+    assert (done.status, why["record"], why["offset"]) == (1, 2, 4)
+
+
+def test_what_lies_in_a_folder(data: Path, tmp_path: Path, echo: str) -> None:
+    """Links are followed, once; what is no file is refused, for reading it might never end."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "b").write_text("b")
+    (tmp_path / "elsewhere" / "round").symlink_to(tmp_path / "elsewhere")
+    (data / "link").symlink_to(tmp_path / "elsewhere")
+    (data / "a\udcff").write_text("BAD")
+    done = transform(*run_flags(data, tmp_path / "out", echo))
+    found = outputs(tmp_path / "out")
+    assert (done.status, set(found)) == (1, {"link/b.out", "a\udcff.err"})
+    assert json.loads(found["a\udcff.err"].decode())["object"] == "a\udcff"
+    os.mkfifo(data / "pipe")
+    done = transform(*run_flags(data, tmp_path / "out", echo))
+    assert (done.status, f"{data}/pipe is no file" in done.log) == (2, True)
+
+
+def test_two_runs_at_once(data: Path, tmp_path: Path, echo: str) -> None:
+    """The second is refused: they would take each other's files away."""
+    (data / "a").write_bytes(b"SLOW\n" * 100)
+    flags = run_flags(data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord")
+    with subprocess.Popen(
+        [sys.executable, "-m", "tfs_proxy.cli", "transform", *flags], stderr=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stderr is not None
+        while not list((tmp_path / "out").rglob("growing-*/*")):
+            time.sleep(0.02)
+        second = transform(*flags)
+        first.send_signal(signal.SIGTERM)
+        first.stderr.read()
+    assert (second.status, "Another run is writing" in second.log) == (2, True)
+
+
+@pytest.mark.parametrize("place", ["summary", "output"])
+def test_where_nothing_can_be_written(data: Path, tmp_path: Path, place: str) -> None:
+    """It is said before any work is done, even before the endpoint is looked for."""
+    (data / "a").write_text("a")
+    (tmp_path / "file").write_text("")
+    words = run_flags(data, tmp_path / "out", "http://127.0.0.1:1")
+    words += [f"--{place}", str(tmp_path / "file" / "below")]
+    done = subprocess.run(
+        [sys.executable, "-m", "tfs_proxy.cli", "transform", *words],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert f"The {place} {tmp_path}/file/below can't be written" in done.stderr
 
 
 @pytest.mark.parametrize("on_error", ["fail", "placeholder", "sidecar"])

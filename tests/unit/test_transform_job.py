@@ -72,6 +72,8 @@ def test_what_the_api_would_refuse(tmp_path: Path, change: dict[str, object], wo
         ({"max_payload_mb": 20, "max_concurrent": 6}, "120 MB"),
         ({"max_payload_mb": 101}, "from 0 to 100"),
         ({"timeout_seconds": 0}, "from 1 to 3600"),
+        ({"content_type": "text/csv\r\nX-Evil: 1"}, "ContentType can't be 'text/csv"),
+        ({"accept": "tëxt/csv"}, "Accept can't be 'tëxt/csv'"),
         ({"max_retries": 4}, "from 0 to 3"),
         ({"split_type": "Csv"}, "SplitType can't be Csv"),
         ({"input_filter": "$.a", "content_type": "image/png"}, "Filters and joins"),
@@ -155,7 +157,9 @@ def test_pauses_grow() -> None:
     assert pause_seconds(1, lambda: 0.0) == 0.125
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port"])
+@pytest.mark.parametrize(
+    "url", ["ftp://host", "http://", "http://host:port", "http://host/a b", "http://host/ü"]
+)
 def test_no_endpoint(url: str) -> None:
     """An address that can't be one is refused in words."""
     with pytest.raises(SettingsError, match="--endpoint"):

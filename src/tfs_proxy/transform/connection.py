@@ -47,7 +47,8 @@ class Endpoint:
         except ValueError:
             port = None
             parts = parts._replace(scheme="")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        fit = url.isascii() and url.isprintable() and " " not in url
+        if not fit or parts.scheme not in {"http", "https"} or not parts.hostname:
             raise SettingsError(f"--endpoint {url} can't be used: it must be http://HOST:PORT.")
         tls = parts.scheme == "https"
         path = parts.path.rstrip("/") or INVOCATIONS

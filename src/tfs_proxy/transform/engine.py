@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
 from typing import IO
 
-from tfs_proxy.errors import RequestError
 from tfs_proxy.transform.assemble import processing
 from tfs_proxy.transform.batches import Batch, pack, whole
 from tfs_proxy.transform.connection import Endpoint
@@ -14,7 +13,7 @@ from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, St
 from tfs_proxy.transform.isolate import Outcome, Transformer
 from tfs_proxy.transform.job import GZIP, MULTI, NONE, Effort, Job
 from tfs_proxy.transform.order import Passage
-from tfs_proxy.transform.records import READ_BYTES, opened, records
+from tfs_proxy.transform.records import READ_BYTES, located, opened, records
 from tfs_proxy.transform.request import Inputs, Request
 from tfs_proxy.transform.send import Manner, Sender
 from tfs_proxy.transform.stores import InputObject, Source
@@ -97,7 +96,7 @@ class Engine:
                     self._submit(passage, lambda batch=batch: batch)  # type: ignore[misc]
                     if passage.is_over or self._fatal is not None:
                         break
-        except (RequestError, StorageError, ObjectFailed) as caught:
+        except (StorageError, ObjectFailed) as caught:
             error = caught
         except BaseException:
             passage.end_input(RunStopped("the run was stopped"))
@@ -112,7 +111,7 @@ class Engine:
         return self._effort.payload_bytes is None and self._effort.strategy == MULTI
 
     def _batches(self, stream: "IO[bytes]", item: InputObject) -> Iterator[Batch]:
-        frames = records(stream, self._job.split_type, self._effort.payload_bytes)
+        frames = located(records(stream, self._job.split_type, self._effort.payload_bytes), item.name)
         return pack(frames, self._effort.strategy, self._effort.payload_bytes, item.name)
 
     def _submit(self, passage: Passage, make: Callable[[], "Batch | Callable[[], Iterator[bytes]]"]) -> None:

@@ -83,7 +83,7 @@ def error_line(why: BadRecord, record: bytes | None = None) -> bytes:
     values = why.to_values()
     if record is not None:
         values["data_base64"] = base64.b64encode(record).decode()
-    return json.dumps(values, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+    return json.dumps(values, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _together(one: Outcome, other: Outcome) -> Outcome:

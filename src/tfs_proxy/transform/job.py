@@ -68,6 +68,7 @@ class Job:
         _in_range("MaxConcurrentTransforms", self.max_concurrent, 0, None)
         _in_range("InvocationsTimeoutInSeconds", self.timeout_seconds, 1, MAX_TIMEOUT_SECONDS)
         _in_range("InvocationsMaxRetries", self.max_retries, 0, MAX_RETRIES)
+        self._check_headers()
         self._check_product()
         self._check_processing()
 
@@ -85,6 +86,11 @@ class Job:
     def answer_type(self) -> str:
         """How answers are read; without Accept they are taken to be as the input."""
         return _record_type(self.accept or self.content_type, self.split_type)
+
+    def _check_headers(self) -> None:
+        for name, value in (("ContentType", self.content_type), ("Accept", self.accept)):
+            if value is not None and not (value.isascii() and value.isprintable()):
+                raise SettingsError(f"{name} can't be {value!r}: a header holds printable ASCII.")
 
     def _check_product(self) -> None:
         if self.max_payload_mb and self.max_concurrent:

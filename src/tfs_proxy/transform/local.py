@@ -1,11 +1,13 @@
 """Objects in local folders: listed, read, and written whole or not at all."""
 
 import contextlib
+import fcntl
 import io
 import itertools
 import json
 import os
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,13 +29,22 @@ def local_objects(path: Path) -> Iterator[InputObject]:
     if path.is_file():
         yield local_object(path, path.name)
     elif path.is_dir():
-        for folder, folders, files in os.walk(path):
-            folders[:] = [each for each in folders if each != STATE_FOLDER]
+        for folder, files in _folders(path):
             for file in files:
-                item = Path(folder, file)
+                item = folder / file
                 yield local_object(item, item.relative_to(path).as_posix())
     else:
         raise SettingsError(f"There is no input {path}: give a file, a folder or an s3:// address.")
+
+
+def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Folders and the files in each; links are followed, but to no folder twice."""
+    seen = {path.resolve()}
+    for folder, folders, files in os.walk(path, followlinks=True):
+        real = {each: Path(folder, each).resolve() for each in folders if each != STATE_FOLDER}
+        folders[:] = [each for each, place in real.items() if place not in seen]
+        seen.update(real[each] for each in folders)
+        yield Path(folder), files
 
 
 def local_object(path: Path, name: str) -> InputObject:
@@ -42,6 +53,8 @@ def local_object(path: Path, name: str) -> InputObject:
         status = path.stat()
     except OSError as error:
         raise SettingsError(f"The input {path} can't be read: {error.strerror}.") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise SettingsError(f"The input {path} is no file.")
     return InputObject(str(path), name, status.st_size, f"{status.st_size}-{status.st_mtime_ns}")
 
 
@@ -74,7 +87,8 @@ class LocalTarget:
         self._lock = threading.Lock()
 
     def check(self, items: list[InputObject]) -> None:
-        """Raise SettingsError where a key can't be a path below the folder, or is too long for one."""
+        """Raise SettingsError where nothing can be written, or a key can't be a path below the folder."""
+        check_writable(self._folder, "output")
         for item in items:
             parts = (item.name + OUT).split("/")
             if any(part in {"", ".", ".."} or "\0" in part for part in parts):
@@ -120,10 +134,14 @@ class LocalTarget:
 
     def _opened(self) -> "IO[bytes]":
         try:
-            shutil.rmtree(self._growing, ignore_errors=True)
-            self._growing.mkdir(parents=True)
+            self._state.mkdir(parents=True, exist_ok=True)
             journal = self._journal_path.open("ab", buffering=0)
+            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+            shutil.rmtree(self._growing, ignore_errors=True)
+            self._growing.mkdir()
             journal.write(b"\n")  # ends a line that a killed run left unfinished
+        except BlockingIOError as error:
+            raise SettingsError(f"Another run is writing to the output {self._folder}.") from error
         except OSError as error:
             raise SettingsError(f"The output {self._folder} can't be written: {error.strerror}.") from error
         else:
@@ -135,6 +153,14 @@ class LocalTarget:
 
     def _path(self, name: str, ending: str) -> Path:
         return self._folder.joinpath(*(name + ending).split("/"))
+
+
+def check_writable(path: Path, what: str) -> None:
+    """Raise SettingsError where ``path``, which need not exist, can't be made or written to."""
+    there = next(each for each in (path, *path.resolve().parents) if each.exists())
+    if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
+        why = "it is not allowed" if there.is_dir() or there == path else f"{there} is no folder"
+        raise SettingsError(f"The {what} {path} can't be written: {why}.")
 
 
 class LocalSink:

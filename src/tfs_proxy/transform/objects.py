@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.job import MANIFEST
 from tfs_proxy.transform.local import local_object, local_objects
-from tfs_proxy.transform.s3 import S3_SCHEME, S3Source, s3_object, s3_objects
+from tfs_proxy.transform.s3 import HEADS_AT_ONCE, S3_SCHEME, S3Source, s3_object, s3_objects
 from tfs_proxy.transform.stores import InputObject
 
 if TYPE_CHECKING:
@@ -50,14 +51,19 @@ def _manifest_objects(address: str, client: Client) -> Iterator[InputObject]:
     prefix, *names = entries
     if not isinstance(prefix, dict) or not isinstance(prefix.get("prefix"), str):
         raise SettingsError(f'The manifest {address} must begin with {{"prefix": "s3://..."}}.')
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise SettingsError(f"The manifest {address} lists {name!r}, which is no key.")
-        whole = prefix["prefix"] + name
-        if whole.startswith(S3_SCHEME):
-            yield s3_object(client(), whole, name)
-        else:
-            yield local_object(Path(prefix["prefix"]) / name, name)
+    keys = [_checked_key(address, name) for name in names]
+    if prefix["prefix"].startswith(S3_SCHEME):
+        known = client()
+        with ThreadPoolExecutor(HEADS_AT_ONCE) as heads:
+            yield from heads.map(lambda key: s3_object(known, prefix["prefix"] + key, key), keys)
+    else:
+        yield from (local_object(Path(prefix["prefix"]) / key, key) for key in keys)
+
+
+def _checked_key(address: str, name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise SettingsError(f"The manifest {address} lists {name!r}, which is no key.")
+    return name
 
 
 def _read_manifest(address: str, client: Client) -> list[object]:

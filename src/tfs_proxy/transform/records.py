@@ -3,12 +3,12 @@
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, cast
 
-from tfs_proxy.errors import PayloadTooLarge
+from tfs_proxy.errors import PayloadTooLarge, RequestError
 from tfs_proxy.payload.framing import Frame, recordio, tfrecords
-from tfs_proxy.transform.failures import StorageError
+from tfs_proxy.transform.failures import BadRecord, ObjectFailed, StorageError
 from tfs_proxy.transform.job import GZIP, LINE, RECORDIO, TFRECORD
 
 READ_BYTES = 1 << 20
@@ -18,11 +18,19 @@ _FRAMING_BYTES = 16
 Split = Callable[["IO[bytes]", int | None], Iterator[Frame]]
 
 
+class LineTooLong(PayloadTooLarge):
+    """A line that does not fit; ``offset`` is its place in bytes."""
+
+    def __init__(self, number: int, offset: int, max_bytes: int) -> None:
+        super().__init__(f"Line {number}, at byte {offset}, is over the limit of {max_bytes} bytes.")
+        self.offset = offset
+
+
 def lines(stream: "IO[bytes]", max_bytes: int | None = None) -> Iterator[Frame]:
     """Every line that holds something; framed with its newline, as a payload without.
 
     A last line needs no newline. Lines of white space alone are no records, as in this package's
-    JSON-lines and CSV readers. Raises PayloadTooLarge before more than ``max_bytes`` of one are read.
+    JSON-lines and CSV readers. Raises LineTooLong before more than ``max_bytes`` of one are read.
     """
     offset = number = 0
     limit = -1 if max_bytes is None else max_bytes + 2
@@ -31,9 +39,7 @@ def lines(stream: "IO[bytes]", max_bytes: int | None = None) -> Iterator[Frame]:
             number += 1
             payload = line.removesuffix(b"\n")
             if max_bytes is not None and len(payload) > max_bytes:
-                raise PayloadTooLarge(
-                    f"Line {number}, at byte {offset}, is over the limit of {max_bytes} bytes."
-                )
+                raise LineTooLong(number, offset, max_bytes)
             yield Frame(offset, line, payload)
         offset += len(line)
 
@@ -51,6 +57,19 @@ def records(stream: "IO[bytes]", split_type: str, max_bytes: int | None) -> Iter
     Raises BadInput for damaged framing and PayloadTooLarge, both naming the record and its place.
     """
     return SPLITS[split_type](stream, max_bytes)
+
+
+def located(frames: Iterable[Frame], name: str) -> Iterator[Frame]:
+    """``frames`` of the object ``name``. Raises ObjectFailed with the place of one that can't be read."""
+    number, end = 0, 0
+    try:
+        for frame in frames:
+            number += 1
+            end = frame.offset + len(frame.framed)
+            yield frame
+    except RequestError as error:
+        offset = error.offset if isinstance(error, LineTooLong) else end
+        raise ObjectFailed(BadRecord(name, number + 1, offset, None, str(error))) from error
 
 
 def opened(raw: io.RawIOBase, compression: str) -> "IO[bytes]":

@@ -12,6 +12,7 @@ from tfs_proxy.transform import tune as tuning
 from tfs_proxy.transform.engine import engine_of
 from tfs_proxy.transform.job import Effort, Job
 from tfs_proxy.transform.left import left_of
+from tfs_proxy.transform.local import check_writable
 from tfs_proxy.transform.objects import objects_of, shard
 from tfs_proxy.transform.on_cluster import on_cluster
 from tfs_proxy.transform.order import Passage
@@ -40,6 +41,8 @@ def run(request: Request) -> int:
 
     Raises SettingsError before anything is begun, and StopServing where the run can't go on.
     """
+    if request.summary is not None:
+        check_writable(request.summary, "summary")
     items = chosen(request)
     target = target_of(request)
     target.check(items)

@@ -24,6 +24,7 @@ READ_ATTEMPTS = 5
 READ_BYTES = 128 * 1024
 """What is read at once, and lost where S3 falls silent meanwhile: little, so that each attempt gets on."""
 CONNECT_SECONDS = 10.0
+HEADS_AT_ONCE = 32
 S3_TIMEOUT_SECONDS = 60.0
 
 

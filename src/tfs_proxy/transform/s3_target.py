@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfs_proxy.archive.s3 import parse_address
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.failures import StorageError
-from tfs_proxy.transform.s3 import s3_errors, sentence
+from tfs_proxy.transform.s3 import HEADS_AT_ONCE, s3_errors, sentence
 from tfs_proxy.transform.stores import ERRORS, OUT, InputObject
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ MARK, VERSION = "tfs-proxy-job", "tfs-proxy-input"
 PART_BYTES = 8 * 1024 * 1024
 PARTS_BEFORE_GROWTH = 1000
 """Parts grow after so many: S3 takes 10,000 at most."""
-HEADS_AT_ONCE = 32
 MAX_KEY_BYTES = 1024
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ class S3Target:
         self._client = client
         self._bucket, prefix = parse_address(address)
         self._prefix = prefix if not prefix or prefix.endswith("/") else prefix + "/"
-        self._old_errors: set[str] = set()
+        self._old_errors: set[str] | None = None
 
     def check(self, items: list[InputObject]) -> None:
         """Raise SettingsError where a key would get too long."""
@@ -68,9 +67,9 @@ class S3Target:
         return S3Sink(self._client, self._bucket, self._prefix + name + ERRORS, {})
 
     def remove_errors(self, name: str) -> None:
-        """Remove an earlier run's error file, if `finished` has seen one."""
+        """Remove an earlier run's error file, unless `finished` has seen that there is none."""
         key = self._prefix + name + ERRORS
-        if key in self._old_errors:
+        if self._old_errors is None or key in self._old_errors:
             with s3_errors(f"s3://{self._bucket}/{key}", StorageError):
                 self._client.delete_object(Bucket=self._bucket, Key=key)
 

@@ -8,14 +8,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tfs_proxy.errors import RequestError, SettingsError
+from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.assemble import processing
 from tfs_proxy.transform.batches import Batch, pack, whole
 from tfs_proxy.transform.connection import Endpoint
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
 from tfs_proxy.transform.isolate import PLACEHOLDER, Transformer
 from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, Effort, Job
-from tfs_proxy.transform.records import opened, records
+from tfs_proxy.transform.records import located, opened, records
 from tfs_proxy.transform.send import Manner, Sender
 from tfs_proxy.transform.stack import execution_parameters
 from tfs_proxy.transform.stores import InputObject, Source
@@ -143,10 +143,11 @@ def _batches(job: Job, effort: Effort, items: Iterable[InputObject], source: Sou
         try:
             with opened(source.open(item), job.compression) as stream:
                 if job.split_type != NONE:
-                    yield from pack(records(stream, job.split_type, limit), effort.strategy, limit, item.name)
+                    frames = located(records(stream, job.split_type, limit), item.name)
+                    yield from pack(frames, effort.strategy, limit, item.name)
                 elif (body := stream.read(SAMPLE_BYTES)) and (limit is None or len(body) <= limit):
                     yield whole(body)
-        except (RequestError, StorageError, ObjectFailed) as error:
+        except (StorageError, ObjectFailed) as error:
             log.warning("%s is left out of the sample: %s", item.name, error)
 
 
