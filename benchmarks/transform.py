@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -79,12 +80,12 @@ def transform(address: str, data: Path, *flags: str) -> dict[str, float]:
         return values
 
 
-def resnet(rounds: int, environment: dict[str, str]) -> None:
+def resnet(rounds: int) -> None:
     """Images per second through the whole stack and by its model server alone, and who uses the CPU."""
     for words in (["export.py"], ["photographs.py", str(IMAGES)]):
         subprocess.run([sys.executable, *words], cwd=RESNET, check=True, stdout=subprocess.DEVNULL)
-    settings = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "resnet50", "SAGEMAKER_BATCH": "true", **environment}
-    whole, alone, others = [], [], []
+    settings = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "resnet50", "SAGEMAKER_BATCH": "true"}
+    rates, spent = defaultdict[str, list[float]](list), defaultdict[str, list[dict[str, float]]](list)
     with (
         tempfile.TemporaryDirectory() as folder,
         stack.serve(RESNET / "build" / "model.tar.gz", "embedded", settings) as running,
@@ -94,25 +95,26 @@ def resnet(rounds: int, environment: dict[str, str]) -> None:
         model_server = f"{stack.rest_url(running.pid)}/v1/models/resnet50:predict"
         at_once = ("--max-concurrent", str(CONCURRENT), "--max-payload-mb", "1")
         for place in range(rounds + 1):
-            before = cpu_seconds(running.pid)
-            through = transform(running.url, images, "--content-type", "application/x-image", *at_once)
-            spent = {name: end - before.get(name, 0) for name, end in cpu_seconds(running.pid).items()}
-            direct = transform(model_server, bodies, "--content-type", "application/json", *at_once)
-            if place:  # the first round warms up
-                whole.append(through["records_per_second"])
-                alone.append(direct["records_per_second"])
-                others.append({name: 1000 * seconds / IMAGES for name, seconds in spent.items()})
+            ways = [
+                ("whole", running.url, images, "application/x-image"),
+                ("alone", model_server, bodies, "application/json"),
+            ]
+            for way, url, data, content_type in ways if place % 2 else reversed(ways):
+                before = cpu_seconds(running.pid)
+                job = transform(url, data, "--content-type", content_type, *at_once)
+                if place:  # the first round warms up
+                    rates[way].append(job["records_per_second"])
+                    spent[way].append(spent_since(before, running.pid))
     print("| what | median of rounds |\n|---|---|")
-    print(
-        f"| ResNet-50, model server alone, {CONCURRENT} at once | {statistics.median(alone):.1f} images/s |"
-    )
-    print(f"| ResNet-50, `transform`, {CONCURRENT} at once | {statistics.median(whole):.1f} images/s |")
-    ratios = [one / other for one, other in zip(whole, alone, strict=True)]
-    print(
-        f"| ratio, median of rounds (all: {', '.join(f'{each:.2f}' for each in ratios)}) | {statistics.median(ratios):.2f} |"
-    )
-    for name in others[0]:
-        print(f"| CPU of {name} | {statistics.median(each[name] for each in others):.1f} ms an image |")
+    whole, alone = statistics.median(rates["whole"]), statistics.median(rates["alone"])
+    print(f"| ResNet-50, model server alone, {CONCURRENT} at once | {alone:.1f} images/s |")
+    print(f"| ResNet-50, `transform`, {CONCURRENT} at once | {whole:.1f} images/s |")
+    pairs = [one / other for one, other in zip(rates["whole"], rates["alone"], strict=True)]
+    shown = ", ".join(f"{each:.2f}" for each in pairs)
+    print(f"| ratio | {statistics.median(pairs):.2f} ({shown}) |")
+    for way, name in (("alone", "model server"), *(("whole", name) for name in spent["whole"][0])):
+        used = statistics.median(each[name] for each in spent[way])
+        print(f"| CPU of {name}, {'`transform`' if way == 'whole' else 'alone'} | {used:.1f} ms an image |")
 
 
 def write_inputs(images: Path, bodies: Path) -> None:
@@ -124,6 +126,11 @@ def write_inputs(images: Path, bodies: Path) -> None:
         encoded = base64.b64encode(photograph.read_bytes()).decode()
         body = json.dumps({"instances": [{"image_bytes": {"b64": encoded}}]})
         (bodies / photograph.name).write_text(body)
+
+
+def spent_since(before: dict[str, float], pid: int) -> dict[str, float]:
+    """CPU milliseconds for an image since then."""
+    return {name: 1000 * (end - before[name]) / IMAGES for name, end in cpu_seconds(pid).items()}
 
 
 def cpu_seconds(pid: int) -> dict[str, float]:
@@ -151,7 +158,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
     if arguments.resnet:
-        resnet(arguments.rounds, {})
+        resnet(arguments.rounds)
     else:
         driver(arguments.rounds)
 

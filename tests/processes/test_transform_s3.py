@@ -262,6 +262,16 @@ def test_a_part_that_fails(s3: "S3Client", moto: str, buckets: tuple[str, str], 
     assert objects(s3, buckets[1]) == {"results/large.out": LARGE, "results/small.out": b"1\n"}
 
 
+def test_what_a_killed_run_left(s3: "S3Client", buckets: tuple[str, str], echo: str) -> None:
+    """Parts that it had sent are taken back by the next run, those of other keys are not."""
+    s3.put_object(Bucket=buckets[0], Key="data/a", Body=b"1\n")
+    for key in ("results/a.out", "results/a.err", "results/other.out"):
+        s3.create_multipart_upload(Bucket=buckets[1], Key=key)
+    assert run(buckets, echo).status == 0
+    left = s3.list_multipart_uploads(Bucket=buckets[1])["Uploads"]
+    assert [each["Key"] for each in left] == ["results/other.out"]
+
+
 def test_slow_reads(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: str) -> None:
     """Answers that drip, fall silent in the middle or never begin are asked for again from where they were."""
     s3.put_object(Bucket=buckets[0], Key="data/large", Body=LARGE)

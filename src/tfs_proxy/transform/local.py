@@ -98,6 +98,9 @@ class LocalTarget:
                     f"The key {item.name!r} is too long for a local file: give an s3:// output."
                 )
 
+    def prepare(self, items: list[InputObject]) -> None:
+        """Nothing: the first output of a run clears away what grew before it."""
+
     def finished(self, mark: str) -> dict[str, str]:
         """What the journals of all shards say, as far as the outputs are still there."""
         found: dict[str, str] = {}

@@ -1,6 +1,7 @@
 """Says how far a run is: one line that renews itself on a terminal, a log line a minute elsewhere."""
 
 import logging
+import shutil
 import threading
 from types import TracebackType
 from typing import Self, TextIO
@@ -36,16 +37,20 @@ class Progress:
         self._ended.set()
         self._thread.join()
         if self._on_terminal:
-            self._stream.write(f"\r\x1b[K{line(self._tally, bar=True)}\n")
+            self._stream.write(f"\r\x1b[K{self._fitting()}\n")
             self._stream.flush()
 
     def _show_often(self) -> None:
         while not self._ended.wait(self._pause_seconds):
             if self._on_terminal:
-                self._stream.write(f"\r\x1b[K{line(self._tally, bar=True)}")
+                self._stream.write(f"\r\x1b[K{self._fitting()}")
                 self._stream.flush()
             else:
                 log.info("%s", line(self._tally, bar=False))
+
+    def _fitting(self) -> str:
+        """As much of the line as the terminal is wide: a line that wraps can't renew itself."""
+        return line(self._tally, bar=True)[: shutil.get_terminal_size().columns - 1]
 
 
 def line(tally: Tally, *, bar: bool) -> str:

@@ -87,6 +87,8 @@ def shared_client(timeout_seconds: float) -> "S3Client":
 def endpoint_of(request: Request) -> Iterator[Endpoint]:
     """Where to send: the endpoint given, or a stack that serves the model as long as the block runs."""
     if request.endpoint is not None:
+        if request.job.environment:
+            log.warning("the job's Environment has no effect on an endpoint that runs already")
         yield Endpoint.parse(request.endpoint)
         return
     assert request.model is not None  # noqa: S101 - one of both is given

@@ -46,6 +46,7 @@ def run(request: Request) -> int:
     items = chosen(request)
     target = target_of(request)
     target.check(items)
+    target.prepare(items)
     tally = (on_cluster if request.engine == RAY else on_this_machine)(request, items, target)
     _report(tally, request.summary)
     return INCOMPLETE if tally.counts.failed else 0

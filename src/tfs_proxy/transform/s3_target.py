@@ -41,6 +41,23 @@ class S3Target:
             if len((self._prefix + item.name + OUT).encode()) > MAX_KEY_BYTES:
                 raise SettingsError(f"The key {item.name!r} gets too long for S3 below the output prefix.")
 
+    def prepare(self, items: list[InputObject]) -> None:
+        """Take back the parts that a killed run has left of the same outputs, as far as that is allowed."""
+        from botocore.exceptions import ClientError
+
+        ours = {self._prefix + item.name + ending for item in items for ending in (OUT, ERRORS)}
+        try:
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self._bucket, Prefix=self._prefix
+            )
+            left = [each for page in pages for each in page.get("Uploads", []) if each["Key"] in ours]
+            for each in left:
+                self._client.abort_multipart_upload(
+                    Bucket=self._bucket, Key=each["Key"], UploadId=each["UploadId"]
+                )
+        except ClientError as error:
+            log.info("parts that a killed run may have left are not looked for: %s", sentence(error))
+
     def finished(self, mark: str) -> dict[str, str]:
         """What the metadata of the outputs below the prefix say."""
         with s3_errors(f"s3://{self._bucket}/{self._prefix}", SettingsError):

@@ -48,6 +48,9 @@ class Target(Protocol):
     def check(self, items: list[InputObject]) -> None:
         """Raise SettingsError where an output could not be written under its name."""
 
+    def prepare(self, items: list[InputObject]) -> None:
+        """Clear away what a killed run has left of these objects' outputs. Raises SettingsError."""
+
     def finished(self, mark: str) -> dict[str, str]:
         """Names of objects finished under the job ``mark``, with the versions they were made from."""
 
