@@ -276,12 +276,18 @@ class Settings:
         return settings
 
     def check_ports(self) -> None:
-        """Raise SettingsError where the port range is too small for the instances (contract 2.1)."""
+        """Raise SettingsError where the port range is too small (contract 2.1), or holds the gRPC port."""
         ports = self.safe_port_range
         if ports is not None and ports.low + 2 * self.instance_count - 1 > ports.high:
             raise SettingsError(
                 f"SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high} is too small: "
                 f"{self.instance_count} model server(s) need {2 * self.instance_count} ports."
+            )
+        grpc = self.grpc_port
+        if ports is not None and grpc is not None and ports.low <= grpc.number <= ports.high:
+            raise SettingsError(
+                f"TFS_PROXY_GRPC_PORT={grpc.number} can't be used: it lies in SAGEMAKER_SAFE_PORT_RANGE="
+                f"{ports.low}-{ports.high}, which is for the model servers."
             )
 
     @property
@@ -325,6 +331,11 @@ class WorkerEnvironment:
 def on_platform(environ: Mapping[str, str]) -> bool:
     """Whether ``environ`` is one that SageMaker made, as far as can be told."""
     return any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
+
+
+def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` for a stack behind a program of ours: several would meet on one gRPC port."""
+    return {name: value for name, value in environ.items() if name != "TFS_PROXY_GRPC_PORT"}
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:

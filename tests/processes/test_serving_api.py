@@ -410,6 +410,20 @@ def test_grpc_without_nginx_is_refused_in_a_sentence(tmp_path: Path) -> None:
 
 
 @NEEDS_NGINX
+def test_the_usual_port_is_done_without_where_it_is_taken(tmp_path: Path) -> None:
+    """As with a second container on the host's network: it says so, and serves."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with socket.socket() as holder:
+        with contextlib.suppress(OSError):  # somebody else has it: as good
+            holder.bind(("127.0.0.1", 8500))
+            holder.listen()
+        env = {"TFS_PROXY_GRPC_PORT": "auto"}
+        with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+            assert stack.invoke('{"instances": [1]}').status == 200
+            assert "gRPC API is not published: can't listen on 127.0.0.1:8500" in stack.log
+
+
+@NEEDS_NGINX
 def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
     """The sentence names the port and the setting."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")

@@ -4,7 +4,7 @@ import pytest
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.setting_values import GrpcPort, PortRange
-from tfs_proxy.settings import PLATFORM_VARIABLES, TABLE, Settings, unknown_variables
+from tfs_proxy.settings import PLATFORM_VARIABLES, TABLE, Settings, for_inner_stack, unknown_variables
 
 
 def test_defaults_need_no_environment() -> None:
@@ -147,3 +147,16 @@ def test_the_usual_grpc_port_is_left_alone_on_sagemaker(variable: str, choice: s
     settings = Settings.from_env({"TFS_PROXY_GRPC_PORT": choice, variable: value})
 
     assert (settings.grpc_port is not None) == published
+
+
+def test_the_grpc_port_is_none_of_the_model_servers_ports() -> None:
+    """Else whether it can be had would be a matter of luck."""
+    ports = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9009", "TFS_PROXY_GRPC_PORT": "9005"}
+
+    with pytest.raises(SettingsError, match="TFS_PROXY_GRPC_PORT=9005 can't be used"):
+        Settings.from_env(ports)
+
+
+def test_a_stack_behind_another_program_publishes_no_grpc() -> None:
+    """The stages of a pipeline, and the stack of a batch job."""
+    assert for_inner_stack({"TFS_PROXY_GRPC_PORT": "8500", "A": "b"}) == {"A": "b"}

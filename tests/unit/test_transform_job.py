@@ -143,8 +143,11 @@ def test_marks(tmp_path: Path) -> None:
 
 
 def test_the_environment_of_the_stack() -> None:
-    """The platform's variables are set only as far as the job asks (contract 1.10)."""
-    assert stack_environment({"A": "b"}, job()) == {"A": "b", "SAGEMAKER_BATCH": "true"}
+    """The platform's variables are set only as far as the job asks (contract 1.10); gRPC is for others."""
+    assert stack_environment({"A": "b", "TFS_PROXY_GRPC_PORT": "8500"}, job()) == {
+        "A": "b",
+        "SAGEMAKER_BATCH": "true",
+    }
     asked = stack_environment({}, job(max_payload_mb=0, max_concurrent=2, strategy="SingleRecord"))
     assert asked["SAGEMAKER_MAX_PAYLOAD_IN_MB"] == "0"
     assert asked["SAGEMAKER_BATCH_STRATEGY"] == "SINGLE_RECORD"

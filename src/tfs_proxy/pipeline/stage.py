@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.settings import Settings
+from tfs_proxy.settings import Settings, for_inner_stack
 from tfs_proxy.supervisor.process import ProcessSpec
 from tfs_proxy.supervisor.sockets import LOOPBACK
 
@@ -65,7 +65,7 @@ def stage(place: int, order: StageOrder, ports: range, environ: Mapping[str, str
         "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
         "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
     }
-    return Stage(place, order.archive, ports[0], {**environ, **order.variables, **told})
+    return Stage(place, order.archive, ports[0], {**for_inner_stack(environ), **order.variables, **told})
 
 
 def process(of: Stage, model_server: str) -> ProcessSpec:

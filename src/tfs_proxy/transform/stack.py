@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from tfs_proxy.errors import ProcessGaveUp, SettingsError, StopServing
+from tfs_proxy.settings import for_inner_stack
 from tfs_proxy.transform.connection import Connection, Endpoint, NotAnswered, NotConnected
 from tfs_proxy.transform.job import MULTI, SINGLE, Job
 
@@ -36,7 +37,7 @@ def stack_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
         "SAGEMAKER_BATCH_STRATEGY": {SINGLE: "SINGLE_RECORD", MULTI: "MULTI_RECORD"}.get(job.strategy or ""),
     }
     given = {name: str(value) for name, value in asked.items() if value is not None}
-    return {**base, "SAGEMAKER_BATCH": "true", **given, **job.environment}
+    return {**for_inner_stack(base), "SAGEMAKER_BATCH": "true", **given, **job.environment}
 
 
 class Stack:
