@@ -14,7 +14,6 @@ TfsProxyError
 │   └── ServerLost               nobody listens where a transform job sends its records   (6)
 └── RequestError                 one request can't be answered
     ├── BadInput                 the client's body or header is malformed
-    │   └── ModelNotFound        the client asks for a model or version that isn't there
     ├── UnsupportedMediaType     nobody here reads the request's Content-Type
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
@@ -100,10 +99,6 @@ class RequestError(TfsProxyError):
 
 class BadInput(RequestError):
     """The client's body or header is malformed."""
-
-
-class ModelNotFound(BadInput):
-    """The client asks for a model, version or label that isn't there."""
 
 
 class UnsupportedMediaType(RequestError):

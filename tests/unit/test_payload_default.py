@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fake_upstream import Call, FakeUpstream
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType, UpstreamRefused
 from tfs_proxy.payload.batch import Batch, Examples
@@ -14,7 +15,6 @@ from tfs_proxy.payload.default import Passthrough, answer, default_input, defaul
 from tfs_proxy.payload.npy import read_npy, write_npy
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.upstream.base import Answer, Upstream
-from tfs_proxy.upstream.fake import Call, FakeUpstream
 
 TARGET = Target("m")
 

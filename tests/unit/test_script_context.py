@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from fake_upstream import FakeUpstream
 from tfs_proxy.deployment import Instance
 from tfs_proxy.script.access import Backend
 from tfs_proxy.script.context import Context, ScriptRequest
 from tfs_proxy.signature import Target
-from tfs_proxy.upstream.fake import FakeUpstream
 
 INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")
 

@@ -6,9 +6,9 @@ from typing import Any
 import falcon.testing
 import pytest
 
+from fake_upstream import Call
 from tfs_proxy.errors import UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.signature import Target
-from tfs_proxy.upstream.fake import Call
 
 ErrorOf = Callable[[falcon.testing.Result], str]
 ATTRIBUTES = "X_Amzn_SageMaker_Custom_Attributes"

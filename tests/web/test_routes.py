@@ -25,7 +25,6 @@ def test_every_request_error_has_a_status() -> None:
 
     assert ours - own == set(STATUS)
     assert status_of(errors.UpstreamRefused(429, b"{}")) == 429
-    assert status_of(errors.ModelNotFound("m")) == 404
     assert status_of(errors.RequestError("?")) == 500
 
 

@@ -8,7 +8,6 @@ import falcon
 
 from tfs_proxy.errors import (
     BadInput,
-    ModelNotFound,
     NotAcceptable,
     PayloadTooLarge,
     RequestError,
@@ -26,7 +25,6 @@ log = logging.getLogger(__name__)
 
 STATUS: Mapping[type[RequestError], int] = {
     BadInput: 400,
-    ModelNotFound: 404,
     NotAcceptable: 406,
     PayloadTooLarge: 413,
     UnsupportedMediaType: 415,

@@ -1,4 +1,4 @@
-"""A model server in memory: for tests, and for whoever wants to call a script without a server."""
+"""A model server in memory, behind the app in web tests and behind scripts in unit tests."""
 
 import json
 from collections.abc import Callable, Mapping
