@@ -54,3 +54,20 @@ def test_what_is_no_http_is_refused(embedded_server: EmbeddedServer) -> None:
     answer = talk(embedded_server, b"nonsense\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400")
     assert answer.endswith(b"Invalid HTTP request received.")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/v1/models/half_plus_two?x=1", 404, "Could not find any versions of model half_plus_two?x=1"),
+        ("/v1/models/half_plus_two/versions/1?x", 400, "Malformed request: GET /v1/models/half_plus_two"),
+        ("/v1/models/half_plus_two/metadata?x=1", 400, "Malformed request: GET /v1/models/half_plus_two"),
+    ],
+)
+def test_a_query_is_part_of_the_path(
+    embedded_server: EmbeddedServer, path: str, status: int, text: str
+) -> None:
+    """TF Serving takes all that follows the host for the path, and so do its patterns."""
+    answer = talk(embedded_server, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: x\r\n" + CLOSE + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 %d" % status)
+    assert text.encode() in answer

@@ -89,7 +89,7 @@ class RestApp:
         body = await _read(receive)
         if body is None:
             return
-        answer = await self._answer(scope["method"], scope["raw_path"], scope["headers"], body)
+        answer = await self._answer(scope["method"], _target(scope), scope["headers"], body)
         length = (b"content-length", str(len(answer.body)).encode())
         headers = [*answer.headers, *(_CORS if self._options.cors else ()), length]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
@@ -123,7 +123,7 @@ class RestApp:
         path = raw_path.decode("latin-1")
         if method == "OPTIONS" and self._options.cors:
             return Route("options", "")
-        if method == "GET" and path == self._options.metrics_path:
+        if method == "GET" and path.partition("?")[0] == self._options.metrics_path:
             return Route("metrics", "")
         if not rest_routes.is_api(path):
             return None
@@ -177,6 +177,13 @@ def _finish(work: Work) -> Answer:
         return Answer(200, work.answer(), _JSON)
     finally:
         work.close()
+
+
+def _target(scope: Mapping[str, Any]) -> bytes:
+    """All that follows the host: TF Serving's patterns are matched with the query in."""
+    query: bytes = scope["query_string"]
+    path: bytes = scope["raw_path"]
+    return path + b"?" + query if query else path
 
 
 async def _read(receive: Receive) -> bytes | None:
