@@ -148,13 +148,20 @@ def test_pieces_of_a_split_request_are_counted_each(
     assert metric(server, 'queuing_latency_count{thread_pool_name=""}') == 3
 
 
-def test_an_empty_request_keeps_the_shape_of_its_answer(
+def test_batching_does_not_show_in_answers(
     saved_models: Path, tmp_path: Path, model_server: StartServer
 ) -> None:
-    """No row goes in, none comes out, and the other dimensions are still there."""
-    server = start(model_server, tmp_path, saved_models, "", "echo")
+    """A request without rows keeps the other dimensions of its answer; a failing model says why."""
+    server = start(model_server, tmp_path, saved_models, "", "echo", "untracked")
     with grpc.insecure_channel(server.grpc) as channel:
         run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
         spec = model_spec("echo", signature="float32")
         answer = response_arrays(run(request_bytes(spec, {"x": np.empty((0, 3), np.float32)})))
     assert answer["y"].shape == (0, 3)
+    reply = requests.post(f"{server.rest}/v1/models/untracked:predict", data='{"instances": [[1, 2, 3]]}')
+    assert reply.status_code == 400
+    text = reply.json()["error"]
+    assert text.startswith("Could not find variable")
+    assert "model.export(path)" in text
+    assert "batched_" not in text
+    assert "BatchFunction" not in text

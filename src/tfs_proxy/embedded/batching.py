@@ -28,7 +28,7 @@ MAX_QUEUES = 64
 """Row shapes beyond this many per signature run unbatched: each queue stays in the graph for good."""
 
 _OF_THE_OP = re.compile(
-    r"^(?:\{\{function_node batched_[^}]*\}\} )+|\n\t \[\[(?:\{\{node )?BatchFunction\w*(?:\}\})?\]\]"
+    r"^(?:\{\{function_node [^}]*\}\} )+|\n\t \[\[(?:\{\{node )?BatchFunction\w*(?:\}\})?\]\]"
 )
 """What an error text gains on its way through the batch op."""
 

@@ -101,7 +101,7 @@ def _scalar(value: Any) -> Array:
 
 def _explained(error: ServingError) -> ServingError:
     """TensorFlow's error, with what to do about one that says nothing of its cause."""
-    if error.code is Code.FAILED_PRECONDITION and error.text.startswith(_NO_VARIABLE):
+    if error.code is Code.FAILED_PRECONDITION and _NO_VARIABLE in error.text:
         return ServingError(error.code, f"{error.text}\n{_UNTRACKED}")
     return error
 
