@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -202,6 +203,21 @@ def test_bodies_come_in_any_framing_up_to_the_limit(running: Stack) -> None:
     assert large.status == 413
     assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in large.json["error"]
     assert broken.startswith(b"HTTP/1.1 400")
+
+
+def test_an_answer_comes_in_one_piece(running: Stack) -> None:
+    """Head and body are one packet: in two, the second waits for the client's acknowledgement, 40 ms."""
+    asked = b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+    answers = []
+    with socket.create_connection(("127.0.0.1", running.port), timeout=30) as connection:
+        for _ in range(5):
+            connection.sendall(asked)
+            answers.append(connection.recv(65536))
+
+    for answer in answers:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert len(json.loads(body)["seen"]) == 2
 
 
 def test_a_stage_that_dies_is_named_and_comes_back(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ class Front:
         self._connections: dict[asyncio.Task[None], _Connection] = {}
 
     async def open(self, listener: socket.socket) -> None:
-        """Accept from now on."""
+        """Accept from now on; small packets go out at once."""
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server = await asyncio.start_server(self._serve, sock=listener)
 
     async def drain(self, seconds: float) -> None:
