@@ -98,3 +98,21 @@ def test_an_answer_that_is_no_status_is_a_value_error(body: bytes) -> None:
     """Whatever answers on that port, only a status counts."""
     with pytest.raises(ValueError):
         read_status(body)
+
+
+def test_an_instance_is_loaded_while_all_its_versions_are_available() -> None:
+    """Not before the run serves, not after its process died, and whatever becomes of status calls."""
+    health = Health(Heartbeats(10.0, Clock()))
+    other = Instance(1, rest_port=3, grpc_port=4, grpc_socket="")
+    health.expect([INSTANCE, other], {"a": [1, 2]})
+    health.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
+    health.note(1, "a", {1: AVAILABLE})
+
+    assert health.loaded() == frozenset()
+    health.phase = Phase.SERVING
+    assert health.loaded() == {0}
+    health.unreachable.add(0)
+    health.note(1, "a", {1: AVAILABLE, 2: AVAILABLE})
+    assert health.loaded() == {0, 1}
+    health.lose(0)
+    assert health.loaded() == {1}

@@ -73,6 +73,11 @@ class Front:
                 return
             await asyncio.sleep(RELOAD_PAUSE_SECONDS)
 
+    @property
+    def publishes_grpc(self) -> bool:
+        """Whether there are gates to open."""
+        return self._grpc is not None
+
     def let_calls_through_to(self, instances: Collection[int]) -> None:
         """Open the gates of these model servers for gRPC, and shut all others.
 

@@ -280,7 +280,7 @@ class Supervisor:
             await asyncio.sleep(TICK_SECONDS)
 
     def _open_gates(self) -> None:
-        if self._front is not None:
+        if self._front is not None and self._front.publishes_grpc:
             self._front.let_calls_through_to(self._health.loaded())
 
     def _children(self) -> list[ChildProcess]:
