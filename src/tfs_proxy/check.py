@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.saved_model import SavedModelSummary, read_saved_model
+from tfs_proxy.capacity import capacity
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.script.load import HANDLERS, STAGE_FUNCTIONS
 from tfs_proxy.script.outline import outline_of
@@ -84,6 +85,7 @@ class Report:
     default_model: str
     default_reason: str
     script: ScriptReport | StageReport
+    processes: str
     settings: Mapping[str, str]
     notes: tuple[str, ...]
 
@@ -102,6 +104,7 @@ class Report:
             yield f"and {len(self.models) - MODELS_SHOWN} models more: {', '.join(rest)}"
             yield f"The default is {self.default_model} ({self.default_reason})"
         yield f"Script: {self.script.sentence}"
+        yield f"Processes: {self.processes}"
         if self.settings:
             yield "Settings: " + ", ".join(f"{name}={value}" for name, value in self.settings.items())
         yield from (f"Note: {note}" for note in self.notes[:NOTES_SHOWN])
@@ -127,6 +130,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         default_model=served.default_model,
         default_reason=_default_reason(models, settings),
         script=script,
+        processes=capacity(settings, models=bool(models)),
         settings={name: _without_secrets(name, value) for name, value in settings.changed.items()},
         notes=(
             *_model_notes(models, read),

@@ -54,7 +54,26 @@ def test_a_plain_model_takes_a_few_lines(tmp_path: Path) -> None:
         "Model half, versions 1, 12 (default: the only one)",
         "  serving_default (predict): x0 float[?, 4] -> y float[?]",
         "Script: none: there is no code/inference.py",
+        "Processes: 2 workers (gthread) of 128 threads; 1 model server, intra-op auto, inter-op auto, no batching",
     ]
+
+
+def test_what_the_machine_and_the_job_come_to_is_said(tmp_path: Path) -> None:
+    """Workers, model servers, their threads and batching, whether chosen or set."""
+    write_model(tmp_path / "half/1")
+    text = text_on(
+        tmp_path,
+        SAGEMAKER_BATCH="true",
+        SAGEMAKER_TFS_ENABLE_BATCHING="true",
+        SAGEMAKER_TFS_INSTANCE_COUNT="2",
+        SAGEMAKER_GUNICORN_WORKER_CLASS="gevent",
+        SAGEMAKER_GUNICORN_WORKERS="1",
+    )
+
+    assert (
+        "Processes: 1 worker (gevent); 2 model servers, intra-op 1, inter-op auto, "
+        "batches of up to 8 records after 1000 µs, 2 at a time, 100000000 waiting"
+    ) in text
 
 
 @pytest.mark.parametrize(

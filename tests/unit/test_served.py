@@ -27,7 +27,7 @@ def folder(root: Path, script: str, *, model: bool, name: str = "inference.py") 
 
 def report(root: Path, **environ: str) -> str:
     """The start-up report on a folder."""
-    settings = Settings.from_env(environ)
+    settings = Settings.from_env(environ, cores=3)
     return "\n".join(describe(look_into(root, settings), settings, environ).lines())
 
 
@@ -42,6 +42,7 @@ def test_without_a_saved_model_the_script_is_the_model(tmp_path: Path) -> None:
             "Script: code/inference.py is the model itself: it defines model_fn and predict_fn "
             "(and the default of input_fn and output_fn); no model server"
         ),
+        "Processes: 3 workers (gthread) of 85 threads",
     ]
 
 

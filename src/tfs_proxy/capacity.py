@@ -1,0 +1,29 @@
+"""What the machine, the job and the settings come to, in one line: part of the report of `check`."""
+
+from tfs_proxy.settings import Settings
+
+
+def capacity(settings: Settings, *, models: bool) -> str:
+    """Workers, model servers, their threads and batches; workers alone where there are no ``models``."""
+    threads = (
+        f" of {settings.gunicorn_threads} threads" if settings.gunicorn_worker_class == "gthread" else ""
+    )
+    workers = f"{_count(settings.gunicorn_workers, 'worker')} ({settings.gunicorn_worker_class}){threads}"
+    if not models:
+        return workers
+    servers = _count(settings.instance_count, "model server")
+    intra, inter = settings.intra_op_parallelism or "auto", settings.inter_op_parallelism or "auto"
+    return f"{workers}; {servers}, intra-op {intra}, inter-op {inter}, {_batching(settings)}"
+
+
+def _batching(settings: Settings) -> str:
+    if not settings.enable_batching:
+        return "no batching"
+    return (
+        f"batches of up to {settings.max_batch_size} records after {settings.batch_timeout_micros} µs, "
+        f"{settings.num_batch_threads} at a time, {settings.max_enqueued_batches} waiting"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"
