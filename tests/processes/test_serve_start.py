@@ -1,5 +1,6 @@
 """Start-up of the real `tfs-proxy serve`: the port, the reasons, and every way in which it refuses to run."""
 
+import contextlib
 import http.client
 import socket
 import tarfile
@@ -113,6 +114,27 @@ def test_a_request_on_a_kept_connection_reaches_the_workers_once_all_is_ready(
         assert set(statuses) == {503, 200}
     finally:
         stack.close()
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_connections_opened_with_the_first_200_are_kept(
+    tmp_path: Path, program: str, front: Mapping[str, str]
+) -> None:
+    """Ready means that nothing is reloaded any more, which would close them."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with (
+        serving(str(archive), "--model-server", program, env=front) as stack,
+        contextlib.ExitStack() as links,
+    ):
+        kept = [
+            links.enter_context(socket.create_connection((stack.host, stack.port), timeout=30))
+            for _ in range(8)
+        ]
+        for _ in range(2):
+            for link in kept:
+                link.sendall(b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert link.recv(4096).startswith(b"HTTP/1.1 200")
+            time.sleep(1)
 
 
 def test_a_folder_and_an_archive_inside_a_folder_are_served(tmp_path: Path, program: str) -> None:

@@ -16,6 +16,8 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import fast_path, serving_api
 from tfs_proxy.supervisor.serving_api import GrpcDoor, Limits
 
+KEEP_ALIVE = "75s"
+
 REFUSALS: Mapping[int, str] = {
     400: "bad request: it is not HTTP as RFC 9112 has it",
     403: "forbidden",
@@ -84,6 +86,7 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         user=_user_line(),
         home=workspace.nginx,
         listen=front.listen,
+        keep_alive=KEEP_ALIVE if serving else "0",
         web_servers="\n        ".join(_web_servers(front)),
         resend="error non_idempotent" if front.fast else "off",
         door=front.door,
