@@ -70,6 +70,8 @@ class StageReport:
     @property
     def sentence(self) -> str:
         """What was found, in words."""
+        if not self.functions:
+            return f"{self.path} is the model itself, by what it imports; no model server"
         defaults = [] if "transform_fn" in self.functions else list(STAGE_FUNCTIONS[1:-1])
         missing = [name for name in defaults if name not in self.functions]
         rest = f" (and the default of {_and(missing)})" if missing else ""

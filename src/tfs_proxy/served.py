@@ -61,7 +61,7 @@ def _no_stage(layout: ModelLayout) -> str:
         return f"{wanted}, and there is no such file."
     if outline.fault:
         return f"{wanted}, but it {outline.fault}."
-    if outline.defined(STAGE_FUNCTIONS):
+    if outline.defined(STAGE_FUNCTIONS) or outline.is_open:
         return ""
     handlers = outline.defined(HANDLERS)
     return f"{wanted}; its {handlers[0]} needs a SavedModel." if handlers else f"{wanted}, and it does not."

@@ -264,7 +264,27 @@ def test_sigterm_lets_requests_through_all_stages_finish(tmp_path: Path) -> None
     assert [answer.status for answer in answers] == [200]
     assert len(answers[0].json["seen"]) == 2
     assert "stage 1 (part-1.tar.gz): 1 requests, 0 failed, p50" in stack.log
-    assert [pid for pid in processes if Path(f"/proc/{pid}").exists()] == []
+    assert [pid for pid in processes if alive(pid)] == []
+
+
+def test_nothing_is_left_of_a_pipeline_that_is_killed(tmp_path: Path) -> None:
+    """With -9, so that it can't stop its stages itself: they and their workers end, and free their ports."""
+    with pipeline(tmp_path) as stack:
+        processes = list(descendants(stack.process.pid))
+        assert stack.stop(signal.SIGKILL) == -signal.SIGKILL
+        deadline = time.monotonic() + 20
+        while any(alive(pid) for pid in processes) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    assert [pid for pid in processes if alive(pid)] == []
+    assert list(stack.home.glob("*")) == []
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie (nobody collects those of a killed parent here)."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    return False
 
 
 def test_a_stage_that_cannot_start_ends_the_pipeline_with_its_status(tmp_path: Path) -> None:

@@ -75,3 +75,21 @@ def test_what_is_not_there(words: list[str], capsys: pytest.CaptureFixture[str])
     """A model or a request that can't be read is 2, and a sentence."""
     assert main(["check", *words]) == 2
     assert "missing" in capsys.readouterr().err
+
+
+def test_a_stage_is_tried_without_a_model_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The report says that the script is the model, and the request goes through it alone."""
+    request = tmp_path / "rows.csv"
+    request.write_text("1,2\n")
+    script = "def model_fn(model_dir): ...\ndef predict_fn(data, model): return data * 2\n"
+    model = str(pack(tmp_path / "stage.tar.gz", {"code/inference.py": script}))
+
+    status = main(
+        ["check", model, "--request", str(request), "--content-type", "text/csv", "--accept", "text/csv"]
+    )
+
+    said = capsys.readouterr().out
+    assert status == 0
+    assert "code/inference.py is the model itself: it defines model_fn and predict_fn" in said
+    assert "Model server" not in said
+    assert said.endswith("2.0,4.0\n\n")

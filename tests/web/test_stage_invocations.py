@@ -249,6 +249,39 @@ def test_the_program_can_be_named(tmp_path: Path) -> None:
     assert json.loads(reply.body) == [2]
 
 
+def test_functions_may_come_from_another_module(tmp_path: Path) -> None:
+    """A star import hides them from a reader, not from the start."""
+    root = stage(tmp_path, "from elsewhere import *\n")
+    (root / "code" / "elsewhere.py").write_text(MODEL_FN)
+    with testing.load(root) as script:
+        assert script.post("[1]").json == [2]
+
+    (root / "code" / "elsewhere.py").write_text("x = 1\n")
+    with pytest.raises(ScriptLoadError, match="defines no model_fn"), testing.load(root):
+        pass
+
+
+def test_async_functions_and_streams_are_answers(tmp_path: Path) -> None:
+    """What handlers may be and return, a stage's functions may, too."""
+    text = (
+        MODEL_FN
+        + """
+async def input_fn(data, content_type):
+    return data
+
+async def predict_fn(data, model):
+    return (piece for piece in (data, "!"))
+
+def output_fn(prediction, accept):
+    return prediction, "text/plain"
+"""
+    )
+    with testing.load(stage(tmp_path, text)) as script:
+        reply = script.post("[1]")
+
+    assert (reply.text, reply.pieces) == ("[1]!", (b"[1]", b"!"))
+
+
 def test_a_script_alone_is_loaded_as_a_stage(tmp_path: Path) -> None:
     """Unit tests of a stage need no archive."""
     with testing.load(stage(tmp_path, MODEL_FN) / "code" / "inference.py") as script:

@@ -13,6 +13,11 @@ class Outline:
     names: frozenset[str] = frozenset()
     fault: str = ""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it imports all that another module has, so that only running it tells its names."""
+        return "*" in self.names
+
     def defined(self, wanted: Iterable[str]) -> tuple[str, ...]:
         """Those of ``wanted`` that the script defines, in their order."""
         return tuple(name for name in wanted if name in self.names)
