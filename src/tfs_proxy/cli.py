@@ -103,6 +103,7 @@ def _add_serving_flags(command: argparse.ArgumentParser) -> None:
 
 
 def _pipeline(words: Sequence[str]) -> int:
+    _heed_sigterm()
     from tfs_proxy.pipeline.flags import HELP, add_flags, request_of
 
     own = argparse.ArgumentParser(
@@ -161,11 +162,15 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _listen(arguments: argparse.Namespace) -> "tuple[Settings, socket]":
-    """Settings, and the open port: the platform waits 250 ms for it (contract 1.4), so it comes first."""
+def _heed_sigterm() -> None:
+    """End with 0 at SIGTERM from now on, until a run loop takes over."""
     # As PID 1 of a container, a process without a handler does not even notice SIGTERM. Nothing has begun
     # that must be ended in order; an exception could be swallowed by what is being imported.
     signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
+
+
+def _listen(arguments: argparse.Namespace) -> "tuple[Settings, socket]":
+    """Settings, and the open port: the platform waits 250 ms for it (contract 1.4), so it comes first."""
     settings = Settings.from_env()
     if arguments.port is not None:
         settings = replace(settings, port=arguments.port)
@@ -180,6 +185,7 @@ def _listen(arguments: argparse.Namespace) -> "tuple[Settings, socket]":
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    _heed_sigterm()
     settings, listener = _listen(arguments)
     import asyncio
 
