@@ -20,7 +20,11 @@ from tfs_proxy.protos.predict import model_spec, request_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "code_examples"
-NAMES = sorted(readme.parent.name for readme in EXAMPLES.glob("*/README.md"))
+NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx publishes gRPC")
+READMES = [
+    pytest.param(readme, id=readme.parent.name, marks=[NEEDS_NGINX] if "_GRPC_" in readme.read_text() else [])
+    for readme in sorted(EXAMPLES.glob("*/README.md"))
+]
 SECONDS = 900
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
@@ -34,9 +38,10 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_example_does_what_its_readme_says(name: str) -> None:
+@pytest.mark.parametrize("readme", READMES)
+def test_an_example_does_what_its_readme_says(readme: Path) -> None:
     """Each command ends well, and prints what stands below it."""
+    name = readme.parent.name
     done = run(str(ROOT / "scripts" / "run_examples.py"), name)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -108,7 +113,7 @@ def test_a_file_instead_of_json_is_refused(vit: Stack) -> None:
         assert answer.json["error"]
 
 
-@pytest.mark.skipif(not has_nginx(), reason="nginx publishes gRPC")
+@NEEDS_NGINX
 def test_a_grpc_client_hears_the_same(vit: Stack) -> None:
     """INVALID_ARGUMENT, with the model server's words."""
     bad = np.array([as_base64(b"a text, and no picture").encode()], object)
