@@ -15,8 +15,9 @@ from tfs_proxy.embedded import json_answer, json_bulk, json_examples, json_predi
 from tfs_proxy.embedded.errors import Code, ServingError
 from tfs_proxy.embedded.json_parse import Reader, parse
 from tfs_proxy.embedded.json_text import shown
-from tfs_proxy.embedded.servable import Tensor
+from tfs_proxy.embedded.servable import Signature, Tensor
 from tfs_proxy.payload.serving_text import decimal, decimals
+from tfs_proxy.protos import SignatureDef, TensorInfo
 
 FLOAT, DOUBLE, INT32, STRING, INT64, BOOL, HALF, UINT8 = 1, 2, 3, 7, 9, 10, 19, 4
 
@@ -338,3 +339,10 @@ def test_examples_are_read_with_their_context() -> None:
     assert features["i"].int64_list.value == [1]
     assert features["s"].bytes_list.value == [b"t"]
     assert features["b"].bytes_list.value == [b"a"]
+
+
+def test_outputs_have_one_order() -> None:
+    """That of their names, in every process: two machines of a transform job must write the same bytes."""
+    names = [f"output_{place}" for place in range(20)]
+    message = SignatureDef(outputs={name: TensorInfo(name=f"{name}:0") for name in names})
+    assert list(Signature("serving_default", message).outputs) == sorted(names)

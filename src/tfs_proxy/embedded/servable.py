@@ -60,8 +60,9 @@ class Signature:
         self.name = name
         self.message = message
         self.inputs = {alias: Tensor(alias, info.name, info.dtype) for alias, info in message.inputs.items()}
+        # NOTE: sorted, for a protobuf map has another order in each process: answers would differ by it.
         self.outputs = {
-            alias: Tensor(alias, info.name, info.dtype) for alias, info in message.outputs.items()
+            alias: Tensor(alias, info.name, info.dtype) for alias, info in sorted(message.outputs.items())
         }
 
 
