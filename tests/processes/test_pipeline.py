@@ -195,6 +195,7 @@ def test_bodies_come_in_any_framing_up_to_the_limit(running: Stack) -> None:
         seconds=1,
     )
     large = running.invoke(b" " * 2_200_000)
+    declared = running.raw(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000\r\n\r\n{}")
     broken = running.raw(b"no http\r\n\r\n")
 
     assert chunked.startswith(b"HTTP/1.1 200")
@@ -202,6 +203,7 @@ def test_bodies_come_in_any_framing_up_to_the_limit(running: Stack) -> None:
     assert b"HTTP/1.1 200" in waiting
     assert large.status == 413
     assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in large.json["error"]
+    assert declared.startswith(b"HTTP/1.1 413")
     assert broken.startswith(b"HTTP/1.1 400")
 
 

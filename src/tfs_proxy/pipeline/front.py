@@ -14,6 +14,7 @@ from tfs_proxy.supervisor.http import DISCARD_BYTES, IDLE_SECONDS, Reply, next_e
 BODY_SECONDS = 60.0
 """How long a client may be silent in the middle of a request."""
 
+DISCARD_SECONDS = 2.0
 TOO_LARGE, INTERNAL = 413, 500
 INTERNAL_ERROR = "internal error: what happened is in the log"
 
@@ -142,7 +143,12 @@ class _Connection:
         return Asked(head.method.decode("ascii"), path, headers, bytes(body))
 
     async def _discard(self) -> None:
-        """Read on for a while: a client that still writes would not see the answer."""
+        """Read on for a moment: a client that still writes would not see the answer."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                await self._read_away()
+
+    async def _read_away(self) -> None:
         discarded = 0
         while not self._protocol.they_are_waiting_for_100_continue and discarded < DISCARD_BYTES:
             event = await self._next()
