@@ -17,6 +17,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "benchmarks"
 CONNECTIONS = (1, 8, 64)
 ROUNDS = 3
+RESNET_SECONDS = 10.0
+"""Calls that the end cuts off are not counted; so long they are few beside the others."""
 
 BUILD = """
 import sys
@@ -217,15 +220,35 @@ def bodies(folder: Path) -> tuple[Path, Path, Path]:
     return folder / "tiny", folder / "mean", folder / "resnet"
 
 
-def row(what: str, measure: Callable[[], float], beside: str, other: Callable[[], float]) -> None:
-    """One line of the table: medians of runs that alternate, so that a busy machine is busy for both."""
-    figures, others = [], []
-    for _ in range(ROUNDS):
-        others.append(other())
-        figures.append(measure())
-    ratio = statistics.median(one / two for one, two in zip(figures, others, strict=True))
-    figure, fixed = statistics.median(figures), statistics.median(others)
-    print(f"| {what} | {figure:,.0f} | {beside} {fixed:,.0f} | {ratio:.2f} |", flush=True)
+def cpu_seconds(process: "subprocess.Popen[bytes]") -> float:
+    """The time that it has computed."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines about one server: medians of runs that alternate, so that a busy machine is busy for both."""
+
+    server: "subprocess.Popen[bytes]"
+    seconds: float
+
+    def row(self, what: str, measure: Callable[[], float], beside: str, other: Callable[[], float]) -> None:
+        """Measure, and print the line."""
+        figures, others, costs = [], [], []
+        for _ in range(ROUNDS):
+            others.append(other())
+            before = cpu_seconds(self.server)
+            figures.append(measure())
+            costs.append((cpu_seconds(self.server) - before) / (figures[-1] * self.seconds))
+        ratio = statistics.median(one / two for one, two in zip(figures, others, strict=True))
+        figure, fixed = statistics.median(figures), statistics.median(others)
+        cost = statistics.median(costs) * 1000
+        digits = 0 if figure > 100 else 1
+        print(
+            f"| {what} | {figure:,.{digits}f} | {cost:.3g} | {beside} {fixed:,.{digits}f} | {ratio:.2f} |",
+            flush=True,
+        )
 
 
 def measure_server(seconds: float, folder: Path) -> None:
@@ -240,61 +263,64 @@ def measure_server(seconds: float, folder: Path) -> None:
     only = [*embedded, "--model_name=tiny", f"--model_base_path={CACHE / 'tiny'}"]
     with running(only, f"{url}/tiny") as (alone, ready):
         print(f"\nReady after {ready:.2f} s, {resident_megabytes(alone):.0f} MB with the tiny model.\n")
-    print("| work | per second | beside | ratio |\n|---|---|---|---|")
+    print("| work | per second | CPU ms a request | beside | ratio |\n|---|---|---|---|---|")
+    sent = bodies(folder)
     with (
         running([sys.executable, "-c", BARE, str(bare)], f"http://127.0.0.1:{bare}/"),
-        running([*embedded, f"--model_config_file={config}"], f"{url}/resnet"),
+        running([*embedded, f"--model_config_file={config}"], f"{url}/resnet") as (server, _),
     ):
-        sent = bodies(folder)
-        measure_rest(url, f"http://127.0.0.1:{bare}/", sent, seconds)
-        measure_grpc(f"127.0.0.1:{rpc}", seconds)
-        measure_resnet(f"{url}/resnet:predict", sent[2], seconds)
+        table = Table(server, seconds)
+        measure_rest(table, url, f"http://127.0.0.1:{bare}/", sent)
+        measure_grpc(table, f"127.0.0.1:{rpc}")
+        measure_resnet(Table(server, max(seconds, RESNET_SECONDS)), f"{url}/resnet:predict", sent[2], 1, 0)
+    intra_one = [*embedded, f"--model_config_file={config}", "--tensorflow_intra_op_parallelism=1"]
+    with running(intra_one, f"{url}/resnet") as (server, _):
+        measure_resnet(Table(server, max(seconds, RESNET_SECONDS)), f"{url}/resnet:predict", sent[2], 8, 1)
 
 
-def measure_rest(url: str, bare: str, sent: tuple[Path, Path, Path], seconds: float) -> None:
+def measure_rest(table: Table, url: str, bare: str, sent: tuple[Path, Path, Path]) -> None:
     """The rows of the REST side."""
     tiny, mean, _ = sent
     for count in CONNECTIONS:
-        row(
+        table.row(
             f"tiny JSON, {count} connections",
-            partial(wrk, f"{url}/tiny:predict", tiny, count, seconds),
+            partial(wrk, f"{url}/tiny:predict", tiny, count, table.seconds),
             "fixed answer",
-            partial(wrk, bare, tiny, count, seconds),
+            partial(wrk, bare, tiny, count, table.seconds),
         )
-    row(
+    table.row(
         "224x224x3 JSON (1.9 MB), 1 connection",
-        partial(wrk, f"{url}/mean:predict", mean, 1, seconds),
+        partial(wrk, f"{url}/mean:predict", mean, 1, table.seconds),
         "fixed answer",
-        partial(wrk, bare, mean, 1, seconds),
+        partial(wrk, bare, mean, 1, table.seconds),
     )
 
 
-def measure_grpc(address: str, seconds: float) -> None:
+def measure_grpc(table: Table, address: str) -> None:
     """The rows of the gRPC side."""
     for model, what, shape in (
         ("tiny", "tiny", (3,)),
         ("mean", "224x224x3 floats (602 KB)", (1, 224, 224, 3)),
     ):
         request = request_bytes(model_spec(model), {"x": np.ones(shape, np.float32)})
-        row(
+        table.row(
             f"{what} over gRPC, 8 callers",
-            partial(grpc_rate, address, request, 8, seconds),
+            partial(grpc_rate, address, request, 8, table.seconds),
             "in process, 1 caller,",
-            partial(in_process, model, intra=0, callers=1, seconds=seconds),
+            partial(in_process, model, intra=0, callers=1, seconds=table.seconds),
         )
 
 
-def measure_resnet(url: str, body: Path, seconds: float) -> None:
-    """The rows of a model that is all computing."""
-    wrk(url, body, 1, seconds)
-    for count in (8, 1):
-        for intra, settings in ((1, "one thread a call,"), (0, "default threads,")):
-            row(
-                f"ResNet-50 JPEG over REST, {count} connections",
-                partial(wrk, url, body, count, seconds),
-                f"in process, {settings}",
-                partial(in_process, "resnet", intra=intra, callers=count, seconds=seconds),
-            )
+def measure_resnet(table: Table, url: str, body: Path, count: int, intra: int) -> None:
+    """A model that is all computing, with the same settings in the server and in process."""
+    wrk(url, body, count, 2)
+    settings = "one thread a call" if intra else "default threads"
+    table.row(
+        f"ResNet-50 JPEG over REST, {count} connections, {settings}",
+        partial(wrk, url, body, count, table.seconds),
+        "in process",
+        partial(in_process, "resnet", intra=intra, callers=count, seconds=table.seconds),
+    )
 
 
 def main() -> int:
