@@ -214,6 +214,16 @@ def free_port() -> int:
         return int(holder.getsockname()[1])
 
 
+def free_range(count: int) -> int:
+    """The first of ``count`` loopback ports in a row that nothing listens on, and no client is given by the kernel."""
+    for low in range(20_000 + os.getpid() % 5000, 32_000, count):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(low, low + count):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return low
+    raise AssertionError(f"no {count} free ports in a row")
+
+
 @contextlib.contextmanager
 def serving(*words: str, env: Mapping[str, str] | None = None) -> Iterator[Stack]:
     """A stack that is ready, stopped at the end."""

@@ -22,7 +22,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         yield running
 
 
-def until(true: Callable[[], bool], seconds: float = 15) -> None:
+def until(true: Callable[[], bool], seconds: float = 40) -> None:
     """Wait for something to become true."""
     deadline = time.monotonic() + seconds
     while not true():

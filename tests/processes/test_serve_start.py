@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from archives import SAVED_MODEL, has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
-from serving import Stack, free_port, serving
+from serving import Stack, free_range, serving
 
 FRONTS = [
     pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
@@ -175,7 +175,7 @@ def test_several_instances_need_no_port_range(tmp_path: Path, program: str) -> N
 def test_ports_of_the_safe_range_are_taken(tmp_path: Path, program: str) -> None:
     """GRPC LOW, REST LOW+1; the front listens on SAGEMAKER_BIND_TO_PORT."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
-    low = free_port()
+    low = free_range(10)
 
     with serving(
         str(archive), "--model-server", program, env={"SAGEMAKER_SAFE_PORT_RANGE": f"{low}-{low + 9}"}

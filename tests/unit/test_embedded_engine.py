@@ -249,8 +249,10 @@ def test_slow_calls_are_not_quick() -> None:
     runner = Runner(backend, [Tensor("x", "x:0", 1)], ["y:0"])
     x = {"x": np.zeros(1, np.float32)}
     assert not runner.quick
-    for _ in range(5):
+    for _ in range(1000):
         runner.run(x)
+        if runner.quick:
+            break
     assert runner.quick
     backend.seconds = 0.02
     for _ in range(5):
