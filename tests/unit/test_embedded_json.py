@@ -235,6 +235,7 @@ def test_rows_and_columns_of_every_type() -> None:
     assert decoded('{"instances": [[], []]}', x=FLOAT) == {"x": [[], []]}
     assert decoded('{"instances": [1e39]}', x=FLOAT) == {"x": [math.inf]}
     assert decoded('{"instances": [{"b64": "YQ"}]}', s=STRING) == {"s": [b"a"]}
+    assert decoded('{"instances": [{"b64": " Y\\nQ= ="}]}', s=STRING) == {"s": [b"a"]}
 
 
 @pytest.mark.parametrize(

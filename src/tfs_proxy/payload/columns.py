@@ -3,7 +3,6 @@
 The strictness is TF Serving's own: what it refuses is refused here, with the record's number.
 """
 
-import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pybase64
 
 from tfs_proxy.errors import BadInput
 from tfs_proxy.payload.batch import BYTES, Batch
@@ -209,7 +209,7 @@ def _bytes(value: Any) -> bytes:
     if not is_base64(value):
         raise ValueError('is an object, but a string or {"b64": ...} is needed')
     try:
-        return base64.b64decode(value["b64"], validate=True)
+        return pybase64.b64decode(value["b64"], validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("is no base64") from None
 

@@ -1,6 +1,5 @@
 """Arrays -> JSON text that loses nothing: what requests to a model server and answers share."""
 
-import base64
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import orjson
+import pybase64
 
 from tfs_proxy.payload.batch import BYTES
 
@@ -49,7 +49,7 @@ def text_of(value: bytes) -> str | None:
 
 def base64_of(value: bytes) -> str:
     """Bytes in base64."""
-    return base64.b64encode(value).decode("ascii")
+    return pybase64.b64encode(value).decode("ascii")
 
 
 def _is_finite(array: npt.NDArray[Any]) -> bool:

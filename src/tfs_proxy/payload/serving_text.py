@@ -5,7 +5,6 @@ as TF Serving's REST side would have given them.
 """
 
 import math
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import orjson
+from pybase64 import b64encode
 
 from tfs_proxy.protos.tensors import data_type_of
 
