@@ -16,8 +16,6 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import fast_path, serving_api
 from tfs_proxy.supervisor.serving_api import GrpcDoor, Limits
 
-KEEP_ALIVE = "75s"
-
 REFUSALS: Mapping[int, str] = {
     400: "bad request: it is not HTTP as RFC 9112 has it",
     403: "forbidden",
@@ -86,7 +84,6 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         user=_user_line(),
         home=workspace.nginx,
         listen=front.listen,
-        keep_alive=KEEP_ALIVE if serving else "0",
         web_servers="\n        ".join(_web_servers(front)),
         resend="error non_idempotent" if front.fast else "off",
         door=front.door,
@@ -94,7 +91,6 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         max_payload_mb=limits.message_mb,
         read_seconds=limits.read_seconds,
         stop_seconds=max(int(settings.stop_seconds), 1),
-        # A connection kept by the nginx of the start would be cut where it is told to let requests through.
         keep_seconds=KEEP_ALIVE_SECONDS if serving else 0,
         refusals=_refusals(settings),
         rest_upstream=serving_api.rest_upstream(serving.instances) if serving else "",

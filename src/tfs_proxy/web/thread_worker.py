@@ -8,6 +8,7 @@ for each connection that has something to say.
 import logging
 import os
 import select
+import selectors
 import socket
 import threading
 import time
@@ -83,7 +84,9 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
 
     def serve(self) -> None:
         """Serve until told to end, then what is in flight."""
-        self.poller.register(self.method_queue.fileno(), select.POLLIN, self.method_queue.run_callbacks)
+        self.poller.register(
+            self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks
+        )
         seats = Seats(Path(WorkerEnvironment.from_env().seats_file))
         own, self._others = seats.take(self.sockets)
         for listener in self.sockets:
