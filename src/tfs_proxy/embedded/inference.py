@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature
+from tfs_proxy.protos.tensors import to_array
 
 
 def signature_of(servable: Servable, name: str) -> Signature:
@@ -40,6 +41,18 @@ def check_inputs(signature: Signature, given: Collection[str]) -> None:
             f"Inputs contains invalid name. Used request inputs: {','.join(sorted(sent & wanted))}, "
             f"request input: {','.join(sorted(sent))}"
         )
+
+
+def with_defaults(signature: Signature, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The given arrays, and the signature's defaults for inputs that are not among them.
+
+    Raises ServingError as `check_inputs` does.
+    """
+    if arrays.keys() == signature.inputs.keys():
+        return arrays
+    check_inputs(signature, arrays.keys())
+    defaults = {alias: to_array(tensor) for alias, tensor in signature.message.defaults.items()}
+    return {**defaults, **arrays}
 
 
 def chosen_outputs(signature: Signature, output_filter: Sequence[str]) -> tuple[str, ...]:

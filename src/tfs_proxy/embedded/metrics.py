@@ -145,7 +145,7 @@ class Metrics:
         self._load_latency = Counter(":tensorflow:cc:saved_model:load_latency", ("model_path",))
 
     def request(self, model: str, api: str, entrypoint: str, code: Code, micros: float) -> None:
-        """Count a request that has been answered."""
+        """Count a request that has been answered; the latency is that of requests that went well."""
         self._answered.append(((model, code.name), (model, api, entrypoint), micros))
         if len(self._answered) > _PENDING:
             self._settle()
@@ -162,7 +162,8 @@ class Metrics:
             for _ in range(len(self._answered)):
                 status, latency, micros = self._answered.popleft()
                 self._requests.values[status] = self._requests.values.get(status, 0) + 1
-                self._request_latency.add(latency, micros)
+                if status[1] == Code.OK.name:
+                    self._request_latency.add(latency, micros)
             for _ in range(len(self._ran)):
                 runtime, seconds = self._ran.popleft()
                 self._runtime_latency.add(runtime, seconds * 1e6)

@@ -7,7 +7,7 @@ and its body is small; otherwise on a bounded pool, so that everything else answ
 import asyncio
 import json
 import logging
-import zlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 from google.protobuf import json_format
 
-from tfs_proxy.embedded import describe, json_answer, rest_routes
+from tfs_proxy.embedded import describe, http_body, json_answer, rest_routes
 from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.http_body import Headers
 from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.rest_routes import Route
 from tfs_proxy.embedded.rest_work import WORK, Work
@@ -28,30 +29,40 @@ log = logging.getLogger(__name__)
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
 
 _JSON: Headers = [(b"content-type", b"application/json")]
 _TEXT: Headers = [(b"content-type", b"text/plain")]
 _HTML: Headers = [(b"content-type", b"text/html")]
-_NOT_FOUND = (
-    b"<HTML><HEAD>\n<TITLE>404 Not Found</TITLE>\n</HEAD><BODY>\n<H1>Not Found</H1>\n</BODY></HTML>\n"
-)
 _CORS: Headers = [
     (b"access-control-allow-origin", b"*"),
     (b"access-control-allow-methods", b"POST, GET"),
     (b"access-control-allow-headers", b"Content-Type"),
 ]
-_GZIP = 16 + zlib.MAX_WBITS
+_WEB_ORIGIN = re.compile(rb"https?://")
 _MAX_ROUTES = 4096
+_LONGEST_KEPT = 512
 _SMALL_BODY = 65536
 
 
 class Answer(NamedTuple):
-    """A whole HTTP answer."""
+    """A whole HTTP answer; one that is not ``of_api`` says nothing of other origins."""
 
     status: int
     body: bytes
     headers: Headers
+    of_api: bool = True
+
+
+def _page(status: int, reason: str) -> Answer:
+    """What TF Serving's HTTP server answers with where no handler is asked."""
+    body = (
+        f"<HTML><HEAD>\n<TITLE>{status} {reason}</TITLE>\n</HEAD><BODY>\n<H1>{reason}</H1>\n</BODY></HTML>\n"
+    )
+    return Answer(status, body.encode(), _HTML, of_api=False)
+
+
+_NOT_FOUND = _page(404, "Not Found")
+_BAD_REQUEST = _page(400, "Bad Request")
 
 
 def _refusal(error: ServingError) -> Answer:
@@ -60,9 +71,13 @@ def _refusal(error: ServingError) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class RestOptions:
-    """How the REST side behaves; ``metrics_path`` is None where metrics are not asked for."""
+    """How the REST side behaves.
 
-    timeout_seconds: float = 30.0
+    ``metrics_path`` is None where metrics are not asked for, ``timeout_seconds`` where requests may
+    take as long as they like.
+    """
+
+    timeout_seconds: float | None = 30.0
     cors: bool = False
     check_method: bool = False
     metrics_path: str | None = None
@@ -91,7 +106,8 @@ class RestApp:
             return
         answer = await self._answer(scope["method"], _target(scope), scope["headers"], body)
         length = (b"content-length", str(len(answer.body)).encode())
-        headers = [*answer.headers, *(_CORS if self._options.cors else ()), length]
+        cors = _CORS if self._options.cors and answer.of_api else ()
+        headers = [*answer.headers, *cors, length]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
@@ -100,10 +116,15 @@ class RestApp:
         began = perf_counter()
         route, code = None, Code.OK
         try:
-            route = self._routes.get((method, raw_path)) or self._route(method, raw_path)
+            route = self._routes.get((method, raw_path))
             if route is None:
-                return Answer(404, _NOT_FOUND, _HTML)
-            answer = self._act(route, _plain(headers, body))
+                path = raw_path.decode("latin-1")
+                outside = self._outside(path)
+                if outside is not None:
+                    return outside
+                route = rest_routes.match(method, path)
+                self._keep(method, raw_path, route)
+            answer = self._act(route, headers, body)
             if not isinstance(answer, Answer):
                 answer = await self._in_pool(answer)
         except ServingError as error:
@@ -119,27 +140,35 @@ class RestApp:
             self._metrics.request(route.model, route.action, "REST", code, (perf_counter() - began) * 1e6)
         return answer
 
-    def _route(self, method: str, raw_path: bytes) -> Route | None:
-        path = raw_path.decode("latin-1")
-        if method == "OPTIONS" and self._options.cors:
-            return Route("options", "")
-        if method == "GET" and path.partition("?")[0] == self._options.metrics_path:
-            return Route("metrics", "")
-        if not rest_routes.is_api(path):
-            return None
-        route = rest_routes.match(method, path)
-        if len(self._routes) < _MAX_ROUTES:
-            self._routes[method, raw_path] = route
-        return route
+    def _outside(self, path: str) -> Answer | None:
+        """The answer to a path that is not the API's; None for one that is."""
+        if not rest_routes.is_uri(path):
+            return _BAD_REQUEST
+        metrics = self._options.metrics_path
+        if metrics is not None and path.partition("?")[0] == metrics:
+            if path != metrics:
+                text = f"Unexpected path: {path}. Should be {metrics}"
+                return Answer(400, text.encode(), _TEXT, of_api=False)
+            return Answer(200, self._metrics.text(), _TEXT, of_api=False)
+        return None if rest_routes.is_api(path) else _NOT_FOUND
 
-    def _act(self, route: Route, body: bytes) -> "Answer | Callable[[], Answer]":
+    def _keep(self, method: str, raw_path: bytes, route: Route) -> None:
+        """PERF: matching takes as long as a quick prediction. Clients that make paths up fill no memory."""
+        if len(raw_path) > _LONGEST_KEPT:
+            return
+        if len(self._routes) >= _MAX_ROUTES:
+            self._routes.clear()
+        self._routes[method, raw_path] = route
+
+    def _act(self, route: Route, headers: Headers, body: bytes) -> "Answer | Callable[[], Answer]":
         """The answer, or what is left to do for it where that would hold up everything else."""
         if route.action in WORK:
-            return self._predict(WORK[route.action](self._catalog, route, self._options.check_method), body)
-        if route.action == "metrics":
-            return Answer(200, self._metrics.text(), _TEXT)
-        if route.action == "options":
-            return Answer(200, b"", [])
+            work = WORK[route.action](self._catalog, route, self._options.check_method)
+            if http_body.is_packed(headers):
+                return lambda: _whole(work, http_body.unpacked(body))
+            return self._predict(work, body)
+        if route.action == rest_routes.PREFLIGHT:
+            return _preflight(headers)
         if route.action == "status":
             return Answer(200, _status(self._catalog, route), _JSON)
         return Answer(200, _metadata(self._catalog, route), _JSON)
@@ -161,7 +190,7 @@ class RestApp:
             return await asyncio.wait_for(asyncio.shield(running), self._options.timeout_seconds)
         except TimeoutError as error:
             running.add_done_callback(lambda done: done.exception())
-            raise ServingError(Code.DEADLINE_EXCEEDED, "Timed out waiting for the prediction") from error
+            raise ServingError(Code.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
 
 
 def _whole(work: Work, body: bytes) -> Answer:
@@ -200,15 +229,10 @@ async def _read(receive: Receive) -> bytes | None:
     return None
 
 
-def _plain(headers: Headers, body: bytes) -> bytes:
-    """The body unpacked, where a header says that it is packed. Raises ServingError."""
-    for name, value in headers:
-        if name == b"content-encoding" and value.strip().lower() in {b"gzip", b"x-gzip"}:
-            try:
-                return zlib.decompress(body, _GZIP)
-            except zlib.error as error:
-                raise invalid(f"Failed to uncompress the gzip body: {error}") from error
-    return body
+def _preflight(headers: Headers) -> Answer:
+    """What a browser asks in front of a request: fine for any origin of the web."""
+    origins = (value for name, value in headers if name == b"origin")
+    return Answer(200 if _WEB_ORIGIN.search(next(origins, b"")) else 400, b"", [])
 
 
 def _status(catalog: Catalog, route: Route) -> bytes:

@@ -12,7 +12,11 @@ _PREDICTION = re.compile(
 )
 _STATUS = re.compile(rf"/v1/models(?:/(?P<model>[^/:]+))?{_CHOICE}(?P<metadata>/metadata)?", re.IGNORECASE)
 _API = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
+_URI = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
+"""Path and query by RFC 3986: everything else is to be percent-encoded."""
+
 _METHODS = {"classify", "regress", "predict"}
+PREFLIGHT = "preflight"
 _MAX_VERSION = 2**63 - 1
 
 
@@ -26,6 +30,11 @@ class Route:
     label: str | None = None
 
 
+def is_uri(path: str) -> bool:
+    """Whether a path with its query is written as the standard says; others are plain 400s."""
+    return _URI.fullmatch(path) is not None
+
+
 def is_api(path: str) -> bool:
     """Whether a path is the API's at all; others are plain 404s."""
     return _API.fullmatch(path) is not None
@@ -33,6 +42,8 @@ def is_api(path: str) -> bool:
 
 def match(method: str, path: str) -> Route:
     """What a request asks for. Raises ServingError where the path means nothing."""
+    if method == "OPTIONS":
+        return Route(PREFLIGHT, "")
     found = None
     if method == "POST":
         found = _PREDICTION.fullmatch(path)

@@ -11,7 +11,7 @@ import numpy as np
 from tfs_proxy.embedded import examples, json_answer, json_examples, json_predict
 from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.errors import invalid
-from tfs_proxy.embedded.inference import outputs_of
+from tfs_proxy.embedded.inference import outputs_of, with_defaults
 from tfs_proxy.embedded.rest_routes import Route
 from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
 from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
@@ -57,10 +57,12 @@ class Predict(Work):
     _signature: Signature
     _aliases: tuple[str, ...]
     _call: json_predict.PredictCall
+    _arrays: Mapping[str, Array]
 
     def read(self, body: bytes) -> None:
         """Decode the body against the signature that it names. Raises ServingError."""
         self._call = json_predict.decode(body, self._inputs)
+        self._arrays = with_defaults(self._signature, self._call.arrays)
         self._aliases = tuple(self._signature.outputs)
         self._runner = self._acquire().runner(self._signature, self._aliases)
 
@@ -74,7 +76,7 @@ class Predict(Work):
     def answer(self) -> bytes:
         """Rows or columns. Raises ServingError."""
         assert self._runner is not None  # noqa: S101 (read comes first)
-        outputs = outputs_of(self._runner, self._aliases, self._call.arrays)
+        outputs = outputs_of(self._runner, self._aliases, self._arrays)
         if not outputs:
             raise invalid("Cannot convert empty tensor map to JSON")
         return json_answer.rows(outputs) if self._call.by_row else json_answer.columns(outputs)
