@@ -1,13 +1,18 @@
 """The command line of tensorflow_model_server, as values: ``tfs-proxy model-server FLAGS``."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, get_type_hints
 
 from tfs_proxy.errors import SettingsError
 
-_TRUE = {"true", "1", "t", "yes", "y", ""}
-_FALSE = {"false", "0", "f", "no", "n"}
+_BOOLS = {"true": True, "false": False}
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_INT32 = range(-(2**31), 2**31)
+_PORTS = range(2**16)
+_COUNTS = range(2**31)
+_MOST_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +75,21 @@ class Flags:
     use_tflite_model: bool = False
 
 
+_RANGES: Mapping[str, range] = {
+    "port": _PORTS,
+    "rest_api_port": _PORTS,
+    "grpc_max_threads": _COUNTS,
+    "rest_api_num_threads": _COUNTS,
+    "num_load_threads": _COUNTS,
+    "num_tflite_pools": _COUNTS,
+    "load_retry_interval_micros": range(-(2**63), 2**63),
+}
 _TYPES = get_type_hints(Flags)
 _UNUSED = {each.name for each in fields(Flags) if each.metadata.get("unused")}
 
 
 def parse(argv: Sequence[str]) -> tuple[Flags, tuple[str, ...]]:
-    """Read flags as ``--name=value`` or ``--name value``; a bool may stand alone.
+    """Read flags as ``--name=value`` or ``--name value``; a bool is true or false, or stands alone.
 
     Returns the flags and one sentence for each that was given and can mean nothing here. Raises
     SettingsError for an unknown flag, a missing value, or one of the wrong type.
@@ -122,7 +136,7 @@ def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not equals:
             following = next(rest, None)
             if _TYPES[name] is bool and (following is None or following.startswith("-")):
-                ahead = following
+                ahead, text = following, "true"
             elif following is None:
                 raise SettingsError(f"--{name} needs a value.")
             else:
@@ -133,11 +147,21 @@ def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _value(name: str, text: str) -> bool | int | float | str:
     kind = _TYPES[name]
     if kind is bool:
-        if text.lower() in _TRUE | _FALSE:
-            return text.lower() in _TRUE
-        raise SettingsError(f"--{name}={text} is neither true nor false.")
+        if text not in _BOOLS:
+            raise SettingsError(f"--{name}={text} is neither true nor false.")
+        return _BOOLS[text]
+    if kind is int:
+        return _whole(name, text)
     try:
         return kind(text)  # type: ignore[no-any-return]
     except ValueError as error:
-        kinds = {int: "a whole number", float: "a number"}
-        raise SettingsError(f"--{name}={text} is not {kinds[kind]}.") from error
+        raise SettingsError(f"--{name}={text} is not a number.") from error
+
+
+def _whole(name: str, text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise SettingsError(f"--{name}={text} is not a whole number.")
+    allowed = _RANGES.get(name, _INT32)
+    if len(text) > _MOST_DIGITS or int(text) not in allowed:
+        raise SettingsError(f"--{name}={text} does not lie between {allowed[0]} and {allowed[-1]}.")
+    return int(text)
