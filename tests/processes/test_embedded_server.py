@@ -162,14 +162,16 @@ def test_models_come_and_go_by_grpc(saved_models: Path, model_server: StartServe
 
 
 def test_the_config_file_is_followed(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
-    """A change of the file is taken over; a broken one is not."""
+    """A change of the file is taken over; a broken one is not, nor an empty one, which is being written."""
     config = tmp_path / "models.config"
     entry = 'config {{ name: "{0}" base_path: "{1}/{0}" }}'
     config.write_text(f"model_config_list {{ {entry.format('half_plus_two', saved_models)} }}")
     server = model_server(f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1")
     server.wait_for(available(server, "half_plus_two", 1))
-    config.write_text("model_config_list {")
-    time.sleep(1.2)
+    for unfinished in ("model_config_list {", ""):
+        config.write_text(unfinished)
+        time.sleep(1.2)
+        assert predicted(server, "half_plus_two", [1.0]) == [2.5]
     config.write_text(f"model_config_list {{ {entry.format('scalar', saved_models)} }}")
     server.wait_for(available(server, "scalar", 1))
     server.wait_for(lambda: ask(server, HALF, {"instances": [1.0]})[0] == 404)
@@ -356,7 +358,8 @@ def test_tls_health_metrics_cors_and_tflite(
     )
     server.wait_for(available(server, "lite", 1))
     assert predicted(server, "lite", [{"a": [1, 2, 3], "b": 1}]) == [[102.0, 103.0, 104.0]]
-    status, _, headers = ask(server, "/v1/models/lite:predict", method="OPTIONS")
+    origin = {"Origin": "http://localhost:3000"}
+    status, _, headers = ask(server, "/v1/models/lite:predict", method="OPTIONS", headers=origin)
     assert (status, headers["access-control-allow-origin"]) == (200, "*")
     status, body, _ = ask(server, "/monitoring/prometheus/metrics")
     assert status == 200

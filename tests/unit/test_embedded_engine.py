@@ -219,6 +219,31 @@ def test_labels_may_come_first_where_that_is_allowed(tmp_path: Path) -> None:
     made.engine.close()
 
 
+def test_labels_may_go_anywhere_where_that_is_forced(tmp_path: Path) -> None:
+    """With the stronger flag a label may also move to a version that is not there."""
+    made = Run(tmp_path, labels_for_any=True)
+    made.add(1)
+    made.engine.reload([made.source(stable=1)])
+    made.engine.wait_until_available(["m"])
+    made.engine.reload([made.source(stable=9)])
+    with pytest.raises(ServingError, match=r"Specific\(m, 9\)"):
+        made.catalog.acquire("m", label="stable")
+    made.engine.close()
+
+
+def test_without_polls_nothing_is_ever_loaded(tmp_path: Path) -> None:
+    """The models of the start are waited for without end."""
+    made = Run(tmp_path, polls=False)
+    made.add(1)
+    made.engine.reload([made.source()])
+    made.engine.poll()
+    assert made.loads.attempts == []
+    with pytest.raises(ServingError) as caught:
+        made.catalog.acquire("m")
+    assert caught.value.code is Code.UNAVAILABLE
+    made.engine.close()
+
+
 def test_unknown_things_have_no_status(run: Run) -> None:
     """Models and versions that never were are NOT_FOUND."""
     with pytest.raises(ServingError, match="Could not find any versions of model x"):

@@ -8,6 +8,8 @@ from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import model_config, security
 from tfs_proxy.embedded.errors import Code, ServingError
 from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.loader import Loader
+from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.model_config import ModelSource, Policy
 from tfs_proxy.embedded.versions import find
 from tfs_proxy.errors import SettingsError
@@ -62,7 +64,16 @@ def test_flags_without_a_meaning_here_are_named() -> None:
         (["--port"], "--port needs a value"),
         (["--port=x"], "--port=x is not a whole number"),
         (["--per_process_gpu_memory_fraction=x"], "is not a number"),
+        (["--port=5_000"], "--port=5_000 is not a whole number"),
+        (["--port="], "--port= is not a whole number"),
+        (["--rest_api_port=65536"], "--rest_api_port=65536 does not lie between 0 and 65535"),
+        (["--num_load_threads=-1"], "--num_load_threads=-1 does not lie between 0"),
+        (["--tensorflow_intra_op_parallelism=99999999999"], "does not lie between -2147483648"),
+        ([f"--max_num_load_retries={'9' * 5000}"], "does not lie between"),
         (["--enable_batching=maybe"], "is neither true nor false"),
+        (["--enable_batching=True"], "is neither true nor false"),
+        (["--enable_batching="], "is neither true nor false"),
+        (["--enable_batching", "1"], "is neither true nor false"),
         (["--batching_parameters_file=f"], "without --enable_batching"),
     ],
 )
@@ -133,6 +144,24 @@ def test_unusable_configs_are_refused(tmp_path: Path, text: str, says: str) -> N
         model_config.from_flags(config_file(tmp_path, text))
 
 
+def test_a_config_that_is_read_again_lists_models(tmp_path: Path) -> None:
+    """An empty list is one; an empty file is not, for it may be half written."""
+    path = tmp_path / "models.config"
+    path.write_text("model_config_list {}")
+    assert model_config.again_from_file(str(path)) == ()
+    path.write_text("")
+    assert model_config.from_flags(Flags(model_config_file=str(path))) == ()
+    with pytest.raises(ServingError, match="Cannot transition to requested config") as caught:
+        model_config.again_from_file(str(path))
+    assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+def test_unusable_batching_parameters_are_told_at_the_start(tmp_path: Path) -> None:
+    """Not with the first model, and without TensorFlow."""
+    with pytest.raises(SettingsError, match="Can't read"):
+        Loader(Flags(enable_batching=True, batching_parameters_file=str(tmp_path / "missing")), Metrics())
+
+
 def test_no_model_at_all_is_refused(tmp_path: Path) -> None:
     """A path, or a config file that can be read, is needed."""
     with pytest.raises(SettingsError, match="--model_base_path"):
@@ -148,8 +177,8 @@ def test_a_relative_base_path_is_made_absolute() -> None:
 
 
 def test_version_folders_are_numbers(tmp_path: Path) -> None:
-    """Zeros may lead; files, names and negative numbers do not count."""
-    for name in ("1", "00012", "-3", "v4", "5.5"):
+    """Zeros may lead; files, names, negative numbers and those beyond 63 bits do not count."""
+    for name in ("1", "00012", "-3", "v4", "5.5", "9" * 19, "9" * 200, "²"):
         (tmp_path / name).mkdir()
     (tmp_path / "7").write_text("")
     assert find(str(tmp_path)) == {1: tmp_path / "1", 12: tmp_path / "00012"}

@@ -33,7 +33,11 @@ class Retry:
 
 
 class Engine:
-    """The one writer of a `Catalog`."""
+    """The one writer of a `Catalog`.
+
+    With ``labels_for_unavailable`` a new label may name any version, with ``labels_for_any`` an old one
+    too; without ``polls`` no folder is ever looked at.
+    """
 
     def __init__(
         self,
@@ -43,11 +47,15 @@ class Engine:
         retry: Retry,
         load_threads: int,
         labels_for_unavailable: bool = False,
+        labels_for_any: bool = False,
+        polls: bool = True,
     ) -> None:
         self._catalog = catalog
         self._load = load
         self._retry = retry
         self._labels_for_unavailable = labels_for_unavailable
+        self._labels_for_any = labels_for_any
+        self._polls = polls
         self._sources: tuple[ModelSource, ...] = ()
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(load_threads, thread_name_prefix="load")
@@ -72,6 +80,8 @@ class Engine:
 
     def poll(self) -> None:
         """Look at the sources' folders once, and load and unload accordingly."""
+        if not self._polls:
+            return
         for source in self._sources:
             try:
                 found = versions.find(source.base_path)
@@ -127,7 +137,7 @@ class Engine:
             model = self._catalog.models.get(source.name)
             for label, version in source.labels.items():
                 known = self._catalog.labels.get(source.name, {}).get(label, version)
-                if self._labels_for_unavailable and known == version:
+                if self._labels_for_any or (self._labels_for_unavailable and known == version):
                     continue
                 if model is None or version not in model.serving:
                     raise ServingError(

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from tfs_proxy.embedded import warmup
+from tfs_proxy.embedded.batch_options import BatchOptions, read_options
 from tfs_proxy.embedded.errors import Code, ServingError, tensorflow_errors
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.metrics import Metrics
@@ -27,11 +28,15 @@ _COLLECT_AFTER = (50_000, 20, 100)
 
 
 class Loader:
-    """Makes servables as the flags say; the first load imports TensorFlow."""
+    """Makes servables as the flags say; the first load imports TensorFlow.
+
+    Raises SettingsError where the batching parameters can't be used.
+    """
 
     def __init__(self, flags: Flags, metrics: Metrics) -> None:
         self._metrics = metrics
         self._flags = flags
+        self._batching = read_options(flags.batching_parameters_file)
         self._tags = tuple(tag for tag in flags.saved_model_tags.split(",") if tag)
         self._importing = threading.Lock()
         self._imported = False
@@ -98,17 +103,15 @@ class Loader:
             loaded = batching.BatchingBackend(backend, options, self._watch(options))
         return RankGuard(loaded, backend.signatures) if backend.op_types & ENDING_OPS else loaded
 
-    def _watch(self, options: "batching.BatchOptions") -> "batch_witness.Watch":
+    def _watch(self, options: BatchOptions) -> "batch_witness.Watch":
         from tfs_proxy.embedded import batch_witness
 
         if not self._flags.monitoring_config_file:
             return batch_witness.Unwatched()
         return batch_witness.Watched(self._metrics.batches, pads=bool(options.allowed_batch_sizes))
 
-    def _batch_options(self, folder: Path) -> "batching.BatchOptions":
-        from tfs_proxy.embedded import batching
-
+    def _batch_options(self, folder: Path) -> BatchOptions:
         own = folder / _OWN_BATCHING
         if self._flags.enable_per_model_batching_parameters and own.exists():
-            return batching.read_options(str(own))
-        return batching.read_options(self._flags.batching_parameters_file)
+            return read_options(str(own))
+        return self._batching

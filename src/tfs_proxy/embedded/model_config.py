@@ -65,6 +65,22 @@ def from_flags(flags: Flags) -> tuple[ModelSource, ...]:
     return (ModelSource(flags.model_name, path),)
 
 
+def again_from_file(path: str) -> tuple[ModelSource, ...]:
+    """The models of a config file that is read again while others are served.
+
+    Raises SettingsError where it can't be read, ServingError where it lists no models: a file that is
+    being written is empty for a moment.
+    """
+    config = read_text(path, ModelServerConfig())
+    if config.WhichOneof("config") != "model_config_list":
+        raise ServingError(
+            Code.FAILED_PRECONDITION,
+            "Cannot transition to requested config. It is only legal to transition from one ModelConfigList "
+            "to another.",
+        )
+    return from_message(config)
+
+
 def read_text(path: str, message: AnyMessage) -> AnyMessage:
     """A configuration file in protobuf's text form.
 

@@ -94,10 +94,11 @@ class Server:
         self._engine = Engine(
             self._catalog,
             self._loader,
-            retry=Retry(flags.max_num_load_retries, flags.load_retry_interval_micros / _MICROS),
+            retry=Retry(max(0, flags.max_num_load_retries), flags.load_retry_interval_micros / _MICROS),
             load_threads=flags.num_load_threads or cores,
-            labels_for_unavailable=flags.allow_version_labels_for_unavailable_models
-            or flags.force_allow_any_version_labels_for_unavailable_models,
+            labels_for_unavailable=flags.allow_version_labels_for_unavailable_models,
+            labels_for_any=flags.force_allow_any_version_labels_for_unavailable_models,
+            polls=flags.file_system_poll_wait_seconds >= 0,
         )
         waiting = _BATCHED_THREADS if flags.enable_batching else max(_THREADS_PER_CORE * cores, _THREADS)
         self._rest_threads = flags.rest_api_num_threads or waiting
@@ -178,12 +179,12 @@ class Server:
             self._engine.poll()
 
     def _poll_config(self) -> None:
-        seconds = self._flags.model_config_file_poll_wait_seconds
-        while self._flags.model_config_file and seconds > 0 and not self._stopping.wait(seconds):
+        path, seconds = self._flags.model_config_file, self._flags.model_config_file_poll_wait_seconds
+        while path and seconds > 0 and not self._stopping.wait(seconds):
             try:
-                self._engine.reload(model_config.from_flags(self._flags))
+                self._engine.reload(model_config.again_from_file(path))
             except (SettingsError, ServingError) as error:
-                log.warning("%s is not taken over: %s", self._flags.model_config_file, error)
+                log.warning("%s is not taken over: %s", path, error)
 
     async def _serve(self, listener: socket.socket | None, grpc_running: Any) -> None:
         asked = asyncio.Event()
@@ -225,7 +226,7 @@ def _rest_options(flags: Flags) -> RestOptions:
         if config.prometheus_config.enable:
             path = config.prometheus_config.path or _METRICS_PATH
     return RestOptions(
-        timeout_seconds=flags.rest_api_timeout_in_ms / _MILLIS,
+        timeout_seconds=flags.rest_api_timeout_in_ms / _MILLIS if flags.rest_api_timeout_in_ms > 0 else None,
         cors=flags.rest_api_enable_cors_support,
         check_method=flags.enable_signature_method_name_check,
         metrics_path=path,

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 _SCHEME = "file://"
+_MAX_VERSION = 2**63 - 1
 
 
 def local(path: str) -> Path:
@@ -13,14 +14,23 @@ def local(path: str) -> Path:
 def find(base_path: str) -> dict[int, Path]:
     """Each version number below a base path with its folder; empty where there is none.
 
-    A folder counts when its name is a whole number; zeros may lead (``00001``). Raises
-    FileNotFoundError where the base path is no folder.
+    A folder counts when its name is a whole number of at most 63 bits; zeros may lead (``00001``).
+    Raises FileNotFoundError where the base path is no folder.
     """
     found: dict[int, Path] = {}
     root = local(base_path)
     if not root.is_dir():
         raise FileNotFoundError(base_path)
     for child in sorted(root.iterdir()):
-        if child.name.isascii() and child.name.isdigit() and child.is_dir():
-            found.setdefault(int(child.name), child)
+        number = _number(child.name)
+        if number is not None and child.is_dir():
+            found.setdefault(number, child)
     return found
+
+
+def _number(name: str) -> int | None:
+    digits = name.lstrip("0") or name[:1]
+    if not (name.isascii() and name.isdigit()) or len(digits) > len(str(_MAX_VERSION)):
+        return None
+    number = int(digits)
+    return number if number <= _MAX_VERSION else None
