@@ -77,8 +77,32 @@ def test_short_string_lists_repeat_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tensor", "want"),
+    [
+        (TensorProto(dtype="DT_STRING", tensor_content=b"\x00\x01\x02a\xffb"), [b"", b"a", b"\xffb"]),
+        (TensorProto(dtype="DT_COMPLEX64", scomplex_val=[1, 2, 3]), [1 + 2j] * 3),
+        (TensorProto(dtype="DT_INT32", int_val=[7], tensor_shape={"unknown_rank": True}), [7, 7, 7]),
+    ],
+)
+def test_odd_tensors_are_read_as_tensorflow_reads_them(tensor: TensorProto, want: list[Any]) -> None:
+    """Strings packed into content, half a number at the end of a list, a rank that is unknown and known."""
+    tensor.tensor_shape.dim.add(size=3)
+    assert to_array(tensor).tolist() == want
+
+
+@pytest.mark.parametrize("kind", ["DT_FLOAT", "DT_STRING"])
+def test_tensors_without_elements_may_have_content(kind: str) -> None:
+    """Nobody looks at it."""
+    tensor = TensorProto(dtype=kind, tensor_content=b"123", tensor_shape={"dim": [{"size": 2}, {"size": 0}]})
+    assert to_array(tensor).shape == (2, 0)
+
+
+@pytest.mark.parametrize(
     "tensor",
     [
+        TensorProto(dtype="DT_STRING", tensor_content=b"\x01"),
+        TensorProto(dtype="DT_STRING", tensor_content=b"\x01ab"),
+        TensorProto(dtype="DT_STRING", tensor_content=b"\x01", tensor_shape={"dim": [{"size": 2}]}),
         TensorProto(dtype="DT_FLOAT", tensor_content=b"12345678"),
         TensorProto(dtype="DT_RESOURCE"),
         TensorProto(dtype="DT_FLOAT", tensor_content=b"123"),
@@ -87,7 +111,7 @@ def test_short_string_lists_repeat_too() -> None:
 )
 def test_unreadable_tensors_are_value_errors(tensor: TensorProto) -> None:
     """Content that does not fit the shape, or a type without arrays, is refused."""
-    with pytest.raises(ValueError, match=r"tensor|array|buffer"):
+    with pytest.raises(ValueError, match=r"tensor|array|buffer|message"):
         to_array(tensor)
 
 

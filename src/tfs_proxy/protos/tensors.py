@@ -5,6 +5,7 @@ TensorFlow's rule (a list that is too short repeats its last value, an empty one
 written where a client expects them.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.protos import DATA_TYPE_NAMES, TensorProto
-from tfs_proxy.protos.wire import Piece, field, memory, message_field, varint, varint_field
+from tfs_proxy.protos.wire import Piece, field, memory, message_field, varint, varint_at, varint_field
 
 DT_STRING = 7
 DT_BFLOAT16 = 14
@@ -102,10 +103,12 @@ def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
     if kind is None:
         raise ValueError(f"no array can hold {DATA_TYPE_NAMES.get(tensor.dtype, tensor.dtype)}")
     shape = [dim.size for dim in tensor.tensor_shape.dim]
-    if any(size < 0 for size in shape) or tensor.tensor_shape.unknown_rank:
+    if any(size < 0 for size in shape):
         raise ValueError("the tensor's shape is not fully known")
     count = math.prod(shape)
-    if tensor.dtype == DT_STRING:
+    if not count:
+        values = np.empty(0, kind)
+    elif tensor.dtype == DT_STRING:
         values = _strings(tensor, count)
     elif tensor.tensor_content:
         values = np.frombuffer(tensor.tensor_content, kind)
@@ -117,10 +120,23 @@ def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
 
 
 def _strings(tensor: TensorProto, count: int) -> npt.NDArray[Any]:
-    given = list(tensor.string_val)[:count]
+    content = tensor.tensor_content
+    given = _packed_strings(content, count) if content else list(tensor.string_val)[:count]
     values = np.empty(count, object)
     values[:] = given + [given[-1] if given else b""] * (count - len(given))
     return values
+
+
+def _packed_strings(content: bytes, count: int) -> list[bytes]:
+    """Strings as TensorFlow packs them: each one's length as a varint, then all of them."""
+    lengths, at = [], 0
+    for _ in range(count):
+        length, at = varint_at(memoryview(content), at)
+        lengths.append(length)
+    ends = list(itertools.accumulate(lengths, initial=at))
+    if ends[-1] != len(content):
+        raise ValueError(f"the tensor's strings have {len(content)} bytes, their lengths want {ends[-1]}")
+    return [content[start:end] for start, end in itertools.pairwise(ends)]
 
 
 def _listed(tensor: TensorProto, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
@@ -129,8 +145,11 @@ def _listed(tensor: TensorProto, kind: np.dtype[Any], count: int) -> npt.NDArray
         values = np.fromiter(numbers, _INT32).astype(np.uint16).view(kind)
     elif tensor.dtype in _NARROW:
         values = np.fromiter(numbers, _INT32).astype(kind)
+    elif pair := _PAIRS.get(tensor.dtype):
+        parts = np.fromiter(numbers, pair)
+        values = parts[: parts.size // 2 * 2].view(kind)
     else:
-        values = np.fromiter(numbers, _PAIRS.get(tensor.dtype, kind)).view(kind)
+        values = np.fromiter(numbers, kind)
     if values.size > count:
         return values[:count]
     if values.size == count:

@@ -73,13 +73,13 @@ def read_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
     """
     at, end = 0, len(message)
     while at < end:
-        tag, at = _varint_at(message, at)
+        tag, at = varint_at(message, at)
         kind = tag & 7
         if kind == VARINT:
             start = at
-            _, at = _varint_at(message, at)
+            _, at = varint_at(message, at)
         elif kind == LENGTH:
-            size, start = _varint_at(message, at)
+            size, start = varint_at(message, at)
             at = start + size
         elif kind in _FIXED_BYTES:
             start, at = at, at + _FIXED_BYTES[kind]
@@ -92,12 +92,12 @@ def read_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 def read_varint(content: memoryview) -> int:
     """The whole number that a field of kind `VARINT` holds, as 64 bits of two's complement."""
-    value, _ = _varint_at(content, 0)
+    value, _ = varint_at(content, 0)
     return value - (1 << 64) if value >> 63 else value
 
 
-def _varint_at(message: memoryview, at: int) -> tuple[int, int]:
-    """A number and where the next thing begins."""
+def varint_at(message: memoryview, at: int) -> tuple[int, int]:
+    """A number and where the next thing begins. Raises ValueError where it breaks off."""
     value = 0
     for index, byte in enumerate(message[at : at + _LONGEST_VARINT]):
         value |= (byte & _LOW) << 7 * index
