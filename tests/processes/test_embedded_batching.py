@@ -2,6 +2,9 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +17,7 @@ import pytest
 import requests
 
 from plugins_models import EmbeddedServer, StartServer
+from tfs_proxy import protos
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
 
 pytestmark = pytest.mark.tensorflow
@@ -162,3 +166,152 @@ def test_batching_does_not_show_in_answers(
     assert "model.export(path)" in text
     assert "batched_" not in text
     assert "BatchFunction" not in text
+
+
+SHAPES = "max_batch_size { value: 4 } num_batch_threads { value: 2 }"
+
+NO_ROWS = "Batched output tensor has 0 dimensions"
+
+
+def call(channel: grpc.Channel, model: str, signature: str, inputs: Any, outputs: Any = ()) -> Any:
+    """The arrays of a predict, or its error's code and text."""
+    run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    try:
+        reply = run(request_bytes(model_spec(model, signature=signature), inputs, outputs), timeout=60)
+    except grpc.RpcError as error:
+        return error.code().name, error.details()
+    return {name: array.tolist() for name, array in response_arrays(reply).items()}
+
+
+def infer(channel: grpc.Channel, count: int) -> Any:
+    """How many results a multi-inference of two signatures has for so many examples, or its error."""
+    request = protos.MultiInferenceRequest()
+    for method, name in (("regress", "regress_x_to_y"), ("classify", "classify_x_to_y")):
+        task = request.tasks.add(method_name=f"tensorflow/serving/{method}")
+        task.model_spec.name, task.model_spec.signature_name = "regress_classify", name
+    for at in range(count):
+        example = request.input.example_list.examples.add()
+        example.features.feature["x"].float_list.value.append(at)
+    run = channel.unary_unary("/tensorflow.serving.PredictionService/MultiInference")
+    try:
+        answer = protos.MultiInferenceResponse.FromString(run(request.SerializeToString(), timeout=60))
+    except grpc.RpcError as error:
+        return error.code().name, error.details()
+    return [len(answer.results[0].regression_result.regressions), len(answer.results)]
+
+
+def test_what_can_not_be_batched_fails_as_in_the_real_server(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """Every call goes through batches, those for some outputs and for several signatures too."""
+    names = ("scalar", "multi_io", "mixed_batch", "regress_classify")
+    server = start(model_server, tmp_path, saved_models, SHAPES, *names)
+    x, one = np.ones(2, np.float32), np.float32(1)
+    a, b = np.ones((2, 3), np.float32), np.ones(2, np.int64)
+    with grpc.insecure_channel(server.grpc) as channel:
+        assert call(channel, "scalar", "", {"x": np.array(one), "y": np.array(one)}) == (
+            "INVALID_ARGUMENT",
+            "Batching Run() input tensors must have at least one dimension",
+        )
+        assert call(channel, "multi_io", "", {"a": a, "b": b[:1]}) == (
+            "INVALID_ARGUMENT",
+            "Batching Run() input tensors must have equal 0th-dimension size",
+        )
+        assert call(channel, "mixed_batch", "", {"x": x}) == ("FAILED_PRECONDITION", NO_ROWS)
+        assert call(channel, "mixed_batch", "", {"x": x}, ["total"]) == ("FAILED_PRECONDITION", NO_ROWS)
+        assert call(channel, "mixed_batch", "", {"x": x}, ["per_row"]) == {"per_row": [2.0, 2.0]}
+        for wanted in (["sum", "count"], ["count", "sum"]):
+            assert call(channel, "multi_io", "", {"a": a, "b": b}, wanted) == {
+                "sum": [[2.0] * 3] * 2,
+                "count": [2, 2],
+            }
+        assert call(channel, "multi_io", "norm", {"a": a[0]}) == (
+            "INVALID_ARGUMENT",
+            unbatched_text(model_server, saved_models, a[0]),
+        )
+        assert infer(channel, 3) == [3, 2]
+        assert infer(channel, 5) == (
+            "INVALID_ARGUMENT",
+            "Task size 5 is larger than maximum input batch size 4",
+        )
+
+
+def unbatched_text(model_server: StartServer, models: Path, a: Any) -> str:
+    """What a request that fails in the model is told without batching."""
+    server = model_server(f"--model_base_path={models / 'multi_io'}", "--model_name=multi_io")
+    server.wait_for(lambda: "AVAILABLE" in server.state("multi_io"))
+    with grpc.insecure_channel(server.grpc) as channel:
+        return str(call(channel, "multi_io", "norm", {"a": a})[1])
+
+
+def test_an_output_that_does_not_follow_the_batch_is_told_in_the_real_words(
+    shortened: Path, model_server: StartServer, tmp_path: Path
+) -> None:
+    """The op has more to say of it, TF Serving has not."""
+    server = start(model_server, tmp_path, shortened, SHAPES, "shortened")
+    with grpc.insecure_channel(server.grpc) as channel:
+        assert call(channel, "shortened", "", {"x": np.ones(3, np.float32)}) == (
+            "FAILED_PRECONDITION",
+            (
+                "Batched output tensor's 0th dimension does not equal the sum of the 0th dimension sizes of "
+                "the input tensors"
+            ),
+        )
+
+
+@pytest.fixture(scope="module")
+def shortened(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that answers with the first row, whatever it gets."""
+    root = tmp_path_factory.mktemp("shortened")
+    subprocess.run([sys.executable, "-c", SHORTENED, str(root)], check=True, capture_output=True)
+    return root
+
+
+SHORTENED = """
+import sys
+import tensorflow as tf
+module = tf.Module()
+spec = tf.TensorSpec([None], tf.float32, name="x")
+module.run = tf.function(lambda x: {"y": x[:1]}, input_signature=[spec])
+tf.saved_model.save(module, sys.argv[1] + "/shortened/1", signatures=module.run)
+"""
+
+
+def test_parameters_that_can_not_be_used_end_the_server(tmp_path: Path, model_server: StartServer) -> None:
+    """One sentence and status 2, before any model is loaded."""
+    parameters = tmp_path / "batching.txt"
+    parameters.write_text("max_batch_size { value: 4 } allowed_batch_sizes: 8")
+    server = model_server(
+        f"--model_base_path={tmp_path}", "--enable_batching", f"--batching_parameters_file={parameters}"
+    )
+    assert server.process.wait(30) == 2
+    assert "last entry was 8; expected 4" in server.log.read_text()
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_only_models_with_parameters_of_their_own_are_batched_where_the_flag_says_so(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """A version's file replaces the shared one; a version without a file takes batches of any size."""
+    shutil.copytree(saved_models / "half_plus_two", tmp_path / "own")
+    shutil.copytree(saved_models / "half_plus_two", tmp_path / "none")
+    (tmp_path / "own" / "1" / "batching_params.pbtxt").write_text("max_batch_size { value: 2 }")
+    config, parameters = tmp_path / "models.txt", tmp_path / "batching.txt"
+    entries = [f'config {{ name: "{name}" base_path: "{tmp_path / name}" }}' for name in ("own", "none")]
+    config.write_text(f"model_config_list {{ {' '.join(entries)} }}")
+    parameters.write_text("max_batch_size { value: 1 }")
+    server = model_server(
+        f"--model_config_file={config}",
+        "--enable_batching",
+        f"--batching_parameters_file={parameters}",
+        "--enable_per_model_batching_parameters",
+    )
+    for name in ("own", "none"):
+        server.wait_for(lambda name=name: "AVAILABLE" in server.state(name))  # type: ignore[misc]
+    assert predict(server, "none", [0.0] * 3) == [2.0] * 3
+    assert predict(server, "own", [0.0] * 2) == [2.0] * 2
+    with grpc.insecure_channel(server.grpc) as channel:
+        assert call(channel, "own", "", {"x": np.zeros(3, np.float32)}) == (
+            "INVALID_ARGUMENT",
+            "Task size 3 is larger than maximum input batch size 2",
+        )

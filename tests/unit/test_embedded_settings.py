@@ -6,6 +6,7 @@ import pytest
 
 from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import model_config, security
+from tfs_proxy.embedded.batch_options import BatchOptions, own_options, read_options
 from tfs_proxy.embedded.errors import Code, ServingError
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.loader import Loader
@@ -212,3 +213,81 @@ def test_every_code_has_an_http_status() -> None:
     assert set(HTTP_STATUS) == set(Code)
     assert from_tensorflow(ValueError("x")).code is Code.INTERNAL
     assert isinstance(from_tensorflow(ValueError()), ServingError)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "max_batch_size { value: 4 } allowed_batch_sizes: 8",
+            "Last entry in allowed_batch_sizes must match max_batch_size; last entry was 8; expected 4",
+        ),
+        ("allowed_batch_sizes: 2", "last entry was 2; expected 1000"),
+        (
+            "max_batch_size { value: 4 } allowed_batch_sizes: [2, 2, 4]",
+            "allowed_batch_sizes entries must be monotonically increasing",
+        ),
+        ("max_batch_size { value: 0 }", "max_batch_size must be 1 or more; was 0"),
+        ("num_batch_threads { value: -1 }", "num_batch_threads must be 1 or more; was -1"),
+        ("batch_timeout_micros { value: -1 }", "batch_timeout_micros must be 0 or more; was -1"),
+        (
+            (
+                "max_batch_size { value: 4 } enable_large_batch_splitting { value: true } "
+                "max_execution_batch_size { value: 8 }"
+            ),
+            "max_execution_batch_size is larger than max_batch_size",
+        ),
+        ("nonsense: 1", "Invalid protobuf file"),
+    ],
+)
+def test_batching_parameters_that_do_not_fit_are_refused(tmp_path: Path, text: str, why: str) -> None:
+    """Each names the file, and what is wrong with it."""
+    path = tmp_path / "batching.txt"
+    path.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        read_options(str(path))
+    assert str(path) in str(caught.value)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("", []),
+        ("allowed_batch_sizes: [2, 8]", [2, 8]),
+        ("enable_large_batch_splitting { value: true }", [1, 2, 3, 4, 5, 6, 7, 8]),
+        ("enable_large_batch_splitting { value: true } max_execution_batch_size { value: 2 }", [1, 2]),
+        (
+            (
+                "enable_large_batch_splitting { value: true } max_execution_batch_size { value: 4 } "
+                "allowed_batch_sizes: [2, 4]"
+            ),
+            [2, 4],
+        ),
+        (
+            (
+                "enable_large_batch_splitting { value: true } max_execution_batch_size { value: 4 } "
+                "allowed_batch_sizes: [2, 4, 8]"
+            ),
+            [2, 4],
+        ),
+    ],
+)
+def test_batches_are_cut_and_padded_to_sizes(tmp_path: Path, text: str, sizes: list[int]) -> None:
+    """Without splitting up to max_batch_size, with it up to max_execution_batch_size, where that is given."""
+    path = tmp_path / "batching.txt"
+    path.write_text(f"max_batch_size {{ value: 8 }} {text}")
+    assert read_options(str(path)).op_batch_sizes == sizes
+
+
+def test_a_version_may_have_batching_parameters_of_its_own(tmp_path: Path) -> None:
+    """The threads stay the shared ones; without a file it is not batched, a bad file fails its load."""
+    shared = BatchOptions(max_batch_size=4, num_batch_threads=3)
+    assert own_options(tmp_path, shared) is None
+    own = tmp_path / "batching_params.pbtxt"
+    own.write_text("max_batch_size { value: 16 } num_batch_threads { value: 1 }")
+    assert own_options(tmp_path, shared) == BatchOptions(max_batch_size=16, num_batch_threads=3)
+    own.write_text("max_batch_size {")
+    with pytest.raises(ServingError) as caught:
+        own_options(tmp_path, shared)
+    assert caught.value.code is Code.INVALID_ARGUMENT

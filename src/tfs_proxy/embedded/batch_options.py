@@ -1,15 +1,27 @@
-"""TF Serving's batching parameters as values: read at the start, before TensorFlow is imported."""
+"""TF Serving's batching parameters (contract 3.4): read at the start, and for each model that has its own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.model_config import read_text
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import BatchingParameters
 
+OWN_FILE = "batching_params.pbtxt"
+"""What a version's folder may hold, where the flags allow it."""
+
+_AT_LEAST = {
+    "max_batch_size": 1,
+    "batch_timeout_micros": 0,
+    "max_enqueued_batches": 1,
+    "num_batch_threads": 1,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """TF Serving's batching parameters with its defaults (contract 3.4)."""
+    """How a model's requests are batched; ``num_batch_threads`` 0 is one for each core."""
 
     max_batch_size: int = 1000
     batch_timeout_micros: int = 0
@@ -22,9 +34,11 @@ class BatchOptions:
     @property
     def op_batch_sizes(self) -> list[int]:
         """The batch op's allowed sizes; with splitting its last one is the size of the pieces."""
-        if self.allowed_batch_sizes or not self.splits:
+        if not self.splits:
             return list(self.allowed_batch_sizes)
-        return list(range(1, (self.max_execution_batch_size or self.max_batch_size) + 1))
+        most = self.max_execution_batch_size or self.max_batch_size
+        allowed = self.allowed_batch_sizes or range(1, most)
+        return [*(size for size in allowed if size < most), most]
 
 
 def read_options(path: str) -> BatchOptions:
@@ -33,11 +47,10 @@ def read_options(path: str) -> BatchOptions:
     Raises SettingsError where it can't be read, or its numbers do not fit together.
     """
     message = read_text(path, BatchingParameters()) if path else BatchingParameters()
-    given = {
-        name: getattr(message, name).value
-        for name in ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads")
-        if message.HasField(name)
-    }
+    given = {name: getattr(message, name).value for name in _AT_LEAST if message.HasField(name)}
+    for name, value in given.items():
+        if value < _AT_LEAST[name]:
+            raise SettingsError(f"{path}: {name} must be {_AT_LEAST[name]} or more; was {value}")
     options = BatchOptions(
         **given,
         allowed_batch_sizes=tuple(message.allowed_batch_sizes),
@@ -48,15 +61,31 @@ def read_options(path: str) -> BatchOptions:
     return options
 
 
+def own_options(folder: Path, shared: BatchOptions) -> BatchOptions | None:
+    """The options of a version's own file, with the threads that are shared; None where it has no file.
+
+    Such a version is not batched. Raises ServingError where the file can't be used.
+    """
+    path = folder / OWN_FILE
+    if not path.exists():
+        return None
+    try:
+        return replace(read_options(str(path)), num_batch_threads=shared.num_batch_threads)
+    except SettingsError as error:
+        raise invalid(str(error)) from error
+
+
 def _check(options: BatchOptions, path: str) -> None:
-    if options.max_batch_size < 1 or options.max_enqueued_batches < 1 or options.batch_timeout_micros < 0:
-        raise SettingsError(f"{path}: max_batch_size and max_enqueued_batches must be positive.")
     sizes = options.allowed_batch_sizes
-    if list(sizes) != sorted(set(sizes)):
-        raise SettingsError(f"{path}: allowed_batch_sizes entries must be in increasing order.")
-    last = options.max_execution_batch_size if options.splits else options.max_batch_size
-    if sizes and last and sizes[-1] != last:
-        name = "max_execution_batch_size" if options.splits else "max_batch_size"
-        raise SettingsError(f"{path}: the last entry of allowed_batch_sizes must be {name}, {last}.")
+    if list(sizes) != sorted(set(sizes)) or (sizes and sizes[0] < 1):
+        raise SettingsError(f"{path}: allowed_batch_sizes entries must be monotonically increasing")
     if options.splits and options.max_execution_batch_size > options.max_batch_size:
         raise SettingsError(f"{path}: max_execution_batch_size is larger than max_batch_size.")
+    lasts = {options.max_batch_size}
+    if options.splits:
+        lasts.add(options.max_execution_batch_size)
+    if sizes and sizes[-1] not in lasts:
+        raise SettingsError(
+            f"{path}: Last entry in allowed_batch_sizes must match max_batch_size; last entry was "
+            f"{sizes[-1]}; expected {options.max_batch_size}"
+        )

@@ -24,14 +24,19 @@ from tfs_proxy.embedded.tall import TallArray
 MAX_QUEUES = 64
 """Row shapes beyond this many per signature run unbatched: each queue stays in the graph for good."""
 
+MAX_EXTRA_FUNCTIONS = 64
+"""Sets of outputs beyond this many that are no signature's run unbatched: each is a copy of the graph."""
+
 _OF_THE_OP = re.compile(
-    r"^(?:\{\{function_node [^}]*\}\} )+|\n\t \[\[(?:\{\{node )?BatchFunction\w*(?:\}\})?\]\]"
+    r"^(?:\{\{function_node [^}]*\}\} )+"
+    r"|(?<=sizes of the input tensors)\. 0th dimension size: [^\n]*"
+    r"|\n\t \[\[(?:[^{}\]]*|\{\{node BatchFunction\w*\}\})\]\](?=\n|$)"
 )
 """What an error text gains on its way through the batch op."""
 
 
 class BatchingBackend:
-    """A session whose signatures are run in batches; anything else runs as it comes."""
+    """A session whose calls are batched: those of whole signatures, of some outputs, of several at once."""
 
     def __init__(self, backend: SessionBackend, options: BatchOptions, watch: Watch) -> None:
         self._backend = backend
@@ -43,19 +48,44 @@ class BatchingBackend:
                 frozenset(tensor.name for tensor in signature.outputs.values()),
             )
             for signature in backend.signatures.values()
-            if signature.inputs and signature.outputs
         }
+        self._calls: dict[tuple[frozenset[str], frozenset[str]], Call] = {}
+        self._making = threading.Lock()
+        self._extra = 0
         self.signatures = backend.signatures
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
-        """A batched call where these are a signature's whole inputs and outputs."""
+        """A batched call; those of the same tensors share their queues, whatever the tensors' order."""
+        inputs, outputs = sorted(feeds), sorted(set(fetches))
+        call = self._shared(inputs, outputs)
+        taken = [feeds.index(name) for name in inputs]
+        given = [outputs.index(name) for name in fetches]
+
+        def ordered(arrays: Sequence[Array]) -> Sequence[Array]:
+            results = call([arrays[index] for index in taken])
+            return [results[index] for index in given]
+
+        return call if (inputs, outputs) == (list(feeds), list(fetches)) else ordered
+
+    def _shared(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        key = frozenset(feeds), frozenset(fetches)
+        with self._making:
+            call = self._calls.get(key)
+            if call is None:
+                call = self._calls[key] = self._made(feeds, fetches, extra=key not in self._whole)
+            return call
+
+    def _made(self, feeds: Sequence[str], fetches: Sequence[str], *, extra: bool) -> Call:
         direct = self._backend.prepare(feeds, fetches)
-        if (frozenset(feeds), frozenset(fetches)) not in self._whole:
+        if not feeds or not fetches or (extra and self._extra >= MAX_EXTRA_FUNCTIONS):
             return direct
-        return BatchCall(self._scheduler, feeds, fetches, self._watch, direct)
+        batched = BatchCall(self._scheduler, feeds, fetches, self._watch, direct)
+        self._extra += extra
+        return batched
 
     def close(self) -> None:
         """Close the session."""
+        self._calls.clear()
         self._backend.close()
 
 

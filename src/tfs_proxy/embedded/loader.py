@@ -8,8 +8,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from tfs_proxy.embedded import warmup
-from tfs_proxy.embedded.batch_options import BatchOptions, read_options
+from tfs_proxy.embedded import batch_options, warmup
+from tfs_proxy.embedded.batch_options import BatchOptions
 from tfs_proxy.embedded.errors import Code, ServingError, tensorflow_errors
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.metrics import Metrics
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OWN_BATCHING = "batching_params.pbtxt"
 _COLLECT_AFTER = (50_000, 20, 100)
 
 
@@ -34,9 +33,10 @@ class Loader:
     """
 
     def __init__(self, flags: Flags, metrics: Metrics) -> None:
+        batches = flags.enable_batching
+        self._batching = batch_options.read_options(flags.batching_parameters_file) if batches else None
         self._metrics = metrics
         self._flags = flags
-        self._batching = read_options(flags.batching_parameters_file)
         self._tags = tuple(tag for tag in flags.saved_model_tags.split(",") if tag)
         self._importing = threading.Lock()
         self._imported = False
@@ -95,11 +95,11 @@ class Loader:
         if prefers_lite and lite.exists():
             with tensorflow_errors():
                 return tflite.TfliteBackend(lite, self._flags.num_tflite_pools or os.cpu_count() or 1)
+        options = self._batch_options(folder)
         with tensorflow_errors():
             backend = session.SessionBackend(folder, self._tags, session.session_config(self._flags))
         loaded: Loaded = backend
-        if self._flags.enable_batching:
-            options = self._batch_options(folder)
+        if options is not None:
             loaded = batching.BatchingBackend(backend, options, self._watch(options))
         return RankGuard(loaded, backend.signatures) if backend.op_types & ENDING_OPS else loaded
 
@@ -110,8 +110,7 @@ class Loader:
             return batch_witness.Unwatched()
         return batch_witness.Watched(self._metrics.batches, pads=bool(options.allowed_batch_sizes))
 
-    def _batch_options(self, folder: Path) -> BatchOptions:
-        own = folder / _OWN_BATCHING
-        if self._flags.enable_per_model_batching_parameters and own.exists():
-            return read_options(str(own))
-        return self._batching
+    def _batch_options(self, folder: Path) -> BatchOptions | None:
+        if self._batching is None or not self._flags.enable_per_model_batching_parameters:
+            return self._batching
+        return batch_options.own_options(folder, self._batching)
