@@ -159,10 +159,34 @@ def test_a_failed_load_is_retried_and_told(run: Run) -> None:
     run.engine.poll()
     time.sleep(0.05)
     assert run.loads.attempts.count(("m", 2)) == 2
-    with pytest.raises(
-        ServingError, match=r"1 servable\(s\) did not become available.*no model in version 2"
-    ):
-        run.engine.wait_until_available(["m"])
+
+
+def test_waiting_for_a_model_ends_with_its_first_versions(tmp_path: Path) -> None:
+    """Where one serves, the retries of another are not waited for; where none does, each tells why."""
+    made = Run(tmp_path)
+    made.loads.failing.add(2)
+    made.add(1, 2)
+    retrying = Engine(made.catalog, made.loads, retry=Retry(5, 60.0), load_threads=2)
+    retrying.reload([made.source(Policy(every=True))])
+    retrying.wait_until_available(["m"])
+    assert made.serves(1)
+    assert made.states()[2] is State.LOADING
+    retrying.close()
+
+    made.loads.failing.add(1)
+    made.catalog = Catalog()
+    made.engine = Engine(made.catalog, made.loads, retry=Retry(0), load_threads=2)
+    made.engine.reload([made.source(Policy(every=True))])
+    with pytest.raises(ServingError) as caught:
+        made.engine.wait_until_available(["m"])
+    assert caught.value.code is Code.UNKNOWN
+    lines = [
+        f"{{{{name: m version: {version}}} due to error: NOT_FOUND: no model in version {version}}}, "
+        for version in (1, 2)
+    ]
+    told = caught.value.text.removeprefix("2 model(s) did not become available: ")
+    assert told in {f"{{{''.join(ordered)}}}" for ordered in (lines, lines[::-1])}
+    made.engine.close()
 
 
 def test_a_model_out_of_the_config_goes(run: Run) -> None:

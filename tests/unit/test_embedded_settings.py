@@ -179,18 +179,20 @@ def test_a_relative_base_path_is_made_absolute() -> None:
 
 def test_version_folders_are_numbers(tmp_path: Path) -> None:
     """Zeros may lead; files, names, negative numbers and those beyond 63 bits do not count."""
-    for name in ("1", "00012", "-3", "v4", "5.5", "9" * 19, "9" * 200, "²"):
+    for name in ("1", "00012", "0012", "-3", "v4", "5.5", "9" * 19, "9" * 200, "²"):
         (tmp_path / name).mkdir()
     (tmp_path / "7").write_text("")
-    assert find(str(tmp_path)) == {1: tmp_path / "1", 12: tmp_path / "00012"}
+    assert find(str(tmp_path)) == {1: tmp_path / "1", 12: tmp_path / "0012"}
     assert find(f"file://{tmp_path}").keys() == {1, 12}
     with pytest.raises(FileNotFoundError):
         find(str(tmp_path / "nowhere"))
 
 
 def test_channel_arguments_are_pairs() -> None:
-    """Whole numbers become numbers."""
+    """Whole numbers of 32 bits become numbers."""
     assert security.channel_arguments("a.b=1,c=x,d=-2") == [("a.b", 1), ("c", "x"), ("d", -2)]
+    for text in (str(2**31), "--5", "1.5", "\N{SUPERSCRIPT TWO}"):
+        assert security.channel_arguments(f"a={text}") == [("a", text)]
     assert security.channel_arguments("") == []
     with pytest.raises(SettingsError, match="is no key=value"):
         security.channel_arguments("a")
@@ -202,6 +204,9 @@ def test_an_ssl_file_needs_key_and_certificate(tmp_path: Path) -> None:
     path.write_text('server_key: "k"')
     assert security.credentials("") is None
     with pytest.raises(SettingsError, match="needs server_key and server_cert"):
+        security.credentials(str(path))
+    path.write_text('server_key: "k" server_cert: "c" client_verify: true')
+    with pytest.raises(SettingsError, match="needs custom_ca"):
         security.credentials(str(path))
 
 

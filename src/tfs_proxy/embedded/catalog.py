@@ -44,7 +44,9 @@ class Model:
 
     @property
     def settled(self) -> bool:
-        """Whether every wanted version is loaded, or failed for good."""
+        """Whether every wanted version is loaded, or failed: for good, unless another one serves."""
+        if self.serving:
+            return not self.untried
         states = (self.versions[version].state for version in self.aspired if version in self.versions)
         return all(state in {State.AVAILABLE, State.END} for state in states)
 

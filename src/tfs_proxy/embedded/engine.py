@@ -102,9 +102,10 @@ class Engine:
     def wait_until_available(
         self, names: Sequence[str], still_wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Wait until every wanted version of these models is loaded, or failed for good.
+        """Wait until these models serve, and no wanted version of theirs waits for its first attempt.
 
-        Raises ServingError that names those that failed, or whose folders are not there.
+        A model that serves does not wait for another try of a version that failed. Raises ServingError
+        that names the models of which no version could be loaded, or whose folders are not there.
         """
         models = self._catalog.models
         with self._catalog.changed:
@@ -112,11 +113,12 @@ class Engine:
                 if all(models[name].settled for name in names):
                     break
                 self._catalog.changed.wait(0.1)
-            failed = [line for name in names for line in _failures(name, models[name])]
+            failed = [
+                line for name in names if not models[name].serving for line in _failures(name, models[name])
+            ]
         if failed:
-            raise ServingError(
-                Code.UNKNOWN, f"{len(failed)} servable(s) did not become available: {{{', '.join(failed)}}}"
-            )
+            told = "".join(f"{{{line}}}, " for line in failed)
+            raise ServingError(Code.UNKNOWN, f"{len(failed)} model(s) did not become available: {{{told}}}")
 
     def close(self) -> None:
         """Stop loading, and give every servable back once its requests are done."""

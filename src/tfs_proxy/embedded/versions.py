@@ -14,8 +14,8 @@ def local(path: str) -> Path:
 def find(base_path: str) -> dict[int, Path]:
     """Each version number below a base path with its folder; empty where there is none.
 
-    A folder counts when its name is a whole number of at most 63 bits; zeros may lead (``00001``).
-    Raises FileNotFoundError where the base path is no folder.
+    A folder counts when its name is a whole number of at most 63 bits; zeros may lead (``00001``), and of
+    several names of one number the last counts. Raises FileNotFoundError where the base path is no folder.
     """
     found: dict[int, Path] = {}
     root = local(base_path)
@@ -24,7 +24,7 @@ def find(base_path: str) -> dict[int, Path]:
     for child in sorted(root.iterdir()):
         number = _number(child.name)
         if number is not None and child.is_dir():
-            found.setdefault(number, child)
+            found[number] = child
     return found
 
 
