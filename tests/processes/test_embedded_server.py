@@ -282,6 +282,55 @@ def test_grpc_takes_more_than_four_megabytes(embedded_server: EmbeddedServer) ->
         np.testing.assert_array_equal(response_arrays(reply)["y"], x * 0.5 + 2)
 
 
+@pytest.mark.parametrize("method", ["Predict", "Classify", "Regress", "GetModelMetadata"])
+def test_a_request_needs_a_model_spec(embedded_server: EmbeddedServer, method: str) -> None:
+    """One that is not there is told apart from one without a name."""
+    nameless = protos.PredictRequest()
+    nameless.model_spec.SetInParent()
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        for request, text in ((b"", "Missing ModelSpec"), (nameless.SerializeToString(), "has no name")):
+            if method == "GetModelMetadata" and request:
+                continue
+            with pytest.raises(grpc.RpcError) as caught:
+                channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")(request, timeout=10)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert text in caught.value.details()
+
+
+def test_metadata_that_there_is_not_is_refused(embedded_server: EmbeddedServer) -> None:
+    """In TF Serving's own words."""
+    request = protos.GetModelMetadataRequest(metadata_field=["signature_def", "nope"])
+    request.model_spec.name = "scalar"
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/GetModelMetadata")
+        with pytest.raises(grpc.RpcError) as caught:
+            run(request.SerializeToString(), timeout=10)
+    assert caught.value.details() == "Metadata field %s is not supportednope"
+
+
+def test_health_waits_for_the_first_models(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """A probe that is asked early is told so; from the first load on it is SERVING."""
+    folder = tmp_path / "m" / "1"
+    shutil.copytree(saved_models / "half_plus_two" / "1", folder)
+    server = model_server(
+        f"--model_base_path={folder.parent}", "--model_name=m", "--enable_grpc_healthcheck_service"
+    )
+    told = []
+    with grpc.insecure_channel(server.grpc) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        while "SERVING" not in told:
+            try:
+                status = protos.HealthCheckResponse.FromString(check(b"", timeout=10, wait_for_ready=True))
+                told.append("SERVING" if status.status == 1 else str(status))
+            except grpc.RpcError as error:
+                told.append(f"{error.code().name}: {error.details()}")
+                time.sleep(0.01)
+    assert '"AVAILABLE"' in server.state("m")
+    assert set(told) == {"UNAVAILABLE: The model server is still loading its models", "SERVING"}
+
+
 def test_a_lost_variable_is_explained(embedded_server: EmbeddedServer) -> None:
     """The model fails as TF Serving fails it, and the text says what to do."""
     status, body, _ = ask(embedded_server, "/v1/models/untracked:predict", {"instances": [[1, 2, 3]]})
@@ -343,7 +392,10 @@ def test_tls_health_metrics_cors_and_tflite(
     """What needs a flag of its own, in one server."""
     key, cert = certificate
     ssl, monitoring = tmp_path / "ssl.txt", tmp_path / "monitoring.txt"
-    ssl.write_text(f"server_key: {json.dumps(key)} server_cert: {json.dumps(cert)}")
+    ssl.write_text(
+        f"server_key: {json.dumps(key)} server_cert: {json.dumps(cert)} "
+        f"custom_ca: {json.dumps(cert)} client_verify: true"
+    )
     monitoring.write_text("prometheus_config { enable: true }")
     server = model_server(
         f"--model_base_path={saved_models / 'lite'}",
@@ -364,10 +416,17 @@ def test_tls_health_metrics_cors_and_tflite(
     status, body, _ = ask(server, "/monitoring/prometheus/metrics")
     assert status == 200
     assert b':tensorflow:serving:request_count{model_name="lite",status="OK"} 1' in body
-    trusted = grpc.ssl_channel_credentials(cert.encode())
-    with grpc.secure_channel(f"localhost:{server.grpc_port}", trusted) as channel:
-        check = channel.unary_unary("/grpc.health.v1.Health/Check")
-        assert protos.HealthCheckResponse.FromString(check(b"", timeout=10)).status == 1
+    trusted = grpc.ssl_channel_credentials(cert.encode(), key.encode(), cert.encode())
+    name = [("grpc.ssl_target_name_override", "localhost")]
+    for address in (f"localhost:{server.grpc_port}", f"unix:{server.grpc_socket}"):
+        with grpc.secure_channel(address, trusted, name) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            assert protos.HealthCheckResponse.FromString(check(b"", timeout=10)).status == 1
+    stranger = grpc.ssl_channel_credentials(cert.encode())
+    with grpc.secure_channel(f"localhost:{server.grpc_port}", stranger) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=10)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -15,6 +15,11 @@ from tfs_proxy.embedded.servable import Servable
 from tfs_proxy.embedded.states import State, VersionStatus
 
 
+def still_loading() -> ServingError:
+    """What a client is told before the first models are loaded."""
+    return ServingError(Code.UNAVAILABLE, "The model server is still loading its models")
+
+
 @dataclass(slots=True)
 class Model:
     """One model: the version folders that are wanted, every version's state, and what serves."""
@@ -83,7 +88,7 @@ class Catalog:
             if servable.enter():
                 return servable
         if self.starting:
-            raise ServingError(Code.UNAVAILABLE, "The model server is still loading its models")
+            raise still_loading()
         wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
         raise ServingError(Code.NOT_FOUND, f"Servable not found for request: {wanted}")
 

@@ -14,7 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded import describe, model_config, requests
-from tfs_proxy.embedded.catalog import Catalog
+from tfs_proxy.embedded.catalog import Catalog, still_loading
 from tfs_proxy.embedded.engine import Engine
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.metrics import Metrics
@@ -82,20 +82,20 @@ class Services:
     def predict(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.Predict."""
         request = PredictRequest.FromString(message)
-        with self._counted(request.model_spec, "Predict") as servable:
+        with self._counted(_spec_of(request), "Predict") as servable:
             return requests.predict(servable, request, as_list=self._as_list)
 
     def classify(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.Classify."""
         request = ClassificationRequest.FromString(message)
-        with self._counted(request.model_spec, "Classify") as servable:
+        with self._counted(_spec_of(request), "Classify") as servable:
             answer = requests.classify(servable, request, check_method=self._check_method)
         return answer.SerializeToString()
 
     def regress(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.Regress."""
         request = RegressionRequest.FromString(message)
-        with self._counted(request.model_spec, "Regress") as servable:
+        with self._counted(_spec_of(request), "Regress") as servable:
             answer = requests.regress(servable, request, check_method=self._check_method)
         return answer.SerializeToString()
 
@@ -110,22 +110,20 @@ class Services:
     def get_model_metadata(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.GetModelMetadata."""
         request = GetModelMetadataRequest.FromString(message)
-        if not request.HasField("model_spec"):
-            raise invalid("Missing ModelSpec")
+        spec = _spec_of(request)
         if not request.metadata_field:
             raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
         for field in request.metadata_field:
             if field != describe.SIGNATURE_DEF:
-                raise invalid(f"Metadata field {field} is not supported")
-        with self._using(request.model_spec) as servable:
+                # NOTE: TF Serving's own text, its placeholder never filled in.
+                raise invalid(f"Metadata field %s is not supported{field}")
+        with self._using(spec) as servable:
             return describe.metadata(servable).SerializeToString()
 
     def get_model_status(self, message: bytes, _context: Any) -> bytes:
         """ModelService.GetModelStatus."""
         request = GetModelStatusRequest.FromString(message)
-        if not request.HasField("model_spec"):
-            raise invalid("Missing ModelSpec")
-        return describe.status(self._catalog, *_target(request.model_spec)).SerializeToString()
+        return describe.status(self._catalog, *_target(_spec_of(request))).SerializeToString()
 
     def reload_config(self, message: bytes, context: Any) -> bytes:
         """ModelService.HandleReloadConfigRequest: answers once every new model is loaded.
@@ -166,16 +164,32 @@ class Services:
         return self._catalog.using(*_target(spec))
 
 
+def _spec_of(request: Any) -> ModelSpec:
+    if not request.HasField("model_spec"):
+        raise invalid("Missing ModelSpec")
+    spec: ModelSpec = request.model_spec
+    return spec
+
+
 def _target(spec: ModelSpec) -> tuple[str, int | None, str | None]:
     choice = spec.WhichOneof("version_choice")
     version = spec.version.value if choice == "version" else None
     return spec.name, version, spec.version_label if choice == "version_label" else None
 
 
-def health() -> Mapping[str, Mapping[str, Handler]]:
-    """GRPC's health service, which says SERVING to everything, as TF Serving's does."""
+def health(catalog: Catalog) -> Mapping[str, Mapping[str, Handler]]:
+    """GRPC's health service, which says SERVING to everything, as TF Serving's does.
+
+    Before the first models are loaded it fails as a request does, where that one's port is closed.
+    """
     answer = HealthCheckResponse(status=HealthCheckResponse.SERVING).SerializeToString()
-    return {HEALTH_SERVICE: {"Check": lambda _message, _context: answer}}
+
+    def check(_message: bytes, _context: Any) -> bytes:
+        if catalog.starting:
+            raise still_loading()
+        return answer
+
+    return {HEALTH_SERVICE: {"Check": check}}
 
 
 def start(
@@ -211,9 +225,11 @@ def start(
 
 
 def _bind(server: Any, address: str, credentials: Any) -> None:
-    secure = credentials is not None and not address.startswith("unix:")
     try:
-        port = server.add_secure_port(address, credentials) if secure else server.add_insecure_port(address)
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise SettingsError(f"Can't listen for gRPC on {address}: {error}") from error
     if not port:

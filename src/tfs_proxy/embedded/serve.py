@@ -158,7 +158,7 @@ class Server:
         )
         handlers = dict(services.handlers())
         if flags.enable_grpc_healthcheck_service:
-            handlers.update(grpc_server.health())
+            handlers.update(grpc_server.health(self._catalog))
         running = grpc_server.start(
             handlers,
             addresses=addresses,
