@@ -100,8 +100,9 @@ class _Scheduler:
 
     def function(self, feeds: Sequence[str], fetches: Sequence[str], watch: Watch) -> Any:
         """The function of a signature: its inputs and the watch's to the outputs of both."""
+        computed = self._backend.computed(fetches)
         with self._changing, tensorflow_errors():
-            return runtime.graph_function(self._backend.graph, feeds, fetches, watch.kinds, watch.witness)
+            return runtime.graph_function(self._backend.graph, feeds, computed, watch.kinds, watch.witness)
 
     def kinds(self, names: Sequence[str]) -> list[Any]:
         """The types of tensors of the graph."""

@@ -6,10 +6,12 @@ takes its place, so that its sub-modules import by themselves. That is for the e
 process alone; where the real package is loaded already, that one is used.
 """
 
+import ctypes
 import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -28,7 +30,7 @@ def _stand_in() -> None:
 if "tensorflow" not in sys.modules:
     _stand_in()
 
-from tensorflow.core.framework import graph_pb2  # noqa: E402
+from tensorflow.core.framework import attr_value_pb2, graph_pb2  # noqa: E402
 from tensorflow.core.protobuf import config_pb2  # noqa: E402
 from tensorflow.python.client import session as _session  # noqa: E402
 from tensorflow.python.framework import dtypes as _dtypes  # noqa: E402
@@ -37,6 +39,7 @@ from tensorflow.python.saved_model import loader_impl  # noqa: E402
 
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
+AttrValue = attr_value_pb2.AttrValue
 CallableOptions = config_pb2.CallableOptions
 ConfigProto = config_pb2.ConfigProto
 Graph = ops.Graph
@@ -88,20 +91,91 @@ def subgraph(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
 
     A whole graph would bring its restore operations along, which run in any function they are in.
     """
-    whole = graph.as_graph_def()
-    nodes = {node.name: node for node in whole.node}
     fed = set(feeds)
+    asked = [fetch for fetch in fetches if fetch not in fed]
+    return _part(graph.as_graph_def(), lambda name, output: f"{name}:{output or 0}" in fed, asked)
+
+
+def between(whole: Any, sources: Collection[str], fetches: Sequence[str]) -> Any:
+    """The part of a GraphDef behind nodes that stay outside; control edges from these are dropped."""
+    part = _part(whole, lambda name, _output: name in sources, fetches)
+    for node in part.node:
+        kept = [each for each in node.input if each.removeprefix("^") not in sources or each[0] != "^"]
+        if len(kept) < len(node.input):
+            del node.input[:]
+            node.input.extend(kept)
+    return part
+
+
+def _part(whole: Any, is_given: Callable[[str, str], bool], fetches: Sequence[str]) -> Any:
+    nodes = {node.name: node for node in whole.node}
     wanted: set[str] = set()
-    waiting = [fetch for fetch in fetches if fetch not in fed]
+    waiting = list(fetches)
     while waiting:
         name, _, output = waiting.pop().removeprefix("^").partition(":")
-        if f"{name}:{output or 0}" in fed or name in wanted:
+        if is_given(name, output) or name in wanted:
             continue
         wanted.add(name)
         waiting.extend(nodes[name].input)
     part = GraphDef(versions=whole.versions, library=whole.library)
     part.node.extend(node for node in whole.node if node.name in wanted)
     return part
+
+
+def inlined(graph: Any, fetches: Sequence[str]) -> Any:
+    """The GraphDef of what these tensors need, with its functions inlined where TensorFlow can.
+
+    Where it asks for nodes to be placed together it names some that a part of the graph has not: that goes.
+    """
+    from tensorflow.core.protobuf import device_properties_pb2, meta_graph_pb2
+    from tensorflow.python.grappler import cluster, tf_optimizer
+
+    asked = meta_graph_pb2.MetaGraphDef(graph_def=subgraph(graph, (), fetches))
+    asked.collection_def["train_op"].node_list.value.extend(fetches)
+    config = ConfigProto()
+    rewrites = config.graph_options.rewrite_options
+    rewrites.optimizers.append("function")
+    rewrites.meta_optimizer_iterations = 1
+    rewrites.min_graph_nodes = -1
+    processor = device_properties_pb2.NamedDevice(name="/job:localhost/replica:0/task:0/device:CPU:0")
+    processor.properties.type = "CPU"
+    machine = cluster.Cluster(devices=[processor])
+    try:
+        found = tf_optimizer.OptimizeGraph(config, asked, verbose=False, cluster=machine)
+    finally:
+        machine.Shutdown()
+    for node in found.node:
+        node.ClearField("experimental_debug_info")
+        node.attr.pop("_class", None)
+    return found
+
+
+def give_back() -> None:
+    """Give memory that was freed back to the system, where the C library has a call for it."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def array_of(tensor: Any) -> Any:
+    """A TensorProto's array."""
+    from tensorflow.python.framework import tensor_util
+
+    return tensor_util.MakeNdarray(tensor)
+
+
+def read(variable: Any) -> Any:
+    """A variable of floats, by its handle, as a tensor of the current graph."""
+    from tensorflow.python.ops import gen_resource_variable_ops
+
+    return gen_resource_variable_ops.read_variable_op(variable, as_dtype("float32"))
+
+
+def scale(variable: Any, factors: Any) -> Any:
+    """The operation of the current graph that multiplies a variable of floats, by its handle."""
+    from tensorflow.python.ops import gen_resource_variable_ops
+
+    product = math_operations().mul(read(variable), constant(factors, "float32"))
+    return gen_resource_variable_ops.assign_variable_op(variable, product)
 
 
 def graph_function(
