@@ -27,7 +27,7 @@ _PURE: dict[str, Callable[..., Any]] = {
     "Squeeze": np.squeeze,
     "Sub": np.subtract,
 }
-"""Ops that make one parameter of others. All of Squeeze's sizes of one may go: only the last size counts."""
+"""Ops that make one parameter of others, as numpy does them."""
 
 
 def name_of(tensor: str) -> str:
@@ -116,7 +116,10 @@ class FlatGraph:
             return variables[self.origin(inputs[0]).name]
         if node.op == "Const":
             return runtime.array_of(attribute(node, "value", "tensor"))
-        return _PURE[node.op](*(self.value(each, variables) for each in inputs))
+        values = [self.value(each, variables) for each in inputs]
+        if node.op == "Squeeze":
+            return np.squeeze(values[0], tuple(attribute(node, "squeeze_dims", "list").i) or None)
+        return _PURE[node.op](*values)
 
     def only_reads(self, variables: Sequence[Any]) -> bool:
         """Whether nothing in the graph can change these variables."""

@@ -160,6 +160,8 @@ class _Folding:
     def chains(self) -> list[_Chain]:
         """What can be folded, with its numbers."""
         found = [chain for chain in map(self._chain, self._inlined.node) if chain] if self._fits else []
+        if not found:
+            return []
         values = self._values(name for chain in found for step in chain.steps for name in step.tensors)
         return self._alone([chain for chain in found if chain.add_up(values)])
 
@@ -193,17 +195,10 @@ class _Folding:
         else:
             usable = user.op in {*_SUMS, "Mul"}
         others = [each for each in inputs if name_of(each) != node.name]
-        first = name_of(inputs[0]) == node.name or user.op in {"Add", "AddV2", "Mul"}
-        alone = len(others) == len(inputs) - 1
-        return (
-            others
-            if usable
-            and _channels_last(user)
-            and first
-            and alone
-            and all(map(self._flat.is_parameter, others))
-            else []
-        )
+        either = user.op in {"Add", "AddV2", "Mul"}
+        placed = len(others) == len(inputs) - 1 and (either or name_of(inputs[0]) == node.name)
+        usable = usable and placed and _channels_last(user)
+        return others if usable and all(map(self._flat.is_parameter, others)) else []
 
     def _values(self, tensors: Iterable[str]) -> dict[str, Array]:
         names = sorted(set(tensors))
