@@ -69,7 +69,8 @@ class Run:
     def __init__(self, folder: Path, **options: Any) -> None:
         self.loads = Loads()
         self.catalog = Catalog()
-        self.engine = Engine(self.catalog, self.loads, retry=Retry(1, 0.01), load_threads=2, **options)
+        settings: dict[str, Any] = {"retry": Retry(1, 0.01), "load_threads": 2, **options}
+        self.engine = Engine(self.catalog, self.loads, **settings)
         self.base = folder / "m"
         self.base.mkdir()
 
@@ -186,6 +187,36 @@ def test_waiting_for_a_model_ends_with_its_first_versions(tmp_path: Path) -> Non
     ]
     told = caught.value.text.removeprefix("2 model(s) did not become available: ")
     assert told in {f"{{{''.join(ordered)}}}" for ordered in (lines, lines[::-1])}
+    made.engine.close()
+
+
+def test_a_version_that_waits_for_its_next_try_holds_no_thread(tmp_path: Path) -> None:
+    """However many fail, those that can be loaded are; and nobody waits for a retry at the end."""
+    made = Run(tmp_path, retry=Retry(5, 600.0), load_threads=1)
+    made.loads.failing |= {1, 2, 3}
+    made.add(1, 2, 3, 4)
+    made.engine.reload([made.source(Policy(every=True))])
+    eventually(lambda: made.serves(4))
+    eventually(lambda: len(made.loads.attempts) == 4)
+    assert made.states()[1] is State.LOADING
+    began = time.monotonic()
+    made.engine.close()
+    assert time.monotonic() - began < 5
+
+
+def test_a_version_that_goes_between_two_tries_is_not_tried_again(tmp_path: Path) -> None:
+    """It ends with the error of its last try."""
+    made = Run(tmp_path, retry=Retry(5, 0.1))
+    made.loads.failing.add(1)
+    made.add(1)
+    made.engine.reload([made.source()])
+    eventually(lambda: len(made.loads.attempts) == 1)
+    (made.base / "1").rmdir()
+    made.engine.poll()
+    eventually(lambda: made.states()[1] is State.END)
+    tried = len(made.loads.attempts)
+    time.sleep(0.3)
+    assert len(made.loads.attempts) == tried <= 2
     made.engine.close()
 
 

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,36 +178,48 @@ class Engine:
         model.publish(serving)
 
     def _bring_up(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
-        try:
-            self._attempt(name, model, status, folder)
-        except Exception as error:
-            log.exception("%s version %d: load failed", name, status.version)
-            status.error = ServingError(Code.INTERNAL, f"The load failed: {type(error).__name__}: {error}")
+        with self._catalog.changed:
+            status.change_state(State.LOADING)
+        self._attempt(name, model, status, folder, self._retry.times)
+
+    def _attempt(self, name: str, model: Model, status: VersionStatus, folder: Path, retries: int) -> None:
+        """One try at a load; where it fails and ``retries`` are left, the next one comes later."""
+        if status.version in model.aspired and not self._stopping.is_set():
+            try:
+                self._load_into(name, model, status, folder)
+            except ServingError as error:
+                log.error("%s version %d: load failed: %s", name, status.version, error.text)  # noqa: TRY400
+                status.error = error
+                if retries:
+                    self._later(self._attempt, name, model, status, folder, retries - 1)
+                    self._reconcile()
+                    return
+            except Exception as error:
+                log.exception("%s version %d: load failed", name, status.version)
+                status.error = ServingError(
+                    Code.INTERNAL, f"The load failed: {type(error).__name__}: {error}"
+                )
         if status.state is not State.AVAILABLE:
             with self._catalog.changed:
                 status.change_state(State.END, status.error)
         self._reconcile()
 
-    def _attempt(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
+    def _load_into(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
+        servable = self._load(name, status.version, folder)
         with self._catalog.changed:
-            status.change_state(State.LOADING)
-        for attempt in range(self._retry.times + 1):
-            if attempt:
-                self._stopping.wait(self._retry.interval_seconds)
-            if self._stopping.is_set() or status.version not in model.aspired:
-                return
-            try:
-                servable = self._load(name, status.version, folder)
-            except ServingError as error:
-                log.error("%s version %d: load failed: %s", name, status.version, error.text)  # noqa: TRY400
-                status.error = error
-                self._reconcile()
-                continue
-            with self._catalog.changed:
-                status.change_state(State.AVAILABLE)
-                model.publish({**model.serving, status.version: servable})
-            log.info("Successfully loaded servable version {name: %s version: %d}", name, status.version)
-            return
+            status.change_state(State.AVAILABLE)
+            model.publish({**model.serving, status.version: servable})
+        log.info("Successfully loaded servable version {name: %s version: %d}", name, status.version)
+
+    def _later(self, work: Callable[..., None], *arguments: object) -> None:
+        """Submit work after the retry interval; the wait takes none of the pool's threads."""
+
+        def wait() -> None:
+            if not self._stopping.wait(self._retry.interval_seconds):
+                with suppress(RuntimeError):  # the pool has been closed
+                    self._pool.submit(work, *arguments)
+
+        threading.Thread(target=wait, daemon=True, name="retry").start()
 
     def _take_down(self, servable: Servable, status: VersionStatus) -> None:
         try:
