@@ -83,6 +83,7 @@ def test_depth_does_not_exhaust_the_stack() -> None:
     [
         ("", "The document is empty"),
         ("  ", "The document is empty. at offset: 2"),
+        (" \0{}", "The document is empty. at offset: 1"),
         ("{", "Missing a name for object member. at offset: 1"),
         ('{"a" 1}', "Missing a colon after a name of object member. at offset: 5"),
         ('{"a":1 "b":2}', "Missing a comma or '}' after an object member. at offset: 7"),
@@ -326,6 +327,14 @@ def test_malformed_examples_are_refused(body: str, text: str) -> None:
     with pytest.raises(ServingError) as caught:
         json_examples.decode(body.encode())
     assert caught.value.text == text
+
+
+def test_features_may_have_any_name() -> None:
+    """Bytes that are no UTF-8 name a feature that no model asks for: the others are read."""
+    call = json_examples.decode(b'{"context": {"\xfe": 1}, "examples": [{"\xff": 1.0, "x": 2.0}]}')
+    (example,) = call.examples.example_list_with_context.examples
+    assert list(example.features.feature["x"].float_list.value) == [2.0]
+    assert len(example.features.feature) == 2
 
 
 def test_examples_are_read_with_their_context() -> None:

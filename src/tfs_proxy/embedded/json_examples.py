@@ -57,9 +57,14 @@ def _fill(value: Any, example: Example) -> None:
     if not isinstance(value, dict):
         raise invalid(f"Example must be JSON object but got JSON {json_type(value)}")
     for name, content in value.items():
-        feature = example.features.feature[name]
+        feature = example.features.feature[_key(name)]
         for each in content if isinstance(content, list) else [content]:
             _add(each, name, feature)
+
+
+def _key(name: str) -> str:
+    """A feature's name as protobuf takes it: one that is no UTF-8 becomes another that no model has."""
+    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _add(value: Any, name: str, feature: Feature) -> None:

@@ -81,7 +81,7 @@ class Reader:
         """The document; what follows it is not looked at."""
         try:
             self._skip_space()
-            if self._at == len(self._body):
+            if self._peek() in {b"", b"\0"}:
                 raise _Malformed("The document is empty.", self._at)  # noqa: TRY301
             return self._nested()
         except _Malformed as error:
