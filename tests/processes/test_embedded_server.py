@@ -297,6 +297,25 @@ def test_a_request_needs_a_model_spec(embedded_server: EmbeddedServer, method: s
             assert text in caught.value.details()
 
 
+@pytest.mark.parametrize("sizes", [[2**45], [2**62, 4], [-1], [3]])
+def test_tensors_that_can_not_be_are_refused(embedded_server: EmbeddedServer, sizes: list[int]) -> None:
+    """Beyond all memory, beyond 64 bits, of no size, or of another one than their content."""
+    request = protos.PredictRequest()
+    request.model_spec.name = "half_plus_two"
+    tensor = request.inputs["x"]
+    tensor.MergeFrom(protos.TensorProto(dtype="DT_FLOAT", float_val=[1.0]))
+    if sizes == [3]:
+        tensor.tensor_content = b"\0" * 16
+    for size in sizes:
+        tensor.tensor_shape.dim.add(size=size)
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        with pytest.raises(grpc.RpcError) as caught:
+            run(request.SerializeToString(), timeout=10)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == "tensor parsing error: x"
+
+
 def test_metadata_that_there_is_not_is_refused(embedded_server: EmbeddedServer) -> None:
     """In TF Serving's own words."""
     request = protos.GetModelMetadataRequest(metadata_field=["signature_def", "nope"])

@@ -163,12 +163,9 @@ def multi_inference(
 ) -> MultiInferenceResponse:
     """Several signatures on the same examples in one run. Raises ServingError."""
     plans = _task_plans(servable, request.tasks, check_method=check_method)
-    feeds = {plan.feed.name: plan.feed for plan in plans}
-    if len(feeds) > 1:
-        raise invalid("Input tensor must be the same for all Signatures.")
     examples = serialized(request.input, servable)
     names = tuple(sorted({name for plan in plans for name in plan.names}))
-    feed = next(iter(feeds.values()))
+    feed = plans[0].feed
     outputs = dict(
         zip(
             names,
@@ -205,6 +202,8 @@ def _task_plans(servable: Servable, tasks: Sequence[InferenceTask], *, check_met
             raise ServingError(Code.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
         signature = signature_for(servable, name, task.method_name, check_method=check_method)
         plans.append(plan_for(signature, task.method_name))
+        if plans[-1].feed.name != plans[0].feed.name:
+            raise invalid("Input tensor must be the same for all Signatures.")
     return plans
 
 

@@ -82,6 +82,6 @@ def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
         tensor = request.inputs[alias] if alias in request.inputs else signature.message.defaults[alias]
         try:
             arrays[alias] = to_array(tensor)
-        except ValueError as error:
+        except (ValueError, MemoryError) as error:
             raise invalid(f"tensor parsing error: {alias}") from error
     return arrays
