@@ -387,6 +387,25 @@ def test_recorded_requests_warm_a_model_up(
         assert "not found in request" in server.state("m")
 
 
+def test_warm_up_requests_may_be_recorded_under_another_name(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """A model keeps its recorded requests when it is served by another name."""
+    log = protos.PredictionLog()
+    request = log.multi_inference_log.request
+    for method, signature in (("regress", "regress_x_to_y"), ("classify", "classify_x_to_y")):
+        task = request.tasks.add(method_name=f"tensorflow/serving/{method}")
+        task.model_spec.name, task.model_spec.signature_name = "recorded", signature
+    request.input.example_list.examples.add().features.feature["x"].float_list.value.append(1.0)
+    folder = tmp_path / "m" / "1"
+    shutil.copytree(saved_models / "regress_classify" / "1", folder)
+    (folder / "assets.extra").mkdir()
+    (folder / "assets.extra" / "tf_serving_warmup_requests").write_bytes(tfrecord(log.SerializeToString()))
+    server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
+    server.wait_for(lambda: '"AVAILABLE"' in server.state("m") or '"END"' in server.state("m"))
+    assert '"AVAILABLE"' in server.state("m"), server.state("m")
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A key and a certificate for localhost."""

@@ -190,7 +190,7 @@ def _task_plans(servable: Servable, tasks: Sequence[InferenceTask], *, check_met
     for task in tasks:
         if not task.model_spec.name:
             raise invalid("Found ModelSpec with an empty model name.")
-        if task.model_spec.name != servable.name:
+        if task.model_spec.name != tasks[0].model_spec.name:
             raise invalid("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
         name = task.model_spec.signature_name or DEFAULT_SIGNATURE
         if name in seen:
