@@ -67,7 +67,7 @@ def chosen_outputs(signature: Signature, output_filter: Sequence[str]) -> tuple[
         if alias in seen:
             raise invalid(f"duplicate output tensor alias: {alias}")
         seen.add(alias)
-    return tuple(output_filter) or tuple(signature.outputs)
+    return tuple(output_filter) or signature.aliases
 
 
 def outputs_of(runner: Runner, aliases: Sequence[str], arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -43,17 +43,18 @@ def parse(body: bytes) -> Any:
     """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
-    if not _repeats_a_key(body):
-        try:
-            return orjson.loads(body)
-        except orjson.JSONDecodeError:
-            pass
-    return Reader(body).document()
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return Reader(body).document()
+    return Reader(body).document() if _may_repeat_a_key(body, document) else document
 
 
-def _repeats_a_key(body: bytes) -> bool:
-    """Whether a key may be there twice, of which the first counts; orjson would take the last."""
+def _may_repeat_a_key(body: bytes, document: Any) -> bool:
+    """Whether a key may be there twice, of which the first counts; orjson has taken the last."""
     count = body.count
+    if type(document) is dict and count(b'"') == 2 * len(document):
+        return False
     return (
         count(b'"instances"') > 1
         or count(b'"inputs"') > 1

@@ -37,6 +37,14 @@ _RANGES = {
 }
 """What a JSON number must lie in: 8 and 16 bit types take any 32 bit number, and keep its low bits."""
 
+_KINDS: Mapping[int, frozenset[type]] = {
+    **dict.fromkeys(_DECIMALS, frozenset({int, float})),
+    **dict.fromkeys(_RANGES, frozenset({int})),
+    _BOOL: frozenset({bool}),
+    DT_STRING: frozenset({str}),
+}
+"""What values of a type may be in JSON; bytes besides have a form of their own."""
+
 _INT_TYPES = {
     number: np.int32 if within is _INT32 else NUMPY_TYPES[number] for number, within in _RANGES.items()
 }
@@ -142,15 +150,17 @@ def _rows(document: dict[str, Any], inputs: Inputs) -> dict[str, Array]:
             "instances is a plain list, but expecting list of objects as multiple input tensors required "
             "as per tensorinfo_map"
         )
-    quick = _quick_rows(rows, inputs, named=named)
+    quick = _regular_columns(rows, inputs) if named else _regular_column(rows, inputs)
     return quick if quick is not None else _Rows(inputs).read(rows, named=named)
 
 
-def _quick_rows(rows: list[Any], inputs: Inputs, *, named: bool) -> dict[str, Array] | None:
-    if not named:
-        ((name, tensor),) = inputs.items() if len(inputs) == 1 else (("", None),)
-        array = _regular(rows, tensor.data_type) if tensor else None
-        return None if array is None else {name: array}
+def _regular_column(rows: list[Any], inputs: Inputs) -> dict[str, Array] | None:
+    name = next(iter(inputs))
+    array = _regular(rows, inputs[name].data_type)
+    return None if array is None else {name: array}
+
+
+def _regular_columns(rows: list[Any], inputs: Inputs) -> dict[str, Array] | None:
     arrays = {}
     for name, tensor in inputs.items():
         try:
@@ -176,18 +186,15 @@ def _array(value: Any, data_type: int) -> Array:
 
 def _regular(value: Any, data_type: int) -> Array | None:
     """The array of equally long lists of numbers, bools or text; None for anything else."""
-    shape: list[int] = []
-    flat: list[Any] = value if isinstance(value, list) else [value]
-    if isinstance(value, list):
-        shape.append(len(value))
-        while flat and type(flat[0]) is list:
-            size = len(flat[0])
-            if len(shape) >= MAX_RANK or any(type(each) is not list or len(each) != size for each in flat):
-                return None
-            shape.append(size)
-            flat = list(chain.from_iterable(flat))
-    kinds = set(map(type, flat))
-    if not _fits(kinds, data_type):
+    flat = value if type(value) is list else [value]
+    shape = [len(flat)] if flat is value else []
+    while flat and type(flat[0]) is list:
+        size = len(flat[0])
+        if len(shape) >= MAX_RANK or any(type(each) is not list or len(each) != size for each in flat):
+            return None
+        shape.append(size)
+        flat = list(chain.from_iterable(flat))
+    if not _fits(set(map(type, flat)), data_type):
         return None
     if data_type == DT_STRING:
         return _made([text.encode("utf-8", "surrogateescape") for text in flat], shape, data_type)
@@ -201,29 +208,28 @@ def _regular(value: Any, data_type: int) -> Array | None:
 
 
 def _fits(kinds: set[type], data_type: int) -> bool:
-    if data_type in _DECIMALS:
-        return kinds <= {int, float}
-    if data_type in _RANGES:
-        return kinds <= {int}
-    if data_type == _BOOL:
-        return kinds <= {bool}
-    return data_type == DT_STRING and kinds <= {str}
+    allowed = _KINDS.get(data_type)
+    return allowed is not None and kinds <= allowed
 
 
 def _made(values: list[Any], shape: list[int], data_type: int) -> Array:
+    array = _flat(values, data_type)
+    if len(shape) == 1:
+        return array
+    return TallArray(array, shape) if len(shape) > MAX_RANK else array.reshape(shape)
+
+
+def _flat(values: list[Any], data_type: int) -> Array:
+    if data_type == _FLOAT and values:
+        # PERF: the C cast of the array module says nothing of values beyond float32, which are infinite.
+        return np.frombuffer(packed("f", values), np.float32)
     if data_type == DT_STRING:
         array = np.empty(len(values), object)
         array[:] = values
-    elif data_type in _RANGES:
-        array = np.array(values, _INT_TYPES[data_type]).astype(NUMPY_TYPES[data_type])
-    elif data_type == _FLOAT and values:
-        # PERF: the C cast of the array module says nothing of values beyond float32, which are infinite.
-        array = np.frombuffer(packed("f", values), np.float32)
-    else:
-        array = np.array(values, NUMPY_TYPES.get(data_type, np.float32))
-    if len(shape) > MAX_RANK:
-        return TallArray(array, shape)
-    return array.reshape(shape)
+        return array
+    if data_type in _RANGES:
+        return np.array(values, _INT_TYPES[data_type]).astype(NUMPY_TYPES[data_type])
+    return np.array(values, NUMPY_TYPES.get(data_type, np.float32))
 
 
 def _shape(value: Any) -> list[int]:

@@ -55,7 +55,6 @@ class Predict(Work):
     """``POST …:predict``."""
 
     _signature: Signature
-    _aliases: tuple[str, ...]
     _call: json_predict.PredictCall
     _arrays: Mapping[str, Array]
 
@@ -63,8 +62,7 @@ class Predict(Work):
         """Decode the body against the signature that it names. Raises ServingError."""
         self._call = json_predict.decode(body, self._inputs)
         self._arrays = with_defaults(self._signature, self._call.arrays)
-        self._aliases = tuple(self._signature.outputs)
-        self._runner = self._acquire().runner(self._signature, self._aliases)
+        self._runner = self._acquire().runner(self._signature, self._signature.aliases)
 
     def _inputs(self, name: str) -> Mapping[str, Tensor]:
         signature = self._acquire().signatures.get(name or DEFAULT_SIGNATURE)
@@ -76,7 +74,7 @@ class Predict(Work):
     def answer(self) -> bytes:
         """Rows or columns. Raises ServingError."""
         assert self._runner is not None  # noqa: S101 (read comes first)
-        outputs = outputs_of(self._runner, self._aliases, self._arrays)
+        outputs = outputs_of(self._runner, self._signature.aliases, self._arrays)
         if not outputs:
             raise invalid("Cannot convert empty tensor map to JSON")
         return json_answer.rows(outputs) if self._call.by_row else json_answer.columns(outputs)

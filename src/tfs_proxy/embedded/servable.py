@@ -64,6 +64,7 @@ class Signature:
         self.outputs = {
             alias: Tensor(alias, info.name, info.dtype) for alias, info in sorted(message.outputs.items())
         }
+        self.aliases = tuple(self.outputs)
 
 
 Observe = Callable[[float], None]
@@ -82,7 +83,7 @@ class Runner:
     ) -> None:
         ordered = {tensor.name: tensor for tensor in sorted(inputs, key=lambda tensor: tensor.name)}
         self._inputs = tuple(ordered.values())
-        self._kinds = tuple(NUMPY_TYPES.get(tensor.data_type) for tensor in self._inputs)
+        self._kinds = [NUMPY_TYPES.get(tensor.data_type) for tensor in self._inputs]
         self._prepare = partial(backend.prepare, [tensor.name for tensor in self._inputs], fetches)
         self._preparing = threading.Lock()
         self._call: Call | None = None
@@ -105,9 +106,8 @@ class Runner:
         Raises ServingError for a wrong type, and for whatever TensorFlow says.
         """
         ordered = [arrays[tensor.alias] for tensor in self._inputs]
-        for index, kind in enumerate(self._kinds):
-            if ordered[index].dtype != kind:
-                self._refuse(index, ordered[index])
+        if [array.dtype for array in ordered] != self._kinds:
+            self._refuse(ordered)
         call = self._call or self._prepared()
         began = perf_counter()
         outputs = call(ordered)
@@ -132,9 +132,12 @@ class Runner:
                 self._call = self._prepare()
             return self._call
 
-    def _refuse(self, index: int, array: Array) -> None:
-        wanted = type_name(self._inputs[index].data_type)
-        raise invalid(f"Expects arg[{index}] to be {wanted} but {type_name(data_type_of(array))} is provided")
+    def _refuse(self, ordered: Sequence[Array]) -> None:
+        for index, (tensor, array) in enumerate(zip(self._inputs, ordered, strict=True)):
+            given = data_type_of(array)
+            if given != tensor.data_type or tensor.data_type not in NUMPY_TYPES:
+                wanted = type_name(tensor.data_type)
+                raise invalid(f"Expects arg[{index}] to be {wanted} but {type_name(given)} is provided")
 
 
 class Servable:

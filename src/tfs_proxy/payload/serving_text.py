@@ -18,7 +18,8 @@ from tfs_proxy.protos.tensors import data_type_of
 
 INDENT = "    "
 _BYTES_SUFFIX = "_bytes"
-_WRITABLE = {1, 2, 3, 4, 5, 6, 7, 9, 10, 22, 23}
+_DECIMALS = "fd"
+_WRITABLE = {3, 4, 5, 6, 7, 9, 10, 22, 23}
 _BULK = 64
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
 
@@ -47,8 +48,8 @@ def rows(outputs: Mapping[str, Array], shapes: Shapes) -> bytes:
     count = row_count(shapes)
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
-        elements = _lists(element_texts(name, array), shapes[name][1:], count)
-        return f'{{\n    "predictions": [{", ".join(elements)}\n    ]\n}}'.encode("utf-8", "surrogateescape")
+        elements = ", ".join(_lists(element_texts(name, array), shapes[name][1:], count))
+        return f'{{\n    "predictions": [{elements}\n    ]\n}}'.encode("utf-8", "surrogateescape")
     columns = {
         quoted(name.encode()): _lists(element_texts(name, array), shapes[name][1:], count)
         for name, array in outputs.items()
@@ -87,13 +88,17 @@ def row_count(shapes: Shapes) -> int:
 
 def element_texts(name: str, array: Array) -> Texts:
     """Every element's own JSON text, row by row; raises NoText."""
-    data_type = data_type_of(array)
+    flat = np.asarray(array).reshape(-1)
+    if flat.dtype.char in _DECIMALS:
+        return decimals(flat) or list(map(decimal, flat.tolist()))
+    return _other_texts(name, flat)
+
+
+def _other_texts(name: str, flat: Array) -> Texts:
+    data_type = data_type_of(flat)
     if data_type not in _WRITABLE:
         raise NoText(data_type)
-    flat = np.asarray(array).reshape(-1)
     kind = flat.dtype.kind
-    if kind == "f":
-        return decimals(flat) or [decimal(value) for value in flat.tolist()]
     if kind == "b":
         return ["true" if value else "false" for value in flat.tolist()]
     if kind in "iu":
