@@ -5,7 +5,7 @@ Handlers take and give bytes: predictions are written as wire format around the 
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 from typing import Any
@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded import describe, model_config, requests
+from tfs_proxy.embedded.call_threads import aside
 from tfs_proxy.embedded.catalog import Catalog, still_loading
 from tfs_proxy.embedded.engine import Engine
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
@@ -140,7 +141,8 @@ class Services:
         sources = model_config.from_message(request.config)
         self._engine.reload(sources)
         new = [source.name for source in sources if source.name not in before]
-        self._engine.wait_until_available(new, context.is_active)
+        with aside():
+            self._engine.wait_until_available(new, context.is_active)
         answer = ReloadConfigResponse()
         answer.status.SetInParent()
         return answer.SerializeToString()
@@ -196,7 +198,7 @@ def start(
     handlers: Mapping[str, Mapping[str, Handler]],
     *,
     addresses: Iterable[str],
-    threads: int,
+    threads: Executor,
     options: Iterable[tuple[str, int | str]] = (),
     credentials: Any = None,
 ) -> Any:
@@ -205,7 +207,7 @@ def start(
     Raises SettingsError where an address can't be bound.
     """
     server = grpc.server(
-        ThreadPoolExecutor(threads, thread_name_prefix="grpc"),
+        threads,
         options=[
             ("grpc.max_send_message_length", _MAX_MESSAGE),
             ("grpc.max_receive_message_length", _MAX_MESSAGE),

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tfs_proxy.embedded.call_threads import aside
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.protos import SignatureDef
@@ -108,6 +109,12 @@ class Runner:
         ordered = [arrays[tensor.alias] for tensor in self._inputs]
         if [array.dtype for array in ordered] != self._kinds:
             self._refuse(ordered)
+        if not self.quick:
+            with aside():
+                return self._timed(ordered)
+        return self._timed(ordered)
+
+    def _timed(self, ordered: Sequence[Array]) -> Sequence[Array]:
         call = self._call or self._prepared()
         began = perf_counter()
         outputs = call(ordered)

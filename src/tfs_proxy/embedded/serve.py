@@ -18,6 +18,7 @@ import uvicorn
 import tfs_proxy
 from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import grpc_server, model_config, security
+from tfs_proxy.embedded.call_threads import CallThreads
 from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.engine import Engine, Retry
 from tfs_proxy.embedded.errors import ServingError
@@ -40,6 +41,8 @@ _KEEP_ALIVE_SECONDS = 600
 _THREADS_PER_CORE = 4
 _THREADS = 32
 """At least as many, so that a few slow requests leave threads for the status of models."""
+_MOST_COMPUTING = 7
+"""Of calls shorter than `INLINE_LIMIT_SECONDS` more at a time wait for Python's lock, on any machine."""
 _BATCHED_THREADS = 128
 """With batching a request waits for others, which need threads of their own to arrive on."""
 
@@ -103,14 +106,19 @@ class Server:
         waiting = _BATCHED_THREADS if flags.enable_batching else max(_THREADS_PER_CORE * cores, _THREADS)
         self._rest_threads = flags.rest_api_num_threads or waiting
         self._grpc_threads = flags.grpc_max_threads or waiting
+        self._grpc_places = min(cores, _MOST_COMPUTING) + 1
         self._rest_options = _rest_options(flags)
         self._stopping = threading.Event()
 
     def run(self) -> int:
         """Serve until a signal; returns 0. Raises StopServing where it can't start."""
+        with CallThreads(self._grpc_threads, places=self._grpc_places) as threads:
+            return self._run(threads)
+
+    def _run(self, threads: CallThreads) -> int:
         sources = model_config.from_flags(self._flags)
         listener = self._listen()
-        grpc_running = self._start_grpc()
+        grpc_running = self._start_grpc(threads)
         self._reload(sources)
         self._background(self._poll_folders)
         self._background(self._poll_config)
@@ -143,7 +151,7 @@ class Server:
         log.info("Exporting HTTP/REST API at:%s:%d ...", flags.host, flags.rest_api_port)
         return listener
 
-    def _start_grpc(self) -> Any:
+    def _start_grpc(self, threads: CallThreads) -> Any:
         flags = self._flags
         host = f"[{flags.host}]" if ":" in flags.host else flags.host
         addresses = [f"{host}:{flags.port}"] if flags.port else []
@@ -162,7 +170,7 @@ class Server:
         running = grpc_server.start(
             handlers,
             addresses=addresses,
-            threads=self._grpc_threads,
+            threads=threads,
             options=security.channel_arguments(flags.grpc_channel_arguments),
             credentials=security.credentials(flags.ssl_config_file),
         )

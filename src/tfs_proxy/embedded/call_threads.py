@@ -1,0 +1,139 @@
+"""The threads that gRPC calls run on: few that compute, as many more as there are calls that wait.
+
+Python runs one thread at a time, so tiny calls on many threads spend their time on handing its lock
+around. Here only a few take calls; who is about to wait has another take its place (`aside`), and
+where all of them are stuck (in messages that trickle in) helpers take what is queued.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+_STUCK_SECONDS = 0.005
+
+_Run = Callable[[], None]
+
+_here = threading.local()
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Have another thread take calls for as long as this one waits.
+
+    Without effect on a thread that is none of `CallThreads`.
+    """
+    threads: CallThreads | None = getattr(_here, "threads", None)
+    if threads is None:
+        yield
+        return
+    threads.lend_place()
+    try:
+        yield
+    finally:
+        threads.take_place_back()
+
+
+class CallThreads(Executor):
+    """At most ``most`` threads, of which ``places`` take calls at a time, unless they are stuck."""
+
+    def __init__(self, most: int, places: int) -> None:
+        self._pool = ThreadPoolExecutor(most, thread_name_prefix="grpc")
+        self._queue: SimpleQueue[_Run | None] = SimpleQueue()
+        self._asked = threading.Event()
+        self._lock = threading.Lock()
+        self._too_many = 0
+        self._begun = 0
+        self._closed = False
+        for _ in range(min(places, most)):
+            self._pool.submit(self._take_calls)
+        threading.Thread(target=self._watch, daemon=True, name="grpc watch").start()
+
+    def submit(self, run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run this on one of the threads, in the order of arrival."""
+        future: Future[Any] = Future()
+        self._queue.put(partial(_finish, future, partial(run, *args, **kwargs)))
+        if not self._asked.is_set():
+            self._asked.set()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take nothing more; what is queued is still run."""
+        with self._lock:
+            self._closed = True
+        self._asked.set()
+        self._queue.put(None)
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+    def lend_place(self) -> None:
+        """The calling thread is about to wait: another one takes calls for it."""
+        with self._lock:
+            if self._too_many:
+                self._too_many -= 1
+            else:
+                self._hire(self._take_calls)
+
+    def take_place_back(self) -> None:
+        """The calling thread waits no more: the next one that is done with its call leaves."""
+        with self._lock:
+            self._too_many += 1
+
+    def _hire(self, work: Callable[[], None]) -> None:
+        if not self._closed:
+            self._pool.submit(work)
+
+    def _take_calls(self) -> None:
+        _here.threads = self
+        while (run := self._queue.get()) is not None:
+            self._begun += 1
+            run()
+            if self._too_many and self._leaves():
+                return
+        self._queue.put(None)
+
+    def _leaves(self) -> bool:
+        with self._lock:
+            leaves = self._too_many > 0 and not self._closed
+            self._too_many -= leaves
+            return leaves
+
+    def _help(self) -> None:
+        """Take calls until none is queued."""
+        _here.threads = self
+        try:
+            while (run := self._queue.get_nowait()) is not None:
+                self._begun += 1
+                run()
+            self._queue.put(None)
+        except Empty:
+            return
+
+    def _watch(self) -> None:
+        """Have helpers come whenever calls are queued and none has begun for a while."""
+        while not self._closed:
+            self._asked.wait()
+            self._asked.clear()
+            begun = self._begun
+            time.sleep(_STUCK_SECONDS)
+            queued = self._queue.qsize()
+            if queued:
+                self._asked.set()
+            if queued and begun == self._begun:
+                with self._lock:
+                    for _ in range(queued):
+                        self._hire(self._help)
+
+
+def _finish(future: Future[Any], run: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = run()
+    except BaseException as error:  # noqa: BLE001 (the future has it, as any executor's)
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -1,0 +1,121 @@
+"""The threads of gRPC calls: few at a time that compute, others while calls wait."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+
+import pytest
+
+from tfs_proxy.embedded import call_threads
+from tfs_proxy.embedded.call_threads import CallThreads, aside
+
+MOST = 16
+LONG = 20.0
+
+
+class Crowd:
+    """A call that counts how many of it run at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = 0
+        self.most = 0
+
+    def __call__(self) -> None:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        time.sleep(0.001)
+        with self._lock:
+            self._now -= 1
+
+
+@pytest.fixture
+def two_places() -> Iterator[CallThreads]:
+    """Threads of which two take calls."""
+    threads = CallThreads(MOST, places=2)
+    yield threads
+    threads.shutdown()
+
+
+def waiting_for(event: threading.Event) -> Callable[[], bool]:
+    """A call that waits, and says so."""
+
+    def call() -> bool:
+        with aside():
+            return event.wait(LONG)
+
+    return call
+
+
+def test_only_so_many_calls_as_there_are_places_run_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, two_places: CallThreads
+) -> None:
+    """Twenty calls that compute run two by two."""
+    monkeypatch.setattr(call_threads, "_STUCK_SECONDS", LONG)
+    crowd = Crowd()
+    wait([two_places.submit(crowd) for _ in range(20)])
+    assert crowd.most == 2
+
+
+def test_calls_that_wait_lend_their_places(two_places: CallThreads) -> None:
+    """As many calls as there are threads, less one for the others, may wait at the same time."""
+    meeting = threading.Barrier(MOST - 2)
+
+    def call() -> int:
+        with aside():
+            return meeting.wait(LONG)
+
+    met = [two_places.submit(call) for _ in range(MOST - 2)]
+    assert sorted(each.result(LONG) for each in met) == list(range(MOST - 2))
+
+
+def test_places_that_were_lent_are_taken_back(
+    monkeypatch: pytest.MonkeyPatch, two_places: CallThreads
+) -> None:
+    """After calls have waited, there are no more at a time than before."""
+    event = threading.Event()
+    waited = [two_places.submit(waiting_for(event)) for _ in range(8)]
+    assert two_places.submit(lambda: "between").result(LONG) == "between"
+    event.set()
+    wait(waited)
+    wait([two_places.submit(lambda: None) for _ in range(50)])
+    monkeypatch.setattr(call_threads, "_STUCK_SECONDS", LONG)
+    crowd = Crowd()
+    wait([two_places.submit(crowd) for _ in range(50)])
+    assert crowd.most <= 2
+
+
+def test_calls_that_are_stuck_without_a_word_do_not_hold_up_others(two_places: CallThreads) -> None:
+    """Where every place is taken by a call that does not go on, the next ones run all the same."""
+    event = threading.Event()
+    stuck = [two_places.submit(event.wait, LONG) for _ in range(4)]
+    assert [two_places.submit(lambda at=at: at).result(LONG) for at in range(3)] == [0, 1, 2]
+    event.set()
+    assert all(each.result(LONG) for each in stuck)
+
+
+def test_what_a_call_raises_is_its_future_s(two_places: CallThreads) -> None:
+    """An exception does not take the thread along."""
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        two_places.submit(fails).result(LONG)
+    assert two_places.submit(len, "abc").result(LONG) == 3
+
+
+def test_shutting_down_runs_what_is_queued() -> None:
+    """Calls that were taken in are answered before the threads end."""
+    threads = CallThreads(MOST, places=1)
+    futures = [threads.submit(time.sleep, 0.001) for _ in range(20)]
+    threads.shutdown(wait=True)
+    assert all(each.done() for each in futures)
+
+
+def test_waiting_on_any_other_thread_changes_nothing() -> None:
+    """`aside` is for every caller of a model: most are on no such thread."""
+    with aside():
+        assert threading.current_thread() is threading.main_thread()
