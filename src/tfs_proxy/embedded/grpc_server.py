@@ -6,7 +6,7 @@ Handlers take and give bytes: predictions are written as wire format around the 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -118,7 +118,7 @@ class Services:
             if field != describe.SIGNATURE_DEF:
                 # NOTE: TF Serving's own text, its placeholder never filled in.
                 raise invalid(f"Metadata field %s is not supported{field}")
-        with self._using(spec) as servable:
+        with self._catalog.using(*_target(spec)) as servable:
             return describe.metadata(servable).SerializeToString()
 
     def get_model_status(self, message: bytes, _context: Any) -> bytes:
@@ -152,8 +152,11 @@ class Services:
         began = perf_counter()
         code = Code.INTERNAL
         try:
-            with self._using(spec) as servable:
+            servable = self._catalog.acquire(*_target(spec))
+            try:
                 yield servable
+            finally:
+                servable.leave()
             code = Code.OK
         except ServingError as error:
             code = error.code
@@ -161,9 +164,6 @@ class Services:
         finally:
             if spec.name in self._catalog.names:
                 self._metrics.request(spec.name, api, "GRPC", code, (perf_counter() - began) * 1e6)
-
-    def _using(self, spec: ModelSpec) -> AbstractContextManager[Servable]:
-        return self._catalog.using(*_target(spec))
 
 
 def _spec_of(request: Any) -> ModelSpec:

@@ -20,10 +20,10 @@ def signature_of(servable: Servable, name: str) -> Signature:
 def check_inputs(signature: Signature, given: Collection[str]) -> None:
     """Raises ServingError unless the given names are the signature's, defaults counted in."""
     wanted = signature.inputs.keys()
-    defaults = signature.message.defaults.keys()
-    if given == wanted:
-        return
     sent = set(given)
+    if sent == wanted:
+        return
+    defaults = signature.message.defaults.keys()
     if len(sent) > len(wanted) or (len(sent) < len(wanted) and not defaults):
         raise invalid(
             f"input size does not match signature: {len(sent)}!={len(wanted)} "

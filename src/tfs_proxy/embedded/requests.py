@@ -78,8 +78,9 @@ def _answered(servable: Servable, spec: ModelSpec) -> ModelSpec:
 def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
     """The signature's inputs as arrays, defaults where the request has none."""
     arrays = {}
+    given = request.inputs
     for alias in signature.inputs:
-        tensor = request.inputs[alias] if alias in request.inputs else signature.message.defaults[alias]
+        tensor = given[alias] if alias in given else signature.message.defaults[alias]
         try:
             arrays[alias] = to_array(tensor)
         except (ValueError, MemoryError) as error:

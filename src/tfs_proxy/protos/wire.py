@@ -4,6 +4,7 @@ https://protobuf.dev/programming-guides/encoding/ has the format.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 _LONGEST_VARINT = 10
 _MORE = 0x80
 _LOW = 0x7F
+_ONE_BYTE = tuple(bytes((value,)) for value in range(_MORE))
 
 
 def varint(value: int) -> bytes:
     """A whole number in base 128; a negative one as 64 bits of two's complement."""
     if 0 <= value < _MORE:
-        return bytes((value,))
+        return _ONE_BYTE[value]
     value &= 0xFFFFFFFFFFFFFFFF
     out = bytearray()
     while value >= _MORE:
@@ -33,20 +35,25 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+@cache
+def _tag(number: int, kind: int) -> bytes:
+    return varint(number << 3 | kind)
+
+
 def varint_field(number: int, value: int) -> bytes:
     """A field that holds a whole number, a bool or an enum."""
-    return varint(number << 3 | VARINT) + varint(value)
+    return _tag(number, VARINT) + varint(value)
 
 
 def field(number: int, content: bytes) -> bytes:
     """A field that holds bytes, a string, a message or a packed list."""
-    return varint(number << 3 | LENGTH) + varint(len(content)) + content
+    return _tag(number, LENGTH) + varint(len(content)) + content
 
 
 def message_field(number: int, pieces: Iterable[Piece]) -> list[Piece]:
     """The same from pieces, which stay where they are."""
     content = list(pieces)
-    return [varint(number << 3 | LENGTH) + varint(sum(map(len, content))), *content]
+    return [_tag(number, LENGTH) + varint(sum(map(len, content))), *content]
 
 
 def map_entry(number: int, key: str, value: Iterable[Piece]) -> list[Piece]:
