@@ -1,9 +1,12 @@
-"""uvicorn's HTTP connection, but for one thing: an answer's head leaves together with its body.
+"""uvicorn's HTTP connection, but for two things that cost it more than a quick prediction does.
 
-Two writes wake the client twice; where cores sleep between requests that takes longer than the answer.
+An answer's head leaves together with its body: two writes wake the client twice, which takes long
+where cores sleep between requests. And a connection has one timer for its idle time that is moved,
+where uvicorn makes one after each answer and cancels it at the next request.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -43,12 +46,58 @@ class _WholeAnswers:
         self._transport.close()
 
 
-class WholeAnswers(HttpToolsProtocol):
+class IdleClock:
+    """A loop as a connection sees it, which asks it for no other timer than that of its idle time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._due: float | None = None
+        self._callback: Callable[[], object] | None = None
+        self.create_task = loop.create_task
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> "IdleClock":
+        """Call this so many seconds from now, unless cancelled or called anew before."""
+        self._due, self._callback = self._loop.time() + delay, callback
+        if self._timer is None:
+            self._timer = self._loop.call_later(delay, self._ring)
+        return self
+
+    def cancel(self) -> None:
+        """Call nothing; the timer goes on for the next time."""
+        self._due = None
+
+    def stop(self) -> None:
+        """Give the timer back."""
+        self._due = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._due is None or self._callback is None:
+            return
+        left = self._due - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._ring)
+        else:
+            self._callback()
+
+
+class Connection(HttpToolsProtocol):
     """One client's connection."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin, on a transport that holds heads back."""
+        self._idle_clock = IdleClock(self.loop)
+        self.loop = self._idle_clock  # type: ignore[assignment]
         super().connection_made(_WholeAnswers(transport))  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        super().connection_lost(exc)
+        self._idle_clock.stop()
 
     def on_response_complete(self) -> None:
         """Send the head of an answer that has no body."""

@@ -105,7 +105,7 @@ class RestApp:
         if body is None:
             return
         answer = await self._answer(scope["method"], _target(scope), scope["headers"], body)
-        length = (b"content-length", str(len(answer.body)).encode())
+        length = (b"content-length", b"%d" % len(answer.body))
         cors = _CORS if self._options.cors and answer.of_api else ()
         headers = [*answer.headers, *cors, length]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
@@ -162,8 +162,9 @@ class RestApp:
 
     def _act(self, route: Route, headers: Headers, body: bytes) -> "Answer | Callable[[], Answer]":
         """The answer, or what is left to do for it where that would hold up everything else."""
-        if route.action in WORK:
-            work = WORK[route.action](self._catalog, route, self._options.check_method)
+        kind = WORK.get(route.action)
+        if kind is not None:
+            work = kind(self._catalog, route, self._options.check_method)
             if http_body.is_packed(headers):
                 return lambda: _whole(work, http_body.unpacked(body))
             return self._predict(work, body)

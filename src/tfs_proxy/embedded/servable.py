@@ -109,10 +109,10 @@ class Runner:
         ordered = [arrays[tensor.alias] for tensor in self._inputs]
         if [array.dtype for array in ordered] != self._kinds:
             self._refuse(ordered)
-        if not self.quick:
-            with aside():
-                return self._timed(ordered)
-        return self._timed(ordered)
+        if self.quick:
+            return self._timed(ordered)
+        with aside():
+            return self._timed(ordered)
 
     def _timed(self, ordered: Sequence[Array]) -> Sequence[Array]:
         call = self._call or self._prepared()

@@ -23,7 +23,7 @@ from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.engine import Engine, Retry
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import Flags
-from tfs_proxy.embedded.http_protocol import WholeAnswers
+from tfs_proxy.embedded.http_protocol import Connection
 from tfs_proxy.embedded.loader import Loader
 from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.rest import RestApp, RestOptions
@@ -213,7 +213,7 @@ class Server:
         app = RestApp(self._catalog, pool, self._metrics, self._rest_options)
         config = uvicorn.Config(
             app,
-            http=WholeAnswers,
+            http=Connection,
             lifespan="off",
             ws="none",
             log_config=None,

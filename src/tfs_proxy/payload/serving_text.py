@@ -90,7 +90,8 @@ def element_texts(name: str, array: Array) -> Texts:
     """Every element's own JSON text, row by row; raises NoText."""
     flat = np.asarray(array).reshape(-1)
     if flat.dtype.char in _DECIMALS:
-        return decimals(flat) or list(map(decimal, flat.tolist()))
+        in_bulk = decimals(flat) if flat.size >= _BULK else None
+        return in_bulk or list(map(decimal, flat.tolist()))
     return _other_texts(name, flat)
 
 
@@ -144,8 +145,6 @@ def decimals(values: npt.NDArray[Any]) -> list[str] | None:
 
     Rounded to six digits as doubles, the shortest text of a value is its six-digit one.
     """
-    if values.size < _BULK:
-        return None
     doubles = values.astype(np.float64).ravel()
     sizes = np.abs(doubles)
     plain = (sizes == 0) | ((sizes >= _LEAST_PLAIN) & (sizes < _MOST_PLAIN - 1))
