@@ -10,7 +10,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -223,16 +223,21 @@ def test_requests_are_batched(saved_models: Path, tmp_path: Path, model_server: 
     assert json.loads(body)["error"] == "Task size 9 is larger than maximum input batch size 8"
 
 
-def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer) -> None:
-    """While requests of a second each run, status and a quick model answer at once."""
+def a_second_of(server: EmbeddedServer) -> tuple[int, float]:
+    """What the loop has to be asked for to take at least a second, and how long that takes."""
     rounds = 1000
     while True:
         began = time.monotonic()
-        predicted(embedded_server, "loop", [rounds])
-        slow_seconds = time.monotonic() - began
-        if slow_seconds > 1.0:
-            break
+        predicted(server, "loop", [rounds])
+        seconds = time.monotonic() - began
+        if seconds > 1.0:
+            return rounds, seconds
         rounds *= 3
+
+
+def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer) -> None:
+    """While requests of a second each run, status and a quick model answer at once."""
+    rounds, slow_seconds = a_second_of(embedded_server)
     for _ in range(5):
         predicted(embedded_server, "half_plus_two", [1.0])
     with ThreadPoolExecutor(4) as pool:
@@ -245,6 +250,46 @@ def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer) -> N
             assert "AVAILABLE" in embedded_server.state("loop")
             waits.append(time.monotonic() - began)
     assert statistics.median(waits) < slow_seconds / 2
+
+
+def test_slow_calls_over_grpc_do_not_hold_up_others(embedded_server: EmbeddedServer) -> None:
+    """More calls of a second each than threads compute at a time, and a quick one is answered at once."""
+    rounds, slow_seconds = a_second_of(embedded_server)
+    slow_request = request_bytes(model_spec("loop"), {"rounds": np.array([rounds], np.int32)})
+    quick_request = request_bytes(model_spec("half_plus_two"), {"x": np.ones(1, np.float32)})
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        for _ in range(5):
+            run(quick_request, timeout=60)
+        slow = [run.future(slow_request, timeout=60) for _ in range(12)]
+        waits = []
+        while not any(each.done() for each in slow):
+            began = time.monotonic()
+            run(quick_request, timeout=60)
+            waits.append(time.monotonic() - began)
+        for each in slow:
+            each.result()
+    assert statistics.median(waits) < slow_seconds / 2
+
+
+def test_calls_without_a_message_do_not_hold_up_others(embedded_server: EmbeddedServer) -> None:
+    """Eight callers have begun a call over gRPC and send nothing for now; a ninth is answered."""
+    request = request_bytes(model_spec("half_plus_two"), {"x": np.ones(1, np.float32)})
+    released = threading.Event()
+
+    def later() -> Iterator[bytes]:
+        released.wait(60)
+        yield request
+
+    predict = "/tensorflow.serving.PredictionService/Predict"
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        begun = [channel.stream_unary(predict).future(later(), timeout=60) for _ in range(8)]
+        time.sleep(0.5)
+        answers = [channel.unary_unary(predict)(request, timeout=10) for _ in range(5)]
+        assert not any(each.done() for each in begun)
+        released.set()
+        answers += [each.result() for each in begun]
+    assert all(response_arrays(answer)["y"] == [2.5] for answer in answers)
 
 
 def test_bodies_may_be_gzipped(embedded_server: EmbeddedServer) -> None:
