@@ -1,10 +1,15 @@
 """The embedded server's HTTP, byte by byte: what ordinary clients do not send."""
 
 import socket
+import threading
+import time
+from typing import Any
 
 import pytest
+import uvicorn
 
 from plugins_models import EmbeddedServer
+from tfs_proxy.embedded.http_protocol import Connection
 
 pytestmark = pytest.mark.tensorflow
 
@@ -71,3 +76,31 @@ def test_a_query_is_part_of_the_path(
     answer = talk(embedded_server, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: x\r\n" + CLOSE + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 %d" % status)
     assert text.encode() in answer
+
+
+async def no_content(_scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers everything with 204."""
+    await receive()
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+def test_a_connection_is_closed_when_it_has_been_idle() -> None:
+    """A second after its last answer, and not after its first; uvicorn counts on its own timers for that."""
+    config = uvicorn.Config(
+        no_content, http=Connection, timeout_keep_alive=1, lifespan="off", log_config=None, loop="uvloop"
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            with socket.create_connection(listener.getsockname(), timeout=30) as connection:
+                for _ in range(4):
+                    connection.sendall(GET + b"\r\n")
+                    assert connection.recv(65536).startswith(b"HTTP/1.1 204")
+                    time.sleep(0.6)
+                assert connection.recv(65536) == b""
+        finally:
+            server.should_exit = True
+            thread.join(30)

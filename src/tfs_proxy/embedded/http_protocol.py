@@ -47,7 +47,7 @@ class _WholeAnswers:
 
 
 class IdleClock:
-    """A loop as a connection sees it, which asks it for no other timer than that of its idle time."""
+    """A loop as a connection sees it: what it asks to be called later is the end of its idle time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -55,6 +55,9 @@ class IdleClock:
         self._due: float | None = None
         self._callback: Callable[[], object] | None = None
         self.create_task = loop.create_task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> "IdleClock":
         """Call this so many seconds from now, unless cancelled or called anew before."""
