@@ -252,6 +252,32 @@ def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer) -> N
     assert statistics.median(waits) < slow_seconds / 2
 
 
+def test_batches_do_not_hold_up_others(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
+    """A model that is quick for some rows is slow for others: with batching its state is told meanwhile."""
+    parameters = tmp_path / "batching.txt"
+    parameters.write_text("max_batch_size { value: 8 } num_batch_threads { value: 1 }")
+    server = model_server(
+        f"--model_base_path={saved_models / 'loop'}",
+        "--model_name=loop",
+        "--enable_batching",
+        f"--batching_parameters_file={parameters}",
+    )
+    server.wait_for(available(server, "loop", 1))
+    rounds, slow_seconds = a_second_of(server)
+    for _ in range(20):
+        predicted(server, "loop", [1])
+    with ThreadPoolExecutor(4) as pool:
+        slow = pool.submit(predicted, server, "loop", [rounds])
+        time.sleep(0.1)
+        quick = [pool.submit(predicted, server, "loop", [1]) for _ in range(2)]
+        began = time.monotonic()
+        assert "AVAILABLE" in server.state("loop")
+        waited = time.monotonic() - began
+        slow.result()
+        assert [each.result() for each in quick] == [[0.0], [0.0]]
+    assert waited < slow_seconds / 2
+
+
 def test_slow_calls_over_grpc_do_not_hold_up_others(embedded_server: EmbeddedServer) -> None:
     """More calls of a second each than threads compute at a time, and a quick one is answered at once."""
     rounds, slow_seconds = a_second_of(embedded_server)

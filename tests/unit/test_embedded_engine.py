@@ -21,6 +21,8 @@ from tfs_proxy.embedded.states import State, VersionStatus
 class Nothing:
     """A backend that gives its inputs back, and says when it is closed."""
 
+    waits = False
+
     def __init__(self) -> None:
         self.closed = False
         self.seconds = 0.0
@@ -321,6 +323,16 @@ def test_states_follow_their_table(state: State, other: State) -> None:
     """No state is skipped."""
     with pytest.raises(ValueError, match="can't go from"):
         VersionStatus(1, state).change_state(other)
+
+
+def test_calls_that_wait_for_others_are_not_quick() -> None:
+    """Those of a batch would hold up what is to come into it."""
+    backend = Nothing()
+    backend.waits = True
+    runner = Runner(backend, [Tensor("x", "x:0", 1)], ["y:0"])
+    for _ in range(50):
+        runner.run({"x": np.ones(1, np.float32)})
+    assert not runner.quick
 
 
 def test_slow_calls_are_not_quick() -> None:

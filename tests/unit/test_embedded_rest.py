@@ -29,8 +29,9 @@ BODY = b'{"instances": [1.0]}'
 class Passed:
     """A backend that gives its first input back, after a while."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, *, waits: bool = False) -> None:
         self.seconds = seconds
+        self.waits = waits
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:

@@ -38,6 +38,8 @@ _OF_THE_OP = re.compile(
 class BatchingBackend:
     """A session whose calls are batched: those of whole signatures, of some outputs, of several at once."""
 
+    waits = True
+
     def __init__(self, backend: SessionBackend, options: BatchOptions, watch: Watch) -> None:
         self._backend = backend
         self._scheduler = _Scheduler(backend, options)
@@ -154,7 +156,7 @@ class BatchCall:
 
     def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Raises ServingError: with the scheduler's text where the queue is full, or the batch too large."""
-        if any(type(array) is TallArray for array in arrays) or not _rows(arrays):
+        if TallArray in map(type, arrays) or not _rows(arrays):
             return self._direct(arrays)
         shapes = tuple(array.shape[1:] for array in arrays)
         queue = self._queues.get(shapes) or self._queue(shapes)

@@ -43,6 +43,7 @@ class RankGuard:
     def __init__(self, backend: Backend, signatures: Mapping[str, SignatureDef]) -> None:
         self._backend = backend
         self.signatures = signatures
+        self.waits = backend.waits
         self._ranks = dict(_ranks(signatures.values()))
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:

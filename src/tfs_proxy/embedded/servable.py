@@ -36,7 +36,14 @@ class Call(Protocol):
 
 
 class Backend(Protocol):
-    """What a servable runs on: a TF1 session, a batcher in front of one, or a TFLite interpreter."""
+    """What a servable runs on: a TF1 session, a batcher in front of one, or a TFLite interpreter.
+
+    Where it ``waits``, a call may take longer than its own computing: others are in front of it.
+    """
+
+    @property
+    def waits(self) -> bool:
+        """Whether calls wait for others."""
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
         """A call from and to these tensor names."""
@@ -86,6 +93,7 @@ class Runner:
         self._inputs = tuple(ordered.values())
         self._kinds = [NUMPY_TYPES.get(tensor.data_type) for tensor in self._inputs]
         self._prepare = partial(backend.prepare, [tensor.name for tensor in self._inputs], fetches)
+        self._waits = backend.waits
         self._preparing = threading.Lock()
         self._call: Call | None = None
         self._observe = observe
@@ -97,9 +105,10 @@ class Runner:
     def quick(self) -> bool:
         """Whether its measured time allows it to run where it holds up everything else.
 
-        The first two calls are not: they trace, optimise and allocate.
+        The first two calls are not: they trace, optimise and allocate. Nor is one that waits for others:
+        a batch would never have more than it.
         """
-        return self._calls > 2 and self._seconds < INLINE_LIMIT_SECONDS  # noqa: PLR2004
+        return self._calls > 2 and self._seconds < INLINE_LIMIT_SECONDS and not self._waits  # noqa: PLR2004
 
     def run(self, arrays: Mapping[str, Array]) -> Sequence[Array]:
         """The fetches for arrays by alias.

@@ -45,6 +45,8 @@ def session_config(flags: Flags) -> "runtime.ConfigProto":
 class SessionBackend:
     """A loaded SavedModel and the calls into it; with ``folds`` computed in fewer steps where it can be."""
 
+    waits = False
+
     def __init__(
         self, folder: Path, tags: Sequence[str], config: "runtime.ConfigProto", *, folds: bool = True
     ) -> None:

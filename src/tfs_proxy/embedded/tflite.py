@@ -56,6 +56,8 @@ class _Signature:
 class TfliteBackend:
     """A pool of interpreters of one model; one that is running can run nothing else."""
 
+    waits = False
+
     def __init__(self, path: Path, interpreters: int) -> None:
         try:
             with warnings.catch_warnings():
