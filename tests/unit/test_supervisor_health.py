@@ -1,11 +1,13 @@
 """Readiness: what /ping says at every stage, from what the supervisor was told."""
 
+import asyncio
 import json
 
 import pytest
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.supervisor.health import Health, Heartbeats, Phase, ServableState, read_status
+from tfs_proxy.supervisor.watch import ModelWatch
 
 INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")
 AVAILABLE = ServableState("AVAILABLE")
@@ -116,3 +118,23 @@ def test_an_instance_is_loaded_while_all_its_versions_are_available() -> None:
     assert health.loaded() == {0, 1}
     health.lose(0)
     assert health.loaded() == {1}
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
+    """Also in the very moment in which an instance has died: the run would wait for it for ever."""
+
+    async def ended() -> bool:
+        health = Health(Heartbeats(1))
+        watching = asyncio.create_task(ModelWatch((), (), health).forever())
+        await asyncio.sleep(0.01)
+        health.disturbed.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        watching.cancel()
+        await asyncio.wait({watching}, timeout=0.2)
+        was_cancelled = watching.cancelled()
+        watching.cancel()
+        return was_cancelled
+
+    assert asyncio.run(ended())

@@ -91,7 +91,9 @@ async def next_event(
         event = connection.next_event()
         if event is not h11.NEED_DATA:
             return event
-        connection.receive_data(await asyncio.wait_for(reader.read(CHUNK_BYTES), timeout_seconds))
+        async with asyncio.timeout(timeout_seconds):
+            received = await reader.read(CHUNK_BYTES)
+        connection.receive_data(received)
 
 
 async def send(connection: h11.Connection, writer: asyncio.StreamWriter, method: str, reply: Reply) -> None:

@@ -237,7 +237,8 @@ class ChildProcess:
             self._end_groups()
             return
         try:
-            await asyncio.wait_for(self._ended.wait(), max(deadline_seconds, 0.01))
+            async with asyncio.timeout(max(deadline_seconds, 0.01)):
+                await self._ended.wait()
         except TimeoutError:
             log.warning("%s did not stop within %.1f s, killing it", self.name, deadline_seconds)
             self.signal_group(signal.SIGKILL)
