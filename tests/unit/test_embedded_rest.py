@@ -2,17 +2,16 @@
 
 import asyncio
 import gzip
-import json
 import re
 import time
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from serving import Answer
 from tfs_proxy.embedded import http_body
 from tfs_proxy.embedded.catalog import Catalog, Model
 from tfs_proxy.embedded.metrics import Metrics
@@ -53,20 +52,6 @@ def signature(**inputs: int) -> SignatureDef:
     return made
 
 
-@dataclass(frozen=True)
-class Reply:
-    """What came back."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def error(self) -> str:
-        """The text of a refusal."""
-        return str(json.loads(self.body)["error"])
-
-
 class Server:
     """The application over one model, `m`, that is there."""
 
@@ -87,7 +72,7 @@ class Server:
         catalog.starting = False
         self.app = RestApp(catalog, pool, self.metrics, RestOptions(**options))
 
-    def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> Reply:
+    def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
         """One request; header names have underscores for dashes."""
         path, _, query = target.partition("?")
         scope = {
@@ -107,9 +92,9 @@ class Server:
         asyncio.run(self.app(scope, receive, send))
         start, rest = sent
         found = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Reply(start["status"], found, rest["body"])
+        return Answer(start["status"], found, rest["body"])
 
-    def predict(self, body: bytes, **headers: str) -> Reply:
+    def predict(self, body: bytes, **headers: str) -> Answer:
         """A prediction of the model."""
         return self.ask("POST", "/v1/models/m:predict", body, **headers)
 
@@ -176,7 +161,7 @@ def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) ->
         assert server.predict(packed, content_encoding=value).status == 200
     for body in (b"plain", b"", packed[:-5], packed + packed, packed + b"x", zlib.compress(BODY)):
         reply = server.predict(body, content_encoding="gzip")
-        assert (reply.status, reply.error) == (400, "JSON Parse error: The document is empty")
+        assert (reply.status, reply.json["error"]) == (400, "JSON Parse error: The document is empty")
     assert server.predict(BODY, content_encoding="identity").status == 200
     assert server.ask("GET", "/v1/models/m/metadata", b"plain", content_encoding="gzip").status == 200
 
@@ -187,13 +172,13 @@ def test_a_packed_body_has_a_limit(pool: ThreadPoolExecutor, monkeypatch: pytest
     fits = BODY + b" " * (1000 - len(BODY))
     assert Server(pool).predict(gzip.compress(fits), content_encoding="gzip").status == 200
     reply = Server(pool).predict(gzip.compress(fits + b" "), content_encoding="gzip")
-    assert reply.error == "JSON Parse error: The document is empty"
+    assert reply.json["error"] == "JSON Parse error: The document is empty"
 
 
 def test_a_request_that_takes_too_long_is_given_up(pool: ThreadPoolExecutor) -> None:
     """With TensorFlow's own words for it; without a limit it is waited for."""
     slow = Server(pool, seconds=0.2, timeout_seconds=0.01).predict(BODY)
-    assert (slow.status, slow.error) == (504, "Timed out waiting for notification")
+    assert (slow.status, slow.json["error"]) == (504, "Timed out waiting for notification")
     assert Server(pool, seconds=0.05, timeout_seconds=None).predict(BODY).status == 200
 
 
@@ -202,7 +187,7 @@ def test_base64_rows_fill_one_input_only(pool: ThreadPoolExecutor) -> None:
     reply = Server(pool).predict(b'{"signature_name": "pair", "instances": [{"b64": "YQ=="}]}')
     assert reply.status == 400
     assert re.match(
-        r"input size does not match signature: 1!=2 len\(\{[ab]\}\) != len\(\{a,b\}\)", reply.error
+        r"input size does not match signature: 1!=2 len\(\{[ab]\}\) != len\(\{a,b\}\)", reply.json["error"]
     )
     filled = Server(pool).predict(b'{"signature_name": "defaulted", "instances": [{"b64": "YQ=="}]}')
     assert filled.status < 500

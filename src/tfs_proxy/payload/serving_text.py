@@ -20,6 +20,8 @@ INDENT = "    "
 _BYTES_SUFFIX = "_bytes"
 _DECIMALS = "fd"
 _WRITABLE = {3, 4, 5, 6, 7, 9, 10, 22, 23}
+"""Types that have a text beside floats and doubles, which are decimals."""
+
 _BULK = 64
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
 
