@@ -188,7 +188,8 @@ class RestApp:
     async def _in_pool(self, work: Callable[[], Answer]) -> Answer:
         running = asyncio.get_running_loop().run_in_executor(self._pool, work)
         try:
-            return await asyncio.wait_for(asyncio.shield(running), self._options.timeout_seconds)
+            async with asyncio.timeout(self._options.timeout_seconds):
+                return await asyncio.shield(running)
         except TimeoutError as error:
             running.add_done_callback(lambda done: done.exception())
             raise ServingError(Code.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error

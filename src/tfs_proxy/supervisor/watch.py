@@ -44,7 +44,6 @@ class ModelWatch:
     async def forever(self) -> None:
         """Refresh about once a second; at once, and then fast, after an instance has died."""
         while True:
-            # Not wait_for: Python's (until 3.12) takes a cancellation for done where the event comes with it.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_seconds):
                     await self._health.disturbed.wait()
