@@ -20,11 +20,17 @@ pytestmark = pytest.mark.timeout(180)
 
 PROGRAM = Path(__file__).parents[1] / "stand_ins" / "ray_cluster.py"
 SCRIPT = """
+import os
 import time
+from pathlib import Path
+
+GATE = Path({gate!r})
 
 def handler(data, context):
     body = data.read()
-    time.sleep(0.01)
+    while b"held" in body and not (GATE / "open").exists():
+        (GATE / f"{{os.getppid()}}").touch()
+        time.sleep(0.01)
     if b"BAD" in body:
         raise ValueError("this is bad")
     return body.upper(), "text/plain"
@@ -83,12 +89,15 @@ def on_ray(cluster: RayCluster, *words: str) -> Done:
 
 def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
     """Each node has a stack; what a lost one held is done elsewhere, and outputs are those of one machine."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT)
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT.format(gate=str(gate)))
     (tmp_path / "in" / "sub").mkdir(parents=True)
     chance = random.Random(6)
     for number in range(30):
-        lines = "".join(f"file {number}, line {line}\n" for line in range(chance.randint(1, 60)))
-        (tmp_path / "in" / "sub" / f"{number}").write_text(lines)
+        word = "file" if number < 20 else "held"
+        lines = "".join(f"{word} {number}, line {line}\n" for line in range(chance.randint(1, 60)))
+        (tmp_path / "in" / "sub" / f"{number:02}").write_text(lines)
     (tmp_path / "in" / "bad").write_text("one\nBAD\n")
     words = [
         "--model",
@@ -100,19 +109,21 @@ def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
         "0",
     ]
     words += ["--input", str(tmp_path / "in"), "--on-error", "placeholder"]
-    alone = transform(*words, "--output", str(tmp_path / "alone"))
     out = tmp_path / "out"
 
     def kill() -> None:
-        while len(outputs(out)) < 5:
+        """End a node when both hold records and something is done: neither is done before the gate opens."""
+        while not outputs(out) or len(list(gate.iterdir())) < 2:
             time.sleep(0.02)
         cluster.tell("kill 0")
+        (gate / "open").touch()
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     done = on_ray(cluster, *words, "--output", str(out))
     killer.join()
     assert done.status == 0, done.log
+    alone = transform(*words, "--output", str(tmp_path / "alone"))
     assert outputs(out) == outputs(tmp_path / "alone")
     assert "takes no part any more" in done.log
     for name in ("objects", "records", "bad_records", "bytes", "failures"):
