@@ -37,6 +37,11 @@ def op_types(graph_def: Any) -> frozenset[str]:
     return frozenset(node.op for nodes in (graph_def.node, *functions) for node in nodes)
 
 
+def ops_outside(graph_def: Any) -> frozenset[str]:
+    """The types of a GraphDef's ops that are no functions of its own."""
+    return op_types(graph_def) - {function.signature.name for function in graph_def.library.function}
+
+
 class RankGuard:
     """A backend whose calls take only the ranks that the signatures declare."""
 

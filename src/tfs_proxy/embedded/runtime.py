@@ -35,7 +35,7 @@ from tensorflow.core.protobuf import config_pb2  # noqa: E402
 from tensorflow.python.client import pywrap_tf_session  # noqa: E402
 from tensorflow.python.client import session as _session  # noqa: E402
 from tensorflow.python.framework import dtypes as _dtypes  # noqa: E402
-from tensorflow.python.framework import errors_impl, importer, ops  # noqa: E402
+from tensorflow.python.framework import errors_impl, importer, op_def_registry, ops, versions  # noqa: E402
 from tensorflow.python.saved_model import loader_impl  # noqa: E402
 
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
@@ -48,6 +48,7 @@ GraphDef = graph_pb2.GraphDef
 OpError = errors_impl.OpError
 SavedModelLoader = loader_impl.SavedModelLoader
 Session = _session.Session
+VERSION: str = versions.VERSION
 as_dtype = _dtypes.as_dtype
 import_graph_def = importer.import_graph_def
 
@@ -64,6 +65,16 @@ def prepared(session: Any, options: Any) -> Callable[[Sequence[Any]], list[Any]]
         return run(session._session, made._handle, arrays, None)  # type: ignore[no-any-return]  # noqa: SLF001
 
     return call
+
+
+def are_registered(op_types: Collection[str]) -> bool:
+    """Whether TensorFlow knows each of these ops."""
+    return all(op_def_registry.get(each) is not None for each in op_types)
+
+
+def load_library(path: str) -> None:
+    """Register the ops and kernels of a shared library. Raises OpError where it does not fit."""
+    pywrap_tf_session.TF_LoadLibrary(path)
 
 
 def array_operations() -> Any:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded import folding, runtime
+from tfs_proxy.embedded import extra_ops, folding, runtime
 from tfs_proxy.embedded.errors import Code, ServingError, from_tensorflow, tensorflow_errors
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.graph_copy import TallCall
-from tfs_proxy.embedded.rank_guard import op_types
+from tfs_proxy.embedded.rank_guard import op_types, ops_outside
 from tfs_proxy.embedded.servable import Array, Call
 from tfs_proxy.embedded.tall import TallArray
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
@@ -124,6 +124,7 @@ def _load(session: "runtime.Session", folder: Path, tags: Sequence[str]) -> Any:
     """TensorFlow's own MetaGraphDef of what was loaded."""
     loader = _loader(folder)
     try:
+        extra_ops.provide(ops_outside(loader.get_meta_graph_def_from_tags(list(tags)).graph_def))
         return loader.load(session, list(tags))
     except (runtime.OpError, RuntimeError, ValueError) as error:
         raise _load_error(error, tags) from error
@@ -151,7 +152,7 @@ def _load_error(error: Exception, tags: Sequence[str]) -> ServingError:
             f"Could not find meta graph def matching supplied tags: {{ {' '.join(tags)} }}. To inspect "
             "available tag-sets in the SavedModel, please use the SavedModel CLI: `saved_model_cli`",
         )
-    return from_tensorflow(error)
+    return extra_ops.explained(from_tensorflow(error))
 
 
 def _without_graph(loaded: Any) -> Any:

@@ -1,0 +1,84 @@
+"""Ops that tensorflow_model_server has built in and TensorFlow has not, loaded when a model asks for one.
+
+TF Serving links the ops of TensorFlow Text, and since 2.11 those of TensorFlow Decision Forests (its
+SUPPORTED_TENSORFLOW_OPS). Here they come from the packages of these projects, where they are installed:
+only their libraries of ops are loaded, nothing of their Python.
+"""
+
+import importlib.metadata
+import importlib.util
+import logging
+import threading
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from tfs_proxy.embedded import runtime
+from tfs_proxy.embedded.errors import Code, ServingError
+
+_NOT_REGISTERED = "Op type not registered"
+_ADVICE = (
+    "The ops of TensorFlow Text, which tensorflow_model_server has built in, are loaded from their package "
+    "where it is installed (pip install --no-deps 'tensorflow-text=={version}.*'), those of TensorFlow Decision "
+    "Forests from a tensorflow-decision-forests that was built for TensorFlow {version}. Other ops can't be "
+    "served, by the official binary neither."
+)
+
+log = logging.getLogger(__name__)
+
+
+class _Package(NamedTuple):
+    """A project of ops: its distribution, its package, and where in it the libraries are."""
+
+    distribution: str
+    module: str
+    libraries: str
+
+
+PACKAGES = (
+    _Package("tensorflow-text", "tensorflow_text", "python/ops/_*.so"),
+    _Package(
+        "tensorflow-decision-forests",
+        "tensorflow_decision_forests",
+        "tensorflow/ops/inference/inference.so",
+    ),
+)
+
+_loading = threading.Lock()
+_left = list(PACKAGES)
+
+
+def provide(op_types: Collection[str]) -> None:
+    """Register what is missing of ``op_types``, as far as a package that is installed has it."""
+    with _loading:
+        while _left and not runtime.are_registered(op_types):
+            _load(_left.pop(0))
+
+
+def explained(error: ServingError) -> ServingError:
+    """An error about an unknown op, with where it may come from and what to do."""
+    if error.code is not Code.NOT_FOUND or _NOT_REGISTERED not in error.text:
+        return error
+    version = runtime.VERSION.rpartition(".")[0]
+    return ServingError(error.code, f"{error.text}\n{_ADVICE.format(version=version)}")
+
+
+def _load(package: _Package) -> None:
+    spec = importlib.util.find_spec(package.module)
+    if spec is None or spec.origin is None:
+        return
+    version = importlib.metadata.version(package.distribution)
+    libraries = sorted(Path(spec.origin).parent.glob(package.libraries))
+    try:
+        for library in libraries:
+            runtime.load_library(str(library))
+    except runtime.OpError as error:
+        log.warning(
+            "%s %s does not fit TensorFlow %s, so its ops are missing: %s",
+            package.distribution,
+            version,
+            runtime.VERSION,
+            error.message,
+        )
+    else:
+        log.info("Loaded the ops of %s %s", package.distribution, version)
