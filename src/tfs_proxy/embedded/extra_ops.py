@@ -20,8 +20,8 @@ _NOT_REGISTERED = "Op type not registered"
 _ADVICE = (
     "The ops of TensorFlow Text, which tensorflow_model_server has built in, are loaded from their package "
     "where it is installed (pip install --no-deps 'tensorflow-text=={version}.*'), those of TensorFlow "
-    "Decision Forests from a tensorflow-decision-forests that was built for TensorFlow {version}. Other ops can't be "
-    "served, by the official binary neither."
+    "Decision Forests from a tensorflow-decision-forests that was built for TensorFlow {version}. "
+    "Other ops can't be served, by the official binary neither."
 )
 
 log = logging.getLogger(__name__)
