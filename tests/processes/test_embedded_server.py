@@ -542,14 +542,17 @@ def test_tls_health_metrics_cors_and_tflite(
 def test_a_signal_lets_requests_in_flight_finish(
     saved_models: Path, model_server: StartServer, number: signal.Signals
 ) -> None:
-    """The request that is running is answered, then the server exits with 0."""
+    """Those that are running, over REST and over gRPC, are answered, then the server exits with 0."""
     server = model_server(f"--model_base_path={saved_models / 'loop'}", "--model_name=loop")
     server.wait_for(available(server, "loop", 1))
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool, grpc.insecure_channel(server.grpc) as channel:
         running = pool.submit(predicted, server, "loop", [300_000])
+        body = request_bytes(model_spec("loop"), {"rounds": np.array([300_000], np.int32)})
+        called = channel.unary_unary("/tensorflow.serving.PredictionService/Predict").future(body, timeout=60)
         time.sleep(0.5)
         server.process.send_signal(number)
         assert running.result() == [0.0]
+        assert [each.tolist() for each in response_arrays(called.result()).values()] == [[0.0]]
     assert server.process.wait(20) == 0
 
 

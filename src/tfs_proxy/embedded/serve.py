@@ -203,7 +203,7 @@ class Server:
             rest = self._uvicorn(pool) if listener is not None else None
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
             await asked.wait()
-            stopped = grpc_running.stop(None)
+            stopped = grpc_running.stop(threading.TIMEOUT_MAX)
             if rest and serving:
                 rest.should_exit = True
                 await serving
