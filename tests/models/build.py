@@ -188,22 +188,21 @@ def save_tf1(session: Any, folder: Path, signatures: Mapping[str, tuple[str, Any
     builder.save()
 
 
-def loops(root: Path) -> None:
-    """A model whose input says how long it computes, and a quick signature beside: tests of slow requests."""
+def gates(root: Path) -> None:
+    """A model whose calls wait for a file (see tests/gates.py), and a quick signature beside."""
     import tensorflow as tf
 
-    def turn(rounds: Any) -> dict[str, Any]:
-        matrix = tf.linalg.eye(64) * 0.5
-        turned = tf.while_loop(
-            lambda count, _: count < tf.reduce_max(rounds),
-            lambda count, value: (count + 1, tf.matmul(value, matrix) + 1.0),
-            [tf.constant(0), matrix],
-        )[1]
-        return {"y": tf.cast(rounds, tf.float32) * 0.0 + tf.reduce_sum(turned) * 0.0}
+    def wait(mark: Any) -> dict[str, Any]:
+        opened = tf.strings.regex_replace(mark[0], "[^/]*$", "open")
+        with tf.control_dependencies([tf.io.write_file(mark[0], "")]):
+            turns = tf.while_loop(
+                lambda _: tf.size(tf.io.matching_files(opened)) < 1, lambda turn: turn + 1, [tf.constant(0)]
+            )[0]
+        return {"y": tf.strings.length(mark) + 0 * turns}
 
-    rounds = [tf.TensorSpec([None], tf.int32, name="rounds")]
-    triple = (lambda rounds: {"y": tf.cast(rounds * 3, tf.float32)}, rounds)
-    save(root / "loop" / "1", {"serving_default": (turn, rounds), "triple": triple})
+    mark = [tf.TensorSpec([None], tf.string, name="mark")]
+    length = (lambda mark: {"y": tf.strings.length(mark)}, mark)
+    save(root / "gate" / "1", {"serving_default": (wait, mark), "length": length})
 
 
 def lite(root: Path) -> None:
@@ -248,7 +247,7 @@ def echo(root: Path) -> None:
     )
 
 
-BUILDERS = (linear, named_tensors, arrays, strings, examples, loops, lite, untracked, echo)
+BUILDERS = (linear, named_tensors, arrays, strings, examples, gates, lite, untracked, echo)
 
 
 if __name__ == "__main__":

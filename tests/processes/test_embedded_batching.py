@@ -5,9 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,12 @@ import numpy as np
 import pytest
 import requests
 
+from gates import gate
 from plugins_models import EmbeddedServer, StartServer
 from tfs_proxy import protos
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
 
 pytestmark = pytest.mark.tensorflow
-
-SLOW_ROUNDS = 120_000
 
 
 def start(
@@ -67,19 +65,16 @@ def test_batch_threads_count_per_model(
     saved_models: Path, tmp_path: Path, model_server: StartServer, threads: int
 ) -> None:
     """With one thread a quick signature waits for its model's slow one, with two it does not."""
-    server = start(model_server, tmp_path, saved_models, f"num_batch_threads {{ value: {threads} }}", "loop")
-    predict(server, "loop", [1])
-    predict(server, "loop", [1], "triple")
-    with ThreadPoolExecutor(1) as pool:
-        began = time.monotonic()
-        slow = pool.submit(predict, server, "loop", [SLOW_ROUNDS])
-        time.sleep(0.3)
-        asked = time.monotonic()
-        assert predict(server, "loop", [2], "triple") == [6.0]
-        waited_seconds = time.monotonic() - asked
-        slow.result()
-        slow_seconds = time.monotonic() - began
-    assert (waited_seconds > slow_seconds / 2) == (threads == 1)
+    server = start(model_server, tmp_path, saved_models, f"num_batch_threads {{ value: {threads} }}", "gate")
+    with ThreadPoolExecutor(2) as pool, gate(tmp_path / "gate") as held:
+        slow = pool.submit(predict, server, "gate", [held.mark()])
+        held.wait_for()
+        quick = pool.submit(predict, server, "gate", ["quick"], "length")
+        wait([quick], 0.3 if threads == 1 else None)
+        assert quick.done() == (threads == 2)
+        assert not slow.done()
+        held.open()
+        assert quick.result() == [5]
 
 
 def test_signatures_of_one_model_never_mix(
@@ -89,45 +84,53 @@ def test_signatures_of_one_model_never_mix(
     parameters = (
         "max_batch_size { value: 8 } batch_timeout_micros { value: 20000 } num_batch_threads { value: 1 }"
     )
-    server = start(model_server, tmp_path, saved_models, parameters, "loop")
+    server = start(model_server, tmp_path, saved_models, parameters, "bytes")
     with ThreadPoolExecutor(16) as pool:
         asked = [
-            (at, name, pool.submit(predict, server, "loop", [at, at + 1], name))
-            for at in range(40)
-            for name in ("serving_default", "triple")
+            (rows, name, pool.submit(predict, server, "bytes", rows, name))
+            for rows in ([f"one{at}", f"another{at}"] for at in range(40))
+            for name in ("serving_default", "text")
         ]
-        for at, name, answer in asked:
-            wanted = [3.0 * at, 3.0 * (at + 1)] if name == "triple" else [0.0, 0.0]
-            assert answer.result() == wanted
+        for rows, name, answer in asked:
+            given = answer.result()
+            if name == "text":
+                assert given == [row.upper() for row in rows]
+            else:
+                assert [each["length"] for each in given] == [len(row) for row in rows]
 
 
 def test_batches_are_counted_under_the_real_names(
     saved_models: Path, tmp_path: Path, model_server: StartServer
 ) -> None:
-    """Three requests of one row in one batch padded to four; then one that fills a batch by itself."""
+    """One that is held; meanwhile three of a row each, which fill one to four; one that fills a batch."""
     parameters = (
-        "max_batch_size { value: 8 } batch_timeout_micros { value: 2000000 } num_batch_threads { value: 2 } "
+        "max_batch_size { value: 8 } batch_timeout_micros { value: 300000 } num_batch_threads { value: 1 } "
         "allowed_batch_sizes: 4 allowed_batch_sizes: 8"
     )
-    server = start(model_server, tmp_path, saved_models, parameters, "half_plus_two")
-    ready = threading.Barrier(3)
-
-    def together(at: int) -> list[Any]:
-        ready.wait()
-        return predict(server, "half_plus_two", [float(at)])
-
-    with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(together, range(3))) == [[2.0], [2.5], [3.0]]
-    assert metric(server, "wrapped_run_count{}") == 1
-    assert metric(server, "input_batch_size_count{}") == 3
-    assert metric(server, "input_batch_size_sum{}") == 3
-    assert metric(server, "processed_batch_size_sum{}") == 4
-    assert metric(server, 'padding_size_sum{execution_batch_size="4"}') == 1
-    assert metric(server, 'queuing_latency_count{thread_pool_name=""}') == 3
-    waited = metric(server, 'queuing_latency_sum{thread_pool_name=""}')
-    assert 1_000_000 < waited < 10_000_000
-    assert len(predict(server, "half_plus_two", [1.0] * 8)) == 8
+    server = start(model_server, tmp_path, saved_models, parameters, "gate")
+    began = time.monotonic()
+    with ThreadPoolExecutor(4) as pool, gate(tmp_path / "gate") as held:
+        first = pool.submit(predict, server, "gate", [held.mark()])
+        held.wait_for()
+        three = [pool.submit(predict, server, "gate", ["x" * at], "length") for at in range(3)]
+        server.wait_for(lambda: metric(server, "input_batch_size_count{}") == 4)
+        all_wait = time.monotonic()
+        time.sleep(0.1)
+        held_seconds = time.monotonic() - all_wait
+        held.open()
+        assert [each.result() for each in three] == [[0], [1], [2]]
+        first.result()
+    all_seconds = time.monotonic() - began
     assert metric(server, "wrapped_run_count{}") == 2
+    assert metric(server, "input_batch_size_count{}") == 4
+    assert metric(server, "input_batch_size_sum{}") == 4
+    assert metric(server, "processed_batch_size_sum{}") == 8
+    assert metric(server, 'padding_size_sum{execution_batch_size="4"}') == 3 + 1
+    assert metric(server, 'queuing_latency_count{thread_pool_name=""}') == 4
+    waited = metric(server, 'queuing_latency_sum{thread_pool_name=""}')
+    assert 3e6 * held_seconds < waited < 4e6 * all_seconds
+    assert len(predict(server, "gate", ["x"] * 8, "length")) == 8
+    assert metric(server, "wrapped_run_count{}") == 3
     assert metric(server, 'padding_size_sum{execution_batch_size="8"}') == 0
     assert metric(server, 'padding_size_count{execution_batch_size="8"}') == 1
 

@@ -255,6 +255,14 @@ def test_batching_parameters_that_do_not_fit_are_refused(tmp_path: Path, text: s
     assert why in str(caught.value)
 
 
+def test_batching_parameters_beyond_what_the_op_takes_are_its_most(tmp_path: Path) -> None:
+    """TF Serving takes 64 bits: an hour to wait for a batch, or as good as no end to the queue."""
+    path = tmp_path / "batching.txt"
+    path.write_text("batch_timeout_micros { value: 3600000000 } max_enqueued_batches { value: 10000000000 }")
+    options = read_options(str(path))
+    assert (options.batch_timeout_micros, options.max_enqueued_batches) == (2**31 - 1, 2**31 - 1)
+
+
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [

@@ -17,6 +17,8 @@ _AT_LEAST = {
     "max_enqueued_batches": 1,
     "num_batch_threads": 1,
 }
+_AT_MOST = 2**31 - 1
+"""What the batch op takes; TF Serving has 64 bits for these numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class BatchOptions:
 def read_options(path: str) -> BatchOptions:
     """The options of a batching parameters file; defaults where none is named.
 
-    Raises SettingsError where it can't be read, or its numbers do not fit together.
+    A number beyond `_AT_MOST` is that one. Raises SettingsError where the file can't be read, or its
+    numbers do not fit together.
     """
     message = read_text(path, BatchingParameters()) if path else BatchingParameters()
     given = {name: getattr(message, name).value for name in _AT_LEAST if message.HasField(name)}
@@ -52,7 +55,7 @@ def read_options(path: str) -> BatchOptions:
         if value < _AT_LEAST[name]:
             raise SettingsError(f"{path}: {name} must be {_AT_LEAST[name]} or more; was {value}")
     options = BatchOptions(
-        **given,
+        **{name: min(value, _AT_MOST) for name, value in given.items()},
         allowed_batch_sizes=tuple(message.allowed_batch_sizes),
         splits=message.enable_large_batch_splitting.value,
         max_execution_batch_size=message.max_execution_batch_size.value,
