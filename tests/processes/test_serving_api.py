@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 
 from archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from gates import gate
 from serving import Answer, Stack, free_port, serving
 from tfs_proxy import protos
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
@@ -91,11 +91,9 @@ def predict(channel: grpc.Channel, x: Any, model: str = "half_plus_two", **spec:
     return response_arrays(channel.unary_unary(PREDICT)(message, timeout=SECONDS))
 
 
-def compute(
-    channel: grpc.Channel, rounds: int, model: str = "loop", seconds: float = SECONDS
-) -> dict[str, Any]:
-    """Predict of the model that computes for as long as it is told to."""
-    message = request_bytes(model_spec(model), {"rounds": np.array([rounds], np.int32)})
+def hold(channel: grpc.Channel, mark: str, model: str = "gate", seconds: float = SECONDS) -> dict[str, Any]:
+    """Predict of the model that waits at a gate."""
+    message = request_bytes(model_spec(model), {"mark": np.array([mark.encode()], object)})
     return response_arrays(channel.unary_unary(PREDICT)(message, timeout=seconds))
 
 
@@ -282,14 +280,12 @@ def test_grpc_takes_large_messages_up_to_the_limit(channel: grpc.Channel) -> Non
 
 
 @BEHIND_NGINX
-def test_a_clients_own_deadline_holds(channel: grpc.Channel) -> None:
+def test_a_clients_own_deadline_holds(channel: grpc.Channel, tmp_path: Path) -> None:
     """The client is answered when its time is over, whatever the model still does."""
-    began = time.monotonic()
-
-    code, _ = refusal(lambda: compute(channel, 100_000, seconds=0.2))
+    with gate(tmp_path / "gate") as held:
+        code, _ = refusal(lambda: hold(channel, held.mark(), seconds=0.2))
 
     assert code == "DEADLINE_EXCEEDED"
-    assert time.monotonic() - began < 10
 
 
 @BEHIND_NGINX
@@ -367,23 +363,23 @@ def until_answered(stack: Stack) -> Answer:
 
 
 @NEEDS_NGINX
-def test_calls_in_flight_finish_at_sigterm(saved_models: Path) -> None:
+def test_calls_in_flight_finish_at_sigterm(saved_models: Path, tmp_path: Path) -> None:
     """A slow gRPC call gets its answer after the port refuses new ones."""
     env = {"TFS_PROXY_GRPC_PORT": "0"}
-    with serving(str(saved_models / "loop"), "--model-server", "embedded", env=env) as stack:
-        with grpc.insecure_channel(stack.grpc) as opened:
-            compute(opened, 1, "model")
-            answers: list[Any] = []
-            slow = threading.Thread(target=lambda: answers.append(compute(opened, 60_000, "model")))
-            slow.start()
-            time.sleep(0.3)
-            assert not answers, "it was too quick to show anything"
+    with serving(str(saved_models / "gate"), "--model-server", "embedded", env=env) as stack:
+        with (
+            grpc.insecure_channel(stack.grpc) as opened,
+            ThreadPoolExecutor(1) as pool,
+            gate(tmp_path / "gate") as held,
+        ):
+            slow = pool.submit(hold, opened, held.mark(), "model")
+            held.wait_for()
             stack.process.send_signal(signal.SIGTERM)
             host, _, port = stack.grpc.rpartition(":")
             wait_until_refused(host, int(port))
-            slow.join(SECONDS)
+            held.open()
+            assert slow.result()["y"].tolist() == [len(held.mark())]
 
-        assert [each["y"].tolist() for each in answers] == [[0.0]]
         assert stack.wait() == 0
 
 
