@@ -5,6 +5,7 @@ import http.client
 import json
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import threading
@@ -558,6 +559,32 @@ def test_a_signal_lets_requests_in_flight_finish(
         assert running.result() == [len(held.mark("rest"))]
         assert response_arrays(called.result())["y"].tolist() == [len(held.mark("grpc"))]
     assert server.process.wait(20) == 0
+
+
+def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: StartServer) -> None:
+    """Callers that have begun a request on either door and send no more do not keep the server then."""
+    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
+    server.wait_for(available(server, "half_plus_two", 1))
+    released = threading.Event()
+
+    def never() -> Iterator[bytes]:
+        released.wait(60)
+        yield b""
+
+    head = b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+    with (
+        grpc.insecure_channel(server.grpc) as channel,
+        socket.create_connection(("127.0.0.1", server.rest_port)) as connection,
+    ):
+        connection.sendall(head)
+        channel.stream_unary("/tensorflow.serving.PredictionService/Predict").future(never(), timeout=60)
+        time.sleep(0.5)
+        server.process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(1)
+        server.process.terminate()
+        assert server.process.wait(10) == 0
+        released.set()
 
 
 def test_what_can_not_be_served_ends_at_once(tmp_path: Path, model_server: StartServer) -> None:

@@ -38,6 +38,8 @@ _MILLIS = 1e3
 _BACKLOG = 1024
 _KEEP_ALIVE_SECONDS = 600
 """Longer than any proxy in front keeps an idle connection, so that it is never the server that closes."""
+_AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
+"""What gRPC calls in flight have after a signal, in seconds: who starts the server has a limit of his own."""
 _THREADS_PER_CORE = 4
 _THREADS = 32
 """At least as many, so that a few slow requests leave threads for the status of models."""
@@ -195,19 +197,23 @@ class Server:
                 log.warning("%s is not taken over: %s", path, error)
 
     async def _serve(self, listener: socket.socket | None, grpc_running: Any) -> None:
-        asked = asyncio.Event()
+        """Serve until a signal, then until nothing is in flight; a second signal cuts off what still is."""
+        signals: asyncio.Queue[None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, asked.set)
+            loop.add_signal_handler(number, signals.put_nowait, None)
         with ThreadPoolExecutor(self._rest_threads, thread_name_prefix="rest") as pool:
             rest = self._uvicorn(pool) if listener is not None else None
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
-            await asked.wait()
-            stopped = grpc_running.stop(threading.TIMEOUT_MAX)
-            if rest and serving:
+            await signals.get()
+            stopped = grpc_running.stop(_AS_LONG_AS_THEY_TAKE)
+            if rest:
                 rest.should_exit = True
+            impatient = asyncio.create_task(_cut_off_at(signals, grpc_running, rest))
+            if serving:
                 await serving
             await asyncio.to_thread(stopped.wait)
+            impatient.cancel()
 
     def _uvicorn(self, pool: ThreadPoolExecutor) -> _Uvicorn:
         app = RestApp(self._catalog, pool, self._metrics, self._rest_options)
@@ -225,6 +231,13 @@ class Server:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
         return _Uvicorn(config)
+
+
+async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: _Uvicorn | None) -> None:
+    await signals.get()
+    if rest:
+        rest.force_exit = True
+    await asyncio.to_thread(grpc_running.stop, None)
 
 
 def _rest_options(flags: Flags) -> RestOptions:
