@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -15,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded import describe, model_config, requests
 from tfs_proxy.embedded.call_threads import aside
-from tfs_proxy.embedded.catalog import Catalog, still_loading
+from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.engine import Engine
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.metrics import Metrics
@@ -25,7 +26,6 @@ from tfs_proxy.protos import (
     ClassificationRequest,
     GetModelMetadataRequest,
     GetModelStatusRequest,
-    HealthCheckResponse,
     ModelSpec,
     MultiInferenceRequest,
     PredictRequest,
@@ -38,9 +38,10 @@ log = logging.getLogger(__name__)
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
-HEALTH_SERVICE = "grpc.health.v1.Health"
 
 Handler = Callable[[bytes, Any], bytes]
+Stream = Callable[[bytes, Any, Callable[[bytes | None], None]], None]
+"""A method that answers with a stream: it returns at once, and sends message by message, None at the end."""
 
 _MAX_MESSAGE = 2**31 - 1
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -179,24 +180,10 @@ def _target(spec: ModelSpec) -> tuple[str, int | None, str | None]:
     return spec.name, version, spec.version_label if choice == "version_label" else None
 
 
-def health(catalog: Catalog) -> Mapping[str, Mapping[str, Handler]]:
-    """GRPC's health service, which says SERVING to everything, as TF Serving's does.
-
-    Before the first models are loaded it fails as a request does, where that one's port is closed.
-    """
-    answer = HealthCheckResponse(status=HealthCheckResponse.SERVING).SerializeToString()
-
-    def check(_message: bytes, _context: Any) -> bytes:
-        if catalog.starting:
-            raise still_loading()
-        return answer
-
-    return {HEALTH_SERVICE: {"Check": check}}
-
-
 def start(
     handlers: Mapping[str, Mapping[str, Handler]],
     *,
+    streams: Mapping[str, Mapping[str, Stream]] = MappingProxyType({}),
     addresses: Iterable[str],
     threads: Executor,
     options: Iterable[tuple[str, int | str]] = (),
@@ -219,6 +206,8 @@ def start(
         table = {
             name: grpc.unary_unary_rpc_method_handler(_guarded(name, run)) for name, run in methods.items()
         }
+        for name, stream in streams.get(service, {}).items():
+            table[name] = grpc.unary_stream_rpc_method_handler(_streamed(name, stream))
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, table),))
     for address in addresses:
         _bind(server, address, credentials)
@@ -242,13 +231,30 @@ def _guarded(name: str, run: Handler) -> Handler:
     def handle(message: bytes, context: Any) -> bytes:
         try:
             return run(message, context)
-        except ServingError as error:
-            context.abort(_STATUS_CODES[int(error.code)], error.text)
-        except DecodeError:
-            context.abort(grpc.StatusCode.INTERNAL, f"The request is no message of {name}")
-        except Exception:
-            log.exception("%s failed", name)
-            context.abort(_STATUS_CODES[int(Code.INTERNAL)], "Internal error: see the model server's log")
-        raise AssertionError(name)
+        except Exception as error:
+            _refuse(name, error, context)
+            raise AssertionError(name) from error
 
     return handle
+
+
+def _streamed(name: str, run: Stream) -> Stream:
+    def handle(message: bytes, context: Any, send: Callable[[bytes | None], None]) -> None:
+        try:
+            run(message, context, send)
+        except Exception as error:
+            _refuse(name, error, context)
+            raise AssertionError(name) from error
+
+    handle.experimental_non_blocking = True  # type: ignore[attr-defined]
+    return handle
+
+
+def _refuse(name: str, error: Exception, context: Any) -> None:
+    """End a call with the status of its error; always raises."""
+    if isinstance(error, ServingError):
+        context.abort(_STATUS_CODES[int(error.code)], error.text)
+    if isinstance(error, DecodeError):
+        context.abort(grpc.StatusCode.INTERNAL, f"The request is no message of {name}")
+    log.error("%s failed", name, exc_info=error)
+    context.abort(_STATUS_CODES[int(Code.INTERNAL)], "Internal error: see the model server's log")

@@ -17,7 +17,7 @@ import uvicorn
 
 import tfs_proxy
 from tfs_proxy.embedded import flags as command_line
-from tfs_proxy.embedded import grpc_server, model_config, security
+from tfs_proxy.embedded import grpc_server, health, model_config, security
 from tfs_proxy.embedded.call_threads import CallThreads
 from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.engine import Engine, Retry
@@ -96,6 +96,7 @@ class Server:
         self._loader = Loader(flags, self._metrics)
         cores = os.cpu_count() or 1
         self._catalog = Catalog()
+        self._health = health.Health(self._catalog)
         self._engine = Engine(
             self._catalog,
             self._loader,
@@ -166,11 +167,14 @@ class Server:
             as_content=flags.enable_serialization_as_tensor_content,
             check_method=flags.enable_signature_method_name_check,
         )
-        handlers = dict(services.handlers())
+        handlers, streams = dict(services.handlers()), {}
         if flags.enable_grpc_healthcheck_service:
-            handlers.update(grpc_server.health(self._catalog))
+            handlers[health.SERVICE] = {"Check": self._health.check}
+            streams[health.SERVICE] = {"Watch": self._health.watch}
+            self._background(self._health.follow)
         running = grpc_server.start(
             handlers,
+            streams=streams,
             addresses=addresses,
             threads=threads,
             options=security.channel_arguments(flags.grpc_channel_arguments),
@@ -206,6 +210,7 @@ class Server:
             rest = self._uvicorn(pool) if listener is not None else None
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
             await signals.get()
+            self._health.close()
             stopped = grpc_running.stop(_AS_LONG_AS_THEY_TAKE)
             if rest:
                 rest.should_exit = True
