@@ -14,4 +14,4 @@ def test_help_lists_the_flags_with_their_defaults(flag: str, capsys: pytest.Capt
 
     assert printed.strip() == usage()
     assert "  --rest_api_timeout_in_ms=30000\n" in printed
-    assert "Accepted without effect: enable_profiler" in printed
+    assert "Accepted without effect: flush_filesystem_caches" in printed

@@ -67,7 +67,7 @@ class Flags:
     num_tflite_interpreters_per_pool: int = field(default=1, metadata={"unused": True})
     xla_cpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
     xla_gpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
-    enable_profiler: bool = field(default=True, metadata={"unused": True})
+    enable_profiler: bool = True
     thread_pool_factory_config_file: str = field(default="", metadata={"unused": True})
     mixed_precision: str = field(default="", metadata={"unused": True})
     skip_initialize_tpu: bool = field(default=False, metadata={"unused": True})

@@ -77,6 +77,21 @@ def load_library(path: str) -> None:
     pywrap_tf_session.TF_LoadLibrary(path)
 
 
+def profiler_session() -> Any:
+    """TensorFlow's recorder of what it does; one of a process can record at a time."""
+    from tensorflow.python.profiler.internal import _pywrap_profiler
+
+    return _pywrap_profiler.ProfilerSession()
+
+
+def has_events(recorded: bytes) -> bool:
+    """Whether anything happened in a recording, a serialized XSpace."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space = xplane_pb2.XSpace.FromString(recorded)
+    return any(line.events for plane in space.planes for line in plane.lines)
+
+
 def array_operations() -> Any:
     """The array operations of a graph, imported where they are needed."""
     from tensorflow.python.ops import gen_array_ops

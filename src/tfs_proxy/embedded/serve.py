@@ -26,6 +26,7 @@ from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.http_protocol import Connection
 from tfs_proxy.embedded.loader import Loader
 from tfs_proxy.embedded.metrics import Metrics
+from tfs_proxy.embedded.profiler import Profiler
 from tfs_proxy.embedded.rest import RestApp, RestOptions
 from tfs_proxy.errors import SettingsError, StopServing
 from tfs_proxy.protos import MonitoringConfig
@@ -95,6 +96,7 @@ class Server:
         self._metrics = Metrics()
         self._loader = Loader(flags, self._metrics)
         cores = os.cpu_count() or 1
+        self._profiler = Profiler(self._loader.prepare)
         self._catalog = Catalog()
         self._health = health.Health(self._catalog)
         self._engine = Engine(
@@ -168,6 +170,8 @@ class Server:
             check_method=flags.enable_signature_method_name_check,
         )
         handlers, streams = dict(services.handlers()), {}
+        if flags.enable_profiler:
+            handlers.update(self._profiler.handlers())
         if flags.enable_grpc_healthcheck_service:
             handlers[health.SERVICE] = {"Check": self._health.check}
             streams[health.SERVICE] = {"Watch": self._health.watch}
@@ -210,6 +214,7 @@ class Server:
             rest = self._uvicorn(pool) if listener is not None else None
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
             await signals.get()
+            self._profiler.close()
             self._health.close()
             stopped = grpc_running.stop(_AS_LONG_AS_THEY_TAKE)
             if rest:

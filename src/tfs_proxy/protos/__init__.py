@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from tfs_proxy.protos.schema.example_pb2 import SequenceExample as SequenceExample
     from tfs_proxy.protos.schema.health_pb2 import HealthCheckRequest as HealthCheckRequest
     from tfs_proxy.protos.schema.health_pb2 import HealthCheckResponse as HealthCheckResponse
+    from tfs_proxy.protos.schema.profiler_pb2 import ProfileRequest as ProfileRequest
+    from tfs_proxy.protos.schema.profiler_pb2 import ProfileResponse as ProfileResponse
+    from tfs_proxy.protos.schema.profiler_pb2 import TerminateRequest as TerminateRequest
+    from tfs_proxy.protos.schema.profiler_pb2 import TerminateResponse as TerminateResponse
     from tfs_proxy.protos.schema.recordio_pb2 import Record as _Record
     from tfs_proxy.protos.schema.saved_model_pb2 import MetaGraphDef as MetaGraphDef
     from tfs_proxy.protos.schema.saved_model_pb2 import SavedModel as SavedModel
@@ -118,12 +122,16 @@ else:
         "Feature",
         "Features",
         "MetaGraphDef",
+        "ProfileRequest",
+        "ProfileResponse",
         "SavedModel",
         "SequenceExample",
         "SignatureDef",
         "TensorInfo",
         "TensorProto",
         "TensorShapeProto",
+        "TerminateRequest",
+        "TerminateResponse",
     )
     _exported("grpc.health.v1", "HealthCheckRequest", "HealthCheckResponse")
     _Record = message_factory.GetMessageClass(POOL.FindMessageTypeByName("aialgs.data.Record"))

@@ -1,0 +1,127 @@
+"""gRPC's ProfilerService, which TensorBoard and ``tf.profiler.experimental.client.trace`` ask for a profile.
+
+What TensorFlow does during that time is written where the caller says, as TF Serving does it.
+"""
+
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.embedded.call_threads import aside
+from tfs_proxy.embedded.errors import Code, ServingError, invalid
+from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest, TerminateResponse
+
+SERVICE = "tensorflow.ProfilerService"
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.1
+_MILLIS = 1e3
+
+
+class Profiler:
+    """The service's methods; ``prepare`` imports TensorFlow."""
+
+    def __init__(self, prepare: Callable[[], None]) -> None:
+        self._prepare = prepare
+        self._lock = threading.Lock()
+        self._ends: dict[str, threading.Event] = {}
+        self._closed = threading.Event()
+
+    def handlers(self) -> Mapping[str, Mapping[str, Callable[[bytes, Any], bytes]]]:
+        """Its methods by name."""
+        return {SERVICE: {"Profile": self.profile, "Terminate": self.terminate, "Monitor": self.monitor}}
+
+    def profile(self, message: bytes, context: Any) -> bytes:
+        """ProfilerService.Profile: answers once the time is over, or `terminate` asks for it.
+
+        Raises ServingError where the names are no names of files, where another profile is being taken,
+        and where the folder can't be written.
+        """
+        request = ProfileRequest.FromString(message)
+        target = _target(request)
+        with self._ending(request.session_id) as ends, aside():
+            recorded = self._record(request.opts.duration_ms / _MILLIS, ends, context)
+        _write(target, recorded)
+        from tfs_proxy.embedded import runtime
+
+        return ProfileResponse(
+            empty_trace=not runtime.has_events(recorded), xspace=recorded if request.emit_xspace else b""
+        ).SerializeToString()
+
+    def terminate(self, message: bytes, _context: Any) -> bytes:
+        """ProfilerService.Terminate: a profile that is being taken ends now."""
+        request = TerminateRequest.FromString(message)
+        with self._lock:
+            if request.session_id in self._ends:
+                self._ends[request.session_id].set()
+        return TerminateResponse().SerializeToString()
+
+    def monitor(self, _message: bytes, _context: Any) -> bytes:
+        """ProfilerService.Monitor, which TF Serving has not either."""
+        raise ServingError(Code.UNIMPLEMENTED, "unimplemented.")
+
+    def close(self) -> None:
+        """End all profiles that are being taken."""
+        with self._lock:
+            self._closed.set()
+            for each in self._ends.values():
+                each.set()
+
+    @contextmanager
+    def _ending(self, session: str) -> Iterator[threading.Event]:
+        ends = threading.Event()
+        with self._lock:
+            if self._ends:
+                raise ServingError(Code.INTERNAL, "Another profiling session active.")
+            if self._closed.is_set():
+                ends.set()
+            self._ends[session] = ends
+        try:
+            yield ends
+        finally:
+            with self._lock:
+                del self._ends[session]
+
+    def _record(self, seconds: float, ends: threading.Event, context: Any) -> bytes:
+        """A serialized XSpace of what happens in the next ``seconds``."""
+        self._prepare()
+        from tfs_proxy.embedded import runtime
+
+        session = runtime.profiler_session()
+        with tempfile.TemporaryDirectory(prefix="tfs-proxy-profile-") as folder:
+            session.start(folder, {})
+            log.info("Profiling for up to %g s", seconds)
+            deadline = time.monotonic() + seconds
+            while (left := deadline - time.monotonic()) > 0 and context.is_active():
+                if ends.wait(min(left, _LOOK_SECONDS)):
+                    break
+            session.export_to_tb()
+            (written,) = Path(folder).glob("plugins/profile/*/*.xplane.pb")
+            return written.read_bytes()
+
+
+def _target(request: ProfileRequest) -> Path:
+    for name in (request.session_id, request.host_name):
+        if name in {"", ".."} or Path(name).name != name:
+            raise invalid(f"session_id and host_name have to be names of files, not {name!r}")
+    return (
+        Path(request.repository_root)
+        / request.session_id
+        / f"{request.host_name.replace(':', '_')}.xplane.pb"
+    )
+
+
+def _write(target: Path, recorded: bytes) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(recorded)
+        log.info("Wrote a profile to %s", target)
+    except (OSError, ValueError) as error:
+        raise ServingError(Code.INTERNAL, f"Can't write {os.fspath(target)}: {error}") from error
