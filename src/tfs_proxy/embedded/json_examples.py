@@ -7,8 +7,9 @@ import numpy as np
 
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.json_parse import parse
-from tfs_proxy.embedded.json_predict import base64_bytes, is_base64, json_type, signature_name
+from tfs_proxy.embedded.json_predict import signature_name
 from tfs_proxy.embedded.json_text import shown
+from tfs_proxy.embedded.json_values import base64_bytes, is_base64, json_type
 from tfs_proxy.protos import Example, Feature, Input
 
 _MAX_INT64 = 2**63 - 1
