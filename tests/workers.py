@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -66,6 +66,7 @@ class Workers:
     process: subprocess.Popen[bytes]
     heartbeats: list[int] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    reader: threading.Thread = field(init=False)
 
     @property
     def log(self) -> str:
@@ -92,10 +93,23 @@ class Workers:
         )
         return parsed(self.ask("\r\n".join(lines).encode() + b"\r\n\r\n" + body, seconds))
 
-    def wait_for_heartbeat(self) -> None:
-        """Wait until a worker has booted."""
+    def wait_for_heartbeats(self, count: int = 1) -> None:
+        """Wait for so many signs of life since the start; the first one comes when a worker has booted."""
+        self._until(lambda: len(self.heartbeats) >= count)
+
+    def wait_for_log(self, text: str) -> None:
+        """Wait until it has printed ``text``, which may come later than the answer that it goes with."""
+        self._until(lambda: text in self.log)
+
+    def wait(self, seconds: float = 30) -> int:
+        """Wait for its end, and for the last that it has printed; its exit status."""
+        status = self.process.wait(seconds)
+        self.reader.join(seconds)
+        return status
+
+    def _until(self, true: Callable[[], bool]) -> None:
         deadline = time.monotonic() + BOOT_SECONDS
-        while not self.heartbeats:
+        while not true():
             assert time.monotonic() < deadline, self.log
             assert self.process.poll() is None, self.log
             time.sleep(0.01)
@@ -193,9 +207,9 @@ def _run(settings: Settings, workspace: Workspace, count: int) -> Iterator[Worke
         ports = tuple(listener.getsockname()[1] for listener in listeners)
         running = Workers(ports[0], ports, workspace.grpc_socket(0), process)
         beats = threading.Thread(target=_collect, args=(receiver, running.heartbeats), daemon=True)
-        log = threading.Thread(target=_read, args=(process, running.lines), daemon=True)
+        running.reader = threading.Thread(target=_read, args=(process, running.lines), daemon=True)
         beats.start()
-        log.start()
+        running.reader.start()
         try:
             yield running
         finally:
@@ -207,7 +221,7 @@ def _run(settings: Settings, workspace: Workspace, count: int) -> Iterator[Worke
                 process.wait()
             receiver.shutdown(socket.SHUT_RDWR)
             beats.join()
-            log.join()
+            running.reader.join()
             assert process.stdout is not None
             process.stdout.close()
 

@@ -13,7 +13,7 @@ CHUNKED = b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\
 def running(request: pytest.FixtureRequest) -> Iterator[Workers]:
     """One worker of each class, without a script."""
     with workers(request.param) as started:
-        started.wait_for_heartbeat()
+        started.wait_for_heartbeats()
         yield started
 
 

@@ -4,17 +4,20 @@ import os
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
 
 import pytest
 
+import gates
 from workers import Workers, workers
 
-SCRIPT = """
-import os, time
+SCRIPT = f"""{gates.SCRIPT}
+import os
 from pathlib import Path
 
 if Path(__file__).with_name("slow").exists():
@@ -28,7 +31,9 @@ def handler(data, context):
         Path(__file__).with_name("slow").touch()
     if asked == "stream":
         return (piece for piece in ("a", "b")), "text/plain"
-    return f"{asked} from {os.getpid()}", "text/plain"
+    if asked.startswith("/"):
+        hold(asked)
+    return f"{{asked}} from {{os.getpid()}}", "text/plain"
 """
 
 
@@ -36,7 +41,7 @@ def handler(data, context):
 def two_threads() -> Iterator[Workers]:
     """One worker with two threads."""
     with workers("gthread", SCRIPT, {"SAGEMAKER_GUNICORN_THREADS": "2"}) as started:
-        started.wait_for_heartbeat()
+        started.wait_for_heartbeats()
         yield started
 
 
@@ -92,10 +97,12 @@ def test_a_request_may_come_in_pieces(two_threads: Workers) -> None:
         for piece in (sent[:20], sent[20:-4], sent[-4:]):
             client.sendall(piece)
             time.sleep(0.1)
-        said = client.recv(65536)
+        response = HTTPResponse(client)
+        response.begin()
+        said = response.read()
 
-    assert said.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b"\r\n\r\nin pieces from" in said
+    assert response.status == 200
+    assert said.startswith(b"in pieces from")
 
 
 def test_idle_connections_hold_no_thread(two_threads: Workers) -> None:
@@ -139,15 +146,19 @@ def pid_at(port: int) -> int:
         return int(client.getresponse().read().split()[-1])
 
 
+def usual_pid_at(port: int) -> int:
+    """The worker that answers there most often: now and then another looks whether it can help."""
+    return Counter(pid_at(port) for _ in range(15)).most_common(1)[0][0]
+
+
 def test_every_worker_has_a_socket_of_its_own_and_helps_the_others() -> None:
     """Where a worker was killed, and the next takes long to start, another answers on its socket."""
     with workers("gthread", SCRIPT, listeners=2) as running:
-        running.wait_for_heartbeat()
         deadline = time.monotonic() + 30
-        while len(set(running.heartbeats)) < 2 and time.monotonic() < deadline:
+        while len(set(running.heartbeats)) < 2:
+            assert time.monotonic() < deadline, running.log
             time.sleep(0.01)
-        first, second = (pid_at(port) for port in running.ports)
-        again = [pid_at(port) for port in running.ports for _ in range(5)]
+        first, second = (usual_pid_at(port) for port in running.ports)
         with closing(connection(running.ports[1])) as client:
             ask(client, "stall")
 
@@ -155,25 +166,27 @@ def test_every_worker_has_a_socket_of_its_own_and_helps_the_others() -> None:
         answered = [pid_at(port) for port in running.ports]
 
     assert first != second
-    assert again == [first] * 5 + [second] * 5
     assert answered == [second, second]
 
 
-def test_requests_in_flight_end_when_it_is_told_to_stop() -> None:
+def test_requests_in_flight_end_when_it_is_told_to_stop(tmp_path: Path) -> None:
     """What was begun is answered, and told that the connection closes; an idle connection just closes."""
-    with ExitStack() as held:
-        running = held.enter_context(workers("gthread", SCRIPT))
-        running.wait_for_heartbeat()
-        idle, busy = (held.enter_context(closing(connection(running.port))) for _ in range(2))
+    with ExitStack() as opened:
+        running = opened.enter_context(workers("gthread", SCRIPT, {"TFS_PROXY_STOP_SECONDS": "30"}))
+        held = opened.enter_context(gates.gate(tmp_path / "gate"))
+        running.wait_for_heartbeats()
+        idle, busy = (opened.enter_context(closing(connection(running.port))) for _ in range(2))
         ask(idle, "idle")
-        busy.request("POST", "/invocations", "sleep", {"Content-Type": "text/plain"})
-        time.sleep(0.2)
+        busy.request("POST", "/invocations", held.mark(), {"Content-Type": "text/plain"})
+        held.wait_for()
 
         running.process.send_signal(signal.SIGTERM)
+        assert idle.sock.recv(1) == b""
+        held.open()
         response = busy.getresponse()
         body = response.read()
         running.process.wait(20)
 
     assert (response.status, response.getheader("Connection")) == (200, "close")
-    assert body.startswith(b"sleep from")
+    assert body.startswith(held.mark().encode())
     assert running.process.returncode == 0
