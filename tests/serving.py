@@ -82,6 +82,13 @@ class Stack:
         """What it has printed."""
         return "".join(self._lines)
 
+    def wait_for_log(self, text: str, seconds: float = 30) -> None:
+        """Wait until it has printed ``text``, which may come later than the answer that it goes with."""
+        deadline = time.monotonic() + seconds
+        while text not in self.log:
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.01)
+
     @property
     def grpc(self) -> str:
         """The address at which it has said to listen for gRPC."""

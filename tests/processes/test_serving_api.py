@@ -337,14 +337,15 @@ def test_the_rest_door_can_be_shut(tmp_path: Path, front: dict[str, str]) -> Non
 def test_the_doors_answer_from_the_start_but_not_before_all_is_ready(tmp_path: Path) -> None:
     """While models load, REST says 503 and gRPC UNAVAILABLE, with a reason."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
-    env = {"STAND_IN_LOAD_SECONDS": "60", "TFS_PROXY_GRPC_PORT": "0"}
-    stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
-    try:
-        early = until_answered(stack)
-        with grpc.insecure_channel(stack.grpc) as opened:
-            code, text = refusal(lambda: predict(opened, ones(1), "m"))
-    finally:
-        stack.close()
+    with gate(tmp_path / "gate") as held:
+        env = {"STAND_IN_GATE": held.mark(), "TFS_PROXY_GRPC_PORT": "0"}
+        stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+        try:
+            early = until_answered(stack)
+            with grpc.insecure_channel(stack.grpc) as opened:
+                code, text = refusal(lambda: predict(opened, ones(1), "m"))
+        finally:
+            stack.close()
 
     assert (early.status, early.json["error"]) == (503, "starting: loading the models")
     assert (code, text) == ("UNAVAILABLE", "no model server is ready: starting, or being restarted")

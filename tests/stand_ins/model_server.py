@@ -1,8 +1,8 @@
 """A stand-in for tensorflow_model_server where a test is about processes, not about models.
 
 It takes the flags that the supervisor gives, reports every version of the config as it was told to by
-variables (``STAND_IN_LOAD_SECONDS``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), and answers every
-predict with the body it got.
+variables (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), and answers every predict with
+the body it got. It loads until the gate (tests/gates.py) is open.
 """
 
 import http.server
@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 FLAGS = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
@@ -20,14 +19,13 @@ MODELS = {
     re.findall(r'name: "([^"]*)"', entry)[0]: [int(each) for each in re.findall(r"versions: (\d+)", entry)]
     for entry in CONFIG.split("config {")[1:]
 }
-STARTED = time.monotonic()
-LOAD_SECONDS = float(os.environ.get("STAND_IN_LOAD_SECONDS", "0"))
+GATE = os.environ.get("STAND_IN_GATE")
 LOAD_ERROR = os.environ.get("STAND_IN_LOAD_ERROR", "")
 
 
 def status(version: int) -> dict[str, object]:
     """One version's entry of a model status."""
-    loading = time.monotonic() - STARTED < LOAD_SECONDS
+    loading = GATE is not None and not Path(GATE).with_name("open").exists()
     failed = bool(LOAD_ERROR) and not loading
     state = "LOADING" if loading else "END" if failed else "AVAILABLE"
     error = {
