@@ -122,7 +122,7 @@ def test_an_error_midway_breaks_the_connection(stack: Stack) -> None:
     assert broken.value.partial in {b"first", b"firstsecond"}
     sent = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nfails"
     assert not stack.raw(sent).endswith(b"0\r\n\r\n")
-    assert "inference.py" in stack.log
+    stack.wait_for_log("inference.py")
 
 
 def test_the_generator_is_closed_where_the_client_leaves(stack: Stack, marks: Path) -> None:
@@ -134,4 +134,5 @@ def test_the_generator_is_closed_where_the_client_leaves(stack: Stack, marks: Pa
     while not (marks / "endless").exists():
         assert time.monotonic() < deadline, stack.log
         time.sleep(0.02)
+    (marks / "waits").touch()
     assert stack.invoke("waits").status == 200
