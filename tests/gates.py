@@ -46,6 +46,10 @@ class Gate:
         """Let all calls go on, those to come too."""
         (self._folder / "open").touch()
 
+    def shut(self) -> None:
+        """Hold the calls to come."""
+        (self._folder / "open").unlink()
+
 
 @contextlib.contextmanager
 def gate(folder: Path) -> Iterator[Gate]:

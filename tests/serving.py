@@ -199,6 +199,8 @@ def _complete(received: bytes) -> bool:
     head, blank, body = received.partition(b"\r\n\r\n")
     if not blank:
         return False
+    if head.startswith(b"HTTP/1.1 100"):
+        return _complete(body)
     for line in head.split(b"\r\n"):
         if line.lower().startswith(b"content-length:"):
             return len(body) >= int(line.split(b":")[1])

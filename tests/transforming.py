@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -62,6 +63,11 @@ def stand_in(env: Mapping[str, str] | None = None) -> Iterator[str]:
             server.kill()
 
 
+def release(address: str) -> None:
+    """Have a stand-in answer what it holds, and all that comes."""
+    urllib.request.urlopen(f"{address}/release", timeout=10).close()
+
+
 def posts(address: str) -> int:
     """How many requests a stand-in has had."""
     with urllib.request.urlopen(f"{address}/count", timeout=10) as answer:
@@ -80,6 +86,8 @@ def s3_server() -> Iterator[str]:
                     break
             else:
                 raise AssertionError("moto's server ended without an address")
+            # It logs each request, and would wait for a reader once the pipe is full.
+            threading.Thread(target=server.stderr.read, daemon=True).start()
             yield match[0]
         finally:
             server.kill()

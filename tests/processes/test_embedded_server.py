@@ -571,14 +571,18 @@ def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: Star
         released.wait(60)
         yield b""
 
-    head = b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+    head = b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+    whole = request_bytes(model_spec("half_plus_two"), {"x": np.ones(1, np.float32)})
+    predict = "/tensorflow.serving.PredictionService/Predict"
     with (
         grpc.insecure_channel(server.grpc) as channel,
         socket.create_connection(("127.0.0.1", server.rest_port)) as connection,
     ):
-        connection.sendall(head)
-        channel.stream_unary("/tensorflow.serving.PredictionService/Predict").future(never(), timeout=60)
-        time.sleep(0.5)
+        connection.sendall(head + b"Expect: 100-continue\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 100")
+        channel.stream_unary(predict).future(never(), timeout=60)
+        # Behind the call that has begun, on the same connection.
+        channel.unary_unary(predict)(whole, timeout=60)
         server.process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
             server.process.wait(1)

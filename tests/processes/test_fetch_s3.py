@@ -2,15 +2,12 @@
 
 import gzip
 import io
-import re
-import subprocess
-import sys
 import tarfile
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
@@ -19,6 +16,7 @@ from tfs_proxy.archive.extract import Limits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.layout import Workspace
+from transforming import s3_server
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -28,20 +26,8 @@ ROOMY = Limits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        try:
-            yield _reported_address(server.stderr)
-        finally:
-            server.kill()
-
-
-def _reported_address(output: IO[str]) -> str:
-    for line in output:
-        if match := re.search(r"http://127\.0\.0\.1:\d+", line):
-            return match[0]
-    raise AssertionError("moto's server ended without an address")
+    with s3_server() as address:
+        yield address
 
 
 @pytest.fixture

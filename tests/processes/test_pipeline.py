@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,16 +13,21 @@ from typing import Any
 
 import pytest
 
+import gates
 from archives import pack, without_nginx
 from serving import Answer, Stack, descendants
 
-TOLD = '''
-import json, os, time
+TOLD = (
+    gates.SCRIPT
+    + '''
+import json, os
 import tfs_proxy
 
 NUMBER = os.environ["STAGE"]
 
 def model_fn(model_dir):
+    if "GATE" in os.environ:
+        hold(os.environ["GATE"])
     return NUMBER
 
 def transform_fn(model, data, content_type, accept, context):
@@ -31,6 +35,8 @@ def transform_fn(model, data, content_type, accept, context):
     told = json.loads(data)
     mine = told.get(NUMBER, {})
     time.sleep(mine.get("sleep", 0))
+    if "hold" in mine:
+        hold(mine["hold"])
     if "raise" in mine:
         raise ValueError(mine["raise"])
     if "status" in mine:
@@ -43,10 +49,11 @@ def transform_fn(model, data, content_type, accept, context):
     context.set_custom_attributes(f"stage={NUMBER}")
     return json.dumps(told), mine.get("type", f"application/x-stage{NUMBER}; a=b")
 '''
+)
 LIMITS = {
     "TFS_PROXY_HOP_LIMIT_MB": "1",
     "SAGEMAKER_MAX_PAYLOAD_IN_MB": "2",
-    "TFS_PROXY_PIPELINE_TIMEOUT_SECONDS": "3",
+    "TFS_PROXY_PIPELINE_TIMEOUT_SECONDS": "5",
 }
 
 
@@ -117,7 +124,7 @@ def test_the_contracts_headers_reach_every_stage_and_others_none(running: Stack)
         ({"1": {"raise": "no column"}}, 500, r"stage 1 (part-1.tar.gz) answered 500: no column"),
         ({"2": {"status": 422}}, 422, r"stage 2 (part-2.tar.gz) answered 422: refused"),
         (
-            {"2": {"sleep": 6}},
+            {"2": {"sleep": 8}},
             504,
             r"stage 2 (part-2.tar.gz) did not answer: the time for the request is over",
         ),
@@ -191,8 +198,7 @@ def test_bodies_come_in_any_framing_up_to_the_limit(running: Stack) -> None:
         b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
     )
     waiting = running.raw(
-        b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n{}",
-        seconds=1,
+        b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n{}"
     )
     large = running.invoke(b" " * 2_200_000)
     declared = running.raw(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000\r\n\r\n{}")
@@ -225,19 +231,23 @@ def test_an_answer_comes_in_one_piece(running: Stack) -> None:
 def test_a_stage_that_dies_is_named_and_comes_back(tmp_path: Path) -> None:
     """Killed with -9: /ping and requests name it, then it serves again; the summary has the restart."""
     summary = tmp_path / "summary.json"
-    with pipeline(tmp_path, "--summary", str(summary)) as stack:
-        [second] = [
-            pid
-            for pid in descendants(stack.process.pid)
-            if b"part-2.tar.gz" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        ]
-        os.kill(second, signal.SIGKILL)
-        # Its workers outlive it for a moment, and may still answer.
-        answer = next(each for each in iter(lambda: tell(stack), None) if each.status != 200)
-        ping = stack.ask("GET", "/ping")
-        stack.wait_ready()
-        again = tell(stack)
-        assert stack.stop() == 0
+    with gates.gate(tmp_path / "gate") as held:
+        held.open()
+        with pipeline(tmp_path, "--summary", str(summary), "--env", f"2:GATE={held.mark()}") as stack:
+            [second] = [
+                pid
+                for pid in descendants(stack.process.pid)
+                if b"part-2.tar.gz" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ]
+            held.shut()  # it does not come back before it has been missed
+            os.kill(second, signal.SIGKILL)
+            # Its workers outlive it for a moment, and may still answer.
+            answer = next(each for each in iter(lambda: tell(stack), None) if each.status != 200)
+            ping = stack.ask("GET", "/ping")
+            held.open()
+            stack.wait_ready()
+            again = tell(stack)
+            assert stack.stop() == 0
 
     assert answer.status == 424
     assert answer.json["error"].startswith("stage 2 (part-2.tar.gz)")
@@ -254,17 +264,22 @@ def test_a_stage_that_dies_is_named_and_comes_back(tmp_path: Path) -> None:
 
 def test_sigterm_lets_requests_through_all_stages_finish(tmp_path: Path) -> None:
     """A request in the first stage still gets the last one's answer; then everything is gone."""
-    with pipeline(tmp_path) as stack:
-        answers: list[Answer] = []
-        slow = threading.Thread(target=lambda: answers.append(tell(stack, {"1": {"sleep": 1}})))
-        slow.start()
-        time.sleep(0.4)
+    with (
+        pipeline(tmp_path) as stack,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+        gates.gate(tmp_path / "gate") as held,
+    ):
+        slow = pool.submit(tell, stack, {"1": {"hold": held.mark()}})
+        held.wait_for()
         processes = list(descendants(stack.process.pid))
-        assert stack.stop() == 0
-        slow.join()
+        stack.process.send_signal(signal.SIGTERM)
+        stack.wait_for_log("SIGTERM: stopping")
+        held.open()
+        assert stack.wait() == 0
+        answer = slow.result()
 
-    assert [answer.status for answer in answers] == [200]
-    assert len(answers[0].json["seen"]) == 2
+    assert answer.status == 200
+    assert len(answer.json["seen"]) == 2
     assert "stage 1 (part-1.tar.gz): 1 requests, 0 failed, p50" in stack.log
     assert [pid for pid in processes if alive(pid)] == []
 

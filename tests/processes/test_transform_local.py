@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 
 import pytest
 
 from tfs_proxy.payload.framing import recordio_frame, tfrecord_frame
-from transforming import outputs, posts, stand_in, transform
+from transforming import outputs, posts, release, stand_in, transform
 
 
 @pytest.fixture(scope="module")
@@ -125,20 +126,24 @@ def test_what_lies_in_a_folder(data: Path, tmp_path: Path, echo: str) -> None:
     assert (done.status, f"{data}/pipe is no file" in done.log) == (2, True)
 
 
-def test_two_runs_at_once(data: Path, tmp_path: Path, echo: str) -> None:
+def test_two_runs_at_once(data: Path, tmp_path: Path) -> None:
     """The second is refused: they would take each other's files away."""
-    (data / "a").write_bytes(b"SLOW\n" * 100)
-    flags = run_flags(data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord")
-    with subprocess.Popen(
-        [sys.executable, "-m", "tfs_proxy.cli", "transform", *flags], stderr=subprocess.PIPE, text=True
-    ) as first:
-        assert first.stderr is not None
-        while not list((tmp_path / "out").rglob("growing-*/*")):
-            time.sleep(0.02)
+    (data / "a").write_bytes(b"one\nHELD\n")
+    with stand_in() as address:
+        flags = run_flags(data, tmp_path / "out", address, split_type="Line", strategy="SingleRecord")
+        first = Popen([sys.executable, "-m", "tfs_proxy.cli", "transform", *flags], stderr=DEVNULL)
+        until_it_writes(first, tmp_path / "out")
         second = transform(*flags)
-        first.send_signal(signal.SIGTERM)
-        first.stderr.read()
+        release(address)
+        assert first.wait(60) == 0
     assert (second.status, "Another run is writing" in second.log) == (2, True)
+
+
+def until_it_writes(run: "Popen[bytes]", out: Path) -> None:
+    """Wait until a run has begun an output."""
+    while not list(out.rglob("growing-*/*")):
+        assert run.poll() is None
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("place", ["summary", "output"])
@@ -300,14 +305,19 @@ def test_an_output_inside_the_input(data: Path, echo: str) -> None:
     assert "lies in the input" in transform(*run_flags(data, data / "out", echo)).log
 
 
-def interrupted(flags: list[str], number: signal.Signals, seconds: float) -> None:
-    """Start a run and end it after a while."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tfs_proxy.cli", "transform", *flags], stderr=subprocess.DEVNULL
-    )
-    time.sleep(seconds)
+def interrupted(flags: list[str], number: signal.Signals, wait: "Callable[[Popen[bytes]], object]") -> None:
+    """Start a run, wait, and end it."""
+    process = Popen([sys.executable, "-m", "tfs_proxy.cli", "transform", *flags], stderr=DEVNULL)
+    wait(process)
     process.send_signal(number)
     process.wait(30)
+
+
+def until_one_is_done(run: "Popen[bytes]", out: Path) -> None:
+    """Wait until there is an output."""
+    while not outputs(out):
+        assert run.poll() is None
+        time.sleep(0.02)
 
 
 def test_killed_and_started_again(data: Path, tmp_path: Path, echo: str) -> None:
@@ -325,8 +335,11 @@ def test_killed_and_started_again(data: Path, tmp_path: Path, echo: str) -> None
         max_concurrent="2",
     )  # fmt: skip
     chance = random.Random(20)
-    for _ in range(kills):
-        interrupted(flags, signal.SIGKILL, chance.uniform(0.2, 1.5))
+    for kill in range(kills):
+        if kill:
+            interrupted(flags, signal.SIGKILL, lambda _: time.sleep(chance.uniform(0.2, 1.5)))
+        else:
+            interrupted(flags, signal.SIGKILL, lambda run: until_one_is_done(run, tmp_path / "out"))
         for name, content in outputs(tmp_path / "out").items():
             assert content == expected[name], f"{name} was not written whole"
     done = transform(*flags)
@@ -339,7 +352,7 @@ def test_stopped_in_order(data: Path, tmp_path: Path, echo: str) -> None:
     """SIGTERM leaves nothing half-written, not even out of sight of the outputs."""
     (data / "a").write_bytes(b"SLOW 1\n" * 1000)
     flags = run_flags(data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord")
-    interrupted(flags, signal.SIGTERM, 1.5)
+    interrupted(flags, signal.SIGTERM, lambda run: until_it_writes(run, tmp_path / "out"))
     assert outputs(tmp_path / "out") == {}
     assert not list((tmp_path / "out").rglob("growing-*/*"))
 

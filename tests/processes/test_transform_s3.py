@@ -213,6 +213,8 @@ def between(moto: str, fault: Fault, **run_with: Any) -> Done:
 
 
 LARGE = b"".join(b"%011d\n" % number for number in range(1_700_000))
+SHORT = ("--s3-timeout-seconds", "1.5")
+"""Long enough for moto to answer what is to be answered."""
 LINES = ("--split-type", "Line", "--max-payload-mb", "2", "--max-concurrent", "3")
 
 
@@ -292,7 +294,7 @@ def test_slow_reads(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: s
                 return False
         return True
 
-    words = (*LINES, "--s3-timeout-seconds", "0.5")
+    words = (*LINES, *SHORT)
     done = between(moto, fault, buckets=buckets, echo=echo, words=words)
     assert done.status == 0, done.log
     assert objects(s3, buckets[1]) == {"results/large.out": LARGE}
@@ -311,7 +313,7 @@ def test_a_read_that_never_ends(s3: "S3Client", moto: str, buckets: tuple[str, s
             return True
         return False
 
-    words = (*LINES, "--s3-timeout-seconds", "0.5")
+    words = (*LINES, *SHORT)
     done = between(moto, fault, buckets=buckets, echo=echo, words=words)
     assert done.status == 1, done.log
     assert objects(s3, buckets[1]).keys() == {"results/a.out", "results/z.out", "results/silent.err"}

@@ -33,11 +33,11 @@ def _door(path: Path, reply: bytes | None) -> Iterator[list[bytes]]:
                 else:
                     connection.sendall(reply)
 
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield seen
         done.set()
-        thread.join()
+        thread.join(10)
 
 
 def _http(status: str, body: bytes) -> bytes:

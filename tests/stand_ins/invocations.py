@@ -1,8 +1,8 @@
 """A stand-in for a serving stack where a test or benchmark is about what drives it: POST is echoed.
 
 Run it as a program: it prints its port. Bodies tell it what to do: one with BAD is refused with 400,
-with BUSY it gets 503 the first time, with SLOW its answer takes a while. `GET /count` says how many
-POSTs have come, and /execution-parameters what EXECUTION_PARAMETERS in the environment says, else 404.
+with BUSY it gets 503 the first time, with SLOW its answer takes a while, with HELD it waits until somebody
+asks for /release. `GET /count` says how many POSTs have come, and /execution-parameters what EXECUTION_PARAMETERS in the environment says, else 404.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ class Echo(asyncio.Protocol):
 
     posts = 0
     busy: set[bytes] = set()  # noqa: RUF012
+    released: asyncio.Event
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -51,8 +52,12 @@ class Echo(asyncio.Protocol):
 
     def answer(self, head: bytes, body: bytes) -> None:
         if head.startswith(b"GET"):
-            if b"/count" in head.split(b"\r\n")[0]:
+            line = head.split(b"\r\n")[0]
+            if b"/count" in line:
                 self.write(200, str(Echo.posts).encode())
+            elif b"/release" in line:
+                Echo.released.set()
+                self.write(200, b"")
             else:
                 self.write(200 if PARAMETERS else 404, PARAMETERS.encode())
             return
@@ -64,8 +69,14 @@ class Echo(asyncio.Protocol):
             self.write(503, b'{"error": "busy"}')
         elif b"SLOW" in body:
             asyncio.get_running_loop().call_later(SLOW_SECONDS, self.write, 200, body)
+        elif b"HELD" in body:
+            self.waiting = asyncio.ensure_future(self.answer_held(body))
         else:
             self.write(200, FIXED or body)
+
+    async def answer_held(self, body: bytes) -> None:
+        await Echo.released.wait()
+        self.write(200, body)
 
     def write(self, status: int, body: bytes) -> None:
         assert isinstance(self.transport, asyncio.WriteTransport)
@@ -88,6 +99,7 @@ def unchunked(data: bytes) -> bytes:
 
 async def main() -> None:
     """Serve for ever."""
+    Echo.released = asyncio.Event()
     server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
