@@ -25,7 +25,15 @@ NUMERIC = [kind for number, kind in NUMPY_TYPES.items() if number not in {7, 14}
 def numeric_arrays() -> st.SearchStrategy[np.ndarray[Any, Any]]:
     """Arrays of every numeric type and of small shapes, empty and scalar ones included."""
     shapes = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
-    return st.sampled_from(NUMERIC).flatmap(lambda kind: npst.arrays(kind, shapes))
+    return st.sampled_from(NUMERIC).flatmap(lambda kind: arrays_of(kind, shapes))
+
+
+def arrays_of(kind: np.dtype[Any], shapes: Any) -> st.SearchStrategy[np.ndarray[Any, Any]]:
+    """Arrays of one type; of those that numpy has not itself, zeros and ones."""
+    if kind.isbuiltin == 1:
+        return npst.arrays(kind, shapes)
+    bits = npst.arrays(np.uint8, shapes, elements=st.integers(0, 1))
+    return bits.map(lambda array: array.astype(kind[0]).view(kind) if kind.names else array.astype(kind))
 
 
 @given(numeric_arrays(), st.booleans())

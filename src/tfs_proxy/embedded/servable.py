@@ -7,13 +7,12 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.embedded.call_threads import aside
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.metrics import Metrics
-from tfs_proxy.protos import SignatureDef
+from tfs_proxy.protos import DATA_TYPE_NAMES, SignatureDef
 from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of
 
@@ -239,22 +238,6 @@ class Servable:
         return partial(self._metrics.run, self.name, api)
 
 
-_TYPE_NAMES = {
-    1: "float",
-    2: "double",
-    14: "bfloat16",
-    19: "half",
-    7: "string",
-    10: "bool",
-    20: "resource",
-    21: "variant",
-}
-
-
 def type_name(data_type: int) -> str:
     """TensorFlow's short name of a type, as its error texts have it (``float``, ``int32``)."""
-    known = _TYPE_NAMES.get(data_type)
-    if known is not None:
-        return known
-    kind = NUMPY_TYPES.get(data_type)
-    return "unknown" if kind is None else np.dtype(kind).name
+    return DATA_TYPE_NAMES.get(data_type, "DT_UNKNOWN").removeprefix("DT_").lower()

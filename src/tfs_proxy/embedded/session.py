@@ -20,6 +20,7 @@ from tfs_proxy.embedded.rank_guard import op_types, ops_outside
 from tfs_proxy.embedded.servable import Array, Call
 from tfs_proxy.embedded.tall import TallArray
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
+from tfs_proxy.protos.tensors import QUANTIZED
 
 _CALLERS_THREAD = -1
 _NO_VARIABLE = "Could not find variable"
@@ -86,7 +87,22 @@ class SessionBackend:
             except Exception as error:
                 raise _explained(from_tensorflow(error)) from error
 
-        return call
+        return self._typed(call, options.fetch)
+
+    def _typed(self, call: Call, fetches: Sequence[str]) -> Call:
+        """The call with the quantized types of its outputs, which sessions give as plain numbers."""
+        kinds = [QUANTIZED.get(self._data_type(name)) for name in fetches]
+        if not any(kinds):
+            return call
+
+        def typed(arrays: Sequence[Array]) -> Sequence[Array]:
+            outputs = zip(call(arrays), kinds, strict=True)
+            return [output.view(kind) if kind else output for output, kind in outputs]
+
+        return typed
+
+    def _data_type(self, name: str) -> int:
+        return int(self.graph.get_tensor_by_name(name).dtype.base_dtype.as_datatype_enum)
 
     def computed(self, fetches: Sequence[str]) -> list[str]:
         """The tensors of the graph that give these tensors of the signatures."""

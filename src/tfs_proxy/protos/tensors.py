@@ -7,7 +7,8 @@ written where a client expects them.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -39,43 +40,53 @@ NUMPY_TYPES: dict[int, np.dtype[Any]] = {
 }
 """What an array of each TensorProto.dtype looks like; strings are object arrays of bytes."""
 
-try:
-    from ml_dtypes import bfloat16
+QUANTIZED: dict[int, np.dtype[Any]] = {
+    11: np.dtype([("qint8", np.int8)]),
+    12: np.dtype([("quint8", np.uint8)]),
+    13: np.dtype([("qint32", np.int32)]),
+    15: np.dtype([("qint16", np.int16)]),
+    16: np.dtype([("quint16", np.uint16)]),
+}
+"""Types of whole numbers that mean others: TensorFlow's Python has them as fields of these names."""
 
-    NUMPY_TYPES[DT_BFLOAT16] = np.dtype(bfloat16)
-except ImportError:
-    pass
+_FLOAT8 = {24, 25, 26, 27, 28}
+_SMALL = {29: np.dtype(np.int8), 30: np.dtype(np.uint8), 31: np.dtype(np.int8), 32: np.dtype(np.uint8)}
+"""Types of two and four bits, one element a byte, with what they are widened to."""
+
+NUMPY_TYPES.update(QUANTIZED)
+with suppress(ImportError):
+    import ml_dtypes
+
+    for _number in (DT_BFLOAT16, *_FLOAT8, *_SMALL):
+        with suppress(AttributeError):
+            NUMPY_TYPES[_number] = np.dtype(getattr(ml_dtypes, DATA_TYPE_NAMES[_number][3:].lower()))
 
 _NUMBERS = {kind: number for number, kind in NUMPY_TYPES.items()}
 
 DTYPE, SHAPE, CONTENT = 1, 2, 4
-_STRINGS, _HALVES = 8, 13
+_STRINGS, _WHOLE, _HALVES, _FLOAT8S = 8, 7, 13, 18
 
 FIXED_LISTS = {1: 5, 2: 6, 8: 9, 10: 11, 18: 12}
 """Types whose packed list is the array's own memory, with that list's field number."""
 
-_VARINT_LISTS = {3: 7, 4: 7, 5: 7, 6: 7, 9: 10, 17: 7, 22: 16, 23: 17}
+_VARINT_LISTS = {**dict.fromkeys((3, 4, 5, 6, 17, *QUANTIZED, *_SMALL), _WHOLE), 9: 10, 22: 16, 23: 17}
 
+_NARROW = {number for number, field_number in _VARINT_LISTS.items() if field_number == _WHOLE}
 _LISTS: dict[int, Callable[[TensorProto], Iterable[Any]]] = {
     1: lambda tensor: tensor.float_val,
     2: lambda tensor: tensor.double_val,
-    3: lambda tensor: tensor.int_val,
-    4: lambda tensor: tensor.int_val,
-    5: lambda tensor: tensor.int_val,
-    6: lambda tensor: tensor.int_val,
     8: lambda tensor: tensor.scomplex_val,
     9: lambda tensor: tensor.int64_val,
     10: lambda tensor: tensor.bool_val,
     14: lambda tensor: tensor.half_val,
-    17: lambda tensor: tensor.int_val,
     18: lambda tensor: tensor.dcomplex_val,
     19: lambda tensor: tensor.half_val,
     22: lambda tensor: tensor.uint32_val,
     23: lambda tensor: tensor.uint64_val,
+    **dict.fromkeys(_NARROW, lambda tensor: tensor.int_val),
 }
 
 _INT32 = np.dtype(np.int32)
-_NARROW = {3, 4, 5, 6, 17}
 _BITS = {DT_BFLOAT16, DT_HALF}
 _PAIRS: dict[int, np.dtype[Any]] = {8: np.dtype(np.float32), 18: np.dtype(np.float64)}
 
@@ -140,9 +151,13 @@ def _packed_strings(content: bytes, count: int) -> list[bytes]:
 
 
 def _listed(tensor: TensorProto, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+    if tensor.dtype in _FLOAT8:
+        return _filled(np.frombuffer(tensor.float8_val, kind), count)
     numbers = _LISTS[tensor.dtype](tensor)
     if tensor.dtype in _BITS:
         values = np.fromiter(numbers, _INT32).astype(np.uint16).view(kind)
+    elif tensor.dtype in QUANTIZED:
+        values = np.fromiter(numbers, _INT32).astype(kind[0]).view(kind)
     elif tensor.dtype in _NARROW:
         values = np.fromiter(numbers, _INT32).astype(kind)
     elif pair := _PAIRS.get(tensor.dtype):
@@ -150,25 +165,35 @@ def _listed(tensor: TensorProto, kind: np.dtype[Any], count: int) -> npt.NDArray
         values = parts[: parts.size // 2 * 2].view(kind)
     else:
         values = np.fromiter(numbers, kind)
+    return _filled(values, count)
+
+
+def _filled(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     if values.size > count:
         return values[:count]
     if values.size == count:
         return values
-    filled = np.zeros(count, kind)
+    filled = np.zeros(count, values.dtype)
     filled[: values.size] = values
     if values.size:
         filled[values.size :] = values[-1]
     return filled
 
 
-def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False) -> list[Piece]:
+def to_pieces(
+    array: npt.NDArray[Any], shape: Sequence[int] | None = None, *, as_list: bool = False
+) -> list[Piece]:
     """A serialized TensorProto as pieces to be joined; numbers are not copied until then.
 
-    ``as_list`` writes the ``*_val`` list that clients read who do not know ``tensor_content``.
+    ``as_list`` writes the ``*_val`` list that clients read who do not know ``tensor_content``. The shape
+    is the array's own unless another one is given, which has as many elements.
     Raises TypeError for an array that no tensor can be made of.
     """
     data_type = data_type_of(array)
-    pieces: list[Piece] = [varint_field(DTYPE, data_type), field(SHAPE, shape_bytes(array.shape))]
+    pieces: list[Piece] = [
+        varint_field(DTYPE, data_type),
+        field(SHAPE, shape_bytes(array.shape if shape is None else shape)),
+    ]
     if data_type == DT_STRING:
         pieces += [piece for value in array.ravel() for piece in message_field(_STRINGS, [_as_bytes(value)])]
     elif not array.size:
@@ -203,6 +228,12 @@ def _list_pieces(array: npt.NDArray[Any], data_type: int) -> list[Piece]:
         return message_field(FIXED_LISTS[data_type], [memory(array)])
     if data_type in {DT_HALF, DT_BFLOAT16}:
         return message_field(_HALVES, [_varints(memory_view_as(array, np.uint16))])
+    if data_type in _FLOAT8:
+        return message_field(_FLOAT8S, [memory(array)])
+    if data_type in QUANTIZED:
+        array = array.view(array.dtype[0])
+    elif data_type in _SMALL:
+        array = array.astype(_SMALL[data_type])
     return message_field(_VARINT_LISTS[data_type], [_varints(array)])
 
 
