@@ -1,7 +1,7 @@
 """Calls through a copy of a model's graph whose inputs are computed: what feeding can't do.
 
-A copy shares the session's variables. Tensors with more ranks than numpy has travel flat, with
-their shape beside them, and are reshaped inside TensorFlow.
+A copy shares the session's variables. Tensors with more ranks than numpy has go in as messages that
+TensorFlow itself parses, and come out flat, with their shape beside them.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from tfs_proxy.embedded import runtime
 from tfs_proxy.embedded.errors import invalid, tensorflow_errors
 from tfs_proxy.embedded.servable import Array
 from tfs_proxy.embedded.tall import MAX_RANK, MAX_TENSOR_RANK, TallArray, shape_of
+from tfs_proxy.protos.tensors import to_pieces
 
 
 class TallCall:
@@ -23,9 +24,8 @@ class TallCall:
         copied = runtime.subgraph(graph, feeds, fetches)
         with tensorflow_errors(), graph.as_default():
             kinds = [graph.get_tensor_by_name(feed).dtype.base_dtype for feed in feeds]
-            flat = [operations.placeholder(kind, shape=[None]) for kind in kinds]
-            shapes = [operations.placeholder(runtime.as_dtype("int64"), shape=[None]) for _ in feeds]
-            inputs = [operations.reshape(*pair) for pair in zip(flat, shapes, strict=True)]
+            messages = [operations.placeholder(runtime.as_dtype("string"), shape=[]) for _ in feeds]
+            inputs = [runtime.parsed(*pair) for pair in zip(messages, kinds, strict=True)]
             outputs = runtime.import_graph_def(
                 copied, dict(zip(feeds, inputs, strict=True)), return_elements=list(fetches), name="tall"
             )
@@ -33,7 +33,7 @@ class TallCall:
             minus_one = runtime.constant([-1], "int64")
             out_flat = [operations.reshape(each, minus_one) for each in outputs]
         options = runtime.CallableOptions()
-        options.feed.extend(each.name for each in (*flat, *shapes))
+        options.feed.extend(each.name for each in messages)
         options.fetch.extend(each.name for each in (*out_flat, *out_shapes))
         with tensorflow_errors():
             self._run = session._make_callable_from_options(options)  # noqa: SLF001
@@ -43,9 +43,9 @@ class TallCall:
         given = [shape_of(array) for array in arrays]
         if any(len(shape) > MAX_TENSOR_RANK for shape in given):
             raise invalid(f"A tensor has {max(map(len, given))} dimensions, the most is {MAX_TENSOR_RANK}")
-        flat = [np.asarray(array).reshape(-1) for array in arrays]
+        messages = [to_pieces(*pair) for pair in zip(map(np.asarray, arrays), given, strict=True)]
         with tensorflow_errors():
-            results = self._run(*flat, *(np.array(shape, np.int64) for shape in given))
+            results = self._run(*(np.array(b"".join(pieces), object) for pieces in messages))
         half = len(results) // 2
         return [_shaped(*pair) for pair in zip(results[:half], results[half:], strict=True)]
 

@@ -1,9 +1,12 @@
 """The methods of PredictionService on one servable, from message to message: for gRPC and warm-up."""
 
+from math import prod
+
 from tfs_proxy.embedded import describe, examples
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.inference import check_inputs, chosen_outputs, outputs_of, signature_of
 from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Servable, Signature
+from tfs_proxy.embedded.tall import MAX_RANK, MAX_TENSOR_RANK, TallArray, shape_of
 from tfs_proxy.protos import (
     ClassificationRequest,
     ClassificationResponse,
@@ -13,6 +16,7 @@ from tfs_proxy.protos import (
     PredictRequest,
     RegressionRequest,
     RegressionResponse,
+    TensorProto,
 )
 from tfs_proxy.protos.predict import response_bytes
 from tfs_proxy.protos.tensors import to_array
@@ -23,10 +27,11 @@ def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True
     """A serialized PredictResponse; ``as_list`` as in `tensors.to_pieces`. Raises ServingError."""
     signature = signature_of(servable, request.model_spec.signature_name)
     check_inputs(signature, request.inputs.keys())
-    arrays = _arrays(signature, request)
+    arrays, any_tall = _arrays(signature, request)
     aliases = chosen_outputs(signature, request.output_filter)
     outputs = outputs_of(servable.runner(signature, aliases), aliases, arrays)
-    return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list)
+    shapes = {alias: shape_of(array) for alias, array in outputs.items()} if any_tall else None
+    return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list, shapes=shapes)
 
 
 def classify(
@@ -75,14 +80,34 @@ def _answered(servable: Servable, spec: ModelSpec) -> ModelSpec:
     return describe.spec_of(servable, spec.signature_name or DEFAULT_SIGNATURE)
 
 
-def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
-    """The signature's inputs as arrays, defaults where the request has none."""
+def _arrays(signature: Signature, request: PredictRequest) -> tuple[dict[str, Array], bool]:
+    """The signature's inputs as arrays, defaults where the request has none; whether any of them is tall."""
     arrays = {}
+    any_tall = False
     given = request.inputs
     for alias in signature.inputs:
         tensor = given[alias] if alias in given else signature.message.defaults[alias]
         try:
             arrays[alias] = to_array(tensor)
         except (ValueError, MemoryError) as error:
-            raise invalid(f"tensor parsing error: {alias}") from error
-    return arrays
+            tall = _tall(tensor)
+            if tall is None:
+                raise invalid(f"tensor parsing error: {alias}") from error
+            arrays[alias] = tall
+            any_tall = True
+    return arrays, any_tall
+
+
+def _tall(tensor: TensorProto) -> Array | None:
+    """A tensor of more dimensions than numpy has, flat; None where that is not what is the matter with it."""
+    sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    if not MAX_RANK < len(sizes) <= MAX_TENSOR_RANK or min(sizes) < 0:
+        return None
+    flat = TensorProto()
+    flat.CopyFrom(tensor)
+    flat.ClearField("tensor_shape")
+    try:
+        flat.tensor_shape.dim.add(size=prod(sizes))
+        return TallArray(to_array(flat), sizes)
+    except (ValueError, MemoryError):
+        return None

@@ -106,6 +106,13 @@ def math_operations() -> Any:
     return gen_math_ops
 
 
+def parsed(message: Any, kind: Any) -> Any:
+    """The tensor of a type that a serialized TensorProto holds, as a tensor of the current graph."""
+    from tensorflow.python.ops import gen_parsing_ops
+
+    return gen_parsing_ops.parse_tensor(message, kind)
+
+
 def now() -> Any:
     """The seconds since 1970 at which a graph runs, as a tensor of it."""
     from tensorflow.python.ops import gen_logging_ops

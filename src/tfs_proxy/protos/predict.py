@@ -3,7 +3,7 @@
 Written as wire format, so that a tensor is copied once, into the message itself.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,19 @@ def request_bytes(spec: bytes, inputs: Arrays, outputs: Iterable[str] = ()) -> b
     return b"".join(pieces)
 
 
-def response_bytes(spec: bytes, outputs: Arrays, *, as_list: bool = True) -> bytes:
-    """A serialized PredictResponse; ``as_list`` as in `to_pieces`."""
-    pieces = map_field(1, {name: to_pieces(array, as_list=as_list) for name, array in outputs.items()})
+def response_bytes(
+    spec: bytes,
+    outputs: Arrays,
+    *,
+    as_list: bool = True,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> bytes:
+    """A serialized PredictResponse; ``as_list`` and the shape of each output as in `to_pieces`."""
+    if shapes is None:
+        tensors = {name: to_pieces(array, as_list=as_list) for name, array in outputs.items()}
+    else:
+        tensors = {name: to_pieces(outputs[name], shapes[name], as_list=as_list) for name in outputs}
+    pieces = map_field(1, tensors)
     return b"".join([*pieces, *message_field(2, [spec])])
 
 
