@@ -13,6 +13,7 @@ _INT32 = range(-(2**31), 2**31)
 _PORTS = range(2**16)
 _COUNTS = range(2**31)
 _MOST_DIGITS = 32
+_BFLOAT16 = "bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class Flags:
     tensorflow_session_parallelism: int = 0
     tensorflow_intra_op_parallelism: int = 0
     tensorflow_inter_op_parallelism: int = 0
+    tensorflow_session_config_file: str = ""
+    mixed_precision: str = ""
     per_process_gpu_memory_fraction: float = 0.0
     saved_model_tags: str = "serve"
     ssl_config_file: str = ""
@@ -55,21 +58,19 @@ class Flags:
     num_tflite_pools: int = 0
     enable_signature_method_name_check: bool = False
     enable_grpc_healthcheck_service: bool = False
+    enable_profiler: bool = True
     enable_serialization_as_tensor_content: bool = False
     version: bool = False
     host: str = "127.0.0.1"
     num_unload_threads: int = field(default=0, metadata={"unused": True})
     flush_filesystem_caches: bool = field(default=True, metadata={"unused": True})
-    tensorflow_session_config_file: str = field(default="", metadata={"unused": True})
     platform_config_file: str = field(default="", metadata={"unused": True})
     use_alts_credentials: bool = field(default=False, metadata={"unused": True})
     remove_unused_fields_from_bundle_metagraph: bool = field(default=True, metadata={"unused": True})
     num_tflite_interpreters_per_pool: int = field(default=1, metadata={"unused": True})
     xla_cpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
     xla_gpu_compilation_enabled: bool = field(default=False, metadata={"unused": True})
-    enable_profiler: bool = True
     thread_pool_factory_config_file: str = field(default="", metadata={"unused": True})
-    mixed_precision: str = field(default="", metadata={"unused": True})
     skip_initialize_tpu: bool = field(default=False, metadata={"unused": True})
     force_allow_any_version_labels_for_unavailable_models: bool = False
     use_tflite_model: bool = False
@@ -100,6 +101,8 @@ def parse(argv: Sequence[str]) -> tuple[Flags, tuple[str, ...]]:
     flags = Flags(**values)
     if flags.batching_parameters_file and not flags.enable_batching:
         raise SettingsError("--batching_parameters_file is given without --enable_batching.")
+    if flags.mixed_precision not in {"", _BFLOAT16}:
+        raise SettingsError(f"--mixed_precision={flags.mixed_precision} is not {_BFLOAT16}.")
     unused = sorted(_UNUSED & values.keys())
     return flags, tuple(f"--{name} has no effect on the embedded model server." for name in unused)
 

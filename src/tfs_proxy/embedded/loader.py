@@ -29,7 +29,7 @@ _COLLECT_AFTER = (50_000, 20, 100)
 class Loader:
     """Makes servables as the flags say; the first load imports TensorFlow.
 
-    Raises SettingsError where the batching parameters can't be used.
+    Raises SettingsError where the batching parameters, or the options for sessions, can't be used.
     """
 
     def __init__(self, flags: Flags, metrics: Metrics) -> None:
@@ -40,6 +40,8 @@ class Loader:
         self._tags = tuple(tag for tag in flags.saved_model_tags.split(",") if tag)
         self._importing = threading.Lock()
         self._imported = False
+        if flags.tensorflow_session_config_file:
+            self.prepare()
 
     def prepare(self) -> None:
         """Import TensorFlow, once.
@@ -50,7 +52,8 @@ class Loader:
         with self._importing:
             if not self._imported:
                 with tensorflow_errors():
-                    from tfs_proxy.embedded import session  # noqa: F401
+                    from tfs_proxy.embedded import session
+                self._session_config = session.session_config(self._flags)
                 gc.collect()
                 gc.freeze()
                 gc.set_threshold(*_COLLECT_AFTER)
@@ -97,7 +100,7 @@ class Loader:
                 return tflite.TfliteBackend(lite, self._flags.num_tflite_pools or os.cpu_count() or 1)
         options = self._batch_options(folder)
         with tensorflow_errors():
-            backend = session.SessionBackend(folder, self._tags, session.session_config(self._flags))
+            backend = session.SessionBackend(folder, self._tags, self._session_config)
         loaded: Loaded = backend
         if options is not None:
             loaded = batching.BatchingBackend(backend, options, self._watch(options))

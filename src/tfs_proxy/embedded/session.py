@@ -16,6 +16,7 @@ from tfs_proxy.embedded import extra_ops, folding, runtime
 from tfs_proxy.embedded.errors import Code, ServingError, from_tensorflow, tensorflow_errors
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.graph_copy import TallCall
+from tfs_proxy.embedded.model_config import read_text
 from tfs_proxy.embedded.rank_guard import op_types, ops_outside
 from tfs_proxy.embedded.servable import Array, Call
 from tfs_proxy.embedded.tall import TallArray
@@ -32,12 +33,22 @@ _UNTRACKED = (
 
 
 def session_config(flags: Flags) -> "runtime.ConfigProto":
-    """TF Serving's session options: one pass of the graph optimiser, threads as asked."""
+    """TF Serving's session options: one pass of the graph optimiser, threads as asked.
+
+    Flags that are given win over the file of options. Raises SettingsError where that can't be used.
+    """
     config = runtime.ConfigProto()
-    config.graph_options.rewrite_options.meta_optimizer_iterations = 1
+    rewrites = config.graph_options.rewrite_options
+    rewrites.meta_optimizer_iterations = 1
+    if flags.tensorflow_session_config_file:
+        read_text(flags.tensorflow_session_config_file, config)
+    if flags.mixed_precision:
+        rewrites.auto_mixed_precision_onednn_bfloat16 = rewrites.ON
     both = flags.tensorflow_session_parallelism
-    config.intra_op_parallelism_threads = flags.tensorflow_intra_op_parallelism or both
-    config.inter_op_parallelism_threads = flags.tensorflow_inter_op_parallelism or both
+    if intra := flags.tensorflow_intra_op_parallelism or both:
+        config.intra_op_parallelism_threads = intra
+    if inter := flags.tensorflow_inter_op_parallelism or both:
+        config.inter_op_parallelism_threads = inter
     if flags.per_process_gpu_memory_fraction:
         config.gpu_options.per_process_gpu_memory_fraction = flags.per_process_gpu_memory_fraction
     return config

@@ -1,0 +1,86 @@
+"""How TensorFlow computes, as flags of the embedded server say: options of its sessions, and precision."""
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from plugins_models import EmbeddedServer, StartServer
+
+pytestmark = pytest.mark.tensorflow
+
+EXPORT = """
+import sys
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+v1 = tf.compat.v1
+with tf.Graph().as_default(), v1.Session() as session:
+    x = v1.placeholder(tf.float32, [None, 64], name="x")
+    with tf.device("/CPU:1"):
+        y = tf.matmul(x, tf.ones([64, 8]) * 1.001)
+    builder = v1.saved_model.Builder(sys.argv[1])
+    signature = v1.saved_model.predict_signature_def({"x": x}, {"y": y})
+    builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature})
+    builder.save()
+"""
+
+
+@pytest.fixture(scope="module")
+def second_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that needs a second CPU device: 64 times 1.001 times the mean of 64 numbers."""
+    folder = tmp_path_factory.mktemp("models") / "second"
+    subprocess.run([sys.executable, "-c", EXPORT, str(folder / "1")], capture_output=True, check=True)
+    return folder
+
+
+def predicted(server: EmbeddedServer) -> list[float]:
+    body = json.dumps({"instances": [[1.0] * 64]}).encode()
+    with urllib.request.urlopen(f"{server.rest}/v1/models/m:predict", body, timeout=30) as reply:
+        return list(json.load(reply)["predictions"][0])
+
+
+def test_options_of_the_session(second_device: Path, tmp_path: Path, model_server: StartServer) -> None:
+    """The file is a ConfigProto; without it this model can't answer."""
+    options = tmp_path / "session.txt"
+    options.write_text('device_count { key: "CPU" value: 2 }')
+    flags = ["--model_name=m", f"--model_base_path={second_device}", "--max_num_load_retries=0"]
+    server = model_server(*flags, f"--tensorflow_session_config_file={options}")
+    server.wait_for(lambda: "AVAILABLE" in server.state("m"))
+    assert predicted(server) == pytest.approx([64.064] * 8)
+    server = model_server(*flags)
+    server.wait_for(lambda: "AVAILABLE" in server.state("m"))
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        predicted(server)
+    assert "CPU:1" in caught.value.read().decode()
+
+
+def test_mixed_precision(second_device: Path, tmp_path: Path, model_server: StartServer) -> None:
+    """Where the processor has bfloat16, products are of it: an answer is right to its three digits."""
+    options = tmp_path / "session.txt"
+    options.write_text('device_count { key: "CPU" value: 2 }')
+    server = model_server(
+        "--model_name=m",
+        f"--model_base_path={second_device}",
+        f"--tensorflow_session_config_file={options}",
+        "--mixed_precision=bfloat16",
+    )
+    server.wait_for(lambda: "AVAILABLE" in server.state("m"))
+    assert predicted(server) == pytest.approx([64.064] * 8, rel=0.01)
+
+
+@pytest.mark.parametrize("text", [None, "device_count: many"])
+def test_options_that_can_not_be(tmp_path: Path, model_server: StartServer, text: str | None) -> None:
+    """The server ends at once and names the file."""
+    options = tmp_path / "session.txt"
+    if text is not None:
+        options.write_text(text)
+    server = model_server("--model_base_path=/m", f"--tensorflow_session_config_file={options}")
+    assert server.process.wait(60) == 2
+    said = server.log.read_text()
+    assert str(options) in said
+    assert "Traceback" not in said
