@@ -108,7 +108,7 @@ class _Scheduler:
 
     def kinds(self, names: Sequence[str]) -> list[Any]:
         """The types of tensors of the graph."""
-        return [self._backend.graph.get_tensor_by_name(name).dtype.base_dtype for name in names]
+        return runtime.kinds_of(self._backend.graph, names)
 
     def queue(self, function: Any, kinds: Sequence[Any], out_kinds: Sequence[Any]) -> Call:
         """A queue of its own in front of a function."""

@@ -23,12 +23,11 @@ class TallCall:
         operations = runtime.array_operations()
         copied = runtime.subgraph(graph, feeds, fetches)
         with tensorflow_errors(), graph.as_default():
-            kinds = [graph.get_tensor_by_name(feed).dtype.base_dtype for feed in feeds]
+            kinds = runtime.kinds_of(graph, feeds)
             messages = [operations.placeholder(runtime.as_dtype("string"), shape=[]) for _ in feeds]
             inputs = [runtime.parsed(*pair) for pair in zip(messages, kinds, strict=True)]
-            outputs = runtime.import_graph_def(
-                copied, dict(zip(feeds, inputs, strict=True)), return_elements=list(fetches), name="tall"
-            )
+            given = dict(zip(map(runtime.tensor_name, feeds), inputs, strict=True))
+            outputs = runtime.import_part(copied, given, fetches, "tall")
             out_shapes = [operations.shape(each, out_type=runtime.as_dtype("int64")) for each in outputs]
             minus_one = runtime.constant([-1], "int64")
             out_flat = [operations.reshape(each, minus_one) for each in outputs]

@@ -10,7 +10,7 @@ import ctypes
 import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
@@ -31,26 +31,30 @@ if "tensorflow" not in sys.modules:
     _stand_in()
 
 from tensorflow.core.framework import attr_value_pb2, graph_pb2  # noqa: E402
-from tensorflow.core.protobuf import config_pb2  # noqa: E402
+from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, saved_model_pb2  # noqa: E402
 from tensorflow.python.client import pywrap_tf_session  # noqa: E402
 from tensorflow.python.client import session as _session  # noqa: E402
 from tensorflow.python.framework import dtypes as _dtypes  # noqa: E402
 from tensorflow.python.framework import errors_impl, importer, op_def_registry, ops, versions  # noqa: E402
-from tensorflow.python.saved_model import loader_impl  # noqa: E402
 
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
+AssetFileDef = meta_graph_pb2.AssetFileDef
 AttrValue = attr_value_pb2.AttrValue
 CallableOptions = config_pb2.CallableOptions
 ConfigProto = config_pb2.ConfigProto
 Graph = ops.Graph
 GraphDef = graph_pb2.GraphDef
 OpError = errors_impl.OpError
-SavedModelLoader = loader_impl.SavedModelLoader
+SavedModel = saved_model_pb2.SavedModel
 Session = _session.Session
 VERSION: str = versions.VERSION
 as_dtype = _dtypes.as_dtype
 import_graph_def = importer.import_graph_def
+
+_PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
+_TOGETHER = "_class"
+"""The attribute that names the nodes which a node is to be placed with."""
 
 
 def prepared(session: Any, options: Any) -> Callable[[Sequence[Any]], list[Any]]:
@@ -134,40 +138,73 @@ def batch_function(**arguments: Any) -> Sequence[Any]:
     return gen_batch_ops.batch_function(**arguments)  # type: ignore[no-any-return]
 
 
+def kinds_of(graph: Any, names: Sequence[str]) -> list[Any]:
+    """The types of tensors of a graph."""
+    return [graph.get_tensor_by_name(tensor_name(name)).dtype.base_dtype for name in names]
+
+
+def tensor_name(name: str) -> str:
+    """A tensor's whole name; a signature may leave ``:0`` away."""
+    return name if ":" in name else f"{name}:0"
+
+
 def subgraph(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
     """The GraphDef of what lies between feeds and fetches, and nothing that would have to be fed besides.
 
-    A whole graph would bring its restore operations along, which run in any function they are in.
+    A whole graph would bring its restore operations along, which run in any function they are in. Control
+    edges from a placeholder that is fed go with it, as in a session.
     """
-    fed = set(feeds)
-    asked = [fetch for fetch in fetches if fetch not in fed]
-    return _part(graph.as_graph_def(), lambda name, output: f"{name}:{output or 0}" in fed, asked)
+    whole = graph.as_graph_def()
+    fed = set(map(tensor_name, feeds))
+    replaced = {node.name for node in whole.node if node.op in _PLACEHOLDERS and f"{node.name}:0" in fed}
+    asked = [fetch for fetch in fetches if tensor_name(fetch) not in fed]
+    return _part(whole, fed.__contains__, replaced, asked)
 
 
 def between(whole: Any, sources: Collection[str], fetches: Sequence[str]) -> Any:
     """The part of a GraphDef behind nodes that stay outside; control edges from these are dropped."""
-    part = _part(whole, lambda name, _output: name in sources, fetches)
-    for node in part.node:
-        kept = [each for each in node.input if each.removeprefix("^") not in sources or each[0] != "^"]
-        if len(kept) < len(node.input):
-            del node.input[:]
-            node.input.extend(kept)
-    return part
+    return _part(whole, lambda tensor: tensor.partition(":")[0] in sources, sources, fetches)
 
 
-def _part(whole: Any, is_given: Callable[[str, str], bool], fetches: Sequence[str]) -> Any:
+def import_part(part: Any, given: Mapping[str, Any], fetches: Sequence[str], name: str) -> Sequence[Any]:
+    """The fetched tensors of a part imported below ``name``, with these tensors where it was cut off."""
+    used = {tensor_name(each) for node in part.node for each in node.input} | set(map(tensor_name, fetches))
+    mapped = {tensor: to for tensor, to in given.items() if tensor in used}
+    return import_graph_def(part, mapped, return_elements=list(map(tensor_name, fetches)), name=name)  # type: ignore[no-any-return]
+
+
+def _part(
+    whole: Any, is_given: Callable[[str], bool], outside: Collection[str], fetches: Sequence[str]
+) -> Any:
+    """What makes ``fetches`` of the given tensors, without control edges from nodes ``outside``."""
     nodes = {node.name: node for node in whole.node}
     wanted: set[str] = set()
     waiting = list(fetches)
     while waiting:
-        name, _, output = waiting.pop().removeprefix("^").partition(":")
-        if is_given(name, output) or name in wanted:
-            continue
-        wanted.add(name)
-        waiting.extend(nodes[name].input)
+        name = waiting.pop()
+        node = name.removeprefix("^").partition(":")[0]
+        given = node in outside if name.startswith("^") else is_given(tensor_name(name))
+        if not given and node not in wanted:
+            wanted.add(node)
+            waiting.extend(nodes[node].input)
     part = GraphDef(versions=whole.versions, library=whole.library)
     part.node.extend(node for node in whole.node if node.name in wanted)
+    for each in part.node:
+        _cut_off(each, wanted, outside)
     return part
+
+
+def _cut_off(node: Any, wanted: Collection[str], outside: Collection[str]) -> None:
+    """Take a node's edges from nodes outside away, and its wish to be placed with nodes that stay behind."""
+    kept = [each for each in node.input if not (each.startswith("^") and each[1:] in outside)]
+    if len(kept) < len(node.input):
+        del node.input[:]
+        node.input.extend(kept)
+    if _TOGETHER in node.attr:
+        places = node.attr[_TOGETHER].list.s
+        near = [each for each in places if each.decode().removeprefix("loc:@") in wanted]
+        del places[:]
+        places.extend(near)
 
 
 def inlined(graph: Any, fetches: Sequence[str]) -> Any:
@@ -175,7 +212,7 @@ def inlined(graph: Any, fetches: Sequence[str]) -> Any:
 
     Where it asks for nodes to be placed together it names some that a part of the graph has not: that goes.
     """
-    from tensorflow.core.protobuf import device_properties_pb2, meta_graph_pb2
+    from tensorflow.core.protobuf import device_properties_pb2
     from tensorflow.python.grappler import cluster, tf_optimizer
 
     asked = meta_graph_pb2.MetaGraphDef(graph_def=subgraph(graph, (), fetches))
@@ -240,11 +277,11 @@ def graph_function(
     from tensorflow.python.framework import function
 
     part = subgraph(graph, feeds, fetches)
-    kinds = [graph.get_tensor_by_name(feed).dtype.base_dtype for feed in feeds]
+    names = list(map(tensor_name, feeds))
+    kinds = kinds_of(graph, feeds)
 
     def body(*inputs: Any) -> Any:
-        fed = dict(zip(feeds, inputs, strict=False))
-        outputs = import_graph_def(part, fed, return_elements=list(fetches), name="")
+        outputs = import_part(part, dict(zip(names, inputs, strict=False)), fetches, "")
         return *outputs, *more(inputs[len(feeds) :])
 
     with graph.as_default():

@@ -12,24 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded import extra_ops, folding, runtime
-from tfs_proxy.embedded.errors import Code, ServingError, from_tensorflow, tensorflow_errors
+from tfs_proxy.embedded import folding, runtime
+from tfs_proxy.embedded.errors import ServingError, from_tensorflow
+from tfs_proxy.embedded.explain import explained
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.graph_copy import TallCall
 from tfs_proxy.embedded.model_config import read_text
-from tfs_proxy.embedded.rank_guard import op_types, ops_outside
+from tfs_proxy.embedded.rank_guard import op_types
+from tfs_proxy.embedded.restore import INDEX, restore
 from tfs_proxy.embedded.servable import Array, Call
 from tfs_proxy.embedded.tall import TallArray
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
 from tfs_proxy.protos.tensors import QUANTIZED
 
 _CALLERS_THREAD = -1
-_NO_VARIABLE = "Could not find variable"
-_UNTRACKED = (
-    "The SavedModel was saved without this variable. That is so where a Keras 3 model hangs on a tf.Module: "
-    "tf.saved_model.save(module) does not see its weights. Save it with model.export(path), or with "
-    "keras.export.ExportArchive where it needs signatures of its own."
-)
 
 
 def session_config(flags: Flags) -> "runtime.ConfigProto":
@@ -65,8 +61,8 @@ class SessionBackend:
         self.graph = runtime.Graph()
         self.session = runtime.Session(graph=self.graph, config=config)
         try:
-            with self.graph.as_default():
-                loaded = _load(self.session, folder, tags)
+            loaded = restore(self.session, folder, tags)
+            self._has_variables = (folder / INDEX).exists()
             self.signatures = _signatures(MetaGraphDef.FromString(_without_graph(loaded).SerializeToString()))
             self.op_types = op_types(loaded.graph_def)
             del loaded
@@ -85,8 +81,10 @@ class SessionBackend:
         options.feed.extend(feeds)
         options.fetch.extend(self.computed(fetches))
         options.run_options.inter_op_thread_pool = _CALLERS_THREAD
-        with tensorflow_errors():
+        try:
             run = runtime.prepared(self.session, options)
+        except Exception as error:
+            raise self._explained(error) from error
 
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             try:
@@ -96,7 +94,7 @@ class SessionBackend:
             except ServingError:
                 raise
             except Exception as error:
-                raise _explained(from_tensorflow(error)) from error
+                raise self._explained(error) from error
 
         return self._typed(call, options.fetch)
 
@@ -114,6 +112,9 @@ class SessionBackend:
 
     def _data_type(self, name: str) -> int:
         return int(self.graph.get_tensor_by_name(name).dtype.base_dtype.as_datatype_enum)
+
+    def _explained(self, error: Exception) -> ServingError:
+        return explained(from_tensorflow(error), has_variables=self._has_variables)
 
     def computed(self, fetches: Sequence[str]) -> list[str]:
         """The tensors of the graph that give these tensors of the signatures."""
@@ -138,48 +139,6 @@ class SessionBackend:
 def _scalar(value: Any) -> Array:
     """An output without dimensions, which the session gives as a plain value or as bytes."""
     return np.array(value, object) if isinstance(value, bytes) else np.asarray(value)
-
-
-def _explained(error: ServingError) -> ServingError:
-    """TensorFlow's error, with what to do about one that says nothing of its cause."""
-    if error.code is Code.FAILED_PRECONDITION and _NO_VARIABLE in error.text:
-        return ServingError(error.code, f"{error.text}\n{_UNTRACKED}")
-    return error
-
-
-def _load(session: "runtime.Session", folder: Path, tags: Sequence[str]) -> Any:
-    """TensorFlow's own MetaGraphDef of what was loaded."""
-    loader = _loader(folder)
-    try:
-        extra_ops.provide(ops_outside(loader.get_meta_graph_def_from_tags(list(tags)).graph_def))
-        return loader.load(session, list(tags))
-    except (runtime.OpError, RuntimeError, ValueError) as error:
-        raise _load_error(error, tags) from error
-
-
-def _loader(folder: Path) -> "runtime.SavedModelLoader":
-    try:
-        return runtime.SavedModelLoader(str(folder))
-    except OSError as error:
-        if any((folder / name).exists() for name in ("saved_model.pb", "saved_model.pbtxt")):
-            raise ServingError(
-                Code.DATA_LOSS, f"Can't parse {folder / 'saved_model.pb'} as binary proto"
-            ) from error
-        raise ServingError(
-            Code.NOT_FOUND,
-            f"Could not find SavedModel .pb or .pbtxt at supplied export directory path: {folder}. "
-            "Check that the directory exists and that you have the right permissions for accessing it.",
-        ) from error
-
-
-def _load_error(error: Exception, tags: Sequence[str]) -> ServingError:
-    if isinstance(error, RuntimeError) and "could not be found in SavedModel" in str(error):
-        return ServingError(
-            Code.NOT_FOUND,
-            f"Could not find meta graph def matching supplied tags: {{ {' '.join(tags)} }}. To inspect "
-            "available tag-sets in the SavedModel, please use the SavedModel CLI: `saved_model_cli`",
-        )
-    return extra_ops.explained(from_tensorflow(error))
 
 
 def _without_graph(loaded: Any) -> Any:
