@@ -100,7 +100,7 @@ class SessionBackend:
 
     def _typed(self, call: Call, fetches: Sequence[str]) -> Call:
         """The call with the quantized types of its outputs, which sessions give as plain numbers."""
-        kinds = [QUANTIZED.get(self._data_type(name)) for name in fetches]
+        kinds = [QUANTIZED.get(kind.as_datatype_enum) for kind in runtime.kinds_of(self.graph, fetches)]
         if not any(kinds):
             return call
 
@@ -109,9 +109,6 @@ class SessionBackend:
             return [output.view(kind) if kind else output for output, kind in outputs]
 
         return typed
-
-    def _data_type(self, name: str) -> int:
-        return int(self.graph.get_tensor_by_name(name).dtype.base_dtype.as_datatype_enum)
 
     def _explained(self, error: Exception) -> ServingError:
         return explained(from_tensorflow(error), has_variables=self._has_variables)
