@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as npst
 
 from tfs_proxy.embedded import json_answer, json_bulk, json_examples, json_predict
 from tfs_proxy.embedded.errors import Code, ServingError
+from tfs_proxy.embedded.json_keys import repeats_a_key
 from tfs_proxy.embedded.json_parse import Reader, parse
 from tfs_proxy.embedded.json_text import shown
 from tfs_proxy.embedded.servable import Signature, Tensor
@@ -240,6 +241,69 @@ def test_rows_and_columns_of_every_type() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ('{"inputs": {"a": 1, "a": 2}}', 1),
+        ('{"inputs": {"a": 1, "a": "no number"}}', 1),
+        ('{"inputs": {"\\u0061": 1, "a" : 2}, "more": [{"x": ": {"}]}', 1),
+        ('{"instances": [{"a": 1, "a": 2}]}', [1]),
+        ('{"instances": [{"a": 1, "a": 2}, {"a": 3}]}', [1, 2]),
+        ('{"instances": [{"a": [1, 2], "a": [3, 4]}, {"a": [5, 6]}]}', [[1, 2], [3, 4]]),
+        ('{"inputs": [1], "inputs": [2]}', [1]),
+        ('{"signature_name": "", "inputs": 5, "inputs": [2]}', 5),
+        ('{"inputs": 1, "more": {"b": {"c": 1}}}', 1),
+    ],
+)
+def test_of_equal_keys_the_first_value_counts(body: str, wanted: Any) -> None:
+    """An object is looked up by name; of rows every member is taken, and the tensor is full with the first."""
+    assert decoded(body, a=INT32) == {"a": wanted}
+
+
+def test_equal_keys_are_found_in_large_bodies() -> None:
+    """What reads many numbers at a time keeps to the same rule."""
+    first, other = [0.5] * 20_000, [1.5] * 20_000
+    body = f'{{"inputs": {{"a": {json.dumps(first)}, "a": {json.dumps(other)}}}}}'
+    assert decoded(body, a=FLOAT) == {"a": first}
+    rows = f'{{"instances": [{{"a": {json.dumps(first)}, "a": {json.dumps(other)}}}]}}'
+    assert decoded(rows, a=FLOAT) == {"a": [first]}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            '{"instances": [{"a": 1, "a": [2]}]}',
+            "Expecting shape [] but got: [1]",
+        ),
+        (
+            '{"instances": [{"a": 1, "b": 2, "b": 3}]}',
+            "JSON object: does not have named input: b",
+        ),
+        (
+            '{"more": {"b": 1, "b": 2}}',
+            "Missing 'inputs' or 'instances' key",
+        ),
+        (
+            '{"inputs": {"b64": "YQ==", "b64": "Yg=="}}',
+            "Missing named input: a in 'inputs' object.",
+        ),
+    ],
+)
+def test_every_member_with_an_equal_key_is_looked_at(body: str, text: str) -> None:
+    """One that does not fit is refused; bytes with two values are none."""
+    assert text in refusal(body, a=INT32)
+
+
+@given(values, st.integers(0, 5))
+def test_equal_keys_are_never_missed(value: Any, at: int) -> None:
+    """A document that Python's reader finds equal keys in, or none, is found to have them, or none."""
+    text = json.dumps({"inputs": [value, {"k": 1, "l": {"x": value}}]})
+    twice = text.replace('"l": {', '"k": {' if at % 2 else '"l": {"x": 1, ', 1)
+    assert not repeats_a_key(text.encode(), json.loads(text))
+    assert repeats_a_key(twice.encode(), json.loads(twice))
+
+
+@pytest.mark.parametrize(
     ("body", "text"),
     [
         (
@@ -335,6 +399,14 @@ def test_features_may_have_any_name() -> None:
     (example,) = call.examples.example_list_with_context.examples
     assert list(example.features.feature["x"].float_list.value) == [2.0]
     assert len(example.features.feature) == 2
+
+
+def test_of_features_with_one_name_the_last_one_counts() -> None:
+    """They are gone through one after the other, and each is looked at."""
+    call = json_examples.decode(b'{"examples": [{"x": 1.0, "x": ["a"]}]}')
+    assert call.examples.example_list.examples[0].features.feature["x"].bytes_list.value == [b"a"]
+    with pytest.raises(ServingError, match="Feature: x has element with unexpected JSON type: Null"):
+        json_examples.decode(b'{"examples": [{"x": null, "x": 1.0}]}')
 
 
 def test_examples_are_read_with_their_context() -> None:

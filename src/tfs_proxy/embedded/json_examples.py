@@ -59,6 +59,7 @@ def _fill(value: Any, example: Example) -> None:
         raise invalid(f"Example must be JSON object but got JSON {json_type(value)}")
     for name, content in value.items():
         feature = example.features.feature[_key(name)]
+        feature.Clear()  # of two features with one name the last one counts
         for each in content if isinstance(content, list) else [content]:
             _add(each, name, feature)
 

@@ -1,8 +1,8 @@
 """Request bodies to Python values, with TF Serving's reading of JSON: the first step of a REST call.
 
-TF Serving's parser takes NaN and Infinity, stops after the first document, lets the first of two
-equal keys win, and names the offset of an error. orjson reads what needs none of that; `Reader` is
-the slow, exact one behind it.
+TF Serving's parser takes NaN and Infinity, stops after the first document, keeps members with equal
+keys, and names the offset of an error. orjson reads what needs none of that; `Reader` is the slow,
+exact one behind it.
 """
 
 import re
@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from tfs_proxy.embedded.errors import ServingError, invalid
+from tfs_proxy.embedded.json_keys import RepeatingObject, repeats_a_key
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)")
@@ -47,21 +48,7 @@ def parse(body: bytes) -> Any:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
         return Reader(body).document()
-    return Reader(body).document() if _may_repeat_a_key(body, document) else document
-
-
-def _may_repeat_a_key(body: bytes, document: Any) -> bool:
-    """Whether a key may be there twice, of which the first counts; orjson has taken the last."""
-    count = body.count
-    if type(document) is dict and count(b'"') == 2 * len(document):
-        return False
-    return (
-        count(b'"instances"') > 1
-        or count(b'"inputs"') > 1
-        or count(b'"signature_name"') > 1
-        or count(b'"examples"') > 1
-        or count(b'"context"') > 1
-    )
+    return Reader(body).document() if repeats_a_key(body, document) else document
 
 
 class _Malformed(Exception):
@@ -104,7 +91,9 @@ class Reader:
                 continue
             while open_:
                 holder, outer = open_[-1]
-                _put(holder, key, value)
+                if _put(holder, key, value):
+                    holder = RepeatingObject([*holder.items(), (str(key), value)])
+                    open_[-1] = holder, outer
                 if not self._ends(holder):
                     break
                 value, key = holder, outer
@@ -267,8 +256,14 @@ class Reader:
         return self._body[self._at : self._at + 1]
 
 
-def _put(holder: Any, key: str | None, value: Any) -> None:
+def _put(holder: Any, key: str | None, value: Any) -> bool:
+    """Put a value into the list or object around it; whether that can't be, for the key is there already."""
     if isinstance(holder, list):
         holder.append(value)
+    elif isinstance(holder, RepeatingObject):
+        holder.add(str(key), value)
+    elif key in holder:
+        return True
     else:
-        holder.setdefault(key, value)
+        holder[key] = value
+    return False

@@ -7,6 +7,7 @@ understand is gone through value by value, and refused with TF Serving's own tex
 from array import array as packed
 from collections.abc import Mapping
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -110,8 +111,11 @@ def _fits(kinds: set[type], data_type: int) -> bool:
 
 
 def made(values: list[Any], shape: list[int], data_type: int) -> Array:
-    """The array of this shape; ``values`` are in the order of memory, and right for the type."""
-    array = _flat(values, data_type)
+    """The array of this shape; ``values`` are in the order of memory, and right for the type.
+
+    Rows that name an input twice leave too many, of which the first ones count, as in any TensorProto.
+    """
+    array = _flat(values, data_type)[: prod(shape)]
     if len(shape) == 1:
         return array
     return TallArray(array, shape) if len(shape) > MAX_RANK else array.reshape(shape)
