@@ -80,6 +80,24 @@ def test_depth_does_not_exhaust_the_stack() -> None:
 
 
 @pytest.mark.parametrize(
+    "body", [b"[" * 100_001, b"[" * 100_001 + b"]" * 100_001, b'{"a[]": ' * 100_001, b'["\\"[",' * 100_001]
+)
+def test_far_too_many_brackets_are_not_read_one_by_one(body: bytes) -> None:
+    """Nested deeper than anything that is meant, in whatever form, a document is refused as a whole."""
+    with pytest.raises(ServingError, match="nested too deeply"):
+        parse(body)
+
+
+def test_brackets_side_by_side_or_in_text_are_not_deep() -> None:
+    """Only those that are open at the same time count."""
+    many = b"[" * 100_001
+    assert parse(b'["' + many + b'", NaN]')[0] == many.decode()
+    assert len(parse(b"[" + b"[]," * 100_001 + b"NaN]")) == 100_002
+    with pytest.raises(ServingError, match="Missing a closing quotation mark"):
+        parse(b'["' + many)
+
+
+@pytest.mark.parametrize(
     ("body", "text"),
     [
         ("", "The document is empty"),

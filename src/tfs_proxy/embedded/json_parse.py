@@ -8,6 +8,7 @@ exact one behind it.
 import re
 from typing import Any
 
+import numpy as np
 import orjson
 
 from tfs_proxy.embedded.errors import ServingError, invalid
@@ -33,6 +34,11 @@ _ESCAPES = {
 _WORDS = {ord("t"): (b"true", True), ord("f"): (b"false", False), ord("n"): (b"null", None)}
 _HIGH, _LOW, _BEYOND = range(0xD800, 0xDC00), range(0xDC00, 0xE000), 0x10000
 _BOM = b"\xef\xbb\xbf"
+_MOST_DEPTH = 100_000
+"""TF Serving has no limit; at some millions of brackets its stack ends, and the process with it."""
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _MAX_UNSIGNED = 2**64 - 1
 _MIN_SIGNED = -(2**63)
 
@@ -47,8 +53,19 @@ def parse(body: bytes) -> Any:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
+        if _too_deep(body):
+            raise invalid("JSON Parse error: The document is nested too deeply") from None
         return Reader(body).document()
     return Reader(body).document() if repeats_a_key(body, document) else document
+
+
+def _too_deep(body: bytes) -> bool:
+    """Whether brackets are nested deeper than any tensor could be, and than is worth reading one by one."""
+    if body.count(b"[") + body.count(b"{") <= _MOST_DEPTH:
+        return False
+    steps = _TEXT.sub(b"", body).translate(_STEPS, _NO_BRACKETS)
+    depths = np.cumsum(np.frombuffer(steps, np.int8), dtype=np.int64)
+    return bool(depths.max(initial=0) > _MOST_DEPTH)
 
 
 class _Malformed(Exception):
