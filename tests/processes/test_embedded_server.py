@@ -537,6 +537,33 @@ def test_tls_health_metrics_cors_and_tflite(
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
+def test_one_interpreter_serves_callers_of_both_doors(saved_models: Path, model_server: StartServer) -> None:
+    """Each gets its own answer, and whoever finds the only interpreter busy waits for it."""
+    server = model_server(
+        f"--model_base_path={saved_models / 'lite'}",
+        "--model_name=lite",
+        "--prefer_tflite_model",
+        "--num_tflite_pools=1",
+    )
+    server.wait_for(available(server, "lite", 1))
+
+    def over_rest(at: int) -> Any:
+        return predicted(server, "lite", [{"a": [at, 0, 0], "b": 1}])
+
+    with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(8) as pool:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+
+        def over_grpc(at: int) -> Any:
+            inputs = {"a": np.array([[at, 0, 0]], np.float32), "b": np.ones(1, np.float32)}
+            return response_arrays(run(request_bytes(model_spec("lite"), inputs), timeout=60))["s"].tolist()
+
+        for ask_one in (over_rest, over_grpc):
+            assert ask_one(0) == [[101.0, 101.0, 101.0]]
+        asked = [(at, pool.submit(over_rest if at % 2 else over_grpc, at)) for at in range(400)]
+        for at, answer in asked:
+            assert answer.result() == [[at + 101.0, 101.0, 101.0]]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_requests_in_flight_finish(
     saved_models: Path, tmp_path: Path, model_server: StartServer, number: signal.Signals

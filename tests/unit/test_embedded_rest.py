@@ -7,16 +7,18 @@ import time
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from serving import Answer
 from tfs_proxy.embedded import http_body
+from tfs_proxy.embedded.call_threads import never_wait_here, next_of
 from tfs_proxy.embedded.catalog import Catalog, Model
 from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.rest import RestApp, RestOptions
-from tfs_proxy.embedded.servable import Array, Call, Servable
+from tfs_proxy.embedded.servable import Array, Backend, Call, Servable
 from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
 from tfs_proxy.protos.tensors import DT_STRING
 
@@ -43,6 +45,22 @@ class Passed:
         pass
 
 
+class Lends(Passed):
+    """A backend with things of which each call takes an idle one, if there is any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle: SimpleQueue[int] = SimpleQueue()
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        def call(arrays: Sequence[Array]) -> Sequence[Array]:
+            taken = next_of(self.idle)
+            self.idle.put(taken)
+            return [arrays[-1] for _ in fetches]
+
+        return call
+
+
 def signature(**inputs: int) -> SignatureDef:
     """From these inputs to one output of the last one's type."""
     made = SignatureDef()
@@ -55,7 +73,9 @@ def signature(**inputs: int) -> SignatureDef:
 class Server:
     """The application over one model, `m`, that is there."""
 
-    def __init__(self, pool: ThreadPoolExecutor, seconds: float = 0.0, **options: Any) -> None:
+    def __init__(
+        self, pool: ThreadPoolExecutor, seconds: float = 0.0, backend: Backend | None = None, **options: Any
+    ) -> None:
         self.metrics = Metrics()
         catalog = Catalog()
         defaulted = signature(a=DT_STRING, b=DT_STRING)
@@ -67,13 +87,19 @@ class Server:
             "defaulted": defaulted,
         }
         catalog.models["m"] = Model()
-        catalog.models["m"].publish({1: Servable("m", 1, signatures, Passed(seconds), self.metrics)})
+        catalog.models["m"].publish(
+            {1: Servable("m", 1, signatures, backend or Passed(seconds), self.metrics)}
+        )
         catalog.names = frozenset({"m"})
         catalog.starting = False
         self.app = RestApp(catalog, pool, self.metrics, RestOptions(**options))
 
     def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
         """One request; header names have underscores for dashes."""
+        return asyncio.run(self.answer(method, target, body, **headers))
+
+    async def answer(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
+        """The same on a loop that runs."""
         path, _, query = target.partition("?")
         scope = {
             "method": method,
@@ -89,7 +115,7 @@ class Server:
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
 
-        asyncio.run(self.app(scope, receive, send))
+        await self.app(scope, receive, send)
         start, rest = sent
         found = {name.decode(): value.decode() for name, value in start["headers"]}
         return Answer(start["status"], found, rest["body"])
@@ -180,6 +206,29 @@ def test_a_request_that_takes_too_long_is_given_up(pool: ThreadPoolExecutor) -> 
     slow = Server(pool, seconds=0.2, timeout_seconds=0.01).predict(BODY)
     assert (slow.status, slow.json["error"]) == (504, "Timed out waiting for notification")
     assert Server(pool, seconds=0.05, timeout_seconds=None).predict(BODY).status == 200
+
+
+def test_quick_requests_wait_for_nothing_on_the_event_loop(pool: ThreadPoolExecutor) -> None:
+    """Where there is nothing idle to run it on, a quick request waits on the pool, and others are answered."""
+    backend = Lends()
+    backend.idle.put(1)
+    server = Server(pool, backend=backend)
+    for _ in range(5):
+        assert server.predict(BODY).status == 200
+    taken = backend.idle.get()
+
+    async def both() -> tuple[Answer, Answer]:
+        never_wait_here()
+        waiting = asyncio.create_task(server.answer("POST", "/v1/models/m:predict", BODY))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        other = await server.answer("GET", "/v1/models/m/metadata")
+        backend.idle.put(taken)
+        return await waiting, other
+
+    with ThreadPoolExecutor(1) as loop_s_own:
+        waited, other = loop_s_own.submit(lambda: asyncio.run(both())).result(30)
+    assert (waited.status, other.status) == (200, 200)
 
 
 def test_base64_rows_fill_one_input_only(pool: ThreadPoolExecutor) -> None:

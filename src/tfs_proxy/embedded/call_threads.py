@@ -2,7 +2,8 @@
 
 Python runs one thread at a time, so tiny calls on many threads spend their time on handing its lock
 around. Here only a few take calls; who is about to wait has another take its place (`aside`), and
-where all of them are stuck (in messages that trickle in) helpers take what is queued.
+where all of them are stuck (in messages that trickle in) helpers take what is queued. A thread that
+must not wait at all is told where it would (`next_of`).
 """
 
 import threading
@@ -12,11 +13,12 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 _STUCK_SECONDS = 0.005
 
 _Run = Callable[[], None]
+_T = TypeVar("_T")
 
 _here = threading.local()
 
@@ -36,6 +38,26 @@ def aside() -> Iterator[None]:
         yield
     finally:
         threads.take_place_back()
+
+
+class WouldWait(Exception):
+    """A call on a thread that never waits would have to."""
+
+
+def never_wait_here() -> None:
+    """Have no call on this thread wait, for it is an event loop's: see `next_of`."""
+    _here.never_waits = True
+
+
+def next_of(idle: SimpleQueue[_T]) -> _T:
+    """Take what is idle, or wait for it. Raises WouldWait on a thread that never waits."""
+    try:
+        return idle.get_nowait()
+    except Empty:
+        if getattr(_here, "never_waits", False):
+            raise WouldWait from None
+        with aside():
+            return idle.get()
 
 
 class CallThreads(Executor):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format
 
 from tfs_proxy.embedded import describe, http_body, json_answer, rest_routes
+from tfs_proxy.embedded.call_threads import WouldWait
 from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.http_body import Headers
@@ -183,7 +184,7 @@ class RestApp:
         except BaseException:
             work.close()
             raise
-        return _finish(work) if work.quick else lambda: _finish(work)
+        return _at_once(work) if work.quick else lambda: _finish(work)
 
     async def _in_pool(self, work: Callable[[], Answer]) -> Answer:
         running = asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -201,6 +202,18 @@ def _whole(work: Work, body: bytes) -> Answer:
         return Answer(200, work.answer(), _JSON)
     finally:
         work.close()
+
+
+def _at_once(work: Work) -> "Answer | Callable[[], Answer]":
+    try:
+        answer = Answer(200, work.answer(), _JSON)
+    except WouldWait:
+        return lambda: _finish(work)
+    except BaseException:
+        work.close()
+        raise
+    work.close()
+    return answer
 
 
 def _finish(work: Work) -> Answer:

@@ -18,7 +18,7 @@ import uvicorn
 import tfs_proxy
 from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import grpc_server, health, model_config, security
-from tfs_proxy.embedded.call_threads import CallThreads
+from tfs_proxy.embedded.call_threads import CallThreads, never_wait_here
 from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.engine import Engine, Retry
 from tfs_proxy.embedded.errors import ServingError
@@ -206,6 +206,7 @@ class Server:
 
     async def _serve(self, listener: socket.socket | None, grpc_running: Any) -> None:
         """Serve until a signal, then until nothing is in flight; a second signal cuts off what still is."""
+        never_wait_here()
         signals: asyncio.Queue[None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy.embedded import runtime
+from tfs_proxy.embedded.call_threads import next_of
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Call
 from tfs_proxy.protos import SignatureDef, TensorInfo
@@ -24,15 +25,18 @@ Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 """Runs one signature of one interpreter, from and to arrays by alias."""
 
 
+Idle = queue.SimpleQueue[int]
+"""The interpreters of the pool that run nothing, by number: all signatures share them."""
+
+
 class _Signature:
     """One signature of the model: its tensors, and one runner per interpreter of the pool."""
 
-    def __init__(self, inputs: Details, outputs: Details, runs: Sequence[Run]) -> None:
+    def __init__(self, inputs: Details, outputs: Details, runs: Sequence[Run], idle: Idle) -> None:
         self.inputs = inputs
         self.outputs = outputs
-        self._idle: queue.SimpleQueue[Run] = queue.SimpleQueue()
-        for run in runs:
-            self._idle.put(run)
+        self._runs = runs
+        self._idle = idle
 
     def message(self) -> SignatureDef:
         """It as TF Serving shows it."""
@@ -43,14 +47,14 @@ class _Signature:
         return signature
 
     def run(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Run on whichever interpreter is idle. Raises ServingError."""
-        run = self._idle.get()
+        """Run on whichever interpreter is idle. Raises ServingError, and WouldWait as `next_of` does."""
+        chosen = next_of(self._idle)
         try:
-            return run(arrays)
+            return self._runs[chosen](arrays)
         except (ValueError, RuntimeError) as error:
             raise invalid(str(error).strip()) from error
         finally:
-            self._idle.put(run)
+            self._idle.put(chosen)
 
 
 class TfliteBackend:
@@ -91,14 +95,17 @@ def _call(signature: _Signature, inputs: Sequence[str], outputs: Sequence[str]) 
 
 
 def _signatures(pool: Sequence[Any]) -> dict[str, _Signature]:
+    idle: Idle = queue.SimpleQueue()
+    for number in range(len(pool)):
+        idle.put(number)
     names = list(pool[0].get_signature_list())
     if not names:
-        return {DEFAULT_SIGNATURE: _unnamed(pool)}
+        return {DEFAULT_SIGNATURE: _unnamed(pool, idle)}
     signatures = {}
     for name in names:
         runners = [interpreter.get_signature_runner(name) for interpreter in pool]
         inputs, outputs = runners[0].get_input_details(), runners[0].get_output_details()
-        signatures[name] = _Signature(inputs, outputs, [_by_keyword(runner) for runner in runners])
+        signatures[name] = _Signature(inputs, outputs, [_by_keyword(runner) for runner in runners], idle)
     return signatures
 
 
@@ -106,7 +113,7 @@ def _by_keyword(runner: Any) -> Run:
     return lambda arrays: runner(**arrays)
 
 
-def _unnamed(pool: Sequence[Any]) -> _Signature:
+def _unnamed(pool: Sequence[Any], idle: Idle) -> _Signature:
     """A model without signatures: its tensors go by their own names, without the output number."""
     inputs = {_alias(detail): detail for detail in pool[0].get_input_details()}
     outputs = {_alias(detail): detail for detail in pool[0].get_output_details()}
@@ -123,7 +130,7 @@ def _unnamed(pool: Sequence[Any]) -> _Signature:
 
         return run
 
-    return _Signature(inputs, outputs, [by_index(interpreter) for interpreter in pool])
+    return _Signature(inputs, outputs, [by_index(interpreter) for interpreter in pool], idle)
 
 
 def _alias(detail: Mapping[str, Any]) -> str:
