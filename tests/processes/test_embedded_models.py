@@ -79,7 +79,9 @@ def count(x):
 
 def odd(x):
     python = v1.py_func(lambda value: value, [x], tf.float32)
-    return {"serving_default": ({"x": x}, {"y": x * 2.0}), "python": ({"x": x}, {"y": python}),
+    serialized = v1.placeholder(tf.string, [None])
+    parsed = v1.parse_example(serialized, {"a": v1.FixedLenFeature([], tf.float32)})
+    return {"parsed": ({"examples": serialized}, {"a": parsed["a"]}), "serving_default": ({"x": x}, {"y": x * 2.0}), "python": ({"x": x}, {"y": python}),
             "same": ({"x": x}, {"x": x}), "sparse": ({"x": x}, {"y": tf.sparse.from_dense(x)})}
 
 def bare(graph):
@@ -194,7 +196,7 @@ def over_grpc(server: EmbeddedServer, model: str, signature: str, inputs: Any) -
     """The outputs by alias."""
     arrays = {alias: np.array(value) for alias, value in inputs.items()}
     sent = {
-        alias: each if each.dtype.kind == "U" else each.astype(np.float32) for alias, each in arrays.items()
+        alias: each if each.dtype.kind in "US" else each.astype(np.float32) for alias, each in arrays.items()
     }
     with grpc.insecure_channel(server.grpc) as channel:
         predict = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
@@ -250,6 +252,15 @@ def test_requests_that_no_server_can_answer_are_explained(
 
     assert said in error
     assert advice in error
+
+
+def test_errors_may_have_bytes_in_them(server: EmbeddedServer) -> None:
+    """TensorFlow repeats what it was sent, be it text or not."""
+    with pytest.raises(grpc.RpcError) as refused:
+        over_grpc(server, "odd", "parsed", {"examples": [b"\xff\xd8"]})
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "Could not parse example input" in refused.value.details()
 
 
 @pytest.mark.parametrize(

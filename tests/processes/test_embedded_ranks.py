@@ -1,4 +1,4 @@
-"""A tensor of the wrong rank must not end the embedded server, whatever kernels TensorFlow has."""
+"""A tensor of the wrong rank or of no channels must not end the embedded server, whatever kernels TensorFlow has."""
 
 import json
 import subprocess
@@ -20,14 +20,19 @@ import tensorflow as tf
 class Net(tf.Module):
     def __init__(self):
         self.kernel = tf.Variable(tf.ones([3, 3, 1, 2]))
+        self.groups = tf.Variable(tf.ones([3, 3, 2, 6]))
 
     @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 1], tf.float32, name="image")])
     def run(self, image):
         hidden = tf.nn.relu(tf.nn.conv2d(image, self.kernel, 1, "SAME"))
         return {"score": tf.reduce_sum(tf.nn.max_pool2d(hidden, 2, 2, "VALID"), [1, 2, 3])}
 
+    @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 6], tf.float32, name="image")])
+    def grouped(self, image):
+        return {"hidden": tf.function(lambda x: tf.nn.conv2d(x, self.groups, 1, "SAME"), jit_compile=True)(image)}
+
 net = Net()
-tf.saved_model.save(net, sys.argv[1], signatures=net.run)
+tf.saved_model.save(net, sys.argv[1], signatures={"serving_default": net.run, "grouped": net.grouped})
 """
 
 
@@ -50,10 +55,10 @@ def predict(url: str, document: object) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("flags", [[], ["--enable_batching"]])
-def test_wrong_ranks_are_400_and_the_server_lives(
+def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(
     convolution: Path, model_server: StartServer, flags: list[str]
 ) -> None:
-    """oneDNN's kernels would end the process."""
+    """oneDNN's kernels would end the process, and so would XLA's where a size of the model's is nought."""
     server = model_server(f"--model_base_path={convolution}", *flags)
     server.wait_for(lambda: "AVAILABLE" in server.state("default"))
     image = [[[0.5]] * 8] * 8
@@ -65,3 +70,8 @@ def test_wrong_ranks_are_400_and_the_server_lives(
     assert predict(server.rest, {"inputs": []})[0] == 400
     assert predict(server.rest, {"instances": [image, image]})[0] == 200
     assert server.process.poll() is None
+    channels = {"signature_name": "grouped", "instances": [[[[1.0] * 6] * 8] * 8]}
+    nothing = {"signature_name": "grouped", "instances": [[[[]] * 8] * 8]}
+    assert predict(server.rest, channels)[0] == 200
+    assert predict(server.rest, nothing)[0] == 400
+    assert predict(server.rest, channels)[0] == 200

@@ -57,6 +57,9 @@ def tensorflow_errors() -> Iterator[None]:
 
 def from_tensorflow(error: Exception) -> ServingError:
     """The same error as a ServingError; INTERNAL where it carries no code of TensorFlow's."""
+    if isinstance(error, UnicodeDecodeError):
+        # Its words, which Python could not read: they repeat bytes of the request.
+        return invalid(error.object.decode("utf-8", "replace"))
     code = getattr(error, "error_code", None)
     message = getattr(error, "message", None)
     if code is None:

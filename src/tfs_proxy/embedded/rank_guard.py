@@ -1,7 +1,8 @@
-"""Refuses tensors whose number of dimensions would end the process, in front of a loaded model.
+"""Refuses tensors whose shape would end the process, in front of a loaded model.
 
 oneDNN's kernels, which TensorFlow uses by default on x86, check a tensor's rank by ending the process
-where TensorFlow's own kernels answer an error. One malformed request must not do that.
+where TensorFlow's own kernels answer an error, and XLA's code for grouped convolutions divides by the
+number of channels without looking. One malformed request must not do that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,23 +44,31 @@ def ops_outside(graph_def: Any) -> frozenset[str]:
 
 
 class RankGuard:
-    """A backend whose calls take only the ranks that the signatures declare."""
+    """A backend whose calls take only the ranks that the signatures declare, and no 0 for another size."""
 
     def __init__(self, backend: Backend, signatures: Mapping[str, SignatureDef]) -> None:
         self._backend = backend
         self.signatures = signatures
         self.waits = backend.waits
-        self._ranks = dict(_ranks(signatures.values()))
+        self._sizes = dict(_sizes(signatures.values()))
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
         """The backend's call, behind the check."""
         run = self._backend.prepare(feeds, fetches)
-        wanted = [self._ranks.get(name) for name in feeds]
+        wanted = [self._sizes.get(name) for name in feeds]
 
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
-            for name, rank, array in zip(feeds, wanted, arrays, strict=True):
-                if rank is not None and (type(array) is TallArray or array.ndim != rank):
-                    raise invalid(f"input {name} must be {rank}-dimensional: [{_shape(array)}]")
+            for name, sizes, array in zip(feeds, wanted, arrays, strict=True):
+                if sizes is None:
+                    continue
+                if type(array) is TallArray or array.ndim != len(sizes):
+                    raise invalid(
+                        f"input {name} must be {len(sizes)}-dimensional: [{_listed(shape_of(array))}]"
+                    )
+                if not array.size and _lacks(array, sizes):
+                    raise invalid(
+                        f"input {name} must be of shape [{_listed(sizes)}]: [{_listed(array.shape)}]"
+                    )
             return run(arrays)
 
         return call
@@ -69,12 +78,17 @@ class RankGuard:
         self._backend.close()
 
 
-def _ranks(signatures: Iterable[SignatureDef]) -> Iterable[tuple[str, int]]:
+def _sizes(signatures: Iterable[SignatureDef]) -> Iterable[tuple[str, list[int]]]:
     for signature in signatures:
         for info in signature.inputs.values():
             if not info.tensor_shape.unknown_rank:
-                yield info.name, len(info.tensor_shape.dim)
+                yield info.name, [dim.size for dim in info.tensor_shape.dim]
 
 
-def _shape(array: Array) -> str:
-    return ",".join(str(size) for size in shape_of(array))
+def _lacks(array: Array, sizes: Sequence[int]) -> bool:
+    """Whether an array has nothing where the signature says how much there is; XLA's code divides by it."""
+    return any(size > 0 and not given for size, given in zip(sizes, array.shape, strict=True))
+
+
+def _listed(sizes: Iterable[int]) -> str:
+    return ",".join(map(str, sizes))
