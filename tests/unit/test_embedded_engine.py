@@ -206,6 +206,21 @@ def test_a_version_that_waits_for_its_next_try_holds_no_thread(tmp_path: Path) -
     assert time.monotonic() - began < 5
 
 
+def test_a_version_has_no_error_before_its_last_try(tmp_path: Path) -> None:
+    """While more tries are to come it is loading and all is well; then it ends with the error."""
+    made = Run(tmp_path, retry=Retry(1, 0.3))
+    made.loads.failing.add(1)
+    made.add(1)
+    made.engine.reload([made.source()])
+    eventually(lambda: not made.catalog.starting)
+    (status,) = made.catalog.statuses("m")
+    assert (status.state, status.code, status.message) == (State.LOADING, Code.OK, "")
+    eventually(lambda: made.states()[1] is State.END)
+    (status,) = made.catalog.statuses("m")
+    assert (status.code, status.message) == (Code.NOT_FOUND, "no model in version 1")
+    made.engine.close()
+
+
 def test_a_version_that_goes_between_two_tries_is_not_tried_again(tmp_path: Path) -> None:
     """It ends with the error of its last try."""
     made = Run(tmp_path, retry=Retry(5, 0.1))

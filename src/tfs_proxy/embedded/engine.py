@@ -241,7 +241,7 @@ def _failures(name: str, model: Model) -> list[str]:
     if not model.aspired:
         return [f"{{name: {name}}} due to error: NOT_FOUND: no versions of it were found"]
     return [
-        f"{{name: {name} version: {version}}} due to error: {status.code.name}: {status.message}"
+        f"{{name: {name} version: {version}}} due to error: {status.error.code.name}: {status.error.text}"
         for version, status in model.versions.items()
         if version in model.aspired and status.error is not None
     ]

@@ -54,10 +54,10 @@ class VersionStatus:
 
     @property
     def code(self) -> Code:
-        """The gRPC code that the status carries."""
-        return self.error.code if self.error else Code.OK
+        """The gRPC code that the status carries: OK until the version has ended, whatever tries it takes."""
+        return self.error.code if self.error and self.state is State.END else Code.OK
 
     @property
     def message(self) -> str:
         """The text that goes with `code`."""
-        return self.error.text if self.error else ""
+        return self.error.text if self.error and self.state is State.END else ""
