@@ -537,6 +537,26 @@ def test_tls_health_metrics_cors_and_tflite(
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
+def test_method_names_are_checked_where_that_is_asked_for(
+    saved_models: Path, model_server: StartServer
+) -> None:
+    """Over gRPC too: a signature without a method is no prediction's."""
+    server = model_server(
+        f"--model_base_path={saved_models / 'half_plus_two'}",
+        "--model_name=m",
+        "--enable_signature_method_name_check",
+    )
+    server.wait_for(available(server, "m", 1))
+    inputs = {"x": np.ones(1, np.float32)}
+    with grpc.insecure_channel(server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        assert response_arrays(run(request_bytes(model_spec("m"), inputs), timeout=60))["y"] == [2.5]
+        with pytest.raises(grpc.RpcError) as caught:
+            run(request_bytes(model_spec("m", signature="__saved_model_init_op"), inputs), timeout=60)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert caught.value.details().endswith("tensorflow/serving/regress}. Was: ")
+
+
 def test_one_interpreter_serves_callers_of_both_doors(saved_models: Path, model_server: StartServer) -> None:
     """Each gets its own answer, and whoever finds the only interpreter busy waits for it."""
     server = model_server(

@@ -21,6 +21,7 @@ from tfs_proxy.embedded.rest import RestApp, RestOptions
 from tfs_proxy.embedded.servable import Array, Backend, Call, Servable
 from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
 from tfs_proxy.protos.tensors import DT_STRING
+from tfs_proxy.signature import PREDICT_METHOD
 
 FLOAT = 1
 METRICS = "/monitoring/prometheus/metrics"
@@ -61,9 +62,9 @@ class Lends(Passed):
         return call
 
 
-def signature(**inputs: int) -> SignatureDef:
+def signature(method_name: str = "own", **inputs: int) -> SignatureDef:
     """From these inputs to one output of the last one's type."""
-    made = SignatureDef()
+    made = SignatureDef(method_name=method_name)
     for alias, data_type in inputs.items():
         made.inputs[alias].CopyFrom(TensorInfo(name=f"{alias}:0", dtype=data_type))  # type: ignore[arg-type]
     made.outputs["y"].CopyFrom(TensorInfo(name="y:0", dtype=data_type))  # type: ignore[arg-type]
@@ -74,7 +75,13 @@ class Server:
     """The application over one model, `m`, that is there."""
 
     def __init__(
-        self, pool: ThreadPoolExecutor, seconds: float = 0.0, backend: Backend | None = None, **options: Any
+        self,
+        pool: ThreadPoolExecutor,
+        seconds: float = 0.0,
+        backend: Backend | None = None,
+        *,
+        check_methods: bool = False,
+        **options: Any,
     ) -> None:
         self.metrics = Metrics()
         catalog = Catalog()
@@ -85,11 +92,13 @@ class Server:
             "serving_default": signature(x=FLOAT),
             "pair": signature(a=DT_STRING, b=DT_STRING),
             "defaulted": defaulted,
+            "named": signature(x=FLOAT, method_name=PREDICT_METHOD),
         }
         catalog.models["m"] = Model()
-        catalog.models["m"].publish(
-            {1: Servable("m", 1, signatures, backend or Passed(seconds), self.metrics)}
+        servable = Servable(
+            "m", 1, signatures, backend or Passed(seconds), self.metrics, check_methods=check_methods
         )
+        catalog.models["m"].publish({1: servable})
         catalog.names = frozenset({"m"})
         catalog.starting = False
         self.app = RestApp(catalog, pool, self.metrics, RestOptions(**options))
@@ -229,6 +238,21 @@ def test_quick_requests_wait_for_nothing_on_the_event_loop(pool: ThreadPoolExecu
     with ThreadPoolExecutor(1) as loop_s_own:
         waited, other = loop_s_own.submit(lambda: asyncio.run(both())).result(30)
     assert (waited.status, other.status) == (200, 200)
+
+
+def test_method_names_are_checked_where_that_is_asked_for(pool: ThreadPoolExecutor) -> None:
+    """A prediction needs a signature of one of TF Serving's methods then; what is no request comes first."""
+    named = b'{"signature_name": "named", "instances": [1.0]}'
+    unchecked, checked = Server(pool), Server(pool, check_methods=True)
+    assert [unchecked.predict(body).status for body in (BODY, named)] == [200, 200]
+    assert checked.predict(named).status == 200
+    refused = checked.predict(BODY)
+    assert refused.status == 500
+    assert refused.json["error"] == (
+        "Expected prediction signature method_name to be one of {tensorflow/serving/predict, "
+        "tensorflow/serving/classify, tensorflow/serving/regress}. Was: own"
+    )
+    assert checked.predict(b'{"instances": ["no number"]}').status == 400
 
 
 def test_base64_rows_fill_one_input_only(pool: ThreadPoolExecutor) -> None:

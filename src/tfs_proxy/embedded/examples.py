@@ -64,12 +64,12 @@ def serialized(examples: Input, servable: Servable) -> Array:
     return tensor
 
 
-def signature_for(servable: Servable, name: str, method: str, *, check_method: bool) -> Signature:
+def signature_for(servable: Servable, name: str, method: str) -> Signature:
     """The signature that a classify or regress request names. Raises ServingError."""
     signature = servable.signatures.get(name or DEFAULT_SIGNATURE)
     if signature is None:
         raise invalid(f"No signature was found with the name: {name or DEFAULT_SIGNATURE}")
-    if check_method and signature.message.method_name != method:
+    if signature.checked and signature.message.method_name != method:
         kind = "classification" if method == CLASSIFY_METHOD else "regression"
         raise invalid(
             f"Expected {kind} signature method_name to be {method}. Was: {signature.message.method_name}"
@@ -158,11 +158,9 @@ def regression(plan: Plan, outputs: Named, count: int) -> RegressionResult:
     return result
 
 
-def multi_inference(
-    servable: Servable, request: MultiInferenceRequest, *, check_method: bool
-) -> MultiInferenceResponse:
+def multi_inference(servable: Servable, request: MultiInferenceRequest) -> MultiInferenceResponse:
     """Several signatures on the same examples in one run. Raises ServingError."""
-    plans = _task_plans(servable, request.tasks, check_method=check_method)
+    plans = _task_plans(servable, request.tasks)
     examples = serialized(request.input, servable)
     names = tuple(sorted({name for plan in plans for name in plan.names}))
     feed = plans[0].feed
@@ -184,7 +182,7 @@ def multi_inference(
     return answer
 
 
-def _task_plans(servable: Servable, tasks: Sequence[InferenceTask], *, check_method: bool) -> list[Plan]:
+def _task_plans(servable: Servable, tasks: Sequence[InferenceTask]) -> list[Plan]:
     plans: list[Plan] = []
     seen: set[str] = set()
     for task in tasks:
@@ -200,7 +198,7 @@ def _task_plans(servable: Servable, tasks: Sequence[InferenceTask], *, check_met
             raise invalid(f"Requested signature not found in model graph: {name}")
         if task.method_name not in {CLASSIFY_METHOD, REGRESS_METHOD}:
             raise ServingError(Code.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
-        signature = signature_for(servable, name, task.method_name, check_method=check_method)
+        signature = signature_for(servable, name, task.method_name)
         plans.append(plan_for(signature, task.method_name))
         if plans[-1].feed.name != plans[0].feed.name:
             raise invalid("Input tensor must be the same for all Signatures.")

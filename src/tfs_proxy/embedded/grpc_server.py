@@ -57,12 +57,10 @@ class Services:
         metrics: Metrics,
         *,
         as_content: bool = False,
-        check_method: bool = False,
     ) -> None:
         self._catalog = catalog
         self._engine = engine
         self._metrics = metrics
-        self._check_method = check_method
         self._as_list = not as_content
 
     def handlers(self) -> Mapping[str, Mapping[str, Handler]]:
@@ -91,14 +89,14 @@ class Services:
         """PredictionService.Classify."""
         request = ClassificationRequest.FromString(message)
         with self._counted(_spec_of(request), "Classify") as servable:
-            answer = requests.classify(servable, request, check_method=self._check_method)
+            answer = requests.classify(servable, request)
         return answer.SerializeToString()
 
     def regress(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.Regress."""
         request = RegressionRequest.FromString(message)
         with self._counted(_spec_of(request), "Regress") as servable:
-            answer = requests.regress(servable, request, check_method=self._check_method)
+            answer = requests.regress(servable, request)
         return answer.SerializeToString()
 
     def multi_inference(self, message: bytes, _context: Any) -> bytes:
@@ -106,7 +104,7 @@ class Services:
         request = MultiInferenceRequest.FromString(message)
         spec = request.tasks[0].model_spec if request.tasks else ModelSpec()
         with self._counted(spec, "MultiInference") as servable:
-            answer = requests.multi_inference(servable, request, check_method=self._check_method)
+            answer = requests.multi_inference(servable, request)
         return answer.SerializeToString()
 
     def get_model_metadata(self, message: bytes, _context: Any) -> bytes:

@@ -14,7 +14,14 @@ def signature_of(servable: Servable, name: str) -> Signature:
         raise ServingError(
             Code.FAILED_PRECONDITION, f'Serving signature key "{name or DEFAULT_SIGNATURE}" not found.'
         )
+    check_method(signature)
     return signature
+
+
+def check_method(signature: Signature) -> None:
+    """Raises ServingError (INTERNAL, as at TF Serving) where methods are checked and this one is none."""
+    if signature.unfit:
+        raise ServingError(Code.INTERNAL, signature.unfit)
 
 
 def check_inputs(signature: Signature, given: Collection[str]) -> None:

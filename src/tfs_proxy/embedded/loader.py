@@ -77,7 +77,10 @@ class Loader:
 
     def _load(self, name: str, version: int, folder: Path) -> Servable:
         backend = self._backend(folder)
-        servable = Servable(name, version, backend.signatures, backend, self._metrics)
+        check_methods = self._flags.enable_signature_method_name_check
+        servable = Servable(
+            name, version, backend.signatures, backend, self._metrics, check_methods=check_methods
+        )
         if self._flags.enable_model_warmup:
             try:
                 count = warmup.warm_up(

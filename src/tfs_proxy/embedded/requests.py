@@ -34,42 +34,34 @@ def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True
     return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list, shapes=shapes)
 
 
-def classify(
-    servable: Servable, request: ClassificationRequest, *, check_method: bool = False
-) -> ClassificationResponse:
+def classify(servable: Servable, request: ClassificationRequest) -> ClassificationResponse:
     """Labels and scores of a request's examples. Raises ServingError."""
-    plan, count, outputs = _run(servable, request, CLASSIFY_METHOD, check_method=check_method)
+    plan, count, outputs = _run(servable, request, CLASSIFY_METHOD)
     answer = ClassificationResponse(model_spec=_answered(servable, request.model_spec))
     answer.result.CopyFrom(examples.classification(plan, outputs, count))
     return answer
 
 
-def regress(
-    servable: Servable, request: RegressionRequest, *, check_method: bool = False
-) -> RegressionResponse:
+def regress(servable: Servable, request: RegressionRequest) -> RegressionResponse:
     """One number for each of a request's examples. Raises ServingError."""
-    plan, count, outputs = _run(servable, request, REGRESS_METHOD, check_method=check_method)
+    plan, count, outputs = _run(servable, request, REGRESS_METHOD)
     answer = RegressionResponse(model_spec=_answered(servable, request.model_spec))
     answer.result.CopyFrom(examples.regression(plan, outputs, count))
     return answer
 
 
-def multi_inference(
-    servable: Servable, request: MultiInferenceRequest, *, check_method: bool = False
-) -> MultiInferenceResponse:
+def multi_inference(servable: Servable, request: MultiInferenceRequest) -> MultiInferenceResponse:
     """Several signatures on the same examples. Raises ServingError."""
-    return examples.multi_inference(servable, request, check_method=check_method)
+    return examples.multi_inference(servable, request)
 
 
 def _run(
     servable: Servable,
     request: ClassificationRequest | RegressionRequest,
     method: str,
-    *,
-    check_method: bool,
 ) -> tuple[examples.Plan, int, examples.Named]:
     name = request.model_spec.signature_name
-    signature = examples.signature_for(servable, name, method, check_method=check_method)
+    signature = examples.signature_for(servable, name, method)
     plan = examples.plan_for(signature, method)
     array = examples.serialized(request.input, servable)
     api = "Classify" if method == CLASSIFY_METHOD else "Regress"

@@ -80,7 +80,6 @@ class RestOptions:
 
     timeout_seconds: float | None = 30.0
     cors: bool = False
-    check_method: bool = False
     metrics_path: str | None = None
 
 
@@ -165,7 +164,7 @@ class RestApp:
         """The answer, or what is left to do for it where that would hold up everything else."""
         kind = WORK.get(route.action)
         if kind is not None:
-            work = kind(self._catalog, route, self._options.check_method)
+            work = kind(self._catalog, route)
             if http_body.is_packed(headers):
                 return lambda: _whole(work, http_body.unpacked(body))
             return self._predict(work, body)

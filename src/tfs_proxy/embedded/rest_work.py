@@ -11,7 +11,7 @@ import numpy as np
 from tfs_proxy.embedded import examples, json_answer, json_examples, json_predict
 from tfs_proxy.embedded.catalog import Catalog
 from tfs_proxy.embedded.errors import invalid
-from tfs_proxy.embedded.inference import outputs_of, with_defaults
+from tfs_proxy.embedded.inference import check_method, outputs_of, with_defaults
 from tfs_proxy.embedded.rest_routes import Route
 from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
 from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
@@ -20,10 +20,9 @@ from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
 class Work(ABC):
     """One request; it holds its servable from `read` to `close`."""
 
-    def __init__(self, catalog: Catalog, route: Route, check_method: bool) -> None:
+    def __init__(self, catalog: Catalog, route: Route) -> None:
         self._catalog = catalog
         self._route = route
-        self._check_method = check_method
         self._servable: Servable | None = None
         self._runner: Runner | None = None
 
@@ -61,6 +60,7 @@ class Predict(Work):
     def read(self, body: bytes) -> None:
         """Decode the body against the signature that it names. Raises ServingError."""
         self._call = json_predict.decode(body, self._inputs)
+        check_method(self._signature)
         self._arrays = with_defaults(self._signature, self._call.arrays)
         self._runner = self._acquire().runner(self._signature, self._signature.aliases)
 
@@ -91,9 +91,7 @@ class ExampleWork(Work):
         """Decode the examples, then look at the signature. Raises ServingError."""
         call = json_examples.decode(body)
         servable = self._acquire()
-        signature = examples.signature_for(
-            servable, call.signature, self.method, check_method=self._check_method
-        )
+        signature = examples.signature_for(servable, call.signature, self.method)
         self._plan = examples.plan_for(signature, self.method)
         self._examples = examples.serialized(call.examples, servable)
         self._runner = examples.runner_for(servable, self._plan, self._route.action.title())

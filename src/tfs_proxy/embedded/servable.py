@@ -15,10 +15,13 @@ from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.protos import DATA_TYPE_NAMES, SignatureDef
 from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of
+from tfs_proxy.signature import CLASSIFY_METHOD, PREDICT_METHOD, REGRESS_METHOD
 
 Array = npt.NDArray[Any]
 
 DEFAULT_SIGNATURE = "serving_default"
+
+_METHODS = (PREDICT_METHOD, CLASSIFY_METHOD, REGRESS_METHOD)
 
 INLINE_LIMIT_SECONDS = 0.001
 """A call that takes longer than this on average does not run on the event loop's thread."""
@@ -61,11 +64,21 @@ class Tensor:
 
 
 class Signature:
-    """One entry of a model's signature_def, read once."""
+    """One entry of a model's signature_def, read once.
 
-    def __init__(self, name: str, message: SignatureDef) -> None:
+    ``unfit`` says why predict refuses it, which it does only where method names are checked.
+    """
+
+    def __init__(self, name: str, message: SignatureDef, *, check_method: bool = False) -> None:
         self.name = name
         self.message = message
+        self.checked = check_method
+        self.unfit = ""
+        if check_method and message.method_name not in _METHODS:
+            self.unfit = (
+                f"Expected prediction signature method_name to be one of {{{', '.join(_METHODS)}}}. "
+                f"Was: {message.method_name}"
+            )
         self.inputs = {alias: Tensor(alias, info.name, info.dtype) for alias, info in message.inputs.items()}
         # NOTE: sorted, for a protobuf map has another order in each process: answers would differ by it.
         self.outputs = {
@@ -165,11 +178,15 @@ class Servable:
         signatures: Mapping[str, SignatureDef],
         backend: Backend,
         metrics: Metrics | None = None,
+        *,
+        check_methods: bool = False,
     ) -> None:
         self._metrics = metrics or Metrics()
         self.name = name
         self.version = version
-        self.signatures = {key: Signature(key, message) for key, message in signatures.items()}
+        self.signatures = {
+            key: Signature(key, message, check_method=check_methods) for key, message in signatures.items()
+        }
         self._backend = backend
         self._runners: dict[tuple[str, tuple[str, ...]], Runner] = {}
         self._specs: dict[str, bytes] = {}

@@ -167,7 +167,6 @@ class Server:
             self._engine,
             self._metrics,
             as_content=flags.enable_serialization_as_tensor_content,
-            check_method=flags.enable_signature_method_name_check,
         )
         handlers, streams = dict(services.handlers()), {}
         if flags.enable_profiler:
@@ -260,7 +259,6 @@ def _rest_options(flags: Flags) -> RestOptions:
     return RestOptions(
         timeout_seconds=flags.rest_api_timeout_in_ms / _MILLIS if flags.rest_api_timeout_in_ms > 0 else None,
         cors=flags.rest_api_enable_cors_support,
-        check_method=flags.enable_signature_method_name_check,
         metrics_path=path,
     )
 
