@@ -183,6 +183,7 @@ print(max(sizes[-100:]) / sizes[50])
 """
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_models_that_went_leave_no_memory_behind(saved_models: Path) -> None:
     """A thousand loads and unloads grow the process by less than a tenth."""
