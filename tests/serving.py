@@ -175,7 +175,7 @@ class Stack:
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError(f"did not end within {seconds} s:\n{self.log}") from None
-        self._reader.join(5)
+        self._reader.join(30)
         return status
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class Stack:
                 self.process.wait(30)
         self.process.kill()
         self.process.wait()
-        self._reader.join(5)
+        self._reader.join(30)
         assert not self._reader.is_alive(), "a process of the run still holds its output"
         assert self.process.stdout is not None
         self.process.stdout.close()
