@@ -95,8 +95,9 @@ def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
     (tmp_path / "in" / "sub").mkdir(parents=True)
     chance = random.Random(6)
     for number in range(30):
-        word = "file" if number < 20 else "held"
-        lines = "".join(f"{word} {number}, line {line}\n" for line in range(chance.randint(1, 60)))
+        # Objects are done from the largest down: on each node some that are not held come first.
+        word, least, most = ("file", 40, 60) if number < 20 else ("held", 1, 30)
+        lines = "".join(f"{word} {number}, line {line}\n" for line in range(chance.randint(least, most)))
         (tmp_path / "in" / "sub" / f"{number:02}").write_text(lines)
     (tmp_path / "in" / "bad").write_text("one\nBAD\n")
     words = [
