@@ -35,7 +35,7 @@ _WORDS = {ord("t"): (b"true", True), ord("f"): (b"false", False), ord("n"): (b"n
 _HIGH, _LOW, _BEYOND = range(0xD800, 0xDC00), range(0xDC00, 0xE000), 0x10000
 _BOM = b"\xef\xbb\xbf"
 _MOST_DEPTH = 100_000
-"""TF Serving has no limit; at some millions of brackets its stack ends, and the process with it."""
+"""TF Serving has no limit but its stack, for it reads brackets within brackets by recursion."""
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
