@@ -77,6 +77,12 @@ def count(x):
     counter = v1.get_variable("counter", initializer=0.0)
     return {"serving_default": ({"x": x}, {"count": tf.fill(tf.shape(x), counter.assign_add(1.0))})}
 
+def stream(x):
+    fives = tf.data.Dataset.from_tensors(5.0).repeat()
+    iterator = v1.data.make_initializable_iterator(fives)
+    v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+    return {"serving_default": ({"x": x}, {"y": x + iterator.get_next()})}
+
 def odd(x):
     python = v1.py_func(lambda value: value, [x], tf.float32)
     serialized = v1.placeholder(tf.string, [None])
@@ -107,6 +113,7 @@ save("branches", branches)
 save("unused", unused)
 save("words", words, assets_collection=assets, main_op=v1.tables_initializer)
 save("counts", count)
+save("stream", stream, main_op=v1.tables_initializer)
 save("odd", odd)
 for name, change in {"bare": bare, "stale": stale, "gpu": on_gpu, "unknown": unknown, "newer": newer}.items():
     save(name, double)
@@ -132,8 +139,8 @@ WORDS = {"word": ["green", "blue", "red"]}
 X = {"x": [1.5, -4.0, 2.0]}
 for name, signature, inputs in [("branches", "serving_default", X), ("branches", "serving_default", {"x": [3.0]}),
         ("branches", "inside", {"beside": [1.0, 2.0]}), ("unused", "serving_default", {**X, "unused": [1.0, 2.0, 3.0]}),
-        ("words", "serving_default", WORDS), ("odd", "serving_default", X), ("bare", "serving_default", X),
-        ("frozen", "serving_default", X)]:
+        ("words", "serving_default", WORDS), ("odd", "serving_default", X), ("stream", "serving_default", X),
+        ("bare", "serving_default", X), ("frozen", "serving_default", X)]:
     with tf.Graph().as_default(), v1.Session() as session:
         known = v1.saved_model.load(session, ["serve"], str(folder(name))).signature_def[signature]
         full = lambda info: info.name if ":" in info.name else info.name + ":0"
@@ -205,13 +212,13 @@ def over_grpc(server: EmbeddedServer, model: str, signature: str, inputs: Any) -
         )
 
 
-@pytest.mark.parametrize("model", ["branches", "unused", "words", "odd", "bare", "stale", "frozen"])
+@pytest.mark.parametrize("model", ["branches", "unused", "words", "stream", "odd", "bare", "stale", "frozen"])
 def test_models_of_all_kinds_answer_as_in_a_plain_session(
     server: EmbeddedServer, models: Path, model: str
 ) -> None:
     """By row, by column and over gRPC.
 
-    TF1 control flow and placement, inputs that nothing uses, vocabularies, partitioned variables, names
+    TF1 control flow and placement, inputs that nothing uses, vocabularies, iterators, partitioned variables, names
     without an output, collections of nodes that are gone, no variables at all.
     """
     for signature, inputs, outputs in json.loads((models / "served.json").read_text())[model]:

@@ -27,6 +27,9 @@ MAX_QUEUES = 64
 MAX_EXTRA_FUNCTIONS = 64
 """Sets of outputs beyond this many that are no signature's run unbatched: each is a copy of the graph."""
 
+_UNSHARED_OPS = frozenset({"Iterator", "IteratorV2"})
+"""Ops whose state, set up at load, a function does not share: models with one run unbatched."""
+
 _OF_THE_OP = re.compile(
     r"^(?:\{\{function_node [^}]*\}\} )+"
     r"|(?<=sizes of the input tensors)\. 0th dimension size: [^\n]*"
@@ -80,6 +83,8 @@ class BatchingBackend:
     def _made(self, feeds: Sequence[str], fetches: Sequence[str], *, extra: bool) -> Call:
         direct = self._backend.prepare(feeds, fetches)
         if not feeds or not fetches or (extra and self._extra >= MAX_EXTRA_FUNCTIONS):
+            return direct
+        if self._backend.op_types & _UNSHARED_OPS:
             return direct
         batched = BatchCall(self._scheduler, feeds, fetches, self._watch, direct)
         self._extra += extra
