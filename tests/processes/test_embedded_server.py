@@ -627,7 +627,7 @@ def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: Star
     ):
         connection.sendall(head + b"Expect: 100-continue\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 100")
-        channel.stream_unary(predict).future(never(), timeout=60)
+        begun = channel.stream_unary(predict).future(never(), timeout=60)
         # Behind the call that has begun, on the same connection.
         channel.unary_unary(predict)(whole, timeout=60)
         server.process.terminate()
@@ -635,7 +635,33 @@ def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: Star
             server.process.wait(1)
         server.process.terminate()
         assert server.process.wait(10) == 0
+        assert begun.exception() is not None
         released.set()
+
+
+def test_a_second_signal_waits_for_no_computation(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """What TensorFlow computes can't be stopped, so the process ends with it."""
+    server = model_server(f"--model_base_path={saved_models / 'gate'}", "--model_name=gate")
+    server.wait_for(available(server, "gate", 1))
+    with grpc.insecure_channel(server.grpc) as channel, gate(tmp_path / "gate") as held:
+        body = json.dumps({"instances": [held.mark("rest")]}).encode()
+        head = f"POST /v1/models/gate:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.rest_port)) as connection:
+            connection.sendall(head.encode() + body)
+            request = request_bytes(
+                model_spec("gate"), {"mark": np.array([held.mark("grpc").encode()], object)}
+            )
+            run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+            called = run.future(request, timeout=60)
+            held.wait_for(2)
+            server.process.terminate()
+            with pytest.raises(subprocess.TimeoutExpired):
+                server.process.wait(1)
+            server.process.terminate()
+            assert server.process.wait(30) == 0
+            assert called.exception() is not None
 
 
 def test_what_can_not_be_served_ends_at_once(tmp_path: Path, model_server: StartServer) -> None:

@@ -41,6 +41,8 @@ _KEEP_ALIVE_SECONDS = 600
 """Longer than any proxy in front keeps an idle connection, so that it is never the server that closes."""
 _AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
 """What gRPC calls in flight have after a signal, in seconds: who starts the server has a limit of his own."""
+_CUT_OFF_SECONDS = 1.0
+"""Nothing stops a computation of TensorFlow: where one goes on for so long, the process ends with it."""
 _THREADS_PER_CORE = 4
 _THREADS = 32
 """At least as many, so that a few slow requests leave threads for the status of models."""
@@ -244,7 +246,12 @@ class Server:
 
 
 async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: _Uvicorn | None) -> None:
+    """At one more signal, close all connections, and end the process where TensorFlow still computes."""
     await signals.get()
+    log.warning("A second signal: what is still in flight is cut off.")
+    end = threading.Timer(_CUT_OFF_SECONDS, os._exit, (0,))
+    end.daemon = True
+    end.start()
     if rest:
         rest.force_exit = True
     await asyncio.to_thread(grpc_running.stop, None)
