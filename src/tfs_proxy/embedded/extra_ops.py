@@ -67,7 +67,7 @@ def _load(package: _Package) -> None:
     spec = importlib.util.find_spec(package.module)
     if spec is None or spec.origin is None:
         return
-    version = importlib.metadata.version(package.distribution)
+    version = _version(package.distribution)
     libraries = sorted(Path(spec.origin).parent.glob(package.libraries))
     try:
         for library in libraries:
@@ -82,3 +82,11 @@ def _load(package: _Package) -> None:
         )
     else:
         log.info("Loaded the ops of %s %s", package.distribution, version)
+
+
+def _version(distribution: str) -> str:
+    """The version of what is installed; of another build of it (a nightly one) that is not known."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "(of unknown version)"

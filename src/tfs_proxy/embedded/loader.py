@@ -15,6 +15,7 @@ from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.rank_guard import ENDING_OPS, RankGuard
 from tfs_proxy.embedded.servable import Servable
+from tfs_proxy.errors import SettingsError
 
 if TYPE_CHECKING:
     from tfs_proxy.embedded import batch_witness, batching, session, tflite
@@ -41,7 +42,7 @@ class Loader:
         self._importing = threading.Lock()
         self._imported = False
         if flags.tensorflow_session_config_file:
-            self.prepare()
+            self._prepare_at_once()
 
     def prepare(self) -> None:
         """Import TensorFlow, once.
@@ -58,6 +59,12 @@ class Loader:
                 gc.freeze()
                 gc.set_threshold(*_COLLECT_AFTER)
                 self._imported = True
+
+    def _prepare_at_once(self) -> None:
+        try:
+            self.prepare()
+        except ServingError as error:
+            raise SettingsError(f"Failed to start server. Error: {error.text}") from error
 
     def __call__(self, name: str, version: int, folder: Path) -> Servable:
         """Load, and warm up. Raises ServingError."""

@@ -108,7 +108,7 @@ def _assets(meta_graph: Any, folder: Path) -> dict[str, Array]:
     if not listed and _ASSETS in meta_graph.collection_def:
         listed = list(map(_unpacked, meta_graph.collection_def[_ASSETS].any_list.value))
     return {
-        each.tensor_info.name: np.array(str(folder / "assets" / each.filename).encode(), object)
+        each.tensor_info.name: np.array(f"{folder}/assets/{each.filename}".encode(), object)
         for each in listed
     }
 
@@ -122,7 +122,10 @@ def _unpacked(asset: Any) -> Any:
 def _init_op(meta_graph: Any, folder: Path) -> str:
     """The operation that fills tables, "" for none."""
     if _INIT_SIGNATURE in meta_graph.signature_def:
-        return str(meta_graph.signature_def[_INIT_SIGNATURE].outputs[_INIT_SIGNATURE].name)
+        outputs = meta_graph.signature_def[_INIT_SIGNATURE].outputs
+        if _INIT_SIGNATURE not in outputs:
+            raise ServingError(Code.FAILED_PRECONDITION, f"Could not find output {_INIT_SIGNATURE}")
+        return str(outputs[_INIT_SIGNATURE].name)
     for name in _INIT_COLLECTIONS:
         if name in meta_graph.collection_def:
             found = list(meta_graph.collection_def[name].node_list.value)

@@ -34,10 +34,11 @@ def session_config(flags: Flags) -> "runtime.ConfigProto":
     Flags that are given win over the file of options. Raises SettingsError where that can't be used.
     """
     config = runtime.ConfigProto()
-    rewrites = config.graph_options.rewrite_options
-    rewrites.meta_optimizer_iterations = 1
     if flags.tensorflow_session_config_file:
         read_text(flags.tensorflow_session_config_file, config)
+    rewrites = config.graph_options.rewrite_options
+    if not rewrites.meta_optimizer_iterations:
+        rewrites.meta_optimizer_iterations = rewrites.ONE
     if flags.mixed_precision:
         rewrites.auto_mixed_precision_onednn_bfloat16 = rewrites.ON
     both = flags.tensorflow_session_parallelism
