@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -319,6 +319,37 @@ def test_equal_keys_are_never_missed(value: Any, at: int) -> None:
     twice = text.replace('"l": {', '"k": {' if at % 2 else '"l": {"x": 1, ', 1)
     assert not repeats_a_key(text.encode(), json.loads(text))
     assert repeats_a_key(twice.encode(), json.loads(twice))
+
+
+awkward = st.text('ab":\\ \t{,', max_size=4)
+spaces = st.sampled_from(["", "", "", " ", "  ", "\t", "\n", " \n", "\r "])
+
+
+def texts(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """JSON objects and lists, with any space around what separates, and with equal keys."""
+    member = st.tuples(awkward.map(json.dumps), spaces, spaces, inner).map("{0[0]}{0[1]}:{0[2]}{0[3]}".format)
+    objects = st.lists(member, max_size=4).map(lambda members: "{" + ", ".join(members) + "}")
+    return objects | st.lists(inner, max_size=3).map(lambda elements: "[" + ",".join(elements) + "]")
+
+
+plain_texts = st.sampled_from(["1", "null", '""', '"http://a/b"', '":1"']) | awkward.map(json.dumps)
+json_texts = st.recursive(plain_texts, texts, max_leaves=12)
+
+
+@example(text=r'{"k\\": 1, "c": 1, "c": 2}', is_long=False)
+@example(text=r'{"k\\": "\":", "c": 1, "c": 2}', is_long=False)
+@given(text=json_texts, is_long=st.booleans())
+def test_colons_and_quotes_in_strings_are_no_keys(text: str, is_long: bool) -> None:
+    """Whatever the strings hold, and wherever space is, equal keys are found where there are some."""
+    body = f'{{"a": {text}, "b": "{"-" * 9000 * is_long}"}}'
+    found = []
+
+    def look(members: list[tuple[str, Any]]) -> None:
+        found.append(len(dict(members)) < len(members))
+
+    json.loads(body, object_pairs_hook=look)
+    assert repeats_a_key(body.encode(), json.loads(body)) is any(found)
+    assert repr(parse(body.encode())) == repr(Reader(body.encode()).document())
 
 
 @pytest.mark.parametrize(
