@@ -38,6 +38,7 @@ _MOST_DEPTH = 100_000
 """TF Serving has no limit but its stack, for it reads brackets within brackets by recursion."""
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_STEPS_AT_ONCE = 65_536
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _MAX_UNSIGNED = 2**64 - 1
 _MIN_SIGNED = -(2**63)
@@ -63,9 +64,14 @@ def _too_deep(body: bytes) -> bool:
     """Whether brackets are nested deeper than any tensor could be, and than is worth reading one by one."""
     if body.count(b"[") + body.count(b"{") <= _MOST_DEPTH:
         return False
-    steps = _TEXT.sub(b"", body).translate(_STEPS, _NO_BRACKETS)
-    depths = np.cumsum(np.frombuffer(steps, np.int8), dtype=np.int64)
-    return bool(depths.max(initial=0) > _MOST_DEPTH)
+    steps = np.frombuffer(_TEXT.sub(b"", body).translate(_STEPS, _NO_BRACKETS), np.int8)
+    depth = 0
+    for at in range(0, len(steps), _STEPS_AT_ONCE):
+        depths = np.cumsum(steps[at : at + _STEPS_AT_ONCE], dtype=np.int32)
+        if depth + int(depths.max()) > _MOST_DEPTH:
+            return True
+        depth += int(depths[-1])
+    return False
 
 
 class _Malformed(Exception):
