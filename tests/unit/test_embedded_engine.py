@@ -39,18 +39,20 @@ class Nothing:
 
 
 class Loads:
-    """Loads whatever it is asked for, unless it is told to fail or to wait."""
+    """Loads whatever it is asked for, unless it is told to fail or, from the attempt ``held_from`` on, to wait."""
 
     def __init__(self) -> None:
         self.attempts: list[tuple[str, int]] = []
         self.failing: set[int] = set()
         self.gate = threading.Event()
         self.gate.set()
+        self.held_from = 1
         self.backends: dict[tuple[str, int], Nothing] = {}
 
     def __call__(self, name: str, version: int, _folder: Path) -> Servable:
         self.attempts.append((name, version))
-        self.gate.wait(10)
+        if len(self.attempts) >= self.held_from:
+            self.gate.wait(10)
         if version in self.failing:
             raise ServingError(Code.NOT_FOUND, f"no model in version {version}")
         backend = self.backends[name, version] = Nothing()
@@ -208,13 +210,16 @@ def test_a_version_that_waits_for_its_next_try_holds_no_thread(tmp_path: Path) -
 
 def test_a_version_has_no_error_before_its_last_try(tmp_path: Path) -> None:
     """While more tries are to come it is loading and all is well; then it ends with the error."""
-    made = Run(tmp_path, retry=Retry(1, 0.3))
+    made = Run(tmp_path, retry=Retry(1, 0.0))
     made.loads.failing.add(1)
+    made.loads.held_from = 2
+    made.loads.gate.clear()
     made.add(1)
     made.engine.reload([made.source()])
-    eventually(lambda: not made.catalog.starting)
+    eventually(lambda: len(made.loads.attempts) == 2 and not made.catalog.starting)
     (status,) = made.catalog.statuses("m")
     assert (status.state, status.code, status.message) == (State.LOADING, Code.OK, "")
+    made.loads.gate.set()
     eventually(lambda: made.states()[1] is State.END)
     (status,) = made.catalog.statuses("m")
     assert (status.code, status.message) == (Code.NOT_FOUND, "no model in version 1")
