@@ -23,7 +23,9 @@ def server(saved_models: Path, model_server: StartServer) -> EmbeddedServer:
     return started
 
 
-def request(folder: Path, session: str, milliseconds: int, host: str = "localhost:8500") -> ProfileRequest:
+def request(
+    folder: Path | str, session: str, milliseconds: int, host: str = "localhost:8500"
+) -> ProfileRequest:
     asked = ProfileRequest(repository_root=str(folder), session_id=session, host_name=host)
     asked.opts.duration_ms = milliseconds
     return asked
@@ -64,22 +66,39 @@ def test_a_profile(server: EmbeddedServer, tmp_path: Path) -> None:
 
 
 def test_a_profile_in_the_answer(server: EmbeddedServer, tmp_path: Path) -> None:
-    """Who asks for the recording gets what is written."""
-    asked = request(tmp_path, "idle", 10)
-    asked.emit_xspace = True
+    """Who asks for the recording itself needs no names, and nothing is written."""
     with grpc.insecure_channel(server.grpc) as channel:
-        answer = ProfileResponse.FromString(call(channel, "Profile", asked).result())
-    assert answer.xspace == (tmp_path / "idle" / "localhost_8500.xplane.pb").read_bytes() != b""
+        for session, host in (("idle", "localhost:8500"), ("", "")):
+            asked = request(tmp_path / "profiles", session, 10, host)
+            asked.emit_xspace = True
+            answer = ProfileResponse.FromString(call(channel, "Profile", asked).result())
+            assert b"/host:CPU" in answer.xspace
+    assert not (tmp_path / "profiles").exists()
+
+
+def test_a_cancelled_profile_is_not_written(server: EmbeddedServer, tmp_path: Path) -> None:
+    """It ends when its caller is gone, and leaves no file; the next one can be taken."""
+    with grpc.insecure_channel(server.grpc) as channel:
+        running = call(channel, "Profile", request(tmp_path / "profiles", "cancelled", MINUTE))
+        wait_until_it_is_taken(server)
+        running.cancel()
+        server.wait_for(
+            lambda: call(channel, "Profile", request(tmp_path / "profiles", "next", 300)).exception() is None
+        )
+    assert [each.name for each in (tmp_path / "profiles").iterdir()] == ["next"]
 
 
 def test_profiles_that_can_not_be(server: EmbeddedServer, tmp_path: Path) -> None:
-    """Names lead to no other folder, a folder that can't be made is named, and there is no Monitor."""
+    """Names lead to no other folder, one that is not local or can't be made is named, and there is no Monitor."""
     (tmp_path / "taken").touch()
     with grpc.insecure_channel(server.grpc) as channel:
         for names in (("../up", "h"), ("", "h"), ("..", "h"), ("s", "a/b"), ("s", "")):
             error = call(channel, "Profile", request(tmp_path, names[0], 1, names[1])).exception()
             assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert "have to be names of files" in error.details()
+        error = call(channel, "Profile", request("gs://bucket/logs", "s", 1)).exception()
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "has to be a local folder, not 'gs://bucket/logs'" in error.details()
         error = call(channel, "Profile", request(tmp_path, "taken", 1)).exception()
         assert error.code() is grpc.StatusCode.INTERNAL
         assert str(tmp_path / "taken") in error.details()

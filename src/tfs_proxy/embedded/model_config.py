@@ -19,6 +19,11 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
+def is_uri(path: str) -> bool:
+    """Whether a path begins with a scheme, as ``gs://`` does."""
+    return _URI.match(path) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Which versions of a model are wanted: the newest ``latest``, all of them, or those named."""
@@ -60,7 +65,7 @@ def from_flags(flags: Flags) -> tuple[ModelSource, ...]:
     if not flags.model_base_path:
         raise SettingsError("Name a model: --model_base_path or --model_config_file.")
     path = flags.model_base_path
-    if not _URI.match(path):
+    if not is_uri(path):
         path = str(Path(path).absolute())
     return (ModelSource(flags.model_name, path),)
 
@@ -117,7 +122,7 @@ def from_message(config: ModelServerConfig) -> tuple[ModelSource, ...]:
 def _source(config: ModelConfig) -> ModelSource:
     if not config.name:
         raise invalid("A model in the config list has no name")
-    if not _URI.match(config.base_path) and not posixpath.isabs(config.base_path):
+    if not is_uri(config.base_path) and not posixpath.isabs(config.base_path):
         raise invalid(
             f"Expected model {config.name} to have an absolute path or URI; "
             f"got base_path()={config.base_path}"

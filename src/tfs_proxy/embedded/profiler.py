@@ -1,6 +1,7 @@
 """gRPC's ProfilerService, which TensorBoard and ``tf.profiler.experimental.client.trace`` ask for a profile.
 
-What TensorFlow does during that time is written where the caller says, as TF Serving does it.
+What TensorFlow does during that time is written where the caller says, or answered where it asks for
+that, as TF Serving does it. What a request says of its tracers' levels is not taken over.
 """
 
 import logging
@@ -15,6 +16,7 @@ from typing import Any
 
 from tfs_proxy.embedded.call_threads import aside
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.model_config import is_uri
 from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest, TerminateResponse
 
 SERVICE = "tensorflow.ProfilerService"
@@ -23,6 +25,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.1
 _MILLIS = 1e3
+_LONG_BYTES = 1 << 20
 
 
 class Profiler:
@@ -41,18 +44,20 @@ class Profiler:
     def profile(self, message: bytes, context: Any) -> bytes:
         """ProfilerService.Profile: answers once the time is over, or `terminate` asks for it.
 
-        Raises ServingError where the names are no names of files, where another profile is being taken,
-        and where the folder can't be written.
+        Raises ServingError where the names are no names of files, where the folder is not local (relative
+        it may be: TensorFlow's client sends what its user wrote) or can't be written, where another profile
+        is being taken, and where the caller has gone.
         """
         request = ProfileRequest.FromString(message)
-        target = _target(request)
+        target = None if request.emit_xspace else _target(request)
         with self._ending(request.session_id) as ends, aside():
             recorded = self._record(request.opts.duration_ms / _MILLIS, ends, context)
-        _write(target, recorded)
-        from tfs_proxy.embedded import runtime
-
+        if not context.is_active():
+            raise ServingError(Code.CANCELLED, "The caller has gone")
+        if target is not None:
+            _write(target, recorded)
         return ProfileResponse(
-            empty_trace=not runtime.has_events(recorded), xspace=recorded if request.emit_xspace else b""
+            empty_trace=_is_empty(recorded), xspace=recorded if target is None else b""
         ).SerializeToString()
 
     def terminate(self, message: bytes, _context: Any) -> bytes:
@@ -107,7 +112,16 @@ class Profiler:
             return written.read_bytes()
 
 
+def _is_empty(recorded: bytes) -> bool:
+    """Whether nothing happened. PERF: a long recording, which takes long to read, holds something."""
+    from tfs_proxy.embedded import runtime
+
+    return len(recorded) < _LONG_BYTES and not runtime.has_events(recorded)
+
+
 def _target(request: ProfileRequest) -> Path:
+    if is_uri(request.repository_root):
+        raise invalid(f"repository_root has to be a local folder, not {request.repository_root!r}")
     for name in (request.session_id, request.host_name):
         if name in {"", ".."} or Path(name).name != name:
             raise invalid(f"session_id and host_name have to be names of files, not {name!r}")
