@@ -10,7 +10,10 @@ MAX_RANK = 64
 """The most ranks that a numpy array can have."""
 
 MAX_TENSOR_RANK = 254
-"""The most that a tensor can have."""
+"""The most that a tensor can have; TensorFlow's kernels end the process where an output would have more."""
+
+MAX_TAKEN_RANK = 120
+"""The most that a request's tensor can have: a model may add some, or join those of two tensors."""
 
 
 class TallArray(np.ndarray[Any, np.dtype[Any]]):
