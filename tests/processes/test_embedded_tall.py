@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
 import grpc
@@ -29,6 +30,22 @@ class Net(tf.Module):
 
 net = Net()
 tf.saved_model.save(net, sys.argv[1], signatures={"any": net.any, "row": net.row})
+"""
+
+MANY = """
+import sys
+import tensorflow as tf
+
+def wider(x, times):
+    for _ in range(times):
+        x = tf.expand_dims(x, 0)
+    return x
+
+@tf.function(input_signature=[tf.TensorSpec(None, tf.float32, name="x")])
+def run(x):
+    return {f"y{number}": wider(x, number % 3) + 1 for number in range(7)}
+
+tf.saved_model.save(tf.Module(), sys.argv[1], signatures=run)
 """
 
 
@@ -71,3 +88,17 @@ def test_a_model_that_adds_dimensions_does_not_end_the_server(
     assert ask(server, "any", 120) == {"pairs": 240, "stacked": 121, "wider": 122}
     assert ask(server, "any", 120, ["wider", "stacked"]) == {"stacked": 121, "wider": 122}
     assert ask(server, "row", 1) == {"y": 2}
+
+
+def test_any_number_of_filters_is_answered(tmp_path: Path, model_server: StartServer) -> None:
+    """Each gets its own outputs, in any order, and their calls do not grow with the requests."""
+    subprocess.run([sys.executable, "-c", MANY, str(tmp_path / "1")], check=True, capture_output=True)
+    server = model_server(f"--model_base_path={tmp_path}")
+    server.wait_for(lambda: "AVAILABLE" in server.state("default"))
+    names = [f"y{number}" for number in range(7)]
+    wanted = [chosen for size in (1, 2, 3, 4) for chosen in combinations(names, size)]
+    assert len(wanted) > 64
+    for rank, asked in ((1, wanted), (70, wanted[::9])):
+        for chosen in asked:
+            found = ask(server, "serving_default", rank, chosen[::-1])
+            assert found == {name: rank + int(name[1:]) % 3 for name in chosen}

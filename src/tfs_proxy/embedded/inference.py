@@ -63,7 +63,7 @@ def with_defaults(signature: Signature, arrays: Mapping[str, Array]) -> Mapping[
 
 
 def chosen_outputs(signature: Signature, output_filter: Sequence[str]) -> tuple[str, ...]:
-    """The aliases to answer with: those asked for, or all. Raises ServingError for a bad filter."""
+    """The aliases to answer with, sorted: those asked for, or all. Raises ServingError for a bad filter."""
     seen = set()
     for alias in output_filter:
         if alias not in signature.outputs:
@@ -74,7 +74,7 @@ def chosen_outputs(signature: Signature, output_filter: Sequence[str]) -> tuple[
         if alias in seen:
             raise invalid(f"duplicate output tensor alias: {alias}")
         seen.add(alias)
-    return tuple(output_filter) or signature.aliases
+    return tuple(sorted(seen)) or signature.aliases
 
 
 def outputs_of(runner: Runner, aliases: Sequence[str], arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -29,7 +29,10 @@ def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True
     check_inputs(signature, request.inputs.keys())
     arrays, any_tall = _arrays(signature, request)
     aliases = chosen_outputs(signature, request.output_filter)
-    outputs = outputs_of(servable.runner(signature, aliases), aliases, arrays)
+    computed = servable.computed(signature, aliases)
+    outputs = outputs_of(servable.runner(signature, computed), computed, arrays)
+    if computed is not aliases:
+        outputs = {alias: outputs[alias] for alias in aliases}
     shapes = {alias: shape_of(array) for alias, array in outputs.items()} if any_tall else None
     return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list, shapes=shapes)
 

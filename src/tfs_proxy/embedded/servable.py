@@ -26,6 +26,9 @@ _METHODS = (PREDICT_METHOD, CLASSIFY_METHOD, REGRESS_METHOD)
 INLINE_LIMIT_SECONDS = 0.001
 """A call that takes longer than this on average does not run on the event loop's thread."""
 
+MAX_RUNNERS = 64
+"""Beyond this many calls filters of outputs get none of their own: each stays while the model is loaded."""
+
 _RECENT = 0.2
 """The weight of the newest measurement in a call's average."""
 
@@ -226,6 +229,12 @@ class Servable:
         if spec is None:
             spec = self._specs[signature] = model_spec(self.name, self.version, signature=signature)
         return spec
+
+    def computed(self, signature: Signature, aliases: tuple[str, ...]) -> tuple[str, ...]:
+        """The outputs to compute where these are asked for: all, once too many sets of outputs are kept."""
+        if (signature.name, aliases) in self._runners or len(self._runners) < MAX_RUNNERS:
+            return aliases
+        return signature.aliases
 
     def runner(self, signature: Signature, aliases: tuple[str, ...]) -> Runner:
         """The call for one signature and these of its outputs."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy.embedded import folding, runtime
-from tfs_proxy.embedded.errors import ServingError, from_tensorflow
+from tfs_proxy.embedded.errors import Code, ServingError, from_tensorflow
 from tfs_proxy.embedded.explain import explained
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.graph_copy import TallCall
@@ -26,6 +26,9 @@ from tfs_proxy.protos import MetaGraphDef, SignatureDef
 from tfs_proxy.protos.tensors import QUANTIZED
 
 _CALLERS_THREAD = -1
+
+MAX_COPIES = 64
+"""Copies of the graph for tensors of more ranks than numpy has: each stays until the model is unloaded."""
 
 
 def session_config(flags: Flags) -> "runtime.ConfigProto":
@@ -90,7 +93,7 @@ class SessionBackend:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             try:
                 if TallArray in map(type, arrays):
-                    return self._tall(tuple(feeds), tuple(fetches))(arrays)
+                    return self._tall(arrays, tuple(feeds), fetches)
                 return [each if type(each) is np.ndarray else _scalar(each) for each in run(arrays)]
             except ServingError:
                 raise
@@ -118,13 +121,30 @@ class SessionBackend:
         """The tensors of the graph that give these tensors of the signatures."""
         return [self._folded.get(name, name) for name in fetches]
 
-    def _tall(self, feeds: tuple[str, ...], fetches: tuple[str, ...]) -> Call:
+    def _tall(self, arrays: Sequence[Array], feeds: tuple[str, ...], fetches: Sequence[str]) -> list[Array]:
+        """The fetches, picked from a copy of the graph that gives all outputs of a signature."""
+        wanted = self._together(frozenset(feeds), frozenset(fetches))
         with self._copying:
-            if (feeds, fetches) not in self._copies:
-                self._copies[feeds, fetches] = TallCall(
-                    self.session, self.graph, feeds, self.computed(fetches)
-                )
-            return self._copies[feeds, fetches]
+            copy = self._copies.get((feeds, wanted))
+            if copy is None:
+                if len(self._copies) >= MAX_COPIES:
+                    raise ServingError(
+                        Code.RESOURCE_EXHAUSTED,
+                        "Too many sets of inputs and outputs for tensors of many dimensions",
+                    )
+                copy = TallCall(self.session, self.graph, feeds, self.computed(wanted))
+                self._copies[feeds, wanted] = copy
+        outputs = dict(zip(wanted, copy(arrays), strict=True))
+        return [outputs[name] for name in fetches]
+
+    def _together(self, feeds: frozenset[str], fetches: frozenset[str]) -> tuple[str, ...]:
+        """All outputs of the smallest signature that has these inputs and outputs; else the fetches alone."""
+        fitting = []
+        for signature in self.signatures.values():
+            outputs = sorted({info.name for info in signature.outputs.values()})
+            if fetches <= set(outputs) and feeds == {info.name for info in signature.inputs.values()}:
+                fitting.append(tuple(outputs))
+        return min(fitting, key=len, default=tuple(sorted(fetches)))
 
     def close(self) -> None:
         """Close the session; its variables go with it, and so does the graph, which is full of cycles."""
