@@ -7,9 +7,11 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import grpc
 import pytest
 
 from plugins_models import StartServer
+from tfs_proxy import protos
 
 pytestmark = pytest.mark.tensorflow
 
@@ -29,10 +31,19 @@ class Net(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 6], tf.float32, name="image")])
     def grouped(self, image):
-        return {"hidden": tf.function(lambda x: tf.nn.conv2d(x, self.groups, 1, "SAME"), jit_compile=True)(image)}
+        return {"hidden": self.compiled(image)}
+
+    @tf.function(jit_compile=True)
+    def compiled(self, image):
+        return tf.nn.conv2d(image, self.groups, 1, "SAME")
+
+    @tf.function(input_signature=[tf.TensorSpec([None] * 4, tf.float32, name="image")])
+    def undeclared(self, image):
+        return {"hidden": self.compiled(image)}
 
 net = Net()
-tf.saved_model.save(net, sys.argv[1], signatures={"serving_default": net.run, "grouped": net.grouped})
+signatures = {"serving_default": net.run, "grouped": net.grouped, "undeclared": net.undeclared}
+tf.saved_model.save(net, sys.argv[1], signatures=signatures)
 """
 
 
@@ -75,3 +86,34 @@ def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(
     assert predict(server.rest, channels)[0] == 200
     assert predict(server.rest, nothing)[0] == 400
     assert predict(server.rest, channels)[0] == 200
+
+
+@pytest.mark.parametrize("flags", [[], ["--enable_batching"]])
+def test_no_channels_where_none_are_declared(
+    convolution: Path, model_server: StartServer, flags: list[str]
+) -> None:
+    """They are refused where XLA compiles a convolution; an empty batch or an empty image is not."""
+    server = model_server(f"--model_base_path={convolution}", *flags)
+    server.wait_for(lambda: "AVAILABLE" in server.state("default"))
+    statuses = [
+        asked(server.grpc, sizes)
+        for sizes in ([1, 8, 8, 6], [1, 8, 8, 0], [0, 8, 8, 6], [1, 0, 8, 6], [1, 8, 8, 6])
+    ]
+    assert statuses == ["OK", "INVALID_ARGUMENT", "OK", "OK", "OK"]
+
+
+def asked(address: str, sizes: list[int]) -> str:
+    """The status of a tensor of this shape."""
+    tensor = protos.TensorProto(dtype="DT_FLOAT", float_val=[1.0] if all(sizes) else [])
+    for size in sizes:
+        tensor.tensor_shape.dim.add(size=size)
+    request = protos.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = "default", "undeclared"
+    request.inputs["image"].CopyFrom(tensor)
+    with grpc.insecure_channel(address) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        try:
+            run(request.SerializeToString(), timeout=60)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return "OK"

@@ -1,11 +1,12 @@
 """Refuses tensors whose shape would end the process, in front of a loaded model.
 
 oneDNN's kernels, which TensorFlow uses by default on x86, check a tensor's rank by ending the process
-where TensorFlow's own kernels answer an error, and XLA's code for grouped convolutions divides by the
-number of channels without looking. One malformed request must not do that.
+where TensorFlow's own kernels answer an error, and XLA's code for convolutions divides by the number of
+channels without looking. One malformed request must not do that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from tfs_proxy.embedded.errors import invalid
@@ -31,6 +32,11 @@ ENDING_OPS = frozenset(
 )
 """Ops with a kernel that takes its input's layout, and so its rank, for granted."""
 
+_XLA = "_XlaMustCompile"
+
+_IMAGE_RANKS = (3, 4, 5)
+"""The ranks of what convolutions take: in one, two and three dimensions."""
+
 
 def op_types(graph_def: Any) -> frozenset[str]:
     """The types of all ops in a GraphDef, those in its functions too."""
@@ -43,14 +49,25 @@ def ops_outside(graph_def: Any) -> frozenset[str]:
     return op_types(graph_def) - {function.signature.name for function in graph_def.library.function}
 
 
+def compiles(graph_def: Any) -> bool:
+    """Whether a function or a call of one in a GraphDef is to be compiled by XLA."""
+    functions = graph_def.library.function
+    nodes = chain(graph_def.node, *(function.node_def for function in functions))
+    return any(_XLA in each.attr and each.attr[_XLA].b for each in chain(functions, nodes))
+
+
 class RankGuard:
-    """A backend whose calls take only the ranks that the signatures declare, and no 0 for another size."""
+    """A backend whose calls take only the ranks that the signatures declare, and no 0 for another size.
+
+    Nor a 0 for an unknown last size, which may be the channels, where XLA compiles.
+    """
 
     def __init__(self, backend: Backend, signatures: Mapping[str, SignatureDef]) -> None:
         self._backend = backend
         self.signatures = signatures
         self.waits = backend.waits
         self._sizes = dict(_sizes(signatures.values()))
+        self._compiled = bool(getattr(backend, "compiled", False))
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
         """The backend's call, behind the check."""
@@ -65,7 +82,7 @@ class RankGuard:
                     raise invalid(
                         f"input {name} must be {len(sizes)}-dimensional: [{_listed(shape_of(array))}]"
                     )
-                if not array.size and _lacks(array, sizes):
+                if not array.size and _lacks(array, sizes, compiled=self._compiled):
                     raise invalid(
                         f"input {name} must be of shape [{_listed(sizes)}]: [{_listed(array.shape)}]"
                     )
@@ -85,8 +102,13 @@ def _sizes(signatures: Iterable[SignatureDef]) -> Iterable[tuple[str, list[int]]
                 yield info.name, [dim.size for dim in info.tensor_shape.dim]
 
 
-def _lacks(array: Array, sizes: Sequence[int]) -> bool:
-    """Whether an array has nothing where the signature says how much there is; XLA's code divides by it."""
+def _lacks(array: Array, sizes: Sequence[int], *, compiled: bool) -> bool:
+    """Whether an array has nothing where the signature says how much there is, or channels may be.
+
+    XLA's code divides by both.
+    """
+    if compiled and array.ndim in _IMAGE_RANKS and not array.shape[-1]:
+        return True
     return any(size > 0 and not given for size, given in zip(sizes, array.shape, strict=True))
 
 

@@ -18,7 +18,7 @@ from tfs_proxy.embedded.explain import explained
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.graph_copy import TallCall
 from tfs_proxy.embedded.model_config import read_text
-from tfs_proxy.embedded.rank_guard import op_types
+from tfs_proxy.embedded.rank_guard import compiles, op_types
 from tfs_proxy.embedded.restore import INDEX, restore
 from tfs_proxy.embedded.servable import Array, Call
 from tfs_proxy.embedded.tall import TallArray
@@ -69,6 +69,7 @@ class SessionBackend:
             self._has_variables = (folder / INDEX).exists()
             self.signatures = _signatures(MetaGraphDef.FromString(_without_graph(loaded).SerializeToString()))
             self.op_types = op_types(loaded.graph_def)
+            self.compiled = compiles(loaded.graph_def)
             del loaded
             self._folded: Mapping[str, str] = {}
             if folds and folding.worth_trying(self.op_types):
