@@ -22,8 +22,7 @@ class TallCall:
     def __init__(self, session: Any, graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> None:
         operations = runtime.array_operations()
         copied = runtime.subgraph(graph, feeds, fetches)
-        tensors = [graph.get_tensor_by_name(runtime.tensor_name(name)) for name in feeds]
-        self._inputs = [(name, tensor.shape.rank) for name, tensor in zip(feeds, tensors, strict=True)]
+        self._inputs = tuple(feeds)
         with tensorflow_errors(), graph.as_default():
             kinds = runtime.kinds_of(graph, feeds)
             messages = [operations.placeholder(runtime.as_dtype("string"), shape=[]) for _ in feeds]
@@ -40,10 +39,10 @@ class TallCall:
             self._run = session._make_callable_from_options(options)  # noqa: SLF001
 
     def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Raises ServingError where a tall tensor's rank is not its input's, or more than is safe."""
+        """Raises ServingError where a tensor has more ranks than is safe."""
         given = [shape_of(array) for array in arrays]
-        for (name, rank), shape in zip(self._inputs, given, strict=True):
-            _check(name, rank, len(shape))
+        for name, shape in zip(self._inputs, given, strict=True):
+            _check(name, len(shape))
         messages = [to_pieces(*pair) for pair in zip(map(np.asarray, arrays), given, strict=True)]
         with tensorflow_errors():
             results = self._run(*(np.array(b"".join(pieces), object) for pieces in messages))
@@ -51,11 +50,7 @@ class TallCall:
         return [_shaped(*pair) for pair in zip(results[:half], results[half:], strict=True)]
 
 
-def _check(name: str, rank: int | None, given: int) -> None:
-    if given <= MAX_RANK:
-        return
-    if rank is not None and rank != given:
-        raise invalid(f"input {name} must be {rank}-dimensional, and a tensor has {given} dimensions")
+def _check(name: str, given: int) -> None:
     if given > MAX_TAKEN_RANK:
         raise invalid(f"input {name}: a tensor has {given} dimensions, the most is {MAX_TAKEN_RANK}")
 

@@ -12,8 +12,8 @@ MAX_RANK = 64
 MAX_TENSOR_RANK = 254
 """The most that a tensor can have; TensorFlow's kernels end the process where an output would have more."""
 
-MAX_TAKEN_RANK = 120
-"""The most that a request's tensor can have: a model may add some, or join those of two tensors."""
+MAX_TAKEN_RANK = 240
+"""The most that a request's tensor can have: a model may add some of its own."""
 
 
 class TallArray(np.ndarray[Any, np.dtype[Any]]):
