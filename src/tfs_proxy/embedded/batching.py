@@ -58,7 +58,6 @@ class BatchingBackend:
         self._making = threading.Lock()
         self._extra = 0
         self.signatures = backend.signatures
-        self.compiled = backend.compiled
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
         """A batched call; those of the same tensors share their queues, whatever the tensors' order."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfs_proxy.embedded import runtime
 from tfs_proxy.embedded.errors import Code, ServingError
 
 _NO_VARIABLE = "Could not find variable"
@@ -18,7 +19,15 @@ _NO_INDEX = (
     "folder, variables and assets included."
 )
 
+_SERIES = runtime.VERSION.rpartition(".")[0]
+
 _ADVICE = {
+    "Op type not registered": (
+        "The ops of TensorFlow Text, which tensorflow_model_server has built in, are loaded from their "
+        f"package where it is installed (pip install --no-deps 'tensorflow-text=={_SERIES}.*'), those of "
+        "TensorFlow Decision Forests from a tensorflow-decision-forests that was built for TensorFlow "
+        f"{_SERIES}. Other ops can't be served, by the official binary neither."
+    ),
     "Missing py trampoline": (
         "The model calls Python (tf.py_function, tf.numpy_function), which a SavedModel lacks: no model "
         "server can run it. Export the model with TensorFlow's own operations; Python goes into inference.py."

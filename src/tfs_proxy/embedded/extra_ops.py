@@ -14,15 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfs_proxy.embedded import runtime
-from tfs_proxy.embedded.errors import Code, ServingError
-
-_NOT_REGISTERED = "Op type not registered"
-_ADVICE = (
-    "The ops of TensorFlow Text, which tensorflow_model_server has built in, are loaded from their package "
-    "where it is installed (pip install --no-deps 'tensorflow-text=={version}.*'), those of TensorFlow "
-    "Decision Forests from a tensorflow-decision-forests that was built for TensorFlow {version}. "
-    "Other ops can't be served, by the official binary neither."
-)
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +44,6 @@ def provide(op_types: Collection[str]) -> None:
     with _loading:
         while _left and not runtime.are_registered(op_types):
             _load(_left.pop(0))
-
-
-def explained(error: ServingError) -> ServingError:
-    """An error about an unknown op, with where it may come from and what to do."""
-    if error.code is not Code.NOT_FOUND or _NOT_REGISTERED not in error.text:
-        return error
-    version = runtime.VERSION.rpartition(".")[0]
-    return ServingError(error.code, f"{error.text}\n{_ADVICE.format(version=version)}")
 
 
 def _load(package: _Package) -> None:

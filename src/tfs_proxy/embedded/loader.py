@@ -114,7 +114,9 @@ class Loader:
         loaded: Loaded = backend
         if options is not None:
             loaded = batching.BatchingBackend(backend, options, self._watch(options))
-        return RankGuard(loaded, backend.signatures) if backend.op_types & ENDING_OPS else loaded
+        if backend.op_types & ENDING_OPS:
+            return RankGuard(loaded, backend.signatures, compiled=backend.compiled)
+        return loaded
 
     def _watch(self, options: BatchOptions) -> "batch_witness.Watch":
         from tfs_proxy.embedded import batch_witness

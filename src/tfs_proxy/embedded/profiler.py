@@ -34,8 +34,9 @@ class Profiler:
     def __init__(self, prepare: Callable[[], None]) -> None:
         self._prepare = prepare
         self._lock = threading.Lock()
-        self._ends: dict[str, threading.Event] = {}
-        self._closed = threading.Event()
+        self._session = ""
+        self._ends: threading.Event | None = None
+        self._closed = False
 
     def handlers(self) -> Mapping[str, Mapping[str, Callable[[bytes, Any], bytes]]]:
         """Its methods by name."""
@@ -64,8 +65,8 @@ class Profiler:
         """ProfilerService.Terminate: a profile that is being taken ends now."""
         request = TerminateRequest.FromString(message)
         with self._lock:
-            if request.session_id in self._ends:
-                self._ends[request.session_id].set()
+            if self._ends is not None and request.session_id == self._session:
+                self._ends.set()
         return TerminateResponse().SerializeToString()
 
     def monitor(self, _message: bytes, _context: Any) -> bytes:
@@ -73,41 +74,41 @@ class Profiler:
         raise ServingError(Code.UNIMPLEMENTED, "unimplemented.")
 
     def close(self) -> None:
-        """End all profiles that are being taken."""
+        """End the profile that is being taken, and those to come at once."""
         with self._lock:
-            self._closed.set()
-            for each in self._ends.values():
-                each.set()
+            self._closed = True
+            if self._ends is not None:
+                self._ends.set()
 
     @contextmanager
     def _ending(self, session: str) -> Iterator[threading.Event]:
         ends = threading.Event()
         with self._lock:
-            if self._ends:
+            if self._ends is not None:
                 raise ServingError(Code.INTERNAL, "Another profiling session active.")
-            if self._closed.is_set():
+            if self._closed:
                 ends.set()
-            self._ends[session] = ends
+            self._session, self._ends = session, ends
         try:
             yield ends
         finally:
             with self._lock:
-                del self._ends[session]
+                self._ends = None
 
     def _record(self, seconds: float, ends: threading.Event, context: Any) -> bytes:
         """A serialized XSpace of what happens in the next ``seconds``."""
         self._prepare()
         from tfs_proxy.embedded import runtime
 
-        session = runtime.profiler_session()
+        recorder = runtime.profiler_session()
         with tempfile.TemporaryDirectory(prefix="tfs-proxy-profile-") as folder:
-            session.start(folder, {})
+            recorder.start(folder, {})
             log.info("Profiling for up to %g s", seconds)
             deadline = time.monotonic() + seconds
             while (left := deadline - time.monotonic()) > 0 and context.is_active():
                 if ends.wait(min(left, _LOOK_SECONDS)):
                     break
-            session.export_to_tb()
+            recorder.export_to_tb()
             (written,) = Path(folder).glob("plugins/profile/*/*.xplane.pb")
             return written.read_bytes()
 

@@ -62,12 +62,12 @@ class RankGuard:
     Nor a 0 for an unknown last size, which may be the channels, where XLA compiles.
     """
 
-    def __init__(self, backend: Backend, signatures: Mapping[str, SignatureDef]) -> None:
+    def __init__(self, backend: Backend, signatures: Mapping[str, SignatureDef], *, compiled: bool) -> None:
         self._backend = backend
         self.signatures = signatures
         self.waits = backend.waits
         self._sizes = dict(_sizes(signatures.values()))
-        self._compiled = bool(getattr(backend, "compiled", False))
+        self._compiled = compiled
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
         """The backend's call, behind the check."""

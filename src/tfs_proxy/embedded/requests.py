@@ -27,13 +27,13 @@ def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True
     """A serialized PredictResponse; ``as_list`` as in `tensors.to_pieces`. Raises ServingError."""
     signature = signature_of(servable, request.model_spec.signature_name)
     check_inputs(signature, request.inputs.keys())
-    arrays, any_tall = _arrays(signature, request)
+    arrays = _arrays(signature, request)
     aliases = chosen_outputs(signature, request.output_filter)
     computed = servable.computed(signature, aliases)
     outputs = outputs_of(servable.runner(signature, computed), computed, arrays)
     if computed is not aliases:
         outputs = {alias: outputs[alias] for alias in aliases}
-    shapes = {alias: shape_of(array) for alias, array in outputs.items()} if any_tall else None
+    shapes = {alias: shape_of(array) for alias, array in outputs.items() if type(array) is TallArray}
     return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list, shapes=shapes)
 
 
@@ -75,10 +75,9 @@ def _answered(servable: Servable, spec: ModelSpec) -> ModelSpec:
     return describe.spec_of(servable, spec.signature_name or DEFAULT_SIGNATURE)
 
 
-def _arrays(signature: Signature, request: PredictRequest) -> tuple[dict[str, Array], bool]:
-    """The signature's inputs as arrays, defaults where the request has none; whether any of them is tall."""
+def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
+    """The signature's inputs as arrays, defaults where the request has none."""
     arrays = {}
-    any_tall = False
     given = request.inputs
     for alias in signature.inputs:
         tensor = given[alias] if alias in given else signature.message.defaults[alias]
@@ -89,8 +88,7 @@ def _arrays(signature: Signature, request: PredictRequest) -> tuple[dict[str, Ar
             if tall is None:
                 raise invalid(f"tensor parsing error: {alias}") from error
             arrays[alias] = tall
-            any_tall = True
-    return arrays, any_tall
+    return arrays
 
 
 def _tall(tensor: TensorProto) -> Array | None:

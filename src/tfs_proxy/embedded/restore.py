@@ -91,7 +91,7 @@ def _import(graph: Any, meta_graph: Any) -> None:
     except ServingError as error:
         # NOTE: Python's importer says ValueError for TensorFlow's INVALID_ARGUMENT.
         was_value_error = isinstance(error.__cause__, ValueError)
-        raise invalid(error.text) if was_value_error else extra_ops.explained(error) from error
+        raise invalid(error.text) if was_value_error else explain.explained(error) from error
 
 
 def _variables(session: Any, saver: Any, folder: Path, assets: Mapping[str, Array]) -> None:

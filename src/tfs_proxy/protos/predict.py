@@ -4,6 +4,7 @@ Written as wire format, so that a tensor is copied once, into the message itself
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,13 +45,10 @@ def response_bytes(
     outputs: Arrays,
     *,
     as_list: bool = True,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> bytes:
-    """A serialized PredictResponse; ``as_list`` and the shape of each output as in `to_pieces`."""
-    if shapes is None:
-        tensors = {name: to_pieces(array, as_list=as_list) for name, array in outputs.items()}
-    else:
-        tensors = {name: to_pieces(outputs[name], shapes[name], as_list=as_list) for name in outputs}
+    """A serialized PredictResponse; ``as_list``, and the shapes of some outputs, as in `to_pieces`."""
+    tensors = {name: to_pieces(array, shapes.get(name), as_list=as_list) for name, array in outputs.items()}
     pieces = map_field(1, tensors)
     return b"".join([*pieces, *message_field(2, [spec])])
 
