@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,14 +133,22 @@ def write_config(path: Path, models: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def embedded_server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """One embedded server with all our models, for the whole run; tests leave it as it is."""
-    folder = tmp_path_factory.mktemp("embedded")
-    config = write_config(folder / "models.config", saved_models)
-    server = start_server(folder, [f"--model_config_file={config}"])
-    names = [each.name for each in saved_models.iterdir() if each.is_dir()]
-    server.wait_for(lambda: all("AVAILABLE" in server.state(name) for name in names))
+@contextmanager
+def serving_all(
+    folder: Path, models: Path, *flags: str, until: Sequence[str] = ("AVAILABLE",)
+) -> Iterator[EmbeddedServer]:
+    """An embedded server with every model below ``models``, once each is in one of these states."""
+    config = write_config(folder / "models.config", models)
+    server = start_server(folder, [f"--model_config_file={config}", *flags])
+    names = [each.name for each in models.iterdir() if each.is_dir()]
+    server.wait_for(lambda: all(any(f'"{state}"' in server.state(name) for state in until) for name in names))
     yield server
     server.process.terminate()
     server.process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def embedded_server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """One embedded server with all our models, for the whole run; tests leave it as it is."""
+    with serving_all(tmp_path_factory.mktemp("embedded"), saved_models) as server:
+        yield server

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from plugins_models import EmbeddedServer, start_server, write_config
+from plugins_models import EmbeddedServer, serving_all
 
 pytestmark = pytest.mark.tensorflow
 
@@ -151,14 +151,8 @@ def server(
     request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EmbeddedServer]:
     """A server with all of them."""
-    folder = tmp_path_factory.mktemp("server")
-    config = write_config(folder / "models.config", models)
-    server = start_server(folder, [f"--model_config_file={config}", request.param])
-    names = [each.name for each in models.iterdir() if each.is_dir()]
-    server.wait_for(lambda: all("AVAILABLE" in server.state(name) for name in names))
-    yield server
-    server.process.terminate()
-    server.process.wait(30)
+    with serving_all(tmp_path_factory.mktemp("server"), models, request.param) as server:
+        yield server
 
 
 def predict(server: EmbeddedServer, model: str, signature: str, pictures: Any) -> Any:

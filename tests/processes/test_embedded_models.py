@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 import pytest
 
-from plugins_models import EmbeddedServer, start_server, write_config
+from plugins_models import EmbeddedServer, serving_all
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
 
 pytestmark = pytest.mark.tensorflow
@@ -171,20 +171,9 @@ def server(
     request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[EmbeddedServer]:
     """A server with all of them, those that can't be loaded as well."""
-    folder = tmp_path_factory.mktemp("server")
-    config = write_config(folder / "models.config", models)
-    server = start_server(
-        folder, [f"--model_config_file={config}", "--max_num_load_retries=0", request.param]
-    )
-    names = [each.name for each in models.iterdir() if each.is_dir()]
-    server.wait_for(lambda: all(_settled(server, name) for name in names))
-    yield server
-    server.process.terminate()
-    server.process.wait(30)
-
-
-def _settled(server: EmbeddedServer, name: str) -> bool:
-    return any(state in server.state(name) for state in ('"AVAILABLE"', '"END"'))
+    flags = ("--max_num_load_retries=0", request.param)
+    with serving_all(tmp_path_factory.mktemp("server"), models, *flags, until=("AVAILABLE", "END")) as server:
+        yield server
 
 
 def rest(server: EmbeddedServer, model: str, document: Any) -> Any:

@@ -608,6 +608,15 @@ def test_a_signal_lets_requests_in_flight_finish(
     assert server.process.wait(20) == 0
 
 
+def end_by_two_signals(server: EmbeddedServer, within_seconds: float) -> None:
+    """The first one alone does not end it; with the second it does, with 0."""
+    server.process.terminate()
+    with pytest.raises(subprocess.TimeoutExpired):
+        server.process.wait(1)
+    server.process.terminate()
+    assert server.process.wait(within_seconds) == 0
+
+
 def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: StartServer) -> None:
     """Callers that have begun a request on either door and send no more do not keep the server then."""
     server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
@@ -630,11 +639,7 @@ def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: Star
         begun = channel.stream_unary(predict).future(never(), timeout=60)
         # Behind the call that has begun, on the same connection.
         channel.unary_unary(predict)(whole, timeout=60)
-        server.process.terminate()
-        with pytest.raises(subprocess.TimeoutExpired):
-            server.process.wait(1)
-        server.process.terminate()
-        assert server.process.wait(10) == 0
+        end_by_two_signals(server, 10)
         assert begun.exception() is not None
         released.set()
 
@@ -656,11 +661,7 @@ def test_a_second_signal_waits_for_no_computation(
             run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
             called = run.future(request, timeout=60)
             held.wait_for(2)
-            server.process.terminate()
-            with pytest.raises(subprocess.TimeoutExpired):
-                server.process.wait(1)
-            server.process.terminate()
-            assert server.process.wait(30) == 0
+            end_by_two_signals(server, 30)
             assert called.exception() is not None
 
 
