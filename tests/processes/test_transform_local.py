@@ -77,7 +77,7 @@ def test_order_is_kept(data: Path, tmp_path: Path, echo: str, strategy: str) -> 
 )
 def test_framings(data: Path, tmp_path: Path, echo: str, split_type: str, frame) -> None:  # type: ignore[no-untyped-def]
     """SingleRecord sends payloads, MultiRecord framed records; gzip input is unpacked first."""
-    payloads = [os.urandom(size).replace(b"BAD", b"") for size in (0, 1, 5, 1000)]
+    payloads = [random.Random(3).randbytes(size) for size in (0, 1, 5, 1000)]
     framed = b"".join(map(frame, payloads))
     (data / "a").write_bytes(gzip.compress(framed))
     for strategy, expected in (("SingleRecord", b"".join(payloads)), ("MultiRecord", framed)):
@@ -192,7 +192,7 @@ def test_bad_records(data: Path, tmp_path: Path, echo: str, on_error: str) -> No
 
 def test_only_server_errors_are_tried_again(data: Path, tmp_path: Path, echo: str) -> None:
     """503 is, 400 is not; without retries 503 fails the object."""
-    (data / "a").write_bytes(f"BUSY {random.random()}".encode())
+    (data / "a").write_bytes(f"BUSY {tmp_path}".encode())
     before = posts(echo)
     assert transform(*run_flags(data, tmp_path / "out", echo)).status == 0
     assert posts(echo) - before == 2
@@ -200,7 +200,7 @@ def test_only_server_errors_are_tried_again(data: Path, tmp_path: Path, echo: st
     before = posts(echo)
     assert transform(*run_flags(data, tmp_path / "out", echo)).status == 1
     assert posts(echo) - before == 1
-    (data / "a").write_bytes(f"BUSY {random.random()}".encode())
+    (data / "a").write_bytes(f"BUSY {tmp_path} again".encode())
     done = transform(*run_flags(data, tmp_path / "out", echo, max_retries="0"))
     assert (done.status, done.summary["failures"][0]["status"]) == (1, 503)
 
@@ -360,7 +360,7 @@ def test_stopped_in_order(data: Path, tmp_path: Path, echo: str) -> None:
 def test_memory_is_bounded_by_the_payload(data: Path, tmp_path: Path) -> None:
     """A large object does not lie in memory: `make prove-transform` shows it on 2 GB."""
     megabytes = int(os.environ.get("TRANSFORM_OBJECT_MB", "200"))
-    frame = tfrecord_frame(os.urandom(1 << 20))
+    frame = tfrecord_frame(random.Random(3).randbytes(1 << 20))
     with (data / "large").open("wb") as file:
         for _ in range(megabytes):
             file.write(frame)
