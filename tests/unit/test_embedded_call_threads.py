@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from functools import partial
 
 import pytest
 
@@ -14,10 +15,16 @@ MOST = 16
 LONG = 20.0
 
 
-class Crowd:
-    """A call that counts how many of it run at the same time."""
+def a_moment() -> None:
+    """What a call takes here."""
+    time.sleep(0.001)
 
-    def __init__(self) -> None:
+
+class Crowd:
+    """A call that counts how many of it run at the same time; ``stay`` is what they do meanwhile."""
+
+    def __init__(self, stay: Callable[[], object] = a_moment) -> None:
+        self._stay = stay
         self._lock = threading.Lock()
         self._now = 0
         self.most = 0
@@ -26,7 +33,7 @@ class Crowd:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
-        time.sleep(0.001)
+        self._stay()
         with self._lock:
             self._now -= 1
 
@@ -54,8 +61,9 @@ def test_only_so_many_calls_as_there_are_places_run_at_a_time(
 ) -> None:
     """Twenty calls that compute run two by two."""
     monkeypatch.setattr(call_threads, "_STUCK_SECONDS", LONG)
-    crowd = Crowd()
-    wait([two_places.submit(crowd) for _ in range(20)])
+    crowd = Crowd(partial(threading.Barrier(2).wait, LONG))
+    for each in [two_places.submit(crowd) for _ in range(20)]:
+        each.result()
     assert crowd.most == 2
 
 

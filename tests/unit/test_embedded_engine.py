@@ -3,7 +3,9 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -226,20 +228,24 @@ def test_a_version_has_no_error_before_its_last_try(tmp_path: Path) -> None:
     made.engine.close()
 
 
-def test_a_version_that_goes_between_two_tries_is_not_tried_again(tmp_path: Path) -> None:
-    """It ends with the error of its last try."""
-    made = Run(tmp_path, retry=Retry(5, 0.1))
-    made.loads.failing.add(1)
-    made.add(1)
-    made.engine.reload([made.source()])
-    eventually(lambda: len(made.loads.attempts) == 1)
-    (made.base / "1").rmdir()
-    made.engine.poll()
-    eventually(lambda: made.states()[1] is State.END)
-    tried = len(made.loads.attempts)
-    time.sleep(0.3)
-    assert len(made.loads.attempts) == tried <= 2
-    made.engine.close()
+def test_a_version_that_goes_between_two_tries_is_not_tried_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When its next try is due it ends with the error of its last one."""
+    due: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    monkeypatch.setattr(run.engine, "_later", lambda work, *told: due.put(partial(work, *told)))
+    run.loads.failing.add(1)
+    run.add(1)
+    run.engine.reload([run.source()])
+    next_try = due.get(timeout=10)
+    (run.base / "1").rmdir()
+    run.engine.poll()
+    assert run.states()[1] is State.LOADING
+    next_try()
+    (status,) = run.catalog.statuses("m")
+    assert (status.state, status.message) == (State.END, "no model in version 1")
+    assert len(run.loads.attempts) == 1
+    assert due.empty()
 
 
 def test_a_model_out_of_the_config_goes(run: Run) -> None:

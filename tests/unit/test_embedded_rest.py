@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import re
+import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -44,6 +45,21 @@ class Passed:
 
     def close(self) -> None:
         pass
+
+
+class Held(Passed):
+    """A backend whose calls wait until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        def call(arrays: Sequence[Array]) -> Sequence[Array]:
+            self.gate.wait(30)
+            return [arrays[-1] for _ in fetches]
+
+        return call
 
 
 class Lends(Passed):
@@ -212,7 +228,9 @@ def test_a_packed_body_has_a_limit(pool: ThreadPoolExecutor, monkeypatch: pytest
 
 def test_a_request_that_takes_too_long_is_given_up(pool: ThreadPoolExecutor) -> None:
     """With TensorFlow's own words for it; without a limit it is waited for."""
-    slow = Server(pool, seconds=0.2, timeout_seconds=0.01).predict(BODY)
+    held = Held()
+    slow = Server(pool, backend=held, timeout_seconds=0.01).predict(BODY)
+    held.gate.set()
     assert (slow.status, slow.json["error"]) == (504, "Timed out waiting for notification")
     assert Server(pool, seconds=0.05, timeout_seconds=None).predict(BODY).status == 200
 

@@ -60,10 +60,10 @@ def archive(tmp_path: Path) -> Path:
 
 def test_an_archive(archive: Path) -> None:
     """Its script answers, the fake model server with zeros of the signature's shapes, one per record."""
-    began = time.perf_counter()
+    began = time.process_time()  # what it costs here, whatever else the machine does
     with testing.load(archive) as script:
         reply = script.post("[[1, 2], [3, 4]]")
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
 
     assert (reply.status, reply.text) == (200, "['here', [0.0, 0.0], (2, 3)]")
     assert reply.content_type == "application/json"
