@@ -3,7 +3,6 @@
 Property tests have no deadline per example: on a machine that others use it says nothing.
 """
 
-import socket
 import subprocess
 import sys
 import time
@@ -17,19 +16,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tfs_proxy.supervisor.sockets import free_ports
+
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILDER = ROOT / "tests" / "models" / "build.py"
 READY_WITHIN_SECONDS = 60.0
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,8 @@ StartServer = Callable[..., EmbeddedServer]
 def start_server(folder: Path, flags: Sequence[str]) -> EmbeddedServer:
     """Start the embedded server with these flags on ports of its own; its log goes to ``folder``."""
     log = folder / f"model-server-{time.monotonic_ns()}.log"
-    rest, grpc_port, unix = free_port(), free_port(), str(folder / f"{time.monotonic_ns()}.sock")
+    rest, grpc_port = free_ports(2)  # one after the other they may be the same
+    unix = str(folder / f"{time.monotonic_ns()}.sock")
     argv = [sys.executable, "-m", "tfs_proxy.embedded", f"--port={grpc_port}", f"--rest_api_port={rest}"]
     with log.open("wb") as output:
         process = subprocess.Popen(

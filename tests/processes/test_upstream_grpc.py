@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plugins_models import EmbeddedServer, StartServer, free_port
+from plugins_models import EmbeddedServer, StartServer
+from serving import free_port
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.payload.batch import Batch, Examples
