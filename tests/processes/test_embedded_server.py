@@ -4,8 +4,6 @@ import gzip
 import http.client
 import json
 import shutil
-import signal
-import socket
 import struct
 import subprocess
 import threading
@@ -582,87 +580,6 @@ def test_one_interpreter_serves_callers_of_both_doors(saved_models: Path, model_
         asked = [(at, pool.submit(over_rest if at % 2 else over_grpc, at)) for at in range(400)]
         for at, answer in asked:
             assert answer.result() == [[at + 101.0, 101.0, 101.0]]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_requests_in_flight_finish(
-    saved_models: Path, tmp_path: Path, model_server: StartServer, number: signal.Signals
-) -> None:
-    """Those that are running, over REST and over gRPC, are answered, then the server exits with 0."""
-    server = model_server(f"--model_base_path={saved_models / 'gate'}", "--model_name=gate")
-    server.wait_for(available(server, "gate", 1))
-    with (
-        ThreadPoolExecutor(1) as pool,
-        grpc.insecure_channel(server.grpc) as channel,
-        gate(tmp_path / "gate") as held,
-    ):
-        running = pool.submit(predicted, server, "gate", [held.mark("rest")])
-        body = request_bytes(model_spec("gate"), {"mark": np.array([held.mark("grpc").encode()], object)})
-        called = channel.unary_unary("/tensorflow.serving.PredictionService/Predict").future(body, timeout=60)
-        held.wait_for(2)
-        server.process.send_signal(number)
-        server.wait_for(lambda: not server.state("gate"))
-        held.open()
-        assert running.result() == [len(held.mark("rest"))]
-        assert response_arrays(called.result())["y"].tolist() == [len(held.mark("grpc"))]
-    assert server.process.wait(20) == 0
-
-
-def end_by_two_signals(server: EmbeddedServer, within_seconds: float) -> None:
-    """The first one alone does not end it; with the second it does, with 0."""
-    server.process.terminate()
-    with pytest.raises(subprocess.TimeoutExpired):
-        server.process.wait(1)
-    server.process.terminate()
-    assert server.process.wait(within_seconds) == 0
-
-
-def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: StartServer) -> None:
-    """Callers that have begun a request on either door and send no more do not keep the server then."""
-    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
-    server.wait_for(available(server, "half_plus_two", 1))
-    released = threading.Event()
-
-    def never() -> Iterator[bytes]:
-        released.wait(60)
-        yield b""
-
-    head = b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
-    whole = request_bytes(model_spec("half_plus_two"), {"x": np.ones(1, np.float32)})
-    predict = "/tensorflow.serving.PredictionService/Predict"
-    with (
-        grpc.insecure_channel(server.grpc) as channel,
-        socket.create_connection(("127.0.0.1", server.rest_port)) as connection,
-    ):
-        connection.sendall(head + b"Expect: 100-continue\r\n\r\n")
-        assert connection.recv(100).startswith(b"HTTP/1.1 100")
-        begun = channel.stream_unary(predict).future(never(), timeout=60)
-        # Behind the call that has begun, on the same connection.
-        channel.unary_unary(predict)(whole, timeout=60)
-        end_by_two_signals(server, 10)
-        assert begun.exception() is not None
-        released.set()
-
-
-def test_a_second_signal_waits_for_no_computation(
-    saved_models: Path, tmp_path: Path, model_server: StartServer
-) -> None:
-    """What TensorFlow computes can't be stopped, so the process ends with it."""
-    server = model_server(f"--model_base_path={saved_models / 'gate'}", "--model_name=gate")
-    server.wait_for(available(server, "gate", 1))
-    with grpc.insecure_channel(server.grpc) as channel, gate(tmp_path / "gate") as held:
-        body = json.dumps({"instances": [held.mark("rest")]}).encode()
-        head = f"POST /v1/models/gate:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", server.rest_port)) as connection:
-            connection.sendall(head.encode() + body)
-            request = request_bytes(
-                model_spec("gate"), {"mark": np.array([held.mark("grpc").encode()], object)}
-            )
-            run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-            called = run.future(request, timeout=60)
-            held.wait_for(2)
-            end_by_two_signals(server, 30)
-            assert called.exception() is not None
 
 
 def test_what_can_not_be_served_ends_at_once(tmp_path: Path, model_server: StartServer) -> None:

@@ -42,7 +42,8 @@ _KEEP_ALIVE_SECONDS = 600
 _AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
 """What gRPC calls in flight have after a signal, in seconds: who starts the server has a limit of his own."""
 _CUT_OFF_SECONDS = 1.0
-"""Nothing stops a computation of TensorFlow: where one goes on for so long, the process ends with it."""
+"""Nothing stops a computation of TensorFlow, nor a load: where one that nobody waits for any more goes on
+for so long, the process ends with it."""
 _THREADS_PER_CORE = 4
 _THREADS = 32
 """At least as many, so that a few slow requests leave threads for the status of models."""
@@ -226,6 +227,7 @@ class Server:
                 await serving
             await asyncio.to_thread(stopped.wait)
             impatient.cancel()
+            _end_soon()
 
     def _uvicorn(self, pool: ThreadPoolExecutor) -> _Uvicorn:
         app = RestApp(self._catalog, pool, self._metrics, self._rest_options)
@@ -249,12 +251,17 @@ async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: _
     """At one more signal, close all connections, and end the process where TensorFlow still computes."""
     await signals.get()
     log.warning("A second signal: what is still in flight is cut off.")
-    end = threading.Timer(_CUT_OFF_SECONDS, os._exit, (0,))
-    end.daemon = True
-    end.start()
+    _end_soon()
     if rest:
         rest.force_exit = True
     await asyncio.to_thread(grpc_running.stop, None)
+
+
+def _end_soon() -> None:
+    """End the process, if it has not ended by itself until then."""
+    end = threading.Timer(_CUT_OFF_SECONDS, os._exit, (0,))
+    end.daemon = True
+    end.start()
 
 
 def _rest_options(flags: Flags) -> RestOptions:
