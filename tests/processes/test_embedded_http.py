@@ -1,5 +1,6 @@
 """The embedded server's HTTP, byte by byte: what ordinary clients do not send."""
 
+import re
 import socket
 import threading
 import time
@@ -53,6 +54,25 @@ def test_a_client_may_ask_before_it_sends_a_body(embedded_server: EmbeddedServer
     answer = talk(embedded_server, asked, BODY)
     assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
     assert b"2.5" in answer
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+
+
+def test_offers_of_another_protocol_are_not_taken(embedded_server: EmbeddedServer) -> None:
+    """Java's HttpClient offers HTTP/2 with a first request: it is answered over HTTP/1.1, body and all."""
+    chunked = POST.replace(b"Content-Length: 20", b"Transfer-Encoding: chunked")
+    answer = talk(
+        embedded_server,
+        POST + UPGRADE + b"\r\n" + BODY,
+        POST + UPGRADE + b"Expect: 100-continue\r\n\r\n",
+        BODY,
+        chunked + UPGRADE + b"\r\n14\r\n" + BODY + b"\r\n0\r\n\r\n",
+        GET + UPGRADE.replace(b"h2c", b"websocket") + b"\r\n",
+        POST + CLOSE + b"\r\n" + BODY,
+    )
+    assert re.findall(rb"HTTP/1\.1 ([0-9]+)", answer) == [b"200", b"100", b"200", b"200", b"200", b"200"]
+    assert answer.count(b"2.5") == 4
 
 
 def test_what_is_no_http_is_refused(embedded_server: EmbeddedServer) -> None:

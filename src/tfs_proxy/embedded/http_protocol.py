@@ -1,18 +1,24 @@
-"""uvicorn's HTTP connection, but for two things that cost it more than a quick prediction does.
+"""uvicorn's HTTP connection, mended in one place and made quicker in two.
 
-An answer's head leaves together with its body: two writes wake the client twice, which takes long
-where cores sleep between requests. And a connection has one timer for its idle time that is moved,
-where uvicorn makes one after each answer and cancels it at the next request.
+A request that offers HTTP/2, as those of Java's client do, would lose its body: httptools takes what
+follows the head for the other protocol. Here it is read once more, without the offer.
+
+Two things cost it more than a quick prediction does. An answer's head leaves together with its body: two
+writes wake the client twice, which takes long where cores sleep between requests. And a connection has one
+timer for its idle time that is moved, where uvicorn makes one after each answer and cancels it at the next
+request.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _HEAD = b"HTTP/1.1 "
 _INTERIM = b"HTTP/1.1 1"
+_NO_HTTP = "Invalid HTTP request received."
 
 
 class _WholeAnswers:
@@ -101,6 +107,27 @@ class Connection(HttpToolsProtocol):
         """End."""
         super().connection_lost(exc)
         self._idle_clock.stop()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came; a request that offers another protocol is read again as one that does not."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            if self._should_upgrade():
+                self.data_received(self._head_without_offer() + data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self.logger.warning(_NO_HTTP)
+            self.send_400_response(_NO_HTTP)
+
+    def _should_upgrade(self) -> bool:
+        """Whether a request is left to be read again; there is no CONNECT without another protocol."""
+        return self.scope["method"] != "CONNECT"
+
+    def _head_without_offer(self) -> bytes:
+        line = f"{self.scope['method']} ".encode() + self.url + f" HTTP/{self.scope['http_version']}".encode()
+        fields = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([line, *fields, b"", b""])
 
     def on_response_complete(self) -> None:
         """Send the head of an answer that has no body."""
