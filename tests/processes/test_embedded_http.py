@@ -1,14 +1,17 @@
 """The embedded server's HTTP, byte by byte: what ordinary clients do not send."""
 
+import json
 import re
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
 
+from gates import gate
 from plugins_models import EmbeddedServer
 from tfs_proxy.embedded.http_protocol import Connection
 
@@ -54,6 +57,20 @@ def test_a_client_may_ask_before_it_sends_a_body(embedded_server: EmbeddedServer
     answer = talk(embedded_server, asked, BODY)
     assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
     assert b"2.5" in answer
+
+
+def test_a_client_that_has_said_all_gets_its_answer(embedded_server: EmbeddedServer, tmp_path: Path) -> None:
+    """It shuts its side of the connection behind its requests, and reads on: both are answered, then it ends."""
+    with gate(tmp_path / "gate") as held:
+        body = json.dumps({"instances": [held.mark()]}).encode()
+        head = f"POST /v1/models/gate:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", embedded_server.rest_port), timeout=60) as connection:
+            connection.sendall(head.encode() + body + GET + b"\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            held.wait_for()
+            held.open()
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert re.findall(rb"HTTP/1\.1 ([0-9]+)", answer) == [b"200", b"200"]
 
 
 UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"

@@ -120,6 +120,13 @@ class Connection(HttpToolsProtocol):
             self.logger.warning(_NO_HTTP)
             self.send_400_response(_NO_HTTP)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether to stay open, until all whole requests are answered: who has said all may still read."""
+        owed = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+        if owed:
+            self.cycle.keep_alive = False
+        return owed
+
     def _should_upgrade(self) -> bool:
         """Whether a request is left to be read again; there is no CONNECT without another protocol."""
         return self.scope["method"] != "CONNECT"
