@@ -83,6 +83,8 @@ _RANGES: Mapping[str, range] = {
     "rest_api_num_threads": _COUNTS,
     "num_load_threads": _COUNTS,
     "num_tflite_pools": _COUNTS,
+    "tensorflow_session_parallelism": _COUNTS,
+    "tensorflow_intra_op_parallelism": _COUNTS,
     "load_retry_interval_micros": range(-(2**63), 2**63),
 }
 _TYPES = get_type_hints(Flags)
