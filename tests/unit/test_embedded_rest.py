@@ -68,9 +68,11 @@ class Lends(Passed):
     def __init__(self) -> None:
         super().__init__()
         self.idle: SimpleQueue[int] = SimpleQueue()
+        self.calls = 0
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
+            self.calls += 1
             taken = next_of(self.idle)
             self.idle.put(taken)
             return [arrays[-1] for _ in fetches]
@@ -111,10 +113,10 @@ class Server:
             "named": signature(x=FLOAT, method_name=PREDICT_METHOD),
         }
         catalog.models["m"] = Model()
-        servable = Servable(
+        self.servable = Servable(
             "m", 1, signatures, backend or Passed(seconds), self.metrics, check_methods=check_methods
         )
-        catalog.models["m"].publish({1: servable})
+        catalog.models["m"].publish({1: self.servable})
         catalog.names = frozenset({"m"})
         catalog.starting = False
         self.app = RestApp(catalog, pool, self.metrics, RestOptions(**options))
@@ -233,6 +235,21 @@ def test_a_request_that_takes_too_long_is_given_up(pool: ThreadPoolExecutor) -> 
     held.gate.set()
     assert (slow.status, slow.json["error"]) == (504, "Timed out waiting for notification")
     assert Server(pool, seconds=0.05, timeout_seconds=None).predict(BODY).status == 200
+
+
+def test_a_request_that_was_given_up_is_not_begun() -> None:
+    """Else a server that is behind computes answers that nobody waits for, and never catches up."""
+    free = threading.Event()
+    backend = Lends()
+    backend.idle.put(1)
+    with ThreadPoolExecutor(1) as only:
+        only.submit(free.wait, 60)
+        server = Server(only, backend=backend, timeout_seconds=0.01)
+        packed = server.predict(gzip.compress(BODY), content_encoding="gzip")
+        assert [server.predict(BODY).status, packed.status] == [504, 504]
+        free.set()
+    assert backend.calls == 0
+    server.servable.retire()
 
 
 def test_quick_requests_wait_for_nothing_on_the_event_loop(pool: ThreadPoolExecutor) -> None:

@@ -54,6 +54,13 @@ class Answer(NamedTuple):
     of_api: bool = True
 
 
+class _Left(NamedTuple):
+    """What is left to do for an answer, where that would hold up everything else."""
+
+    work: Work
+    run: Callable[[], Answer]
+
+
 def _page(status: int, reason: str) -> Answer:
     """What TF Serving's HTTP server answers with where no handler is asked."""
     body = (
@@ -160,13 +167,13 @@ class RestApp:
             self._routes.clear()
         self._routes[method, raw_path] = route
 
-    def _act(self, route: Route, headers: Headers, body: bytes) -> "Answer | Callable[[], Answer]":
-        """The answer, or what is left to do for it where that would hold up everything else."""
+    def _act(self, route: Route, headers: Headers, body: bytes) -> Answer | _Left:
+        """The answer, or what is left to do for it."""
         kind = WORK.get(route.action)
         if kind is not None:
             work = kind(self._catalog, route)
             if http_body.is_packed(headers):
-                return lambda: _whole(work, http_body.unpacked(body))
+                return _Left(work, lambda: _whole(work, http_body.unpacked(body)))
             return self._predict(work, body)
         if route.action == rest_routes.PREFLIGHT:
             return _preflight(headers)
@@ -175,23 +182,24 @@ class RestApp:
         return Answer(200, _metadata(self._catalog, route), _JSON)
 
     @staticmethod
-    def _predict(work: Work, body: bytes) -> "Answer | Callable[[], Answer]":
+    def _predict(work: Work, body: bytes) -> Answer | _Left:
         if len(body) > _SMALL_BODY:
-            return lambda: _whole(work, body)
+            return _Left(work, lambda: _whole(work, body))
         try:
             work.read(body)
         except BaseException:
             work.close()
             raise
-        return _at_once(work) if work.quick else lambda: _finish(work)
+        return _at_once(work) if work.quick else _Left(work, lambda: _finish(work))
 
-    async def _in_pool(self, work: Callable[[], Answer]) -> Answer:
-        running = asyncio.get_running_loop().run_in_executor(self._pool, work)
+    async def _in_pool(self, left: _Left) -> Answer:
+        running = self._pool.submit(left.run)
         try:
             async with asyncio.timeout(self._options.timeout_seconds):
-                return await asyncio.shield(running)
+                return await asyncio.wrap_future(running)
         except TimeoutError as error:
-            running.add_done_callback(lambda done: done.exception())
+            if running.cancel():
+                left.work.close()
             raise ServingError(Code.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
 
 
@@ -203,11 +211,11 @@ def _whole(work: Work, body: bytes) -> Answer:
         work.close()
 
 
-def _at_once(work: Work) -> "Answer | Callable[[], Answer]":
+def _at_once(work: Work) -> Answer | _Left:
     try:
         answer = Answer(200, work.answer(), _JSON)
     except WouldWait:
-        return lambda: _finish(work)
+        return _Left(work, lambda: _finish(work))
     except BaseException:
         work.close()
         raise
