@@ -12,6 +12,7 @@ from tfs_proxy.embedded import runtime
 from tfs_proxy.embedded.call_threads import next_of
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Call
+from tfs_proxy.embedded.tall import TallArray, shape_of
 from tfs_proxy.protos import SignatureDef, TensorInfo
 from tfs_proxy.protos.tensors import DT_STRING, data_type_of
 from tfs_proxy.signature import PREDICT_METHOD
@@ -20,6 +21,12 @@ FILE = "model.tflite"
 
 Details = Mapping[str, Mapping[str, Any]]
 """What the interpreter says of its inputs or outputs, by alias."""
+
+_MAX_RANK = 6
+"""The most dimensions that the interpreter's delegate has room for, which does not count them."""
+
+_FEWEST_OF_IMAGES = 3
+"""From so many dimensions on a tensor may be one of images, of which some operations want one at least."""
 
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 """Runs one signature of one interpreter, from and to arrays by alias."""
@@ -48,6 +55,8 @@ class _Signature:
 
     def run(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
         """Run on whichever interpreter is idle. Raises ServingError, and WouldWait as `next_of` does."""
+        for alias, array in arrays.items():
+            _check(alias, self.inputs[alias]["shape_signature"].tolist(), array)
         chosen = next_of(self._idle)
         try:
             return self._runs[chosen](arrays)
@@ -88,10 +97,35 @@ class TfliteBackend:
 
 def _call(signature: _Signature, inputs: Sequence[str], outputs: Sequence[str]) -> Call:
     def call(arrays: Sequence[Array]) -> Sequence[Array]:
-        found = signature.run(dict(zip(inputs, arrays, strict=True)))
+        found = signature.run(dict(zip(inputs, map(_readable, arrays), strict=True)))
         return [np.array(found[alias]) for alias in outputs]
 
     return call
+
+
+def _check(alias: str, sizes: Sequence[int], array: Array) -> None:
+    """Raises ServingError for a shape that the interpreter would compute with, although the model can't.
+
+    Only the first size may be another than the model's own; one without dimensions may take any number.
+    """
+    given = shape_of(array)
+    listed = ",".join(map(str, given))
+    if sizes and len(given) != len(sizes):
+        raise invalid(f"input {alias} must be {len(sizes)}-dimensional: [{listed}]")
+    if type(array) is TallArray or len(given) > max(_MAX_RANK, len(sizes)):
+        raise invalid(f"TensorFlow Lite takes {_MAX_RANK} dimensions at most: [{listed}]")
+    if any(size >= 0 and size != other for size, other in zip(sizes[1:], given[1:], strict=False)):
+        raise invalid(f"input {alias} must be of shape [{','.join(map(str, sizes))}]: [{listed}]")
+    if not array.size and len(given) >= _FEWEST_OF_IMAGES:
+        raise invalid(f"input {alias} has no elements: [{listed}]")
+
+
+def _readable(array: Array) -> Array:
+    """An array as the interpreter reads it: of one without dimensions the memory, never an object."""
+    if array.ndim or array.dtype != object:
+        return array
+    text = array.item()
+    return np.ndarray((), f"S{len(text)}", text)
 
 
 def _signatures(pool: Sequence[Any]) -> dict[str, _Signature]:
