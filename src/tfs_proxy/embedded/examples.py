@@ -123,7 +123,7 @@ def run(runner: Runner, plan: Plan, examples: Array) -> Named:
     return dict(zip(plan.names, outputs, strict=True))
 
 
-def classification(plan: Plan, outputs: Named, count: int) -> ClassificationResult:
+def classes(plan: Plan, outputs: Named, count: int) -> list[list[tuple[bytes, float]]]:
     """Labels and scores per example. Raises ServingError where the tensors' shapes are not theirs."""
     labels = _checked(plan, outputs, _CLASSES, DT_STRING, count)
     scores = _checked(plan, outputs, _SCORES, _DT_FLOAT, count)
@@ -132,11 +132,16 @@ def classification(plan: Plan, outputs: Named, count: int) -> ClassificationResu
             "Tensors class and score should match in dim_size(1). "
             f"Got {labels.shape[1]} vs. {scores.shape[1]}"
         )
+    return [_pairs(labels, scores, row) for row in range(count)]
+
+
+def classification(plan: Plan, outputs: Named, count: int) -> ClassificationResult:
+    """The same as a message, whose labels are text: other bytes would make it unreadable for clients."""
     result = ClassificationResult()
-    for row in range(count):
+    for pairs in classes(plan, outputs, count):
         line = result.classifications.add()
-        for label, score in _pairs(labels, scores, row):
-            line.classes.add(label=label, score=score)
+        for label, score in pairs:
+            line.classes.add(label=label.decode("utf-8", "replace"), score=score)
     return result
 
 

@@ -108,10 +108,7 @@ class Classify(ExampleWork):
 
     def answer(self) -> bytes:
         """Labels with scores. Raises ServingError."""
-        result = examples.classification(self._plan, self._outputs(), len(self._examples))
-        return json_answer.classes(
-            [[(each.label.encode(), each.score) for each in line.classes] for line in result.classifications]
-        )
+        return json_answer.classes(examples.classes(self._plan, self._outputs(), len(self._examples)))
 
 
 class Regress(ExampleWork):

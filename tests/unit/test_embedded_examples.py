@@ -1,0 +1,59 @@
+"""Classifications of the embedded server, over a model that is made up: it answers with its examples."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfs_proxy.embedded import requests
+from tfs_proxy.embedded.catalog import Catalog, Model
+from tfs_proxy.embedded.rest_routes import Route
+from tfs_proxy.embedded.rest_work import Classify
+from tfs_proxy.embedded.servable import Array, Call, Servable
+from tfs_proxy.protos import ClassificationRequest, Example, ModelSpec, SignatureDef, TensorInfo
+from tfs_proxy.protos.tensors import DT_STRING
+from tfs_proxy.signature import CLASSIFY_METHOD
+
+
+class Labels:
+    """A backend that answers with the bytes of each example's feature ``s``, as labels."""
+
+    waits = False
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        def call(arrays: Sequence[Array]) -> Sequence[Array]:
+            rows = [
+                list(Example.FromString(each).features.feature["s"].bytes_list.value) for each in arrays[0]
+            ]
+            return [np.array(rows, object)]
+
+        return call
+
+    def close(self) -> None:
+        pass
+
+
+def servable() -> Servable:
+    """The model, as `m`."""
+    made = SignatureDef(method_name=CLASSIFY_METHOD)
+    made.inputs["inputs"].CopyFrom(TensorInfo(name="x:0", dtype=DT_STRING))  # type: ignore[arg-type]
+    made.outputs["classes"].CopyFrom(TensorInfo(name="y:0", dtype=DT_STRING))  # type: ignore[arg-type]
+    return Servable("m", 1, {"serving_default": made}, Labels())
+
+
+def test_labels_in_json_may_have_any_bytes() -> None:
+    """They are passed on as they are, as all strings are."""
+    catalog = Catalog()
+    catalog.models["m"] = Model()
+    catalog.models["m"].publish({1: servable()})
+    work = Classify(catalog, Route("classify", "m"))
+    work.read(b'{"examples": [{"s": ["a", {"b64": "/w=="}]}]}')
+    assert b'[["a", 0.0], ["\xff", 0.0]]' in work.answer()
+
+
+def test_labels_in_messages_are_text() -> None:
+    """What is none has its place taken: clients can't read a message with other bytes."""
+    request = ClassificationRequest(model_spec=ModelSpec(name="m"))
+    example = request.input.example_list.examples.add()
+    example.features.feature["s"].bytes_list.value.extend([b"a", b"b\xff"])
+    (answered,) = requests.classify(servable(), request).result.classifications
+    assert [each.label for each in answered.classes] == ["a", "b\N{REPLACEMENT CHARACTER}"]
