@@ -19,6 +19,7 @@ from gates import gate
 from plugins_models import EmbeddedServer, StartServer
 from tfs_proxy import protos
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from tfs_proxy.protos.tensors import NUMPY_TYPES
 
 pytestmark = pytest.mark.tensorflow
 
@@ -155,12 +156,16 @@ def test_pieces_of_a_split_request_are_counted_each(
 def test_batching_does_not_show_in_answers(
     saved_models: Path, tmp_path: Path, model_server: StartServer
 ) -> None:
-    """A request without rows keeps the other dimensions of its answer; a failing model says why."""
+    """A request without rows keeps its other dimensions, narrow types come back, a failing model says why."""
     server = start(model_server, tmp_path, saved_models, "", "echo", "untracked")
     with grpc.insecure_channel(server.grpc) as channel:
         run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
         spec = model_spec("echo", signature="float32")
         answer = response_arrays(run(request_bytes(spec, {"x": np.empty((0, 3), np.float32)})))
+        for kind, number in (("qint8", 11), ("int4", 29), ("float8_e5m2", 24)):
+            narrow = np.ones(2, NUMPY_TYPES[number])
+            sent = request_bytes(model_spec("echo", signature=kind), {"x": narrow})
+            assert response_arrays(run(sent))["y"].tolist() == narrow.tolist()
     assert answer["y"].shape == (0, 3)
     reply = requests.post(f"{server.rest}/v1/models/untracked:predict", data='{"instances": [[1, 2, 3]]}')
     assert reply.status_code == 400
@@ -215,6 +220,10 @@ def test_what_can_not_be_batched_fails_as_in_the_real_server(
         assert call(channel, "scalar", "", {"x": np.array(one), "y": np.array(one)}) == (
             "INVALID_ARGUMENT",
             "Batching Run() input tensors must have at least one dimension",
+        )
+        assert call(channel, "scalar", "__saved_model_init_op", {}) == (
+            "INVALID_ARGUMENT",
+            "Batching Run() must have at least one input tensor",
         )
         assert call(channel, "multi_io", "", {"a": a, "b": b[:1]}) == (
             "INVALID_ARGUMENT",

@@ -77,6 +77,10 @@ def count(x):
     counter = v1.get_variable("counter", initializer=0.0)
     return {"serving_default": ({"x": x}, {"count": tf.fill(tf.shape(x), counter.assign_add(1.0))})}
 
+def held(x):
+    w = v1.get_variable("w", initializer=[2.0, 3.0, 4.0])
+    return {"serving_default": ({"x": x}, {"w": w, "y": x * w})}
+
 def stream(x):
     fives = tf.data.Dataset.from_tensors(5.0).repeat()
     iterator = v1.data.make_initializable_iterator(fives)
@@ -113,6 +117,7 @@ save("branches", branches)
 save("unused", unused)
 save("words", words, assets_collection=assets, main_op=v1.tables_initializer)
 save("counts", count)
+save("held", held)
 save("stream", stream, main_op=v1.tables_initializer)
 save("odd", odd)
 for name, change in {"bare": bare, "stale": stale, "gpu": on_gpu, "unknown": unknown, "newer": newer}.items():
@@ -140,7 +145,7 @@ X = {"x": [1.5, -4.0, 2.0]}
 for name, signature, inputs in [("branches", "serving_default", X), ("branches", "serving_default", {"x": [3.0]}),
         ("branches", "inside", {"beside": [1.0, 2.0]}), ("unused", "serving_default", {**X, "unused": [1.0, 2.0, 3.0]}),
         ("words", "serving_default", WORDS), ("odd", "serving_default", X), ("stream", "serving_default", X),
-        ("bare", "serving_default", X), ("frozen", "serving_default", X)]:
+        ("held", "serving_default", X), ("bare", "serving_default", X), ("frozen", "serving_default", X)]:
     with tf.Graph().as_default(), v1.Session() as session:
         known = v1.saved_model.load(session, ["serve"], str(folder(name))).signature_def[signature]
         full = lambda info: info.name if ":" in info.name else info.name + ":0"
@@ -201,13 +206,15 @@ def over_grpc(server: EmbeddedServer, model: str, signature: str, inputs: Any) -
         )
 
 
-@pytest.mark.parametrize("model", ["branches", "unused", "words", "stream", "odd", "bare", "stale", "frozen"])
+@pytest.mark.parametrize(
+    "model", ["branches", "unused", "words", "held", "stream", "odd", "bare", "stale", "frozen"]
+)
 def test_models_of_all_kinds_answer_as_in_a_plain_session(
     server: EmbeddedServer, models: Path, model: str
 ) -> None:
     """By row, by column and over gRPC.
 
-    TF1 control flow and placement, inputs that nothing uses, vocabularies, iterators, partitioned variables, names
+    TF1 control flow and placement, inputs that nothing uses, vocabularies, variables as outputs, iterators, partitioned variables, names
     without an output, collections of nodes that are gone, no variables at all.
     """
     for signature, inputs, outputs in json.loads((models / "served.json").read_text())[model]:

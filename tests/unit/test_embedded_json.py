@@ -405,6 +405,13 @@ def test_empty_and_unequal_outputs_have_no_rows() -> None:
         json_answer.columns({"y": np.zeros(1, np.float16)})
 
 
+def test_outputs_without_elements_have_a_form_whatever_their_type() -> None:
+    """Only a value can be without one."""
+    empty = {"y": np.zeros((1, 0), np.float16)}
+    assert json.loads(json_answer.columns(empty)) == {"outputs": [[]]}
+    assert json.loads(json_answer.rows(empty)) == {"predictions": [[]]}
+
+
 @given(npst.arrays(np.int64, npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)))
 def test_columns_are_the_tensor(array: np.ndarray[Any, Any]) -> None:
     """Column form is the nested list of the tensor, empty dimensions included."""

@@ -20,6 +20,7 @@ from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.servable import Array, Call
 from tfs_proxy.embedded.session import SessionBackend
 from tfs_proxy.embedded.tall import TallArray
+from tfs_proxy.protos.tensors import QUANTIZED
 
 MAX_QUEUES = 64
 """Row shapes beyond this many per signature run unbatched: each queue stays in the graph for good."""
@@ -29,6 +30,10 @@ MAX_EXTRA_FUNCTIONS = 64
 
 _UNSHARED_OPS = frozenset({"Iterator", "IteratorV2"})
 """Ops whose state, set up at load, a function does not share: models with one run unbatched."""
+
+_UNJOINED_TYPES = frozenset({*QUANTIZED, *range(24, 33)})
+"""Types that the batch op can't join, quantized ones and those of eight bits and less: calls with one run
+unbatched."""
 
 _OF_THE_OP = re.compile(
     r"^(?:\{\{function_node [^}]*\}\} )+"
@@ -81,10 +86,13 @@ class BatchingBackend:
             return call
 
     def _made(self, feeds: Sequence[str], fetches: Sequence[str], *, extra: bool) -> Call:
+        if not feeds:
+            raise invalid("Batching Run() must have at least one input tensor")
         direct = self._backend.prepare(feeds, fetches)
-        if not feeds or not fetches or (extra and self._extra >= MAX_EXTRA_FUNCTIONS):
+        if not fetches or (extra and self._extra >= MAX_EXTRA_FUNCTIONS):
             return direct
-        if self._backend.op_types & _UNSHARED_OPS:
+        kinds = {kind.as_datatype_enum for kind in self._scheduler.kinds([*feeds, *fetches])}
+        if self._backend.op_types & _UNSHARED_OPS or kinds & _UNJOINED_TYPES:
             return direct
         batched = BatchCall(self._scheduler, feeds, fetches, self._watch, direct)
         self._extra += extra

@@ -282,13 +282,18 @@ def graph_function(
 
     def body(*inputs: Any) -> Any:
         outputs = import_part(part, dict(zip(names, inputs, strict=False)), fetches, "")
-        return *outputs, *more(inputs[len(feeds) :])
+        return *map(_value, outputs), *more(inputs[len(feeds) :])
 
     with graph.as_default():
         name = f"batched_{len(part.library.function)}"
         defined = function.Defun(*kinds, *more_kinds, func_name=name)(body)
         defined.add_to_graph(graph)
     return defined
+
+
+def _value(tensor: Any) -> Any:
+    """A tensor as a function may return it: what a variable of TF1 holds, instead of the variable."""
+    return array_operations().identity(tensor) if tensor.dtype != tensor.dtype.base_dtype else tensor
 
 
 def tflite_interpreter(path: str) -> Any:

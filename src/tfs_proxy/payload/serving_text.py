@@ -98,6 +98,8 @@ def element_texts(name: str, array: Array) -> Texts:
 
 
 def _other_texts(name: str, flat: Array) -> Texts:
+    if not flat.size:
+        return []
     data_type = data_type_of(flat)
     if data_type not in _WRITABLE:
         raise NoText(data_type)
