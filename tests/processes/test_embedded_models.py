@@ -92,6 +92,7 @@ def odd(x):
     serialized = v1.placeholder(tf.string, [None])
     parsed = v1.parse_example(serialized, {"a": v1.FixedLenFeature([], tf.float32)})
     return {"parsed": ({"examples": serialized}, {"a": parsed["a"]}), "serving_default": ({"x": x}, {"y": x * 2.0}), "python": ({"x": x}, {"y": python}),
+            "list": ({"x": x}, {"y": tf.raw_ops.TensorListFromTensor(tensor=x, element_shape=tf.constant([], tf.int32))}),
             "same": ({"x": x}, {"x": x}), "sparse": ({"x": x}, {"y": tf.sparse.from_dense(x)})}
 
 def bare(graph):
@@ -244,6 +245,7 @@ def test_a_model_that_counts_counts_each_request_once(server: EmbeddedServer) ->
         ("odd", "python", "py trampoline", "tf.py_function"),
         ("odd", "same", "both fed and fetched", "tf.identity"),
         ("odd", "sparse", "was not found in the Graph", "sparse or ragged"),
+        ("odd", "list", "Failed to write JSON value", "tensor type: variant"),
         ("lost", "serving_default", "uninitialized value w", "variables/variables.index"),
     ],
 )

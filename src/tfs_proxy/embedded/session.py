@@ -13,19 +13,22 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy.embedded import folding, runtime
-from tfs_proxy.embedded.errors import Code, ServingError, from_tensorflow
+from tfs_proxy.embedded.errors import Code, ServingError, from_tensorflow, invalid
 from tfs_proxy.embedded.explain import explained
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.graph_copy import TallCall
 from tfs_proxy.embedded.model_config import read_text
 from tfs_proxy.embedded.rank_guard import compiles, op_types
 from tfs_proxy.embedded.restore import INDEX, restore
-from tfs_proxy.embedded.servable import Array, Call
+from tfs_proxy.embedded.servable import Array, Call, type_name
 from tfs_proxy.embedded.tall import TallArray
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
 from tfs_proxy.protos.tensors import QUANTIZED
 
 _CALLERS_THREAD = -1
+
+_INWARD = frozenset({20, 21})
+"""Types of handles and lists that have no value outside of a graph: resource and variant."""
 
 MAX_COPIES = 64
 """Copies of the graph for tensors of more ranks than numpy has: each stays until the model is unloaded."""
@@ -104,8 +107,14 @@ class SessionBackend:
         return self._typed(call, options.fetch)
 
     def _typed(self, call: Call, fetches: Sequence[str]) -> Call:
-        """The call with the quantized types of its outputs, which sessions give as plain numbers."""
-        kinds = [QUANTIZED.get(kind.as_datatype_enum) for kind in runtime.kinds_of(self.graph, fetches)]
+        """The call with the quantized types of its outputs, which sessions give as plain numbers.
+
+        Raises ServingError for an output that Python has no value for.
+        """
+        numbers = [kind.as_datatype_enum for kind in runtime.kinds_of(self.graph, fetches)]
+        for number in _INWARD & set(numbers):
+            raise invalid(f"Failed to write JSON value for tensor type: {type_name(number)}")
+        kinds = [QUANTIZED.get(number) for number in numbers]
         if not any(kinds):
             return call
 
