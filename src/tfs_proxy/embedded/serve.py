@@ -44,6 +44,8 @@ _AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
 _CUT_OFF_SECONDS = 1.0
 """Nothing stops a computation of TensorFlow, nor a load: where one that nobody waits for any more goes on
 for so long, the process ends with it."""
+_ONE_SIGNAL_SECONDS = 0.1
+"""Signals so close together are one: ``timeout`` sends it to the process, and again to its group."""
 _THREADS_PER_CORE = 4
 _THREADS = 32
 """At least as many, so that a few slow requests leave threads for the status of models."""
@@ -249,6 +251,9 @@ class Server:
 
 async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: _Uvicorn | None) -> None:
     """At one more signal, close all connections, and end the process where TensorFlow still computes."""
+    await asyncio.sleep(_ONE_SIGNAL_SECONDS)
+    while not signals.empty():
+        signals.get_nowait()
     await signals.get()
     log.warning("A second signal: what is still in flight is cut off.")
     _end_soon()
