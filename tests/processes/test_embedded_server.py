@@ -160,6 +160,44 @@ def test_models_come_and_go_by_grpc(saved_models: Path, model_server: StartServe
             assert text in caught.value.details()
 
 
+def test_a_reload_at_the_start_finds_the_first_models_loaded(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """It is taken once they are, here because a recorded request is held until the caller waits."""
+    folder = tmp_path / "m" / "1"
+    shutil.copytree(saved_models / "gate" / "1", folder)
+    config = f'model_config_list {{ config {{ name: "m" base_path: "{folder.parent}" }} }}'
+    with gate(tmp_path / "gate") as held:
+        warm_up_with(folder, warmup_record("mark", [held.mark().encode()]))
+        server = model_server(f"--model_base_path={folder.parent}", "--model_name=m")
+        held.wait_for()
+        with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(reload_config, channel, config)
+            server.wait_for(lambda: ask(server, "/v1/models/m/metadata")[0] == 503)
+            assert not answer.done()
+            held.open()
+            assert answer.result().error_code == 0
+        assert ask(server, "/v1/models/m/metadata")[0] == 200
+
+
+def test_a_reload_that_waits_for_another_try_does_not_keep_a_stopping_server(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """At a signal its caller is told the error of the last try, and the server exits."""
+    (tmp_path / "broken" / "1").mkdir(parents=True)
+    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
+    server.wait_for(available(server, "m", 1))
+    config = f'model_config_list {{ config {{ name: "broken" base_path: "{tmp_path / "broken"}" }} }}'
+    with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(reload_config, channel, config)
+        server.wait_for(lambda: "broken version 1: load failed" in server.log.read_text())
+        assert server.stop() == 0
+        with pytest.raises(grpc.RpcError) as caught:
+            answer.result()
+    assert caught.value.code().name == "UNKNOWN"
+    assert "due to error: NOT_FOUND: Could not find SavedModel" in caught.value.details()
+
+
 def test_the_config_file_is_followed(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
     """A change of the file is taken over; a broken one is not, nor an empty one, which is being written."""
     config = tmp_path / "models.config"

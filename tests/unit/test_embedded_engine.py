@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfs_proxy.embedded.catalog import Catalog
+from tfs_proxy.embedded.catalog import Catalog, Model
 from tfs_proxy.embedded.engine import Engine, Retry
 from tfs_proxy.embedded.errors import Code, ServingError
 from tfs_proxy.embedded.metrics import Metrics
@@ -46,6 +46,7 @@ class Loads:
     def __init__(self) -> None:
         self.attempts: list[tuple[str, int]] = []
         self.failing: set[int] = set()
+        self.unforeseen: set[int] = set()
         self.gate = threading.Event()
         self.gate.set()
         self.held_from = 1
@@ -57,6 +58,8 @@ class Loads:
             self.gate.wait(10)
         if version in self.failing:
             raise ServingError(Code.NOT_FOUND, f"no model in version {version}")
+        if version in self.unforeseen:
+            raise KeyError(version)
         backend = self.backends[name, version] = Nothing()
         return Servable(name, version, {}, backend)
 
@@ -246,6 +249,120 @@ def test_a_version_that_goes_between_two_tries_is_not_tried_again(
     assert (status.state, status.message) == (State.END, "no model in version 1")
     assert len(run.loads.attempts) == 1
     assert due.empty()
+
+
+def test_a_version_that_goes_while_it_loads_never_serves(run: Run) -> None:
+    """The one before it answers all along; its load has ended as cancelled, and its memory is given back."""
+    run.add(1)
+    run.engine.reload([run.source()])
+    run.engine.wait_until_available(["m"])
+    run.loads.gate.clear()
+    run.add(2)
+    run.engine.poll()
+    eventually(lambda: run.loads.attempts == [("m", 1), ("m", 2)])
+    (run.base / "2").rmdir()
+    run.engine.poll()
+    run.loads.gate.set()
+    eventually(lambda: run.states()[2] is State.END)
+    newest, _ = run.catalog.statuses("m")
+    assert (newest.code, newest.message) == (Code.CANCELLED, "Loading of servable cancelled")
+    assert run.serves(1)
+    assert run.loads.backends["m", 2].closed
+
+
+def test_a_version_that_comes_back_while_it_loads_is_loaded_anew(run: Run) -> None:
+    """Its folder may have been put in the place of another one: what began to load is not served."""
+    run.add(1)
+    run.loads.gate.clear()
+    run.engine.reload([run.source()])
+    eventually(lambda: len(run.loads.attempts) == 1)
+    (run.base / "1").rmdir()
+    run.engine.poll()
+    run.add(1)
+    run.engine.poll()
+    run.loads.gate.set()
+    eventually(lambda: run.states()[1] is State.AVAILABLE)
+    assert run.loads.attempts == [("m", 1), ("m", 1)]
+    (status,) = run.catalog.statuses("m")
+    assert status.code is Code.OK
+
+
+def test_the_newest_version_is_loaded_first(tmp_path: Path) -> None:
+    """Of many at once, so that the one that requests are for is there soonest."""
+    made = Run(tmp_path, load_threads=1)
+    made.add(1, 2, 3)
+    made.engine.reload([made.source(Policy(every=True))])
+    eventually(lambda: made.serves(1, 2, 3))
+    assert made.loads.attempts == [("m", 3), ("m", 2), ("m", 1)]
+    made.engine.close()
+
+
+def test_every_failed_load_is_tried_again(run: Run) -> None:
+    """Also one that fails with an error that nobody foresaw."""
+    run.loads.unforeseen.add(1)
+    run.add(1)
+    run.engine.reload([run.source()])
+    eventually(lambda: run.states().get(1) is State.END)
+    assert run.loads.attempts == [("m", 1), ("m", 1)]
+    (status,) = run.catalog.statuses("m")
+    assert (status.code, status.message) == (Code.INTERNAL, "The load failed: KeyError: 1")
+
+
+def test_a_version_that_nobody_has_begun_to_load_is_waited_for(run: Run) -> None:
+    """Somebody who waits for a model may come between its folder's being seen and its load."""
+    model = run.catalog.models["m"] = Model()
+    model.aspire({1: run.base / "1"})
+    assert not model.settled
+    model.versions[1] = VersionStatus(1, State.END)
+    assert not model.settled
+    model.versions[1].error = ServingError(Code.NOT_FOUND, "none")
+    assert model.settled
+
+
+def test_a_reload_at_the_start_waits_for_the_first_models(tmp_path: Path) -> None:
+    """TF Serving takes none before they are loaded; who asks gives up where they never are."""
+    made = Run(tmp_path)
+    made.loads.gate.clear()
+    made.add(1)
+    made.engine.reload([made.source()])
+    with pytest.raises(ServingError) as caught:
+        made.engine.wait_until_started(lambda: False)
+    assert caught.value.code is Code.UNAVAILABLE
+    made.loads.gate.set()
+    made.engine.wait_until_started()
+    assert made.serves(1)
+    made.engine.close()
+
+
+def test_nobody_waits_for_another_try_at_the_end(tmp_path: Path) -> None:
+    """Who waits for a model whose load is to be tried again is told its error when the server stops."""
+    made = Run(tmp_path, retry=Retry(5, 600.0))
+    made.loads.failing.add(1)
+    made.add(1)
+    made.engine.reload([made.source()])
+    eventually(lambda: not made.catalog.starting)
+    made.engine.stop()
+    with pytest.raises(ServingError, match="NOT_FOUND: no model in version 1"):
+        made.engine.wait_until_available(["m"])
+    assert made.states() == {1: State.END}
+    made.engine.close()
+
+
+def test_a_load_under_way_at_the_end_is_finished(tmp_path: Path) -> None:
+    """Who waits for it gets it, and what waits for its turn is cancelled."""
+    made = Run(tmp_path, load_threads=1)
+    made.loads.gate.clear()
+    made.add(1, 2)
+    made.engine.reload([made.source(Policy(every=True))])
+    eventually(lambda: len(made.loads.attempts) == 1)
+    made.engine.stop()
+    made.loads.gate.set()
+    made.engine.wait_until_available(["m"])
+    eventually(lambda: made.states() == {1: State.END, 2: State.AVAILABLE})
+    assert made.loads.attempts == [("m", 2)]
+    _, oldest = made.catalog.statuses("m")
+    assert oldest.code is Code.CANCELLED
+    made.engine.close()
 
 
 def test_a_model_out_of_the_config_goes(run: Run) -> None:

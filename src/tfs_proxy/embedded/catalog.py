@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.servable import Servable
-from tfs_proxy.embedded.states import State, VersionStatus
+from tfs_proxy.embedded.states import VersionStatus
 
 
 def still_loading() -> ServingError:
@@ -36,10 +36,9 @@ class Model:
 
     def aspire(self, folders: dict[int, Path]) -> None:
         """Want exactly these versions; one that failed before and is new among them gets another try."""
-        for version in folders.keys() - self.aspired.keys():
-            status = self.versions.get(version)
-            if status is not None and status.state is State.END:
-                status.error = None
+        for version in self.aspired.keys() - folders.keys():
+            if version in self.versions:
+                self.versions[version].called_off = True
         self.aspired = folders
 
     @property
@@ -52,8 +51,7 @@ class Model:
         """Whether every wanted version is loaded, or failed: for good, unless another one serves."""
         if self.serving:
             return not self.untried
-        states = (self.versions[version].state for version in self.aspired if version in self.versions)
-        return all(state in {State.AVAILABLE, State.END} for state in states)
+        return all(version in self.versions and self.versions[version].failed for version in self.aspired)
 
 
 class Catalog:

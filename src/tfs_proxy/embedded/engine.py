@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.embedded import versions
-from tfs_proxy.embedded.catalog import Catalog, Model
+from tfs_proxy.embedded.catalog import Catalog, Model, still_loading
 from tfs_proxy.embedded.errors import Code, ServingError
 from tfs_proxy.embedded.model_config import ModelSource
 from tfs_proxy.embedded.servable import Servable
@@ -100,6 +100,17 @@ class Engine:
                     self._catalog.models[source.name].aspire({version: found[version] for version in chosen})
         self._reconcile()
 
+    def wait_until_started(self, still_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Wait until the models of the start are loaded, or have failed once.
+
+        Raises ServingError where that does not come while it is wanted.
+        """
+        with self._catalog.changed:
+            while self._catalog.starting and still_wanted() and not self._stopping.is_set():
+                self._catalog.changed.wait(0.1)
+            if self._catalog.starting:
+                raise still_loading()
+
     def wait_until_available(
         self, names: Sequence[str], still_wanted: Callable[[], bool] = lambda: True
     ) -> None:
@@ -110,9 +121,7 @@ class Engine:
         """
         models = self._catalog.models
         with self._catalog.changed:
-            while still_wanted() and not self._stopping.is_set():
-                if all(models[name].settled for name in names):
-                    break
+            while still_wanted() and not all(models[name].settled for name in names):
                 self._catalog.changed.wait(0.1)
             failed = [
                 line for name in names if not models[name].serving for line in _failures(name, models[name])
@@ -121,9 +130,13 @@ class Engine:
             told = "".join(f"{{{line}}}, " for line in failed)
             raise ServingError(Code.UNKNOWN, f"{len(failed)} model(s) did not become available: {{{told}}}")
 
+    def stop(self) -> None:
+        """Begin no more loads; those under way are finished, and whoever waits for another is told."""
+        self._stopping.set()
+
     def close(self) -> None:
         """Stop loading, and give every servable back once its requests are done."""
-        self._stopping.set()
+        self.stop()
         with self._catalog.changed:
             self._sources = ()
             leaving = [each for model in self._catalog.models.values() for each in model.serving.values()]
@@ -153,15 +166,15 @@ class Engine:
     def _reconcile(self) -> None:
         with self._catalog.changed:
             for name, model in self._catalog.models.items():
-                for version, folder in model.aspired.items():
-                    self._want(name, model, version, folder)
+                for version in sorted(model.aspired, reverse=True):
+                    self._want(name, model, version, model.aspired[version])
                 self._let_go(model)
             self._catalog.starting &= any(model.untried for model in self._catalog.models.values())
             self._catalog.changed.notify_all()
 
     def _want(self, name: str, model: Model, version: int, folder: Path) -> None:
         status = model.versions.setdefault(version, VersionStatus(version))
-        if status.state is State.UNKNOWN or (status.state is State.END and status.error is None):
+        if status.may_start:
             status.change_state(State.START)
             self._pool.submit(self._bring_up, name, model, status, folder)
 
@@ -184,40 +197,41 @@ class Engine:
 
     def _attempt(self, name: str, model: Model, status: VersionStatus, folder: Path, retries: int) -> None:
         """One try at a load; where it fails and ``retries`` are left, the next one comes later."""
-        if status.version in model.aspired and not self._stopping.is_set():
+        if status.called_off or self._stopping.is_set():
+            status.error = status.error or _cancelled()
+        else:
             try:
                 self._load_into(name, model, status, folder)
-            except ServingError as error:
-                log.error("%s version %d: load failed: %s", name, status.version, error.text)  # noqa: TRY400
-                status.error = error
-                if retries:
+            except Exception as error:  # noqa: BLE001 (whatever it is, it is told, and tried again)
+                status.error = _told(name, status.version, error)
+                if retries and not status.called_off:
                     self._later(self._attempt, name, model, status, folder, retries - 1)
                     self._reconcile()
                     return
-            except Exception as error:
-                log.exception("%s version %d: load failed", name, status.version)
-                status.error = ServingError(
-                    Code.INTERNAL, f"The load failed: {type(error).__name__}: {error}"
-                )
-        if status.state is not State.AVAILABLE:
-            with self._catalog.changed:
+        with self._catalog.changed:
+            if status.state is not State.AVAILABLE:
                 status.change_state(State.END, status.error)
-        self._reconcile()
+            self._reconcile()
 
     def _load_into(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
         servable = self._load(name, status.version, folder)
         with self._catalog.changed:
-            status.change_state(State.AVAILABLE)
-            model.publish({**model.serving, status.version: servable})
+            wanted = not status.called_off
+            if wanted:
+                status.change_state(State.AVAILABLE)
+                model.publish({**model.serving, status.version: servable})
+        if not wanted:
+            servable.retire()
+            raise _cancelled()
         log.info("Successfully loaded servable version {name: %s version: %d}", name, status.version)
 
     def _later(self, work: Callable[..., None], *arguments: object) -> None:
         """Submit work after the retry interval; the wait takes none of the pool's threads."""
 
         def wait() -> None:
-            if not self._stopping.wait(self._retry.interval_seconds):
-                with suppress(RuntimeError):  # the pool has been closed
-                    self._pool.submit(work, *arguments)
+            self._stopping.wait(min(self._retry.interval_seconds, threading.TIMEOUT_MAX))
+            with suppress(RuntimeError):  # the pool has been closed
+                self._pool.submit(work, *arguments)
 
         threading.Thread(target=wait, daemon=True, name="retry").start()
 
@@ -227,14 +241,27 @@ class Engine:
         finally:
             with self._catalog.changed:
                 status.change_state(State.END)
+                self._reconcile()
         log.info("Unloaded servable version {name: %s version: %d}", servable.name, servable.version)
-        self._reconcile()
 
     def _say(self, text: str) -> None:
         """Log what a poll would say again every second, once."""
         if text not in self._said:
             self._said.add(text)
             log.warning("%s", text)
+
+
+def _told(name: str, version: int, error: Exception) -> ServingError:
+    """The error of a load, in the log and as it is answered."""
+    if isinstance(error, ServingError):
+        log.error("%s version %d: load failed: %s", name, version, error.text)
+        return error
+    log.error("%s version %d: load failed", name, version, exc_info=error)
+    return ServingError(Code.INTERNAL, f"The load failed: {type(error).__name__}: {error}")
+
+
+def _cancelled() -> ServingError:
+    return ServingError(Code.CANCELLED, "Loading of servable cancelled")
 
 
 def _failures(name: str, model: Model) -> list[str]:

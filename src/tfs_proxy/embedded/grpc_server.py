@@ -128,7 +128,8 @@ class Services:
     def reload_config(self, message: bytes, context: Any) -> bytes:
         """ModelService.HandleReloadConfigRequest: answers once every new model is loaded.
 
-        Raises ServingError where the config can't be taken, or a new model failed.
+        One that comes before the models of the start are loaded waits for them, as for the official
+        server's port. Raises ServingError where the config can't be taken, or a new model failed.
         """
         request = ReloadConfigRequest.FromString(message)
         if request.config.WhichOneof("config") != "model_config_list":
@@ -136,8 +137,10 @@ class Services:
                 "ServerModelConfig type not supported by HandleReloadConfigRequest. "
                 "Only ModelConfigList is currently supported"
             )
-        before = self._catalog.names
         sources = model_config.from_message(request.config)
+        with aside():
+            self._engine.wait_until_started(context.is_active)
+        before = self._catalog.names
         self._engine.reload(sources)
         new = [source.name for source in sources if source.name not in before]
         with aside():

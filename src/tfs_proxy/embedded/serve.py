@@ -219,6 +219,7 @@ class Server:
             rest = self._uvicorn(pool) if listener is not None else None
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
             await signals.get()
+            self._engine.stop()
             self._profiler.close()
             self._health.close()
             stopped = grpc_running.stop(_AS_LONG_AS_THEY_TAKE)

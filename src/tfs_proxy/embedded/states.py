@@ -30,11 +30,15 @@ NEXT = {
 
 @dataclass(slots=True)
 class VersionStatus:
-    """One version's state and the error of its last load, if it had one."""
+    """One version's state and the error of its last load, if it had one.
+
+    It is ``called_off`` once it is wanted no more, until it starts over: a load under way is in vain.
+    """
 
     version: int
     state: State = State.UNKNOWN
     error: ServingError | None = None
+    called_off: bool = False
 
     def change_state(self, state: State, error: ServingError | None = None) -> None:
         """Go on to the next state; an error stays until a load succeeds or starts over."""
@@ -42,10 +46,22 @@ class VersionStatus:
             raise ValueError(f"version {self.version} can't go from {self.state.name} to {state.name}")
         self.state = state
         self.error = error
+        self.called_off &= state is not State.START
 
     def copy(self) -> "VersionStatus":
         """As it is at this moment."""
         return replace(self)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether it is not there, and has not failed since it was wanted."""
+        ended = self.state is State.END and (self.error is None or self.called_off)
+        return self.state is State.UNKNOWN or ended
+
+    @property
+    def failed(self) -> bool:
+        """Whether its last try is over, and nothing came of it."""
+        return self.state is State.END and not self.may_start
 
     @property
     def untried(self) -> bool:
