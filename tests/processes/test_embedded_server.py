@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from gates import gate
-from plugins_models import EmbeddedServer, StartServer
+from plugins_models import EmbeddedServer, StartServer, write_config
 from tfs_proxy import protos
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
 
@@ -121,6 +121,15 @@ def test_one_model_that_fails_leaves_the_others_alone(
     assert predicted(server, "good", [1.0]) == [2.5]
 
 
+def states_by_label(channel: grpc.Channel, model: str, label: str) -> dict[int, int]:
+    """What GetModelStatus tells who asks by a label: the number of each version's state."""
+    request = protos.GetModelStatusRequest()
+    request.model_spec.name, request.model_spec.version_label = model, label
+    run = channel.unary_unary("/tensorflow.serving.ModelService/GetModelStatus")
+    answer = protos.GetModelStatusResponse.FromString(run(request.SerializeToString(), timeout=60))
+    return {each.version: int(each.state) for each in answer.model_version_status}
+
+
 def reload_config(channel: grpc.Channel, text: str) -> protos.StatusProto:
     """Ask for a new configuration over gRPC."""
     from google.protobuf import text_format
@@ -132,7 +141,7 @@ def reload_config(channel: grpc.Channel, text: str) -> protos.StatusProto:
 
 
 def test_models_come_and_go_by_grpc(saved_models: Path, model_server: StartServer) -> None:
-    """A reload returns once the new model answers; labels work afterwards; a bad one says why."""
+    """A reload returns once the new model answers; labels work afterwards, but for states; a bad one says why."""
     server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
     server.wait_for(available(server, "half_plus_two", 1))
     versions = (
@@ -148,7 +157,10 @@ def test_models_come_and_go_by_grpc(saved_models: Path, model_server: StartServe
         )
         status, body, _ = ask(server, "/v1/models/versions/labels/stable:predict", {"instances": [1.0]})
         assert (status, json.loads(body)) == (200, {"predictions": [2.5]})
-        assert '"version": "1"' in ask(server, "/v1/models/versions/labels/stable")[1].decode()
+        told = ask(server, "/v1/models/versions")
+        for label in ("stable", "unknown"):
+            assert ask(server, f"/v1/models/versions/labels/{label}")[:2] == told[:2]
+            assert states_by_label(channel, "versions", label) == {1: 30, 2: 30}
         server.wait_for(lambda: ask(server, HALF, {"instances": [1.0]})[0] == 404)
         for path, code, text in (
             ("relative", "INVALID_ARGUMENT", "absolute path"),
@@ -196,6 +208,24 @@ def test_a_reload_that_waits_for_another_try_does_not_keep_a_stopping_server(
             answer.result()
     assert caught.value.code().name == "UNKNOWN"
     assert "due to error: NOT_FOUND: Could not find SavedModel" in caught.value.details()
+
+
+def test_a_reload_tells_what_it_has_counted(saved_models: Path, model_server: StartServer) -> None:
+    """By the names that TensorFlow has for its counters; what nobody counts has not grown."""
+    from google.protobuf import text_format
+
+    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
+    server.wait_for(available(server, "m", 1))
+    loads = "/tensorflow/cc/saved_model/load_attempt_count"
+    request = protos.ReloadConfigRequest(metric_names=[loads, "/nowhere"])
+    text = "".join(
+        f'config {{ name: "{name}" base_path: "{saved_models / "half_plus_two"}" }}' for name in ("m", "n")
+    )
+    text_format.Parse(f"model_config_list {{ {text} }}", request.config, descriptor_pool=protos.POOL)
+    with grpc.insecure_channel(server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.ModelService/HandleReloadConfigRequest")
+        answer = protos.ReloadConfigResponse.FromString(run(request.SerializeToString(), timeout=60))
+    assert [(each.name, each.int64_value_increase) for each in answer.metric] == [(loads, 1), ("/nowhere", 0)]
 
 
 def test_the_config_file_is_followed(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
@@ -492,6 +522,60 @@ def test_recorded_requests_warm_a_model_up(
         assert "Warmed up {name: m version: 1} with 1 requests" in server.log.read_text()
     else:
         assert "not found in request" in server.state("m")
+
+
+def test_loads_and_warm_ups_are_counted(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """A load counts as one whatever the requests behind it do; a warm-up counts where it went well."""
+    for model, name in (("good", "x"), ("bad", "nope")):
+        shutil.copytree(saved_models / "half_plus_two" / "1", tmp_path / "models" / model / "1")
+        warm_up_with(tmp_path / "models" / model / "1", warmup_record(name, [1.0]))
+    monitoring = tmp_path / "monitoring.config"
+    monitoring.write_text("prometheus_config { enable: true }")
+    config = write_config(tmp_path / "models.config", tmp_path / "models")
+    server = model_server(
+        f"--model_config_file={config}",
+        f"--monitoring_config_file={monitoring}",
+        "--max_num_load_retries=0",
+    )
+    server.wait_for(available(server, "good", 1))
+    server.wait_for(lambda: '"END"' in server.state("bad"))
+    told = ask(server, "/monitoring/prometheus/metrics")[1].decode()
+    for model in ("good", "bad"):
+        path = tmp_path / "models" / model / "1"
+        assert (
+            f':tensorflow:cc:saved_model:load_attempt_count{{model_path="{path}",status="success"}} 1' in told
+        )
+    warmed = ":tensorflow:serving:model_warmup_latency_count"
+    assert [line for line in told.splitlines() if line.startswith(warmed)] == [
+        f'{warmed}{{model_path="{tmp_path / "models" / "good" / "1"}",status="OK"}} 1'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (protos.PredictionLog(), '"AVAILABLE"'),
+        (protos.PredictionLog(session_run_log={}), "Unsupported log_type for warmup: 5"),
+        (None, "Please verify your warmup data is in TFRecord format."),
+    ],
+)
+def test_records_of_no_request(
+    saved_models: Path,
+    tmp_path: Path,
+    model_server: StartServer,
+    record: protos.PredictionLog | None,
+    told: str,
+) -> None:
+    """One without any is passed over; a session's run, which nobody can do, and what is no TFRecord are not."""
+    folder = tmp_path / "m" / "1"
+    shutil.copytree(saved_models / "half_plus_two" / "1", folder)
+    warm_up_with(folder, record.SerializeToString() if record is not None else b"")
+    if record is None:
+        (folder / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"no record")
+    server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
+    server.wait_for(lambda: told in server.state("m"))
 
 
 def test_warm_up_requests_may_be_recorded_under_another_name(

@@ -187,8 +187,10 @@ def test_version_folders_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "7").write_text("")
     assert find(str(tmp_path)) == {1: tmp_path / "1", 12: tmp_path / "0012"}
     assert find(f"file://{tmp_path}").keys() == {1, 12}
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="No such file or directory"):
         find(str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match="reads local folders only"):
+        find("gs://bucket/model")
 
 
 def test_channel_arguments_are_pairs() -> None:

@@ -99,15 +99,11 @@ class Catalog:
         finally:
             servable.leave()
 
-    def statuses(
-        self, name: str, version: int | None = None, label: str | None = None
-    ) -> list[VersionStatus]:
+    def statuses(self, name: str, version: int | None = None) -> list[VersionStatus]:
         """The state of one version, or of all, newest first.
 
         Raises ServingError where there is none.
         """
-        if label is not None:
-            version = self._labelled(name, label)
         with self.changed:
             known = self.models[name].versions if name in self.models else {}
             if version is None and not known:

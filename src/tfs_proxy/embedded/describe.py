@@ -8,12 +8,13 @@ SIGNATURE_DEF = "signature_def"
 """The only metadata field there is."""
 
 
-def status(
-    catalog: Catalog, name: str, version: int | None = None, label: str | None = None
-) -> GetModelStatusResponse:
-    """The state of a model's versions. Raises ServingError where there is none."""
+def status(catalog: Catalog, name: str, version: int | None = None) -> GetModelStatusResponse:
+    """The state of a model's versions. Raises ServingError where there is none.
+
+    Who asks by a label is told of all versions too: TF Serving looks at a version's number only.
+    """
     answer = GetModelStatusResponse()
-    for each in catalog.statuses(name, version, label):
+    for each in catalog.statuses(name, version):
         line = answer.model_version_status.add(version=each.version, state=int(each.state))
         line.status.error_code = int(each.code)  # type: ignore[assignment]
         line.status.error_message = each.message

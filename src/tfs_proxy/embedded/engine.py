@@ -86,8 +86,11 @@ class Engine:
         for source in self._sources:
             try:
                 found = versions.find(source.base_path)
-            except OSError:
-                self._say(f"Could not find base path {source.base_path} for servable {source.name}")
+            except OSError as error:
+                self._say(
+                    f"Could not find base path {source.base_path} for servable {source.name} "
+                    f"with error {error.strerror}"
+                )
                 continue
             chosen = source.policy.choose(list(found))
             if not chosen:
@@ -123,9 +126,7 @@ class Engine:
         with self._catalog.changed:
             while still_wanted() and not all(models[name].settled for name in names):
                 self._catalog.changed.wait(0.1)
-            failed = [
-                line for name in names if not models[name].serving for line in _failures(name, models[name])
-            ]
+            failed = [_failure(name, models[name]) for name in names if not models[name].serving]
         if failed:
             told = "".join(f"{{{line}}}, " for line in failed)
             raise ServingError(Code.UNKNOWN, f"{len(failed)} model(s) did not become available: {{{told}}}")
@@ -264,11 +265,11 @@ def _cancelled() -> ServingError:
     return ServingError(Code.CANCELLED, "Loading of servable cancelled")
 
 
-def _failures(name: str, model: Model) -> list[str]:
-    if not model.aspired:
-        return [f"{{name: {name}}} due to error: NOT_FOUND: no versions of it were found"]
-    return [
-        f"{{name: {name} version: {version}}} due to error: {status.error.code.name}: {status.error.text}"
-        for version, status in model.versions.items()
-        if version in model.aspired and status.error is not None
-    ]
+def _failure(name: str, model: Model) -> str:
+    """What became of a model: of its newest version, as TF Serving tells it."""
+    errors = {each.version: each.error for each in model.versions.values() if each.version in model.aspired}
+    version = max(errors, default=None)
+    error = errors.get(version) if version is not None else None
+    if error is None:
+        return f"{{name: {name}}} due to error: NOT_FOUND: no versions of it were found"
+    return f"{{name: {name} version: {version}}} due to error: {error.code.name}: {error.text}"

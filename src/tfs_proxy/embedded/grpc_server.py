@@ -123,11 +123,13 @@ class Services:
     def get_model_status(self, message: bytes, _context: Any) -> bytes:
         """ModelService.GetModelStatus."""
         request = GetModelStatusRequest.FromString(message)
-        return describe.status(self._catalog, *_target(_spec_of(request))).SerializeToString()
+        name, version, _ = _target(_spec_of(request))
+        return describe.status(self._catalog, name, version).SerializeToString()
 
     def reload_config(self, message: bytes, context: Any) -> bytes:
         """ModelService.HandleReloadConfigRequest: answers once every new model is loaded.
 
+        The answer has by how much the counters that are asked for have grown meanwhile.
         One that comes before the models of the start are loaded waits for them, as for the official
         server's port. Raises ServingError where the config can't be taken, or a new model failed.
         """
@@ -141,12 +143,15 @@ class Services:
         with aside():
             self._engine.wait_until_started(context.is_active)
         before = self._catalog.names
+        counted = {name: self._metrics.count_of(name) for name in request.metric_names}
         self._engine.reload(sources)
         new = [source.name for source in sources if source.name not in before]
         with aside():
             self._engine.wait_until_available(new, context.is_active)
         answer = ReloadConfigResponse()
         answer.status.SetInParent()
+        for name, count in counted.items():
+            answer.metric.add(name=name, int64_value_increase=self._metrics.count_of(name) - count)
         return answer.SerializeToString()
 
     @contextmanager

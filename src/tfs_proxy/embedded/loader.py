@@ -70,35 +70,39 @@ class Loader:
         """Load, and warm up. Raises ServingError."""
         self.prepare()
         log.info("Loading servable version {name: %s version: %d} from %s", name, version, folder)
-        began = perf_counter()
-        code = Code.INTERNAL
-        try:
-            servable = self._load(name, version, folder)
-            code = Code.OK
-        except ServingError as error:
-            code = error.code
-            raise
-        finally:
-            self._metrics.load(str(folder), code, perf_counter() - began)
-        return servable
-
-    def _load(self, name: str, version: int, folder: Path) -> Servable:
-        backend = self._backend(folder)
+        backend = self._counted(folder)
         check_methods = self._flags.enable_signature_method_name_check
         servable = Servable(
             name, version, backend.signatures, backend, self._metrics, check_methods=check_methods
         )
         if self._flags.enable_model_warmup:
             try:
-                count = warmup.warm_up(
-                    servable, folder, iterations=self._flags.num_request_iterations_for_warmup
-                )
+                self._warm_up(servable, folder)
             except BaseException:
                 backend.close()
                 raise
-            if count:
-                log.info("Warmed up {name: %s version: %d} with %d requests", name, version, count)
         return servable
+
+    def _counted(self, folder: Path) -> "Loaded":
+        began = perf_counter()
+        code = Code.INTERNAL
+        try:
+            backend = self._backend(folder)
+            code = Code.OK
+        except ServingError as error:
+            code = error.code
+            raise
+        finally:
+            self._metrics.load(str(folder), code, perf_counter() - began)
+        return backend
+
+    def _warm_up(self, servable: Servable, folder: Path) -> None:
+        if not (folder / warmup.FILE).exists():
+            return
+        began = perf_counter()
+        count = warmup.warm_up(servable, folder, iterations=self._flags.num_request_iterations_for_warmup)
+        self._metrics.warmup(str(folder), perf_counter() - began)
+        log.info("Warmed up {name: %s version: %d} with %d requests", servable.name, servable.version, count)
 
     def _backend(self, folder: Path) -> "Loaded":
         from tfs_proxy.embedded import batching, session, tflite

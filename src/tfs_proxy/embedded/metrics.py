@@ -158,6 +158,9 @@ class Metrics:
         self._example_total = Counter(f"{prefix}request_example_count_total", ("model",))
         self._loads = Counter(":tensorflow:cc:saved_model:load_attempt_count", ("model_path", "status"))
         self._load_latency = Counter(":tensorflow:cc:saved_model:load_latency", ("model_path",))
+        self._warmup_latency = Histogram(
+            f"{prefix}model_warmup_latency", ("model_path", "status"), LATENCY_MICROS
+        )
 
     def request(self, model: str, api: str, entrypoint: str, code: Code, micros: float) -> None:
         """Count a request that has been answered; the latency is that of requests that went well."""
@@ -190,11 +193,29 @@ class Metrics:
             self._example_total.values[model,] = self._example_total.values.get((model,), 0) + count
 
     def load(self, path: str, code: Code, seconds: float) -> None:
-        """Count a load of a model version."""
+        """Count a load of a model version; warming it up is no part of it."""
         status = "success" if code is Code.OK else "fail"
         with self._lock:
             self._loads.values[path, status] = self._loads.values.get((path, status), 0) + 1
             self._load_latency.values[path,] = self._load_latency.values.get((path,), 0) + int(seconds * 1e6)
+
+    def warmup(self, path: str, seconds: float) -> None:
+        """Count a model version's warm-up that went well."""
+        with self._lock:
+            self._warmup_latency.add((path, "OK"), seconds * 1e6)
+
+    def count_of(self, name: str) -> int:
+        """What a counter's first series has come to, by the name that TensorFlow knows it under (``/a/b``).
+
+        0 where there is none, or it counts no single numbers.
+        """
+        self._settle()
+        counters = (self._requests, self._example_total, self._loads, self._load_latency)
+        with self._lock:
+            for each in counters:
+                if each.values and each.name == name.replace("/", ":"):
+                    return each.values[min(each.values)]
+        return 0
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
@@ -208,6 +229,7 @@ class Metrics:
                 self._example_total,
                 self._loads,
                 self._load_latency,
+                self._warmup_latency,
             )
             lines = [line for each in series if each.values for line in each.lines()]
         return ("\n".join([*lines, *self.batches.lines()]) + "\n").encode()

@@ -258,7 +258,7 @@ def _preflight(headers: Headers) -> Answer:
 
 
 def _status(catalog: Catalog, route: Route) -> bytes:
-    answer = describe.status(catalog, route.model, route.version, route.label)
+    answer = describe.status(catalog, route.model, route.version)
     return _pretty(answer).encode() + b"\n"
 
 

@@ -1,5 +1,7 @@
 """Which version folders lie below a model's base path: what the engine polls."""
 
+import errno
+import os
 from pathlib import Path
 
 _SCHEME = "file://"
@@ -15,12 +17,15 @@ def find(base_path: str) -> dict[int, Path]:
     """Each version number below a base path with its folder; empty where there is none.
 
     A folder counts when its name is a whole number of at most 63 bits; zeros may lead (``00001``), and of
-    several names of one number the last counts. Raises FileNotFoundError where the base path is no folder.
+    several names of one number the last counts. Raises FileNotFoundError where the base path is no folder of
+    this machine, which is all that is looked at.
     """
     found: dict[int, Path] = {}
     root = local(base_path)
     if not root.is_dir():
-        raise FileNotFoundError(base_path)
+        remote = "://" in base_path and not base_path.startswith(_SCHEME)
+        reason = "the embedded model server reads local folders only" if remote else os.strerror(errno.ENOENT)
+        raise FileNotFoundError(errno.ENOENT, reason, base_path)
     for child in sorted(root.iterdir()):
         number = _number(child.name)
         if number is not None and child.is_dir():

@@ -24,11 +24,9 @@ _CHECKSUM_BYTES = 4
 def warm_up(servable: Servable, folder: Path, *, iterations: int = 1) -> int:
     """Replay the requests of a version's folder, each this many times; returns how many there were.
 
-    Raises ServingError where the file can't be read, or a request of it fails.
+    Raises ServingError where the file is no TFRecord, or a request of it fails.
     """
     path = folder / FILE
-    if not path.exists():
-        return 0
     count = 0
     for record in _records(path):
         count += 1
@@ -44,15 +42,23 @@ def _records(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while head := file.read(_LENGTH.size + _CHECKSUM_BYTES):
             if len(head) < _LENGTH.size + _CHECKSUM_BYTES:
-                raise ServingError(Code.DATA_LOSS, f"truncated record in {path}")
+                raise _truncated(path)
             (size,) = _LENGTH.unpack_from(head)
             rest = path.stat().st_size - file.tell()
             if size + _CHECKSUM_BYTES > rest:
-                raise ServingError(Code.DATA_LOSS, f"truncated record in {path}")
+                raise _truncated(path)
             yield file.read(size + _CHECKSUM_BYTES)[:size]
 
 
+def _truncated(path: Path) -> ServingError:
+    return ServingError(
+        Code.DATA_LOSS,
+        f"truncated record in {path}. Please verify your warmup data is in TFRecord format.",
+    )
+
+
 def _replay(servable: Servable, record: bytes) -> None:
+    """Run one recorded request; as in TF Serving, one of a kind that nobody knows is no request."""
     try:
         log = PredictionLog.FromString(record)
     except DecodeError as error:
@@ -66,5 +72,6 @@ def _replay(servable: Servable, record: bytes) -> None:
         requests.regress(servable, log.regress_log.request)
     elif kind == "multi_inference_log":
         requests.multi_inference(servable, log.multi_inference_log.request)
-    else:
-        raise ServingError(Code.UNIMPLEMENTED, f"Unsupported log_type for warmup: {kind}")
+    elif kind == "session_run_log":
+        number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
+        raise ServingError(Code.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")

@@ -468,20 +468,27 @@ class MultiInferenceLog(_message.Message):
         response: _Optional[_Union[MultiInferenceResponse, _Mapping]] = ...,
     ) -> None: ...
 
+class SessionRunLog(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class PredictionLog(_message.Message):
-    __slots__ = ("classify_log", "regress_log", "multi_inference_log", "predict_log")
+    __slots__ = ("classify_log", "regress_log", "multi_inference_log", "session_run_log", "predict_log")
     CLASSIFY_LOG_FIELD_NUMBER: _ClassVar[int]
     REGRESS_LOG_FIELD_NUMBER: _ClassVar[int]
     MULTI_INFERENCE_LOG_FIELD_NUMBER: _ClassVar[int]
+    SESSION_RUN_LOG_FIELD_NUMBER: _ClassVar[int]
     PREDICT_LOG_FIELD_NUMBER: _ClassVar[int]
     classify_log: ClassifyLog
     regress_log: RegressLog
     multi_inference_log: MultiInferenceLog
+    session_run_log: SessionRunLog
     predict_log: PredictLog
     def __init__(
         self,
         classify_log: _Optional[_Union[ClassifyLog, _Mapping]] = ...,
         regress_log: _Optional[_Union[RegressLog, _Mapping]] = ...,
         multi_inference_log: _Optional[_Union[MultiInferenceLog, _Mapping]] = ...,
+        session_run_log: _Optional[_Union[SessionRunLog, _Mapping]] = ...,
         predict_log: _Optional[_Union[PredictLog, _Mapping]] = ...,
     ) -> None: ...
