@@ -210,6 +210,19 @@ def test_a_reload_that_waits_for_another_try_does_not_keep_a_stopping_server(
     assert "due to error: NOT_FOUND: Could not find SavedModel" in caught.value.details()
 
 
+def test_reloads_at_once_leave_each_other_alone(saved_models: Path, model_server: StartServer) -> None:
+    """Each takes the models of the one before away, and none is told that its own were not found."""
+    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
+    server.wait_for(available(server, "m", 1))
+    configs = [
+        f'model_config_list {{ config {{ name: "{name}" base_path: "{saved_models / "half_plus_two"}" }} }}'
+        for name in ("a", "b", "c", "d")
+    ]
+    with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(reload_config, channel, config) for config in configs * 2]
+        assert [each.result().error_code for each in answers] == [0] * 8
+
+
 def test_a_reload_tells_what_it_has_counted(saved_models: Path, model_server: StartServer) -> None:
     """By the names that TensorFlow has for its counters; what nobody counts has not grown."""
     from google.protobuf import text_format

@@ -323,13 +323,32 @@ def test_a_reload_at_the_start_waits_for_the_first_models(tmp_path: Path) -> Non
     made.loads.gate.clear()
     made.add(1)
     made.engine.reload([made.source()])
-    with pytest.raises(ServingError) as caught:
-        made.engine.wait_until_started(lambda: False)
+    with pytest.raises(ServingError) as caught, made.engine.turn(lambda: False):
+        pass
     assert caught.value.code is Code.UNAVAILABLE
     made.loads.gate.set()
-    made.engine.wait_until_started()
-    assert made.serves(1)
+    with made.engine.turn():
+        assert made.serves(1)
     made.engine.close()
+
+
+def test_reloads_take_turns(run: Run) -> None:
+    """One that comes while another waits for its models waits for it, so that none takes the other's away."""
+    run.engine.reload([])
+    came = threading.Event()
+
+    def second() -> None:
+        with run.engine.turn():
+            came.set()
+
+    with run.engine.turn():
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        with pytest.raises(ServingError), run.engine.turn(lambda: False):
+            pass
+        assert not came.is_set()
+    waiting.join(10)
+    assert came.is_set()
 
 
 def test_nobody_waits_for_another_try_at_the_end(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ policy). Loads run on a pool of their own.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,7 @@ class Engine:
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(load_threads, thread_name_prefix="load")
         self._said: set[str] = set()
+        self._taken = False
 
     def reload(self, sources: Sequence[ModelSource]) -> None:
         """Serve these models from now on; loads go on in the background.
@@ -103,16 +104,28 @@ class Engine:
                     self._catalog.models[source.name].aspire({version: found[version] for version in chosen})
         self._reconcile()
 
-    def wait_until_started(self, still_wanted: Callable[[], bool] = lambda: True) -> None:
-        """Wait until the models of the start are loaded, or have failed once.
+    @contextmanager
+    def turn(self, still_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        """A block that nobody else is in, begun once the models of the start are loaded, or have failed once.
 
-        Raises ServingError where that does not come while it is wanted.
+        Raises ServingError where its turn does not come while it is wanted.
         """
         with self._catalog.changed:
-            while self._catalog.starting and still_wanted() and not self._stopping.is_set():
+            while self._must_wait and still_wanted() and not self._stopping.is_set():
                 self._catalog.changed.wait(0.1)
-            if self._catalog.starting:
+            if self._must_wait:
                 raise still_loading()
+            self._taken = True
+        try:
+            yield
+        finally:
+            with self._catalog.changed:
+                self._taken = False
+                self._catalog.changed.notify_all()
+
+    @property
+    def _must_wait(self) -> bool:
+        return self._taken or self._catalog.starting
 
     def wait_until_available(
         self, names: Sequence[str], still_wanted: Callable[[], bool] = lambda: True

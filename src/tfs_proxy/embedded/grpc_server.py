@@ -131,7 +131,8 @@ class Services:
 
         The answer has by how much the counters that are asked for have grown meanwhile.
         One that comes before the models of the start are loaded waits for them, as for the official
-        server's port. Raises ServingError where the config can't be taken, or a new model failed.
+        server's port, and one that comes while another waits for its models for that one. Raises
+        ServingError where the config can't be taken, or a new model failed.
         """
         request = ReloadConfigRequest.FromString(message)
         if request.config.WhichOneof("config") != "model_config_list":
@@ -140,18 +141,16 @@ class Services:
                 "Only ModelConfigList is currently supported"
             )
         sources = model_config.from_message(request.config)
-        with aside():
-            self._engine.wait_until_started(context.is_active)
-        before = self._catalog.names
-        counted = {name: self._metrics.count_of(name) for name in request.metric_names}
-        self._engine.reload(sources)
-        new = [source.name for source in sources if source.name not in before]
-        with aside():
-            self._engine.wait_until_available(new, context.is_active)
         answer = ReloadConfigResponse()
         answer.status.SetInParent()
-        for name, count in counted.items():
-            answer.metric.add(name=name, int64_value_increase=self._metrics.count_of(name) - count)
+        with aside(), self._engine.turn(context.is_active):
+            counted = {name: self._metrics.count_of(name) for name in request.metric_names}
+            before = self._catalog.names
+            self._engine.reload(sources)
+            new = [source.name for source in sources if source.name not in before]
+            self._engine.wait_until_available(new, context.is_active)
+            for name, count in counted.items():
+                answer.metric.add(name=name, int64_value_increase=self._metrics.count_of(name) - count)
         return answer.SerializeToString()
 
     @contextmanager
