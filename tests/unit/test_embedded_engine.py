@@ -410,6 +410,25 @@ def test_while_starting_nothing_is_not_found(run: Run) -> None:
         run.catalog.acquire("other")
 
 
+def test_a_specific_version_that_is_not_there_is_told_once(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others are served meanwhile; it is loaded when it comes."""
+    run.add(1)
+    run.engine.reload([run.source(Policy(specific=(1, 9)))])
+    run.engine.wait_until_available(["m"])
+    run.engine.poll()
+    assert run.serves(1)
+    (told,) = [each.getMessage() for each in caplog.records if "requested to be served" in each.getMessage()]
+    assert told == (
+        "Version 9 of servable m, which was requested to be served as a 'specific' version in the servable's "
+        "version policy, was not found in the file system"
+    )
+    run.add(9)
+    run.engine.poll()
+    eventually(lambda: run.serves(1, 9))
+
+
 def test_labels_name_available_versions_only(run: Run) -> None:
     """A label works once its version serves; before, the config is refused."""
     run.add(1)

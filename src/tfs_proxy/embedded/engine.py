@@ -6,7 +6,7 @@ policy). Loads run on a pool of their own.
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -94,11 +94,7 @@ class Engine:
                 )
                 continue
             chosen = source.policy.choose(list(found))
-            if not chosen:
-                self._say(
-                    f"No versions of servable {source.name} found under base path {source.base_path}. "
-                    "Did you forget to name your leaf directory as a number (eg. '/1/')?"
-                )
+            self._say_what_is_missing(source, chosen)
             with self._catalog.changed:
                 if source in self._sources:
                     self._catalog.models[source.name].aspire({version: found[version] for version in chosen})
@@ -257,6 +253,19 @@ class Engine:
                 status.change_state(State.END)
                 self._reconcile()
         log.info("Unloaded servable version {name: %s version: %d}", servable.name, servable.version)
+
+    def _say_what_is_missing(self, source: ModelSource, chosen: Collection[int]) -> None:
+        for version in source.policy.specific:
+            if version not in chosen:
+                self._say(
+                    f"Version {version} of servable {source.name}, which was requested to be served as a "
+                    "'specific' version in the servable's version policy, was not found in the file system"
+                )
+        if not chosen:
+            self._say(
+                f"No versions of servable {source.name} found under base path {source.base_path}. "
+                "Did you forget to name your leaf directory as a number (eg. '/1/')?"
+            )
 
     def _say(self, text: str) -> None:
         """Log what a poll would say again every second, once."""
