@@ -1,12 +1,15 @@
 """Arrays over gRPC, against the embedded model server: every type, every error, both doors."""
 
 import json
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +277,21 @@ def test_no_answer_in_time(upstream: BinaryUpstream) -> None:
         upstream.predict(HALF, batch(x=np.zeros(4_000_000, np.float32)), timeout_seconds=0.001)
 
 
+def test_a_busy_server_is_not_a_dead_one(embedded_server: EmbeddedServer) -> None:
+    """The first call waits for its connection, however long the server takes to take it."""
+    pool, x = BinaryUpstream([instance_of(embedded_server)], 60), batch(x=np.array([1], np.float32))
+    pool.signature(HALF)
+    with ThreadPoolExecutor(1) as thread:
+        embedded_server.process.send_signal(signal.SIGSTOP)
+        try:
+            asked = thread.submit(pool.predict, HALF, x)
+            assert wait([asked], 0.5).not_done
+        finally:
+            embedded_server.process.send_signal(signal.SIGCONT)
+        assert asked.result().ok
+    pool.close()
+
+
 def test_server_that_is_down_and_back(saved_models: Path, model_server: StartServer) -> None:
     """A dead server is unavailable, at once; a live one takes over; a restarted one is found again."""
     flags = ("--model_name=half_plus_two", f"--model_base_path={saved_models / 'half_plus_two'}")
@@ -287,12 +305,11 @@ def test_server_that_is_down_and_back(saved_models: Path, model_server: StartSer
         assert [pool.predict(HALF, x, instance=each).ok for each in (one, two)] == [True, True]
         first.process.kill()
         first.process.wait(10)
-        time.sleep(0.1)
+        wait_until_noticed(pool, one, x)
         assert all(pool.predict(HALF, x, instance=one).ok for _ in range(10))
         assert all(pool.forward(HALF, b'{"instances": [1]}', instance=one).ok for _ in range(10))
         second.process.kill()
         second.process.wait(10)
-        time.sleep(0.1)
         began = time.monotonic()
         for _ in range(10):
             with pytest.raises(UpstreamUnavailable):
@@ -300,6 +317,18 @@ def test_server_that_is_down_and_back(saved_models: Path, model_server: StartSer
         assert time.monotonic() - began < TIMEOUT_SECONDS
     finally:
         pool.close()
+
+
+def wait_until_noticed(pool: BinaryUpstream, instance: Instance, x: Batch) -> None:
+    """Ask until grpc has seen the end of a server: before that a call may break with the connection."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        try:
+            assert pool.predict(HALF, x, instance=instance).ok
+        except UpstreamUnavailable:
+            assert time.monotonic() < deadline
+        else:
+            return
 
 
 def test_nobody_listens() -> None:
@@ -352,13 +381,15 @@ print("both")
 def serving_api() -> Path:
     """A folder with the tensorflow-serving-api package, fetched once; skips where it can't be had."""
     folder = Path(__file__).parents[2] / ".cache" / "tensorflow-serving-api"
-    if not (folder / "tensorflow_serving").exists():
-        command = [sys.executable, "-m", "uv", "pip", "install", "--no-deps", "--target", str(folder)]
-        done = subprocess.run(
-            [*command, "tensorflow-serving-api"], capture_output=True, text=True, timeout=60, check=False
-        )
-        if done.returncode:
+    if not folder.exists():
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+        command = [sys.executable, "-m", "uv", "pip", "install", "--no-deps", "--target", str(partial)]
+        try:
+            subprocess.run([*command, "tensorflow-serving-api"], capture_output=True, timeout=60, check=True)
+        except subprocess.SubprocessError:
+            shutil.rmtree(partial, ignore_errors=True)
             pytest.skip("tensorflow-serving-api can't be fetched from a package index here")
+        partial.rename(folder)
     return folder
 
 

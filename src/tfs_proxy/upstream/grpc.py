@@ -23,12 +23,15 @@ OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
-"""No limit of 4 MB: the model server has none either (contract 3.2). A restarted one is found soon."""
+"""No limit of 4 MB: the model server has none either (contract 3.2). A restarted one is found soon.
+
+What grpc calls the least back-off is how long a connection may take: that stays at its own 20 seconds, as a
+model server that is busy is not down.
+"""
 
 _CONNECT_FAILED = "failed to connect"
 _PROBE_SECONDS = 1.0
