@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tfs_proxy.supervisor.sockets import free_ports
+from serving import free_port
 
 settings.register_profile("shared", deadline=None)
 settings.load_profile("shared")
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILDER = ROOT / "tests" / "models" / "build.py"
-READY_WITHIN_SECONDS = 60.0
+READY_WITHIN_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ StartServer = Callable[..., EmbeddedServer]
 def start_server(folder: Path, flags: Sequence[str]) -> EmbeddedServer:
     """Start the embedded server with these flags on ports of its own; its log goes to ``folder``."""
     log = folder / f"model-server-{time.monotonic_ns()}.log"
-    rest, grpc_port = free_ports(2)  # one after the other they may be the same
+    rest, grpc_port = free_port(), free_port()
     unix = str(folder / f"{time.monotonic_ns()}.sock")
     argv = [sys.executable, "-m", "tfs_proxy.embedded", f"--port={grpc_port}", f"--rest_api_port={rest}"]
     with log.open("wb") as output:

@@ -216,11 +216,21 @@ def descendants(pid: int) -> Iterator[int]:
                 yield from descendants(int(child))
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A loopback port that nothing listens on."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return int(holder.getsockname()[1])
+    """A loopback port that nothing listens on, and that nobody was given before: it may be bound seconds later.
+
+    The kernel itself gives the same port twice in a row once in 15,000 times.
+    """
+    while True:
+        with socket.socket() as holder:
+            holder.bind(("127.0.0.1", 0))
+            port = int(holder.getsockname()[1])
+        if port not in _given:
+            _given.add(port)
+            return port
 
 
 def free_range(count: int) -> int:
