@@ -56,7 +56,7 @@ def predict(server: EmbeddedServer, model: str, rows: list[Any], signature: str 
 
 def metric(server: EmbeddedServer, name: str) -> float:
     """The value of one line of the metrics, its labels in; 0 where it is not there."""
-    text = requests.get(f"{server.rest}/monitoring/prometheus/metrics", timeout=10).text
+    text = requests.get(f"{server.rest}/monitoring/prometheus/metrics", timeout=60).text
     found = re.search(rf"^:tensorflow:serving:batching_session:{re.escape(name)} (\S+)$", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
@@ -105,7 +105,7 @@ def test_batches_are_counted_under_the_real_names(
 ) -> None:
     """One that is held; meanwhile three of a row each, which fill one to four; one that fills a batch."""
     parameters = (
-        "max_batch_size { value: 8 } batch_timeout_micros { value: 300000 } num_batch_threads { value: 1 } "
+        "max_batch_size { value: 8 } batch_timeout_micros { value: 1000000 } num_batch_threads { value: 1 } "
         "allowed_batch_sizes: 4 allowed_batch_sizes: 8"
     )
     server = start(model_server, tmp_path, saved_models, parameters, "gate")
@@ -296,7 +296,7 @@ def test_parameters_that_can_not_be_used_end_the_server(tmp_path: Path, model_se
     server = model_server(
         f"--model_base_path={tmp_path}", "--enable_batching", f"--batching_parameters_file={parameters}"
     )
-    assert server.process.wait(30) == 2
+    assert server.process.wait(60) == 2
     assert "last entry was 8; expected 4" in server.log.read_text()
     assert "Traceback" not in server.log.read_text()
 

@@ -92,6 +92,7 @@ def test_two_signals_at_once_are_one(saved_models: Path, tmp_path: Path, model_s
 def end_by_two_signals(server: EmbeddedServer, within_seconds: float) -> None:
     """The first one alone does not end it; with another it does, with 0."""
     server.process.terminate()
+    server.wait_for(lambda: not server.state("any"))
     with pytest.raises(subprocess.TimeoutExpired):
         server.process.wait(1)
     deadline = time.monotonic() + within_seconds
@@ -165,9 +166,9 @@ def test_a_model_that_is_loading_keeps_no_server(
 
 
 def timed_out_over_rest(server: EmbeddedServer, held: Gate) -> None:
-    """A request that has its 504 while TensorFlow still computes."""
-    assert over_rest(server, held.mark())[0] == 504
-    held.wait_for()
+    """A request that has its 504 while TensorFlow still computes; one that had no thread in time does not count."""
+    mark = held.mark()
+    server.wait_for(lambda: over_rest(server, mark)[0] == 504 and Path(mark).exists())
 
 
 def cancelled_over_grpc(server: EmbeddedServer, held: Gate) -> None:

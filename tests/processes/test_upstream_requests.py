@@ -31,7 +31,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", 0))
         body = self.rfile.read(length).decode("latin-1")
         server: Any = self.server
-        server.connections.add(self.client_address)
+        server.connections.add(self)
         seen = {"method": self.command, "path": self.path, "headers": dict(self.headers), "body": body}
         if "slow" in self.path:
             time.sleep(1)
@@ -65,7 +65,8 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.connections: set[object] = set()
+        self.connections: set[Handler] = set()
+        """A handler lives as long as its connection, whose port the next one may have."""
 
     @property
     def url(self) -> str:
