@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-BEGUN_WITHIN_SECONDS = 60.0
+BEGUN_WITHIN_SECONDS = 180.0
 SCRIPT = """
 import pathlib
 import time

@@ -68,7 +68,7 @@ class EmbeddedServer:
     def stop(self) -> int:
         """Ask it to stop and return its exit status."""
         self.process.terminate()
-        return self.process.wait(30)
+        return self.process.wait(60)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.gunicorn import argv, environment
 
-BOOT_SECONDS = 30.0
+BOOT_SECONDS = 90.0
 LIMIT_BYTES = 100_000
 PREDICTIONS = b'{"predictions": [2.5]}'
 

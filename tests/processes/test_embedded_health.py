@@ -70,7 +70,7 @@ def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     started.wait_for(lambda: "AVAILABLE" in started.state("m", 1))
     yield started
     started.process.kill()
-    started.process.wait(30)
+    started.process.wait(60)
 
 
 def check(channel: grpc.Channel, name: str) -> str:
@@ -174,4 +174,4 @@ def test_open_watches_do_not_keep_a_server_that_stops(saved_models: Path, model_
         for each in watches:
             assert each.next() == "NOT_SERVING"
             assert each.next() == "UNAVAILABLE: The model server is stopping"
-        assert started.process.wait(10) == 0
+        assert started.process.wait(60) == 0

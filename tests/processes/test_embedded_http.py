@@ -27,7 +27,7 @@ IDLE_SECONDS = 1
 def talk(server: EmbeddedServer, *sent: bytes) -> bytes:
     """Bytes on a bare connection, each part after an answer to the one before; all that came back."""
     got = b""
-    with socket.create_connection(("127.0.0.1", server.rest_port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as connection:
         for part in sent[:-1]:
             connection.sendall(part)
             got += connection.recv(65536)

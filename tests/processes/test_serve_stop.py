@@ -78,7 +78,7 @@ def test_requests_in_flight_finish_and_new_ones_are_refused(
         assert stack.wait() == 0
 
 
-def _refuses(stack: Stack, within_seconds: float = 20) -> bool:
+def _refuses(stack: Stack, within_seconds: float = 60) -> bool:
     """Whether the port comes to refuse connections."""
     deadline = time.monotonic() + within_seconds
     while time.monotonic() < deadline:
@@ -202,7 +202,7 @@ def test_no_process_outlives_the_run(tmp_path: Path, archive: Path) -> None:
         pids = [pid for group in stack.children().values() for pid in group]
         assert len(pids) >= 3
         stack.process.kill()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while any(_runs(pid) for pid in pids):
             assert time.monotonic() < deadline, "a process is left"
             time.sleep(0.05)
@@ -273,6 +273,6 @@ def test_sigterm_ends_a_start_whose_imports_catch_everything(tmp_path: Path, arc
     (tmp_path / "h11.py").write_text(SWALLOWS)
     stack = Stack(str(archive), env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
     try:
-        assert stack.wait(20) == 0
+        assert stack.wait() == 0
     finally:
         stack.close()

@@ -19,7 +19,7 @@ import pytest
 
 from archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from gates import gate
-from serving import Answer, Stack, free_port, serving
+from serving import START_SECONDS, Answer, Stack, free_port, serving
 from tfs_proxy import protos
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
 
@@ -316,7 +316,7 @@ def test_a_model_server_that_dies_is_passed_by_and_comes_back(stack: Stack) -> N
             assert (answer.status, answer.json) == (200, {"predictions": [2.5]})
             if opened is not None:
                 assert predict(opened, ones(1))["y"].tolist() == [2.5]
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + START_SECONDS
         while len(model_servers(stack)) < 2 or stack.ask("GET", "/ping").status != 200:
             assert time.monotonic() < deadline, stack.log
             time.sleep(0.05)
