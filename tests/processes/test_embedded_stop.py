@@ -28,7 +28,7 @@ from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
 pytestmark = pytest.mark.tensorflow
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
-ENDS_WITHIN_SECONDS = 30
+ENDS_WITHIN_SECONDS = 60
 
 
 def available(server: EmbeddedServer, model: str) -> Callable[[], bool]:
@@ -71,7 +71,7 @@ def test_a_signal_lets_requests_in_flight_finish(
         held.open()
         assert running.result() == (200, {"predictions": [len(held.mark("rest"))]})
         assert response_arrays(called.result())["y"].tolist() == [len(held.mark("grpc"))]
-    assert server.process.wait(20) == 0
+    assert server.process.wait(ENDS_WITHIN_SECONDS) == 0
 
 
 def test_two_signals_at_once_are_one(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
@@ -124,7 +124,7 @@ def test_a_second_signal_waits_for_nobody(saved_models: Path, model_server: Star
         begun = channel.stream_unary(PREDICT).future(never(), timeout=60)
         # Behind the call that has begun, on the same connection.
         channel.unary_unary(PREDICT)(whole, timeout=60)
-        end_by_two_signals(server, 10)
+        end_by_two_signals(server, 30)
         assert begun.exception() is not None
         released.set()
 
