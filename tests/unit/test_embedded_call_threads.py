@@ -83,13 +83,13 @@ def test_places_that_were_lent_are_taken_back(
     monkeypatch: pytest.MonkeyPatch, two_places: CallThreads
 ) -> None:
     """After calls have waited, there are no more at a time than before."""
+    monkeypatch.setattr(call_threads, "_STUCK_SECONDS", LONG)  # from the start: helpers would come at a pause
     event = threading.Event()
     waited = [two_places.submit(waiting_for(event)) for _ in range(8)]
     assert two_places.submit(lambda: "between").result(LONG) == "between"
     event.set()
     wait(waited)
     wait([two_places.submit(lambda: None) for _ in range(50)])
-    monkeypatch.setattr(call_threads, "_STUCK_SECONDS", LONG)
     crowd = Crowd()
     wait([two_places.submit(crowd) for _ in range(50)])
     assert crowd.most <= 2
