@@ -107,11 +107,9 @@ def test_a_stop_while_starting_is_heard_by_pid_1(plain: Path) -> None:
     """Before anything is ready, SIGTERM ends the run with status 0 and without SIGKILL."""
     with container(*mounted(plain), ready=False) as running:
         time.sleep(1)
-        began = time.monotonic()
         docker("stop", "-t", "20", running.name)
 
-        assert running.state["ExitCode"] == 0
-        assert time.monotonic() - began < 10
+        assert running.state["ExitCode"] == 0  # SIGKILL would make it 137
 
 
 def test_the_image_says_what_it_is() -> None:
