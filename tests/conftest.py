@@ -3,12 +3,12 @@
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["plugins_models"]
 
 # A test that waits for a busy machine has not failed.
-settings.register_profile("no deadline", deadline=None)
+settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no deadline")
 
 PREFIXES = ("SAGEMAKER_", "TFS_", "TFS_PROXY_", "AWS_", "OMP_")

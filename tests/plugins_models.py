@@ -1,7 +1,4 @@
-"""Fixtures that build our SavedModels once per machine, and serve them once per run.
-
-Property tests have no deadline per example: on a machine that others use it says nothing.
-"""
+"""Fixtures that build our SavedModels once per machine, and serve them once per run."""
 
 import subprocess
 import sys
@@ -14,12 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from serving import free_port
-
-settings.register_profile("shared", deadline=None)
-settings.load_profile("shared")
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILDER = ROOT / "tests" / "models" / "build.py"

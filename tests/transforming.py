@@ -33,7 +33,7 @@ class Done:
     summary: Any
 
 
-def transform(*words: str, env: Mapping[str, str] | None = None, seconds: float = 60) -> Done:
+def transform(*words: str, env: Mapping[str, str] | None = None, seconds: float = 240) -> Done:
     """Run `tfs-proxy transform` to its end."""
     with tempfile.TemporaryDirectory() as folder:
         summary = Path(folder) / "summary.json"

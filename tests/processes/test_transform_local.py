@@ -394,7 +394,7 @@ def test_tune(data: Path, tmp_path: Path, echo: str) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-m", "tfs_proxy.cli", "transform", *words, "--tune"],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=240, check=True,
     )  # fmt: skip
     advice = done.stdout.partition("\n")[2]
     assert json.loads(advice) == {"MaxConcurrentTransforms": 2}  # 30 MB allow three, so two is the last tried
