@@ -189,10 +189,13 @@ def bulk_bodies() -> st.SearchStrategy[tuple[str, dict[str, int]]]:
             {"x": each[1], "y": FLOAT},
         )
     )
+    mixed = st.tuples(st.lists(number | st.builds(dict, x=column), min_size=1, max_size=3), kinds).map(
+        lambda each: (json.dumps({"instances": each[0]}), {"x": each[1]})
+    )
     columns = st.tuples(nested, column, kinds).map(
         lambda each: (json.dumps({"inputs": {"x": each[0], "y": each[1]}}), {"x": each[2], "y": FLOAT})
     )
-    return plain | rows | columns
+    return plain | rows | mixed | columns
 
 
 @settings(max_examples=400)
@@ -220,11 +223,16 @@ def test_the_bulk_reader_agrees_with_the_exact_one(case: tuple[str, dict[str, in
         '{"instances": [[1, 2]], "other": 1}',
         '{"instances": [[1, 2]], "instances": [[3, 4]]}',
         '{"instances": [{"x": [1]}, {"x": [1, 2]}]}',
+        '{"instances": [{"x": [1]}, 2]}',
+        '{"instances": [{"x": [1]}, [2]]}',
+        '{"instances": [{"x": [1]}, null]}',
+        '{"instances": [{"x": [1]}, {"b64": "YQ=="}]}',
+        '{"instances": [1, {"x": 2}]}',
         '{"instances": [1, 2]} x',
     ],
 )
 def test_the_bulk_reader_leaves_irregular_bodies_alone(body: str) -> None:
-    """Ragged lists, strings, other keys and trailing text are for the exact reader."""
+    """Ragged lists, strings, rows of several kinds, other keys and trailing text are for the exact reader."""
     assert json_bulk.decode(body.encode(), lambda _: inputs(x=FLOAT)) is None
 
 

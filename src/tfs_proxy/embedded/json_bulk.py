@@ -102,6 +102,8 @@ def _row_columns(rows: list[Any], inputs: Mapping[str, Tensor]) -> tuple[dict[st
     columns: dict[str, list[Any]] = {name: [] for name in inputs}
     skeletons = []
     for row in rows:
+        if not isinstance(row, simdjson.Object):
+            raise _Unfit
         keys = list(row.keys())
         if sorted(keys) != sorted(inputs):
             raise _Unfit
