@@ -5,6 +5,7 @@ import re
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,25 @@ def test_offers_of_another_protocol_are_not_taken(embedded_server: EmbeddedServe
     )
     assert re.findall(rb"HTTP/1\.1 ([0-9]+)", answer) == [b"200", b"100", b"200", b"200", b"200", b"200"]
     assert answer.count(b"2.5") == 4
+
+
+def test_many_offers_at_once_are_answered_one_by_one(embedded_server: EmbeddedServer) -> None:
+    """However many of them one packet holds."""
+    count = 3000
+    asked = b"POST /v1/models/half_plus_two HTTP/1.1\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"
+    with (
+        socket.create_connection(("127.0.0.1", embedded_server.rest_port), timeout=60) as connection,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def send() -> None:
+            connection.sendall(asked * count)
+            connection.shutdown(socket.SHUT_WR)
+
+        sending = pool.submit(send)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        sending.result()
+    assert answer.count(b"HTTP/1.1 400") == answer.count(b"Malformed request") == count
 
 
 def test_what_is_no_http_is_refused(embedded_server: EmbeddedServer) -> None:

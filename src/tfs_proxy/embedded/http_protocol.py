@@ -111,14 +111,16 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Read what came; a request that offers another protocol is read again as one that does not."""
         self._unset_keepalive_if_required()
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            if self._should_upgrade():
-                self.data_received(self._head_without_offer() + data[offer.args[0] :])
-        except httptools.HttpParserError:
-            self.logger.warning(_NO_HTTP)
-            self.send_400_response(_NO_HTTP)
+        while data:
+            fed, data = data, b""
+            try:
+                self.parser.feed_data(fed)
+            except httptools.HttpParserUpgrade as offer:
+                if self._should_upgrade():
+                    data = self._head_without_offer() + fed[offer.args[0] :]
+            except httptools.HttpParserError:
+                self.logger.warning(_NO_HTTP)
+                self.send_400_response(_NO_HTTP)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to stay open, until all whole requests are answered: who has said all may still read."""
