@@ -3,8 +3,9 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,50 @@ def test_calls_that_are_stuck_without_a_word_do_not_hold_up_others(two_places: C
     assert [two_places.submit(lambda at=at: at).result(LONG) for at in range(3)] == [0, 1, 2]
     event.set()
     assert all(each.result(LONG) for each in stuck)
+
+
+class Rounds:
+    """A clock that tells when the watch over stuck calls has slept a hundred times."""
+
+    def __init__(self) -> None:
+        self.slept = 0
+        self.many = threading.Event()
+
+    def sleep(self, _seconds: float) -> None:
+        time.sleep(0.0001)
+        self.slept += 1
+        if self.slept == 100:
+            self.many.set()
+
+
+class Counted(ThreadPoolExecutor):
+    """A pool that counts what it is given."""
+
+    given = 0
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.given += 1
+        return super().submit(*args, **kwargs)
+
+
+def test_helpers_do_not_pile_up_where_every_thread_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are called again and again while calls are queued, but no more of them than there are threads."""
+    rounds, pools = Rounds(), []
+
+    def pool(*args: Any, **kwargs: Any) -> Counted:
+        pools.append(Counted(*args, **kwargs))
+        return pools[-1]
+
+    monkeypatch.setattr(call_threads, "ThreadPoolExecutor", pool)
+    monkeypatch.setattr(call_threads, "time", rounds)
+    threads = CallThreads(4, places=2)
+    event = threading.Event()
+    stuck = [threads.submit(event.wait, LONG) for _ in range(10)]
+    assert rounds.many.wait(LONG)
+    event.set()
+    assert all(each.result(LONG) for each in stuck)
+    threads.shutdown()
+    assert pools[0].given <= 2 + 4
 
 
 def test_what_a_call_raises_is_its_future_s(two_places: CallThreads) -> None:

@@ -70,6 +70,8 @@ class CallThreads(Executor):
         self._lock = threading.Lock()
         self._too_many = 0
         self._begun = 0
+        self._most = most
+        self._helpers = 0
         self._closed = False
         for _ in range(min(places, most)):
             self._pool.submit(self._take_calls)
@@ -133,6 +135,9 @@ class CallThreads(Executor):
             self._queue.put(None)
         except Empty:
             return
+        finally:
+            with self._lock:
+                self._helpers -= 1
 
     def _watch(self) -> None:
         """Have helpers come whenever calls are queued and none has begun for a while."""
@@ -146,7 +151,8 @@ class CallThreads(Executor):
                 self._asked.set()
             if queued and begun == self._begun:
                 with self._lock:
-                    for _ in range(queued):
+                    for _ in range(min(queued, self._most - self._helpers)):
+                        self._helpers += 1
                         self._hire(self._help)
 
 
