@@ -11,6 +11,10 @@ pytest_plugins = ["plugins_models"]
 settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no deadline")
 
+# Everything that tests talk to is on this machine, whatever proxy package indexes are behind.
+for _name in ("no_proxy", "NO_PROXY"):
+    os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1", "localhost")))
+
 PREFIXES = ("SAGEMAKER_", "TFS_", "TFS_PROXY_", "AWS_", "OMP_")
 
 

@@ -1,5 +1,6 @@
 """Fixtures that build our SavedModels once per machine, and serve them once per run."""
 
+import http.client
 import subprocess
 import sys
 import time
@@ -47,7 +48,7 @@ class EmbeddedServer:
                 return str(reply.read(), "utf-8")
         except urllib.error.HTTPError as error:
             return str(error.read(), "utf-8")
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return ""
 
     def wait_for(self, condition: Callable[[], bool], seconds: float = READY_WITHIN_SECONDS) -> None:

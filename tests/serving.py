@@ -92,6 +92,7 @@ class Stack:
     @property
     def grpc(self) -> str:
         """The address at which it has said to listen for gRPC."""
+        self.wait_for_log("listening for gRPC on")
         return str(re.findall(r"listening for gRPC on (\S+)", self.log)[-1])
 
     def model_server(self, index: int = 0) -> str:
@@ -137,7 +138,7 @@ class Stack:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.ask("POST", "/invocations", body, {"Content-Type": content_type, **named})
 
-    def raw(self, sent: bytes, seconds: float = 10) -> bytes:
+    def raw(self, sent: bytes, seconds: float = 60) -> bytes:
         """Bytes on a bare socket; everything that came back until the server closed or fell silent."""
         with socket.create_connection((self.host, self.port), timeout=seconds) as connection:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):

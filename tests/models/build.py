@@ -29,8 +29,11 @@ def build_all(root: Path) -> Path:
     for build in BUILDERS:
         build(partial)
     (partial / DONE).touch()
-    shutil.rmtree(root, ignore_errors=True)
-    partial.rename(root)
+    if (root / DONE).exists():  # by another run, which may serve them by now
+        shutil.rmtree(partial)
+    else:
+        shutil.rmtree(root, ignore_errors=True)
+        partial.rename(root)
     return root
 
 

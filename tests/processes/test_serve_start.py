@@ -199,7 +199,7 @@ def test_ports_of_the_safe_range_are_taken(tmp_path: Path, program: str) -> None
     with serving(
         str(archive), "--model-server", program, env={"SAGEMAKER_SAFE_PORT_RANGE": f"{low}-{low + 9}"}
     ) as stack:
-        assert f"--port={low} --rest_api_port={low + 1}" in stack.log
+        stack.wait_for_log(f"--port={low} --rest_api_port={low + 1}")
 
 
 def test_a_member_that_leaves_the_target_is_refused(tmp_path: Path, failing: Failing) -> None:

@@ -411,13 +411,15 @@ def test_the_usual_port_is_done_without_where_it_is_taken(tmp_path: Path) -> Non
     """As with a second container on the host's network: it says so, and serves."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     with socket.socket() as holder:
+        # Connections that have ended may keep it from being bound, though nobody listens.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):  # somebody else has it: as good
             holder.bind(("127.0.0.1", 8500))
             holder.listen()
         env = {"TFS_PROXY_GRPC_PORT": "auto"}
         with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
             assert stack.invoke('{"instances": [1]}').status == 200
-            assert "gRPC API is not published: can't listen on 127.0.0.1:8500" in stack.log
+            stack.wait_for_log("gRPC API is not published: can't listen on 127.0.0.1:8500")
 
 
 @NEEDS_NGINX
