@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -151,6 +152,20 @@ def test_a_version_in_use_is_closed_only_when_it_is_left(run: Run) -> None:
     assert not run.loads.backends["m", 1].closed
     held.leave()
     eventually(lambda: run.loads.backends["m", 1].closed)
+
+
+def test_versions_in_use_hold_up_no_load(tmp_path: Path) -> None:
+    """However many wait for their last request, a new version is loaded and serves."""
+    made = Run(tmp_path, load_threads=1)
+    with ExitStack() as held:
+        for version in (1, 2, 3):
+            made.add(version)
+            made.engine.reload([made.source()])
+            eventually(partial(made.serves, version))
+            held.callback(made.catalog.acquire("m").leave)
+        assert [made.states()[version] for version in (1, 2)] == [State.UNLOADING, State.UNLOADING]
+    eventually(lambda: made.states() == {1: State.END, 2: State.END, 3: State.AVAILABLE})
+    made.engine.close()
 
 
 def test_a_failed_load_is_retried_and_told(run: Run) -> None:

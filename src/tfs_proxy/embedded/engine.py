@@ -1,7 +1,7 @@
 """Keeps what is served in step with the folders on disk: loads, retries, and lets go.
 
 A new version is loaded before the one that it replaces goes (TF Serving's availability-preserving
-policy). Loads run on a pool of their own.
+policy). Loads run on a pool of their own, and unloads, which wait for requests, on another.
 """
 
 import logging
@@ -20,6 +20,9 @@ from tfs_proxy.embedded.servable import Servable
 from tfs_proxy.embedded.states import State, VersionStatus
 
 log = logging.getLogger(__name__)
+
+_UNLOAD_THREADS = 64
+"""Each unload waits for its version's last request; a thread comes with the first unload that needs it."""
 
 Load = Callable[[str, int, Path], Servable]
 """Loads one version: model name, version number, folder. Raises ServingError."""
@@ -60,6 +63,7 @@ class Engine:
         self._sources: tuple[ModelSource, ...] = ()
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(load_threads, thread_name_prefix="load")
+        self._unloads = ThreadPoolExecutor(_UNLOAD_THREADS, thread_name_prefix="unload")
         self._said: set[str] = set()
         self._taken = False
 
@@ -157,6 +161,7 @@ class Engine:
         for servable in leaving:
             servable.retire()
         self._pool.shutdown(cancel_futures=True)
+        self._unloads.shutdown()
 
     def _checked_labels(self, sources: Sequence[ModelSource]) -> Mapping[str, Mapping[str, int]]:
         for source in sources:
@@ -197,7 +202,7 @@ class Engine:
         for version in leaving:
             servable = serving.pop(version)
             model.versions[version].change_state(State.UNLOADING)
-            self._pool.submit(self._take_down, servable, model.versions[version])
+            self._unloads.submit(self._take_down, servable, model.versions[version])
         model.publish(serving)
 
     def _bring_up(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
