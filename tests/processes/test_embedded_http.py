@@ -5,7 +5,9 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +145,9 @@ async def no_content(_scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
-def test_a_connection_is_closed_when_it_has_been_idle() -> None:
-    """A second after its last answer, and not after its first; uvicorn counts on its own timers for that."""
+@contextmanager
+def impatient_server() -> Iterator[tuple[str, int]]:
+    """The address of a server that gives its clients a second; uvicorn counts that on its own timers."""
     config = uvicorn.Config(
         no_content,
         http=Connection,
@@ -158,11 +161,25 @@ def test_a_connection_is_closed_when_it_has_been_idle() -> None:
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
         try:
-            while not busy_then_idle(listener.getsockname()):
-                pass  # this machine stood still, and the connection was idle
+            yield listener.getsockname()
         finally:
             server.should_exit = True
             thread.join(30)
+
+
+def test_a_connection_is_closed_when_it_has_been_idle() -> None:
+    """A second after its last answer, and not after its first."""
+    with impatient_server() as address:
+        while not busy_then_idle(address):
+            pass  # this machine stood still, and the connection was idle
+
+
+@pytest.mark.parametrize("said", [b"", GET, POST + b"\r\n"])
+def test_a_client_that_falls_silent_is_given_up(said: bytes) -> None:
+    """One that went without a word, before a request or within, does not hold its connection for ever."""
+    with impatient_server() as address, socket.create_connection(address, timeout=60) as connection:
+        connection.sendall(said)
+        assert connection.recv(65536) == b""
 
 
 def busy_then_idle(address: tuple[str, int]) -> bool:

@@ -1,7 +1,8 @@
-"""uvicorn's HTTP connection, mended in one place and made quicker in two.
+"""uvicorn's HTTP connection, mended in two places and made quicker in two.
 
 A request that offers HTTP/2, as those of Java's client do, would lose its body: httptools takes what
-follows the head for the other protocol. Here it is read once more, without the offer.
+follows the head for the other protocol. Here it is read once more, without the offer. And a client that
+falls silent before its first request, or within one, would hold its connection for ever.
 
 Two things cost it more than a quick prediction does. An answer's head leaves together with its body: two
 writes wake the client twice, which takes long where cores sleep between requests. And a connection has one
@@ -102,6 +103,7 @@ class Connection(HttpToolsProtocol):
         self._idle_clock = IdleClock(self.loop)
         self.loop = self._idle_clock  # type: ignore[assignment]
         super().connection_made(_WholeAnswers(transport))  # type: ignore[arg-type]
+        self._wait_for_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
@@ -121,13 +123,25 @@ class Connection(HttpToolsProtocol):
             except httptools.HttpParserError:
                 self.logger.warning(_NO_HTTP)
                 self.send_400_response(_NO_HTTP)
+        if not self._is_owed():
+            self._wait_for_client()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to stay open, until all whole requests are answered: who has said all may still read."""
-        owed = self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
-        if owed:
+        if self._is_owed():
             self.cycle.keep_alive = False
-        return owed
+            return True
+        return False
+
+    def _is_owed(self) -> bool:
+        """Whether the client waits for the answer to a whole request."""
+        return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+
+    def _wait_for_client(self) -> None:
+        """Close the connection where nothing comes for the idle time: before a request, or within one."""
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
+        )
 
     def _should_upgrade(self) -> bool:
         """Whether a request is left to be read again; there is no CONNECT without another protocol."""
