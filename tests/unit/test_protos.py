@@ -98,6 +98,14 @@ def test_odd_tensors_are_read_as_tensorflow_reads_them(tensor: TensorProto, want
     assert to_array(tensor).tolist() == want
 
 
+def test_truths_of_any_byte_go_on_as_ones() -> None:
+    """In the list of an answer another byte would be no number, or a part of one."""
+    tensor = TensorProto(dtype="DT_BOOL", tensor_content=b"\x00\x85\x02")
+    tensor.tensor_shape.dim.add(size=3)
+    back = TensorProto.FromString(to_bytes(to_array(tensor), as_list=True))
+    assert list(back.bool_val) == [False, True, True]
+
+
 @pytest.mark.parametrize("kind", ["DT_FLOAT", "DT_STRING"])
 def test_tensors_without_elements_may_have_content(kind: str) -> None:
     """Nobody looks at it."""

@@ -18,6 +18,7 @@ from tfs_proxy.protos import DATA_TYPE_NAMES, TensorProto
 from tfs_proxy.protos.wire import Piece, field, memory, message_field, varint, varint_at, varint_field
 
 DT_STRING = 7
+DT_BOOL = 10
 DT_BFLOAT16 = 14
 DT_HALF = 19
 
@@ -105,7 +106,7 @@ def data_type_of(array: npt.NDArray[Any]) -> int:
 
 
 def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
-    """The array that a TensorProto holds; strings become an object array of ``bytes``.
+    """The array that a TensorProto holds; strings become an object array of ``bytes``, any byte but 0 a True.
 
     Read-only where it shares the message's memory. Raises ValueError where the shape and the
     values do not fit, or the type has no array.
@@ -121,6 +122,8 @@ def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
         values = np.empty(0, kind)
     elif tensor.dtype == DT_STRING:
         values = _strings(tensor, count)
+    elif tensor.tensor_content and tensor.dtype == DT_BOOL:
+        values = np.frombuffer(tensor.tensor_content, np.uint8) != 0
     elif tensor.tensor_content:
         values = np.frombuffer(tensor.tensor_content, kind)
     else:
