@@ -118,6 +118,10 @@ def test_brackets_side_by_side_or_in_text_are_not_deep() -> None:
         ('["\\ud800x"]', "The surrogate pair in string is invalid. at offset: 2"),
         ('["abc', "Missing a closing quotation mark in string. at offset: 5"),
         ('["a\x01"]', "Invalid encoding in string. at offset: 3"),
+        ("[None]", "Invalid value. at offset: 2"),
+        ("[-Nan]", "Invalid value. at offset: 4"),
+        ("[Infinit]", "Invalid value. at offset: 8"),
+        ("[-Inx]", "Invalid value. at offset: 4"),
     ],
 )
 def test_malformed_json_is_refused_with_its_offset(body: str, text: str) -> None:

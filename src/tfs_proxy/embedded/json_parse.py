@@ -21,6 +21,9 @@ _EXPONENT = re.compile(rb"[eE][+-]?")
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
 _HEX = re.compile(rb"[0-9a-fA-F]{4}")
 _SPECIAL = re.compile(rb"-?(?:NaN|Infinity|Inf(?!i))")
+_BEGUN = re.compile(rb"-?(?:Na?|I(?:n(?:f(?:i(?:n(?:it?)?)?)?)?)?)?")
+"""What the parser has taken of such a word when it finds that it is none."""
+
 _ESCAPES = {
     b'"': b'"',
     b"\\": b"\\",
@@ -191,7 +194,8 @@ class Reader:
             return float(special.group().replace(b"Infinity", b"Inf"))
         whole = _NUMBER.match(self._body, start)
         if whole is None:
-            raise _Malformed("Invalid value.", start + (self._body[start : start + 1] == b"-"))
+            begun = _BEGUN.match(self._body, start)
+            raise _Malformed("Invalid value.", begun.end() if begun else start)
         self._at = whole.end()
         is_whole = True
         if self._peek() == b".":
