@@ -130,10 +130,16 @@ def serving_all(
     config = write_config(folder / "models.config", models)
     server = start_server(folder, [f"--model_config_file={config}", *flags])
     names = [each.name for each in models.iterdir() if each.is_dir()]
-    server.wait_for(lambda: all(any(f'"{state}"' in server.state(name) for state in until) for name in names))
-    yield server
-    server.process.terminate()
-    server.process.wait(30)
+    try:
+        server.wait_for(
+            lambda: all(any(f'"{state}"' in server.state(name) for state in until) for name in names)
+        )
+        yield server
+        server.process.terminate()
+        server.process.wait(60)
+    finally:
+        server.process.kill()
+        server.process.wait(60)
 
 
 @pytest.fixture(scope="session")

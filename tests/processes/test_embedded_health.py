@@ -39,7 +39,7 @@ class Watch:
         except grpc.RpcError as error:
             self._told.put(f"{error.code().name}: {error.details()}")
 
-    def next(self, seconds: float = 30) -> str:
+    def next(self, seconds: float = 120) -> str:
         """The next status, or how it ended."""
         return self._told.get(timeout=seconds)
 
@@ -67,10 +67,12 @@ def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "--grpc_max_threads=3",
         ],
     )
-    started.wait_for(lambda: "AVAILABLE" in started.state("m", 1))
-    yield started
-    started.process.kill()
-    started.process.wait(60)
+    try:
+        started.wait_for(lambda: "AVAILABLE" in started.state("m", 1))
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait(60)
 
 
 def check(channel: grpc.Channel, name: str) -> str:

@@ -478,9 +478,9 @@ def test_health_waits_for_the_first_models(
         server = model_server(
             f"--model_base_path={folder.parent}", "--model_name=m", "--enable_grpc_healthcheck_service"
         )
+        held.wait_for()
         with grpc.insecure_channel(server.grpc) as channel:
             early = health(channel)
-            held.wait_for()
             held.open()
             server.wait_for(available(server, "m", 1))
             server.wait_for(lambda: health(channel) != early)
