@@ -58,12 +58,13 @@ SOURCES = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ
 
 @dataclass
 class Workers:
-    """gunicorn with our workers: its port, what it has said, and what its workers sent."""
+    """gunicorn with our workers: its port, when it began, what it has said, and what its workers sent."""
 
     port: int
     ports: tuple[int, ...]
     grpc_socket: Path
     process: subprocess.Popen[bytes]
+    began: float
     heartbeats: list[int] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     reader: threading.Thread = field(init=False)
@@ -197,6 +198,7 @@ def _run(settings: Settings, workspace: Workspace, count: int) -> Iterator[Worke
         listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         descriptors = [listener.fileno() for listener in listeners]
         receiver.bind(str(workspace.heartbeat_socket))
+        began = time.monotonic()
         process = subprocess.Popen(
             argv(settings, descriptors),
             env=environment({"PATH": "/usr/bin:/bin", **SOURCES}, settings, workspace, ()),
@@ -205,7 +207,7 @@ def _run(settings: Settings, workspace: Workspace, count: int) -> Iterator[Worke
             stderr=subprocess.STDOUT,
         )
         ports = tuple(listener.getsockname()[1] for listener in listeners)
-        running = Workers(ports[0], ports, workspace.grpc_socket(0), process)
+        running = Workers(ports[0], ports, workspace.grpc_socket(0), process, began)
         beats = threading.Thread(target=_collect, args=(receiver, running.heartbeats), daemon=True)
         running.reader = threading.Thread(target=_read, args=(process, running.lines), daemon=True)
         beats.start()

@@ -29,11 +29,12 @@ def build_all(root: Path) -> Path:
     for build in BUILDERS:
         build(partial)
     (partial / DONE).touch()
-    if (root / DONE).exists():  # by another run, which may serve them by now
-        shutil.rmtree(partial)
-    else:
-        shutil.rmtree(root, ignore_errors=True)
+    try:
         partial.rename(root)
+    except OSError:  # another run's models are there, which it may serve by now
+        if not (root / DONE).exists():
+            raise
+        shutil.rmtree(partial)
     return root
 
 

@@ -184,8 +184,8 @@ def test_a_client_that_falls_silent_is_given_up(said: bytes) -> None:
 
 def busy_then_idle(address: tuple[str, int]) -> bool:
     """Whether a connection was used all the time, until it was left to be closed."""
+    began = asked = time.monotonic()
     with socket.create_connection(address, timeout=30) as connection:
-        began = asked = time.monotonic()
         while time.monotonic() < began + 1.5 * IDLE_SECONDS:
             asked, before = time.monotonic(), asked
             if not asked_again(connection):

@@ -41,15 +41,15 @@ def running(request: pytest.FixtureRequest) -> Iterator[Workers]:
 
 
 def test_heartbeats(running: Workers) -> None:
-    """The worker that answers is the one that sends its pid, about once a second while it is idle."""
+    """The worker that answers is the one that sends its pid while it is idle, at most once a second."""
     _, _, pid = running.post(b"pid")
-    began = time.monotonic()
 
     running.wait_for_heartbeats(len(running.heartbeats) + 4)
 
-    assert set(running.heartbeats) == {int(pid)}
-    # The first may have been on its way, and those of another second with it.
-    assert time.monotonic() - began > 2
+    beats = tuple(running.heartbeats)
+    assert set(beats) == {int(pid)}
+    # Since its start: beats that nobody has read for a while are all read at once.
+    assert len(beats) - 1 <= time.monotonic() - running.began
 
 
 def test_scripts_own_request(running: Workers) -> None:

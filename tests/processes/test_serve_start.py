@@ -313,13 +313,13 @@ def test_a_model_server_that_ends_while_loading_is_quoted(tmp_path: Path, failin
 
 
 def test_a_model_that_takes_too_long_ends_start_up(tmp_path: Path, failing: Failing) -> None:
-    """At the latest after the wait time, with what is missing."""
+    """At the latest after the wait time, with what is missing: at a busy machine the model server itself."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     with gate(tmp_path / "gate") as held:
         status, log = failing(archive, {"STAND_IN_GATE": held.mark(), "SAGEMAKER_TFS_WAIT_TIME_SECONDS": "5"})
 
     assert status == 5
-    assert "model m version 1 is LOADING" in log
+    assert "model m version 1 is LOADING" in log or "the model server does not answer yet" in log
 
 
 @pytest.mark.parametrize(

@@ -316,13 +316,17 @@ def test_server_that_is_down_and_back(saved_models: Path, model_server: StartSer
             with pytest.raises(UpstreamUnavailable):
                 pool.predict(HALF, x)
         assert time.monotonic() - began < TIMEOUT_SECONDS
+        addresses = f"--port={first.grpc_port}", f"--rest_api_port={first.rest_port}"
+        again = model_server(*flags, *addresses, f"--grpc_socket_path={first.grpc_socket}")
+        again.wait_for(lambda: "AVAILABLE" in first.state("half_plus_two"))
+        wait_until_noticed(pool, one, x)
     finally:
         pool.close()
 
 
 def wait_until_noticed(pool: BinaryUpstream, instance: Instance, x: Batch) -> None:
-    """Ask until grpc has seen the end of a server: before that a call may break with the connection."""
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+    """Ask until grpc has seen the end of a server, or its return: a call may break with the connection."""
+    deadline = time.monotonic() + 3 * TIMEOUT_SECONDS
     while True:
         try:
             assert pool.predict(HALF, x, instance=instance).ok

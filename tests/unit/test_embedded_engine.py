@@ -56,7 +56,7 @@ class Loads:
     def __call__(self, name: str, version: int, _folder: Path) -> Servable:
         self.attempts.append((name, version))
         if len(self.attempts) >= self.held_from:
-            self.gate.wait(10)
+            self.gate.wait(60)
         if version in self.failing:
             raise ServingError(Code.NOT_FOUND, f"no model in version {version}")
         if version in self.unforeseen:
@@ -67,7 +67,7 @@ class Loads:
 
 def eventually(condition: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -253,7 +253,7 @@ def test_a_version_that_goes_between_two_tries_is_not_tried_again(
     run.loads.failing.add(1)
     run.add(1)
     run.engine.reload([run.source()])
-    next_try = due.get(timeout=10)
+    next_try = due.get(timeout=60)
     (run.base / "1").rmdir()
     run.engine.poll()
     assert run.states()[1] is State.LOADING
@@ -362,7 +362,7 @@ def test_reloads_take_turns(run: Run) -> None:
         with pytest.raises(ServingError), run.engine.turn(lambda: False):
             pass
         assert not came.is_set()
-    waiting.join(10)
+    waiting.join(60)
     assert came.is_set()
 
 
