@@ -2,7 +2,6 @@
 
 import queue
 import shutil
-import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from gates import gate
 from plugins_models import EmbeddedServer, StartServer
 from tfs_proxy import protos
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from warmups import recorded, warm_up_with
 
 pytestmark = pytest.mark.tensorflow
 
@@ -85,16 +85,6 @@ def check(channel: grpc.Channel, name: str) -> str:
     return Status.Name(protos.HealthCheckResponse.FromString(answer).status)
 
 
-def record_request(folder: Path, inputs: dict[str, Any]) -> None:
-    """Put a recorded request into a version, which it is warmed up with."""
-    log = protos.PredictionLog()
-    log.predict_log.request.MergeFromString(request_bytes(model_spec("m"), inputs))
-    record = log.SerializeToString()
-    (folder / "assets.extra").mkdir()
-    file = folder / "assets.extra" / "tf_serving_warmup_requests"
-    file.write_bytes(struct.pack("<QI", len(record), 0) + record + b"\0" * 4)
-
-
 @pytest.mark.parametrize(
     ("name", "status"),
     [
@@ -151,7 +141,7 @@ def test_a_watch_sees_the_first_models_come(
     with gate(tmp_path / "gate") as held:
         folder = tmp_path / "m" / "1"
         shutil.copytree(saved_models / "gate" / "1", folder)
-        record_request(folder, {"mark": np.array([held.mark().encode()], object)})
+        warm_up_with(folder, recorded("mark", [held.mark().encode()]))
         started = model_server(f"--model_base_path={folder.parent}", "--model_name=m", FLAG)
         held.wait_for()
         with grpc.insecure_channel(started.grpc) as channel:

@@ -8,8 +8,6 @@ import socket
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,11 +17,11 @@ import grpc
 import numpy as np
 import pytest
 
+from asking import ask, available
 from gates import Gate, gate
 from plugins_models import EmbeddedServer, StartServer
-from tfs_proxy import protos
-from tfs_proxy.payload.framing import tfrecord_frame
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from warmups import recorded, warm_up_with
 
 pytestmark = pytest.mark.tensorflow
 
@@ -31,19 +29,10 @@ PREDICT = "/tensorflow.serving.PredictionService/Predict"
 ENDS_WITHIN_SECONDS = 60
 
 
-def available(server: EmbeddedServer, model: str) -> Callable[[], bool]:
-    """A condition: the model serves."""
-    return lambda: "AVAILABLE" in server.state(model)
-
-
 def over_rest(server: EmbeddedServer, mark: str) -> tuple[int, Any]:
     """Ask the model `gate` over REST: the status and what it answers."""
-    body = json.dumps({"instances": [mark]}).encode()
-    try:
-        with urllib.request.urlopen(f"{server.rest}/v1/models/gate:predict", body, timeout=60) as reply:
-            return reply.status, json.load(reply)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+    status, body, _ = ask(server, "/v1/models/gate:predict", {"instances": [mark]})
+    return status, json.loads(body)
 
 
 def marking(mark: str) -> bytes:
@@ -152,12 +141,8 @@ def test_a_model_that_is_loading_keeps_no_server(
     """A load can't be stopped, and nobody waits for it: the process ends with it."""
     version = tmp_path / "gate" / "1"
     shutil.copytree(saved_models / "gate" / "1", version)
-    (version / "assets.extra").mkdir()
     with gate(tmp_path / "held") as held:
-        log = protos.PredictionLog()
-        log.predict_log.request.MergeFromString(marking(held.mark()))
-        recorded = tfrecord_frame(log.SerializeToString())
-        (version / "assets.extra" / "tf_serving_warmup_requests").write_bytes(recorded)
+        warm_up_with(version, recorded("mark", [held.mark().encode()]))
         server = model_server(f"--model_base_path={version.parent}", "--model_name=gate")
         held.wait_for()
         server.wait_for(lambda: "LOADING" in server.state("gate"))
