@@ -163,6 +163,7 @@ class Stack:
         for pid in descendants(self.process.pid):
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                words = re.sub(r"\S*/", "", words)  # folders, which may have any name
                 name = next(
                     (key for key in ("nginx", "gunicorn", "embedded", "model_server") if key in words), words
                 )
