@@ -95,6 +95,16 @@ def test_offers_of_another_protocol_are_not_taken(embedded_server: EmbeddedServe
     assert answer.count(b"2.5") == 4
 
 
+@pytest.mark.parametrize(
+    "head", [POST + CLOSE, POST.replace(b"HTTP/1.1", b"HTTP/1.0"), POST + b"Connection: close, upgrade\r\n"]
+)
+def test_offers_with_a_last_request_are_answered(embedded_server: EmbeddedServer, head: bytes) -> None:
+    """Nothing may come behind such a request but its own body."""
+    answer = talk(embedded_server, head + UPGRADE + b"\r\n" + BODY)
+    assert re.findall(rb"HTTP/1\.1 ([0-9]+)", answer) == [b"200"]
+    assert b"2.5" in answer
+
+
 def test_many_offers_at_once_are_answered_one_by_one(embedded_server: EmbeddedServer) -> None:
     """However many of them one packet holds."""
     count = 3000
@@ -174,12 +184,19 @@ def test_a_connection_is_closed_when_it_has_been_idle() -> None:
             pass  # this machine stood still, and the connection was idle
 
 
-@pytest.mark.parametrize("said", [b"", GET, POST + b"\r\n"])
-def test_a_client_that_falls_silent_is_given_up(said: bytes) -> None:
+@pytest.mark.parametrize(
+    ("said", "answers"),
+    [(b"", 0), (GET, 0), (POST + b"\r\n", 0), (GET + b"\r\n" + GET, 1), (GET + b"\r\n" + POST + b"\r\n", 1)],
+)
+@pytest.mark.parametrize("shuts", [False, True])
+def test_a_client_that_falls_silent_is_given_up(said: bytes, answers: int, shuts: bool) -> None:
     """One that went without a word, before a request or within, does not hold its connection for ever."""
     with impatient_server() as address, socket.create_connection(address, timeout=60) as connection:
         connection.sendall(said)
-        assert connection.recv(65536) == b""
+        if shuts:
+            connection.shutdown(socket.SHUT_WR)
+        got = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert got.count(b"HTTP/1.1 204") == answers
 
 
 def busy_then_idle(address: tuple[str, int]) -> bool:

@@ -1,5 +1,6 @@
 """The engine's loading, replacing and letting go, with loads that are made up."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -345,6 +346,38 @@ def test_a_reload_at_the_start_waits_for_the_first_models(tmp_path: Path) -> Non
     with made.engine.turn():
         assert made.serves(1)
     made.engine.close()
+
+
+def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None:
+    """It stays until its last request is done, and can be loaded again, whatever its load still has to do."""
+    held: list[Servable] = []
+
+    class TakesAway(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("Successfully") and len(run.loads.attempts) == 1:
+                held.append(run.catalog.acquire("m"))
+                reloading = threading.Thread(target=run.engine.reload, args=([],))
+                reloading.start()
+                reloading.join(60)
+
+    told, log = TakesAway(), logging.getLogger("tfs_proxy.embedded.engine")
+    log.addHandler(told)
+    log.setLevel(logging.INFO)
+    try:
+        run.add(1)
+        run.engine.reload([run.source()])
+        eventually(lambda: bool(held) and run.catalog.models["m"].versions[1].state is State.UNLOADING)
+        held.pop().leave()
+        eventually(lambda: run.states() == {1: State.END})
+        run.engine.reload([run.source()])
+        run.engine.wait_until_available(["m"])
+    finally:
+        for each in held:
+            each.leave()
+        log.removeHandler(told)
+        log.setLevel(logging.NOTSET)
+    assert run.states() == {1: State.AVAILABLE}
+    assert run.loads.attempts == [("m", 1)] * 2
 
 
 def test_reloads_take_turns(run: Run) -> None:

@@ -32,8 +32,8 @@ _UNSHARED_OPS = frozenset({"Iterator", "IteratorV2"})
 """Ops whose state, set up at load, a function does not share: models with one run unbatched."""
 
 _UNJOINED_TYPES = frozenset({*QUANTIZED, *range(24, 33)})
-"""Types that the batch op can't join, quantized ones and those of eight bits and less: calls with one run
-unbatched."""
+"""Types that the batch op can't join: quantized ones, floats of eight bits, integers of four bits and less.
+Calls with one run unbatched."""
 
 _OF_THE_OP = re.compile(
     r"^(?:\{\{function_node [^}]*\}\} )+"

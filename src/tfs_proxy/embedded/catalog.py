@@ -35,7 +35,7 @@ class Model:
         self.latest = serving[max(serving)] if serving else None
 
     def aspire(self, folders: dict[int, Path]) -> None:
-        """Want exactly these versions; one that failed before and is new among them gets another try."""
+        """Want exactly these versions: others are called off; one that failed and is new gets another try."""
         for version in self.aspired.keys() - folders.keys():
             if version in self.versions:
                 self.versions[version].called_off = True

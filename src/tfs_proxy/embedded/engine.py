@@ -212,21 +212,27 @@ class Engine:
 
     def _attempt(self, name: str, model: Model, status: VersionStatus, folder: Path, retries: int) -> None:
         """One try at a load; where it fails and ``retries`` are left, the next one comes later."""
-        if status.called_off or self._stopping.is_set():
-            status.error = status.error or _cancelled()
-        else:
-            try:
-                self._load_into(name, model, status, folder)
-            except Exception as error:  # noqa: BLE001 (whatever it is, it is told, and tried again)
-                status.error = _told(name, status.version, error)
-                if retries and not status.called_off:
-                    self._later(self._attempt, name, model, status, folder, retries - 1)
-                    self._reconcile()
-                    return
+        error = self._try(name, model, status, folder)
         with self._catalog.changed:
-            if status.state is not State.AVAILABLE:
-                status.change_state(State.END, status.error)
+            if error is not None and (not retries or self._in_vain(status)):
+                status.change_state(State.END, error)
+            elif error is not None:
+                status.error = error
+                self._later(self._attempt, name, model, status, folder, retries - 1)
             self._reconcile()
+
+    def _try(self, name: str, model: Model, status: VersionStatus, folder: Path) -> ServingError | None:
+        """Load, unless nobody wants that any more. Returns what went wrong, whatever it is."""
+        if self._in_vain(status):
+            return status.error or _cancelled()
+        try:
+            self._load_into(name, model, status, folder)
+        except Exception as error:  # noqa: BLE001
+            return _told(name, status.version, error)
+        return None
+
+    def _in_vain(self, status: VersionStatus) -> bool:
+        return status.called_off or self._stopping.is_set()
 
     def _load_into(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
         servable = self._load(name, status.version, folder)

@@ -38,7 +38,10 @@ _MICROS = 1e6
 _MILLIS = 1e3
 _BACKLOG = 1024
 _KEEP_ALIVE_SECONDS = 600
-"""Longer than any proxy in front keeps an idle connection, so that it is never the server that closes."""
+"""Longer than any proxy in front keeps an idle connection, so that it is never the server that closes.
+
+Within a request nothing may come for as long.
+"""
 _AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
 """What gRPC calls in flight have after a signal, in seconds: who starts the server has a limit of his own."""
 _CUT_OFF_SECONDS = 1.0
@@ -204,7 +207,9 @@ class Server:
         path, seconds = self._flags.model_config_file, self._flags.model_config_file_poll_wait_seconds
         while path and seconds > 0 and not self._stopping.wait(seconds):
             try:
-                self._engine.reload(model_config.again_from_file(path))
+                sources = model_config.again_from_file(path)
+                with self._engine.turn():
+                    self._engine.reload(sources)
             except (SettingsError, ServingError) as error:
                 log.warning("%s is not taken over: %s", path, error)
 
