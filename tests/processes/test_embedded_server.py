@@ -19,6 +19,7 @@ from asking import ask, available, predicted
 from gates import gate
 from plugins_models import EmbeddedServer, StartServer, write_config
 from tfs_proxy import protos
+from tfs_proxy.payload.framing import tfrecord_frame
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
 from warmups import recorded, warm_up_with
 
@@ -389,22 +390,25 @@ def test_loads_and_warm_ups_are_counted(
     [
         (protos.PredictionLog(), '"AVAILABLE"'),
         (protos.PredictionLog(session_run_log={}), "Unsupported log_type for warmup: 5"),
-        (None, "Please verify your warmup data is in TFRecord format."),
+        (b"no record", "Please verify your warmup data is in TFRecord format."),
+        (tfrecord_frame(b"")[:-1] + b"?", "has a wrong checksum of its data"),
     ],
 )
 def test_records_of_no_request(
     saved_models: Path,
     tmp_path: Path,
     model_server: StartServer,
-    record: protos.PredictionLog | None,
+    record: protos.PredictionLog | bytes,
     told: str,
 ) -> None:
-    """One without any is passed over; a session's run, which nobody can do, and what is no TFRecord are not."""
+    """One without any is passed over; a session's run, which nobody can do, and what is no whole TFRecord are not."""
     folder = tmp_path / "m" / "1"
     shutil.copytree(saved_models / "half_plus_two" / "1", folder)
-    warm_up_with(folder, record.SerializeToString() if record is not None else b"")
-    if record is None:
-        (folder / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"no record")
+    if isinstance(record, bytes):
+        (folder / "assets.extra").mkdir()
+        (folder / "assets.extra" / "tf_serving_warmup_requests").write_bytes(record)
+    else:
+        warm_up_with(folder, record.SerializeToString())
     server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
     server.wait_for(lambda: told in server.state("m"))
 

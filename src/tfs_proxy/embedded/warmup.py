@@ -3,7 +3,6 @@
 The file is TF Serving's: ``assets.extra/tf_serving_warmup_requests``, a TFRecord of PredictionLog.
 """
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +11,12 @@ from google.protobuf.message import DecodeError
 from tfs_proxy.embedded import requests
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.servable import Servable
+from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.payload.framing import tfrecords
 from tfs_proxy.protos import PredictionLog
 
 FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
-
-_LENGTH = struct.Struct("<Q")
-_CHECKSUM_BYTES = 4
 
 
 def warm_up(servable: Servable, folder: Path, *, iterations: int = 1) -> int:
@@ -38,23 +36,15 @@ def warm_up(servable: Servable, folder: Path, *, iterations: int = 1) -> int:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """The records of a TFRecord file; their checksums are not looked at."""
+    """The records of a TFRecord file. Raises ServingError where it is none, or damaged."""
     with path.open("rb") as file:
-        while head := file.read(_LENGTH.size + _CHECKSUM_BYTES):
-            if len(head) < _LENGTH.size + _CHECKSUM_BYTES:
-                raise _truncated(path)
-            (size,) = _LENGTH.unpack_from(head)
-            rest = path.stat().st_size - file.tell()
-            if size + _CHECKSUM_BYTES > rest:
-                raise _truncated(path)
-            yield file.read(size + _CHECKSUM_BYTES)[:size]
-
-
-def _truncated(path: Path) -> ServingError:
-    return ServingError(
-        Code.DATA_LOSS,
-        f"truncated record in {path}. Please verify your warmup data is in TFRecord format.",
-    )
+        try:
+            for frame in tfrecords(file, max_bytes=path.stat().st_size):
+                yield bytes(frame.payload)
+        except (BadInput, PayloadTooLarge) as error:
+            raise ServingError(
+                Code.DATA_LOSS, f"{path}: {error} Please verify your warmup data is in TFRecord format."
+            ) from error
 
 
 def _replay(servable: Servable, record: bytes) -> None:
