@@ -20,7 +20,7 @@ from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.servable import Array, Call
 from tfs_proxy.embedded.session import SessionBackend
 from tfs_proxy.embedded.tall import TallArray
-from tfs_proxy.protos.tensors import QUANTIZED
+from tfs_proxy.protos.tensors import FLOAT8, QUANTIZED, SMALL
 
 MAX_QUEUES = 64
 """Row shapes beyond this many per signature run unbatched: each queue stays in the graph for good."""
@@ -31,7 +31,7 @@ MAX_EXTRA_FUNCTIONS = 64
 _UNSHARED_OPS = frozenset({"Iterator", "IteratorV2"})
 """Ops whose state, set up at load, a function does not share: models with one run unbatched."""
 
-_UNJOINED_TYPES = frozenset({*QUANTIZED, *range(24, 33)})
+_UNJOINED_TYPES = frozenset({*QUANTIZED, *FLOAT8, *SMALL})
 """Types that the batch op can't join: quantized ones, floats of eight bits, integers of four bits and less.
 Calls with one run unbatched."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.servable import Array, Backend, Call
-from tfs_proxy.embedded.tall import TallArray, shape_of
+from tfs_proxy.embedded.tall import TallArray, listed, shape_of
 from tfs_proxy.protos import SignatureDef
 
 ENDING_OPS = frozenset(
@@ -80,12 +80,10 @@ class RankGuard:
                     continue
                 if type(array) is TallArray or array.ndim != len(sizes):
                     raise invalid(
-                        f"input {name} must be {len(sizes)}-dimensional: [{_listed(shape_of(array))}]"
+                        f"input {name} must be {len(sizes)}-dimensional: [{listed(shape_of(array))}]"
                     )
                 if not array.size and _lacks(array, sizes, compiled=self._compiled):
-                    raise invalid(
-                        f"input {name} must be of shape [{_listed(sizes)}]: [{_listed(array.shape)}]"
-                    )
+                    raise invalid(f"input {name} must be of shape [{listed(sizes)}]: [{listed(array.shape)}]")
             return run(arrays)
 
         return call
@@ -110,7 +108,3 @@ def _lacks(array: Array, sizes: Sequence[int], *, compiled: bool) -> bool:
     if compiled and array.ndim in _IMAGE_RANKS and not array.shape[-1]:
         return True
     return any(size > 0 and not given for size, given in zip(sizes, array.shape, strict=True))
-
-
-def _listed(sizes: Iterable[int]) -> str:
-    return ",".join(map(str, sizes))

@@ -23,12 +23,12 @@ from tfs_proxy.embedded.restore import INDEX, restore
 from tfs_proxy.embedded.servable import Array, Call, type_name
 from tfs_proxy.embedded.tall import TallArray
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
-from tfs_proxy.protos.tensors import QUANTIZED
+from tfs_proxy.protos.tensors import DT_RESOURCE, DT_VARIANT, QUANTIZED
 
 _CALLERS_THREAD = -1
 
-_INWARD = frozenset({20, 21})
-"""Types of handles and lists that have no value outside of a graph: resource and variant."""
+_INWARD = frozenset({DT_RESOURCE, DT_VARIANT})
+"""Types of handles and lists, which have no value outside of a graph."""
 
 MAX_COPIES = 64
 """Copies of the graph for tensors of more ranks than numpy has: each stays until the model is unloaded."""

@@ -1,6 +1,6 @@
 """Tensors with more ranks than numpy arrays can have: 64 there, 254 in TensorFlow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -34,3 +34,8 @@ class TallArray(np.ndarray[Any, np.dtype[Any]]):
 def shape_of(array: npt.NDArray[Any]) -> tuple[int, ...]:
     """The shape of the tensor that an array stands for."""
     return array.tall_shape if isinstance(array, TallArray) else array.shape
+
+
+def listed(sizes: Iterable[int]) -> str:
+    """A shape as error texts have it, without its brackets."""
+    return ",".join(map(str, sizes))

@@ -12,7 +12,7 @@ from tfs_proxy.embedded import runtime
 from tfs_proxy.embedded.call_threads import next_of
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Call
-from tfs_proxy.embedded.tall import TallArray, shape_of
+from tfs_proxy.embedded.tall import TallArray, listed, shape_of
 from tfs_proxy.protos import SignatureDef, TensorInfo
 from tfs_proxy.protos.tensors import DT_STRING, data_type_of
 from tfs_proxy.signature import PREDICT_METHOD
@@ -42,6 +42,7 @@ class _Signature:
     def __init__(self, inputs: Details, outputs: Details, runs: Sequence[Run], idle: Idle) -> None:
         self.inputs = inputs
         self.outputs = outputs
+        self._sizes = {alias: _sizes(detail) for alias, detail in inputs.items()}
         self._runs = runs
         self._idle = idle
 
@@ -56,7 +57,7 @@ class _Signature:
     def run(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
         """Run on whichever interpreter is idle. Raises ServingError, and WouldWait as `next_of` does."""
         for alias, array in arrays.items():
-            _check(alias, self.inputs[alias]["shape_signature"].tolist(), array)
+            _check(alias, self._sizes[alias], array)
         chosen = next_of(self._idle)
         try:
             return self._runs[chosen](arrays)
@@ -109,15 +110,14 @@ def _check(alias: str, sizes: Sequence[int], array: Array) -> None:
     Only the first size may be another than the model's own; one without dimensions may take any number.
     """
     given = shape_of(array)
-    listed = ",".join(map(str, given))
     if sizes and len(given) != len(sizes):
-        raise invalid(f"input {alias} must be {len(sizes)}-dimensional: [{listed}]")
+        raise invalid(f"input {alias} must be {len(sizes)}-dimensional: [{listed(given)}]")
     if type(array) is TallArray or len(given) > max(_MAX_RANK, len(sizes)):
-        raise invalid(f"TensorFlow Lite takes {_MAX_RANK} dimensions at most: [{listed}]")
+        raise invalid(f"TensorFlow Lite takes {_MAX_RANK} dimensions at most: [{listed(given)}]")
     if any(size >= 0 and size != other for size, other in zip(sizes[1:], given[1:], strict=False)):
-        raise invalid(f"input {alias} must be of shape [{','.join(map(str, sizes))}]: [{listed}]")
+        raise invalid(f"input {alias} must be of shape [{listed(sizes)}]: [{listed(given)}]")
     if not array.size and len(given) >= _FEWEST_OF_IMAGES:
-        raise invalid(f"input {alias} has no elements: [{listed}]")
+        raise invalid(f"input {alias} has no elements: [{listed(given)}]")
 
 
 def _readable(array: Array) -> Array:
@@ -175,11 +175,16 @@ def _data_type(kind: np.dtype[Any]) -> Any:
     return DT_STRING if kind.kind in "SO" else data_type_of(np.empty(0, kind))
 
 
+def _sizes(detail: Mapping[str, Any]) -> list[int]:
+    """A tensor's shape as the model has it; -1 is any size."""
+    return list(detail["shape_signature"].tolist())
+
+
 def _info(detail: Mapping[str, Any]) -> TensorInfo:
     kind = np.dtype(detail["dtype"])
     info = TensorInfo(name=detail["name"])
     info.dtype = _data_type(kind)
-    for size in detail["shape_signature"].tolist():
+    for size in _sizes(detail):
         info.tensor_shape.dim.add(size=size)
     info.tensor_shape.SetInParent()
     return info

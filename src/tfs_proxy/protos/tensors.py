@@ -21,6 +21,8 @@ DT_STRING = 7
 DT_BOOL = 10
 DT_BFLOAT16 = 14
 DT_HALF = 19
+DT_RESOURCE = 20
+DT_VARIANT = 21
 
 NUMPY_TYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.float32),
@@ -50,15 +52,15 @@ QUANTIZED: dict[int, np.dtype[Any]] = {
 }
 """Types of whole numbers that mean others: TensorFlow's Python has them as fields of these names."""
 
-_FLOAT8 = {24, 25, 26, 27, 28}
-_SMALL = {29: np.dtype(np.int8), 30: np.dtype(np.uint8), 31: np.dtype(np.int8), 32: np.dtype(np.uint8)}
+FLOAT8 = {24, 25, 26, 27, 28}
+SMALL = {29: np.dtype(np.int8), 30: np.dtype(np.uint8), 31: np.dtype(np.int8), 32: np.dtype(np.uint8)}
 """Types of two and four bits, one element a byte, with what they are widened to."""
 
 NUMPY_TYPES.update(QUANTIZED)
 with suppress(ImportError):
     import ml_dtypes
 
-    for _number in (DT_BFLOAT16, *_FLOAT8, *_SMALL):
+    for _number in (DT_BFLOAT16, *FLOAT8, *SMALL):
         with suppress(AttributeError):
             NUMPY_TYPES[_number] = np.dtype(getattr(ml_dtypes, DATA_TYPE_NAMES[_number][3:].lower()))
 
@@ -70,7 +72,7 @@ _STRINGS, _WHOLE, _HALVES, _FLOAT8S = 8, 7, 13, 18
 FIXED_LISTS = {1: 5, 2: 6, 8: 9, 10: 11, 18: 12}
 """Types whose packed list is the array's own memory, with that list's field number."""
 
-_VARINT_LISTS = {**dict.fromkeys((3, 4, 5, 6, 17, *QUANTIZED, *_SMALL), _WHOLE), 9: 10, 22: 16, 23: 17}
+_VARINT_LISTS = {**dict.fromkeys((3, 4, 5, 6, 17, *QUANTIZED, *SMALL), _WHOLE), 9: 10, 22: 16, 23: 17}
 
 _NARROW = {number for number, field_number in _VARINT_LISTS.items() if field_number == _WHOLE}
 _LISTS: dict[int, Callable[[TensorProto], Iterable[Any]]] = {
@@ -154,7 +156,7 @@ def _packed_strings(content: bytes, count: int) -> list[bytes]:
 
 
 def _listed(tensor: TensorProto, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-    if tensor.dtype in _FLOAT8:
+    if tensor.dtype in FLOAT8:
         return _filled(np.frombuffer(tensor.float8_val, kind), count)
     numbers = _LISTS[tensor.dtype](tensor)
     if tensor.dtype in _BITS:
@@ -231,12 +233,12 @@ def _list_pieces(array: npt.NDArray[Any], data_type: int) -> list[Piece]:
         return message_field(FIXED_LISTS[data_type], [memory(array)])
     if data_type in {DT_HALF, DT_BFLOAT16}:
         return message_field(_HALVES, [_varints(memory_view_as(array, np.uint16))])
-    if data_type in _FLOAT8:
+    if data_type in FLOAT8:
         return message_field(_FLOAT8S, [memory(array)])
     if data_type in QUANTIZED:
         array = array.view(array.dtype[0])
-    elif data_type in _SMALL:
-        array = array.astype(_SMALL[data_type])
+    elif data_type in SMALL:
+        array = array.astype(SMALL[data_type])
     return message_field(_VARINT_LISTS[data_type], [_varints(array)])
 
 
