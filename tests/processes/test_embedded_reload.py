@@ -163,3 +163,28 @@ def test_the_config_file_is_followed(saved_models: Path, tmp_path: Path, model_s
     config.write_text(f"model_config_list {{ {entry.format('scalar', saved_models)} }}")
     server.wait_for(available(server, "scalar", 1))
     server.wait_for(lambda: ask(server, HALF, {"instances": [1.0]})[0] == 404)
+
+
+def test_the_config_file_waits_for_a_reload(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """One over gRPC gets its models, however often the file is read until they are loaded; then the file wins."""
+    folder = tmp_path / "gate" / "1"
+    shutil.copytree(saved_models / "gate" / "1", folder)
+    config = tmp_path / "models.config"
+    config.write_text(
+        f'model_config_list {{ config {{ name: "m" base_path: "{saved_models / "half_plus_two"}" }} }}'
+    )
+    asked = f'model_config_list {{ config {{ name: "gate" base_path: "{folder.parent}" }} }}'
+    with gate(tmp_path / "held") as held:
+        warm_up_with(folder, recorded("mark", [held.mark().encode()]))
+        server = model_server(f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1")
+        server.wait_for(available(server, "m", 1))
+        with grpc.insecure_channel(server.grpc) as channel:
+            answer = channel.unary_unary(RELOAD).future(reload_request(asked), timeout=60)
+            held.wait_for()
+            time.sleep(2.2)
+            held.open()
+            assert protos.ReloadConfigResponse.FromString(answer.result()).status.error_code == 0
+        server.wait_for(lambda: ask(server, "/v1/models/m/metadata")[0] == 200)
+        server.wait_for(lambda: ask(server, "/v1/models/gate/metadata")[0] == 404)
