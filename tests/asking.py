@@ -27,6 +27,11 @@ def ask(
         connection.close()
 
 
+def predict(server: EmbeddedServer, model: str, document: Any) -> Any:
+    """What a predict request is answered with, be it an error."""
+    return json.loads(ask(server, f"/v1/models/{model}:predict", document)[1])
+
+
 def predicted(server: EmbeddedServer, model: str, rows: list[Any]) -> Any:
     """The predictions for some rows."""
     status, body, _ = ask(server, f"/v1/models/{model}:predict", {"instances": rows})

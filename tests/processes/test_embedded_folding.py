@@ -4,14 +4,13 @@ import json
 import re
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import asking
 from plugins_models import EmbeddedServer, serving_all
 
 pytestmark = pytest.mark.tensorflow
@@ -158,14 +157,8 @@ def server(
 def predict(server: EmbeddedServer, model: str, signature: str, pictures: Any) -> Any:
     """The answer's outputs by name, or its error."""
     document = {"signature_name": signature, "inputs": {"image": pictures}}
-    request = urllib.request.Request(
-        f"{server.rest}/v1/models/{model}:predict", json.dumps(document).encode()
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            return json.load(reply)["outputs"]
-    except urllib.error.HTTPError as error:
-        return json.load(error)["error"]
+    answer = asking.predict(server, model, document)
+    return answer.get("outputs") or answer["error"]
 
 
 def expected(models: Path) -> Any:

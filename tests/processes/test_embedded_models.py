@@ -3,8 +3,6 @@
 import json
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 
+from asking import predict
 from plugins_models import EmbeddedServer, serving_all
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
 
@@ -182,18 +181,6 @@ def server(
         yield server
 
 
-def rest(server: EmbeddedServer, model: str, document: Any) -> Any:
-    """The answer to a predict request, or its error."""
-    request = urllib.request.Request(
-        f"{server.rest}/v1/models/{model}:predict", json.dumps(document).encode()
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            return json.load(reply)
-    except urllib.error.HTTPError as error:
-        return json.load(error)
-
-
 def over_grpc(server: EmbeddedServer, model: str, signature: str, inputs: Any) -> Any:
     """The outputs by alias."""
     arrays = {alias: np.array(value) for alias, value in inputs.items()}
@@ -220,9 +207,9 @@ def test_models_of_all_kinds_answer_as_in_a_plain_session(
     """
     for signature, inputs, outputs in json.loads((models / "served.json").read_text())[model]:
         asked = {"signature_name": signature}
-        columns = rest(server, model, {**asked, "inputs": inputs})["outputs"]
+        columns = predict(server, model, {**asked, "inputs": inputs})["outputs"]
         rows = [dict(zip(inputs, row, strict=True)) for row in zip(*inputs.values(), strict=True)]
-        by_row = rest(server, model, {**asked, "instances": rows})["predictions"]
+        by_row = predict(server, model, {**asked, "instances": rows})["predictions"]
         arrays = over_grpc(server, model, signature, inputs)
 
         for alias, values in outputs.items():
@@ -234,7 +221,7 @@ def test_models_of_all_kinds_answer_as_in_a_plain_session(
 
 def test_a_model_that_counts_counts_each_request_once(server: EmbeddedServer) -> None:
     """A signature with an effect has it once per request."""
-    counts = [rest(server, "counts", {"instances": [0.0, 0.0]})["predictions"] for _ in range(3)]
+    counts = [predict(server, "counts", {"instances": [0.0, 0.0]})["predictions"] for _ in range(3)]
 
     assert counts == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
 
@@ -253,7 +240,7 @@ def test_requests_that_no_server_can_answer_are_explained(
     server: EmbeddedServer, model: str, signature: str, said: str, advice: str
 ) -> None:
     """TensorFlow's words, and what to do about it."""
-    error = rest(server, model, {"signature_name": signature, "instances": [1.0]})["error"]
+    error = predict(server, model, {"signature_name": signature, "instances": [1.0]})["error"]
 
     assert said in error
     assert advice in error

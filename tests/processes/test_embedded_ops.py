@@ -3,11 +3,11 @@
 import json
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
 
+from asking import predict
 from plugins_models import EmbeddedServer, StartServer
 
 pytestmark = pytest.mark.tensorflow
@@ -93,9 +93,7 @@ def test_ops_of_tensorflow_text(exported: Exported, model_server: StartServer) -
     """A model that tokenizes is served as by the official binary, which has these ops built in."""
     server = model_server(*exported.flags("texts"))
     server.wait_for(lambda: "AVAILABLE" in server.state("texts"))
-    body = json.dumps({"inputs": exported.texts}).encode()
-    with urllib.request.urlopen(f"{server.rest}/v1/models/texts:predict", body, timeout=30) as reply:
-        assert json.load(reply) == {"outputs": exported.wanted}
+    assert predict(server, "texts", {"inputs": exported.texts}) == {"outputs": exported.wanted}
     assert "Loaded the ops of tensorflow-text" in server.log.read_text()
 
 

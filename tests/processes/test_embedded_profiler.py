@@ -1,13 +1,12 @@
 """gRPC's ProfilerService of the embedded server: what TensorBoard's `Capture profile` asks for."""
 
-import json
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from asking import predicted
 from plugins_models import EmbeddedServer, StartServer
 from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest
 
@@ -37,12 +36,6 @@ def call(channel: grpc.Channel, method: str, message: Any) -> Any:
     return run.future(message.SerializeToString(), timeout=60)
 
 
-def predict(server: EmbeddedServer) -> None:
-    body = json.dumps({"instances": [1.0]}).encode()
-    with urllib.request.urlopen(f"{server.rest}/v1/models/half:predict", body, timeout=30) as reply:
-        reply.read()
-
-
 def wait_until_it_is_taken(server: EmbeddedServer) -> None:
     server.wait_for(lambda: "Profiling for" in server.log.read_text())
 
@@ -55,7 +48,7 @@ def test_a_profile(server: EmbeddedServer, tmp_path: Path) -> None:
         refused = call(channel, "Profile", request(tmp_path, "other", 0)).exception()
         assert (refused.code().name, refused.details()) == ("INTERNAL", "Another profiling session active.")
         for _ in range(20):
-            predict(server)
+            predicted(server, "half", [1.0])
         call(channel, "Terminate", TerminateRequest(session_id="unknown")).result()
         assert not running.done()
         call(channel, "Terminate", TerminateRequest(session_id="mine")).result()

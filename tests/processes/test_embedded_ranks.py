@@ -3,17 +3,18 @@
 import json
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import grpc
 import pytest
 
+from asking import ask
 from plugins_models import StartServer
 from tfs_proxy import protos
 
 pytestmark = pytest.mark.tensorflow
+
+PREDICT = "/v1/models/default:predict"
 
 EXPORT = """
 import sys
@@ -55,16 +56,6 @@ def convolution(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
-def predict(url: str, document: object) -> tuple[int, str]:
-    """Status and body of a predict."""
-    request = urllib.request.Request(f"{url}/v1/models/default:predict", json.dumps(document).encode())
-    try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            return reply.status, reply.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
 @pytest.mark.parametrize("flags", [[], ["--enable_batching"]])
 def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(
     convolution: Path, model_server: StartServer, flags: list[str]
@@ -75,17 +66,17 @@ def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(
     image = [[[0.5]] * 8] * 8
 
     for instances in ([1.0], [[1.0, 2.0]], image, [[image]]):
-        status, body = predict(server.rest, {"instances": instances})
+        status, body, _ = ask(server, PREDICT, {"instances": instances})
         assert status == 400, body
         assert "error" in json.loads(body)
-    assert predict(server.rest, {"inputs": []})[0] == 400
-    assert predict(server.rest, {"instances": [image, image]})[0] == 200
+    assert ask(server, PREDICT, {"inputs": []})[0] == 400
+    assert ask(server, PREDICT, {"instances": [image, image]})[0] == 200
     assert server.process.poll() is None
     channels = {"signature_name": "grouped", "instances": [[[[1.0] * 6] * 8] * 8]}
     nothing = {"signature_name": "grouped", "instances": [[[[]] * 8] * 8]}
-    assert predict(server.rest, channels)[0] == 200
-    assert predict(server.rest, nothing)[0] == 400
-    assert predict(server.rest, channels)[0] == 200
+    assert ask(server, PREDICT, channels)[0] == 200
+    assert ask(server, PREDICT, nothing)[0] == 400
+    assert ask(server, PREDICT, channels)[0] == 200
 
 
 @pytest.mark.parametrize("flags", [[], ["--enable_batching"]])

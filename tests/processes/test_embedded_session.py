@@ -1,17 +1,17 @@
 """How TensorFlow computes, as flags of the embedded server say: options of its sessions, and precision."""
 
-import json
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from plugins_models import EmbeddedServer, StartServer
+from asking import predict
+from plugins_models import StartServer
 
 pytestmark = pytest.mark.tensorflow
+
+ONES = {"instances": [[1.0] * 64]}
 
 EXPORT = """
 import sys
@@ -44,12 +44,6 @@ def second_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def predicted(server: EmbeddedServer) -> list[float]:
-    body = json.dumps({"instances": [[1.0] * 64]}).encode()
-    with urllib.request.urlopen(f"{server.rest}/v1/models/m:predict", body, timeout=30) as reply:
-        return list(json.load(reply)["predictions"][0])
-
-
 def test_options_of_the_session(second_device: Path, tmp_path: Path, model_server: StartServer) -> None:
     """The file is a ConfigProto; without it this model can't answer."""
     options = tmp_path / "session.txt"
@@ -59,12 +53,10 @@ def test_options_of_the_session(second_device: Path, tmp_path: Path, model_serve
     flags = ["--model_name=m", f"--model_base_path={second_device}", "--max_num_load_retries=0"]
     server = model_server(*flags, f"--tensorflow_session_config_file={options}")
     server.wait_for(lambda: "AVAILABLE" in server.state("m"))
-    assert predicted(server) == pytest.approx([64.064] * 8)
+    assert predict(server, "m", ONES)["predictions"][0] == pytest.approx([64.064] * 8)
     server = model_server(*flags)
     server.wait_for(lambda: "AVAILABLE" in server.state("m"))
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        predicted(server)
-    assert "CPU:1" in caught.value.read().decode()
+    assert "CPU:1" in predict(server, "m", ONES)["error"]
 
 
 def test_mixed_precision() -> None:
