@@ -261,7 +261,9 @@ def test_a_stage_that_dies_is_named_and_comes_back(tmp_path: Path) -> None:
     assert again.status == 200
     assert "stage 2 (part-2.tar.gz) ended with SIGKILL" in stack.log
     stages = json.loads(summary.read_text())["stages"]
-    assert [each["failed"] for each in stages] == [0, 1]
+    assert [each["refused"] for each in stages] == [0, 0]
+    assert [each["unanswered"] for each in stages] == [0, 1]
+    assert [each["not_reached"] for each in stages] == [0, 0]
     assert stages[0]["restarts"] == 0 < stages[1]["restarts"]
     assert stages[0]["requests"] == stages[1]["requests"] + 1
 
@@ -284,7 +286,10 @@ def test_sigterm_lets_requests_through_all_stages_finish(tmp_path: Path) -> None
 
     assert answer.status == 200
     assert len(answer.json["seen"]) == 2
-    assert "stage 1 (part-1.tar.gz): 1 requests, 0 failed, p50" in stack.log
+    assert (
+        "stage 1 (part-1.tar.gz): 1 requests answered, 0 of them refused; 0 not answered, 0 not reached; p50"
+        in stack.log
+    )
     assert [pid for pid in processes if alive(pid)] == []
 
 

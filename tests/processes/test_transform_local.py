@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -222,6 +223,33 @@ def test_finished_objects_are_not_sent_again(data: Path, tmp_path: Path, echo: s
     assert transform(*flags, "--no-resume").summary["objects"]["done"] == 4
 
 
+def test_an_object_that_fails_has_no_output(data: Path, tmp_path: Path, echo: str) -> None:
+    """An output that an earlier run made of other content does not stay beside the error file."""
+    (data / "a").write_text("good")
+    flags = run_flags(data, tmp_path / "out", echo)
+    assert transform(*flags).status == 0
+    (data / "a").write_text("BAD now")
+    assert transform(*flags).status == 1
+    assert outputs(tmp_path / "out").keys() == {"a.err"}
+    (data / "a").write_text("good again")
+    assert transform(*flags).status == 0
+    assert outputs(tmp_path / "out") == {"a.out": b"good again"}
+
+
+def test_an_input_filter_leaves_answers_as_they_are(data: Path, tmp_path: Path) -> None:
+    """A filter of the input alone says nothing about answers, which need not be JSON lines as the input is."""
+    (data / "a").write_text('{"keep": [1, 2], "id": 7}\n')
+    answer = '{\n    "predictions": [2.5]\n}'
+    with stand_in({"FIXED_ANSWER": answer}) as address:
+        flags = run_flags(
+            data, tmp_path / "out", address,
+            content_type="application/jsonlines", split_type="Line", input_filter="$.keep",
+        )  # fmt: skip
+        done = transform(*flags, "--assemble-with", "Line")
+    assert done.status == 0, done.log
+    assert outputs(tmp_path / "out") == {"a.out": answer.encode() + b"\n"}
+
+
 def test_a_streamed_object(data: Path, tmp_path: Path, echo: str) -> None:
     """MaxPayloadInMB 0 sends a large object in chunks."""
     (data / "a").write_bytes(bytes(range(256)) * 20_000)
@@ -399,3 +427,46 @@ def test_tune(data: Path, tmp_path: Path, echo: str) -> None:
     advice = done.stdout.partition("\n")[2]
     assert json.loads(advice) == {"MaxConcurrentTransforms": 2}  # 30 MB allow three, so two is the last tried
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("record", "flags", "words"),
+    [
+        (
+            "BAD",
+            {},
+            "The server refuses every record, so there is nothing to tune: sample, record 1 at byte 0",
+        ),
+        (
+            '{"a": 1}',
+            {"content_type": "application/json", "output_filter": "$.nothing"},
+            "There is nothing to tune: sample, record 1 at byte 0: the answer can't be used",
+        ),
+    ],
+)
+def test_tune_with_answers_of_no_use(
+    data: Path, tmp_path: Path, echo: str, record: str, flags: dict[str, str], words: str
+) -> None:
+    """Refusals are no throughput, and an answer that a filter can't read is no traceback."""
+    (data / "a").write_text(f"{record}\n" * 3)
+    words_of_run = run_flags(
+        data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord", **flags
+    )
+    done = transform(*words_of_run, "--tune")
+    assert (done.status, words in done.log, "Traceback" in done.log) == (2, True, False), done.log
+
+
+def test_tune_counts_good_answers_only(data: Path, tmp_path: Path, echo: str) -> None:
+    """What the server refuses is reported beside the rate, and is not in it."""
+    (data / "a").write_text("1 SLOW\n" + "BAD\n" * 40)
+    words = run_flags(
+        data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord", max_payload_mb="100"
+    )
+    done = transform(*words, "--tune")
+    assert done.status == 0, done.log
+    measured = re.search(
+        r"1 at once: ([0-9.]+) records/s \((\d+) more were refused, the first: (.*)\)", done.log
+    )
+    assert measured is not None, done.log
+    assert float(measured[1]) * 20 < int(measured[2])  # 40 refused for each good one, in about four seconds
+    assert "sample, record 2 at byte 7: status 400" in measured[3]

@@ -38,7 +38,9 @@ def test_a_model_is_served_for_the_run(tmp_path: Path, words: list[str]) -> None
     done = transform(*flags)
     assert done.status == 0, done.log
     assert outputs(tmp_path / "out") == {"a.out": b"ONE\nTWO\n"}
-    assert transform(*flags).summary["objects"]["already_done"] == 1
+    nothing_left = transform(*flags)
+    assert nothing_left.summary["objects"]["already_done"] == 1
+    assert "serving" not in nothing_left.log  # nothing to do starts no server
     stand_in_archive(tmp_path / "model.tar.gz", SCRIPT.replace("upper", "title"))
     assert transform(*flags).summary["objects"]["done"] == 1
     assert outputs(tmp_path / "out") == {"a.out": b"One\nTwo\n"}

@@ -130,14 +130,15 @@ def test_shards() -> None:
 
 def test_marks(tmp_path: Path) -> None:
     """What changes outputs changes the mark: parameters and the model's bytes, not how fast it goes."""
-    effort, model = Effort.of(job(), {}), tmp_path / "model"
+    model = tmp_path / "model"
     model.mkdir()
     (model / "a").write_text("1")
     digest = model_digest(str(model), lambda: None)  # type: ignore[arg-type,return-value]
-    mark = mark_of(job(), effort, "fail", digest)
-    assert mark == mark_of(job(max_concurrent=7, output="elsewhere"), effort, "fail", digest)
-    assert mark != mark_of(job(accept="text/csv"), effort, "fail", digest)
-    assert mark != mark_of(job(), effort, "placeholder", digest)
+    mark = mark_of(job(), "fail", digest)
+    assert mark == mark_of(job(max_concurrent=7, output="elsewhere"), "fail", digest)
+    assert mark != mark_of(job(accept="text/csv"), "fail", digest)
+    assert mark != mark_of(job(strategy="SingleRecord"), "fail", digest)
+    assert mark != mark_of(job(), "placeholder", digest)
     (model / "a").write_text("2")
     assert digest != model_digest(str(model), lambda: None)  # type: ignore[arg-type,return-value]
 

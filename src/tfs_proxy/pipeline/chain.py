@@ -97,7 +97,7 @@ class Chain:
             f"its answer has {size / MEGABYTE:.1f} MB, and at most {self._limits.hop_bytes / MEGABYTE:g} MB "
             "go on to the next stage (TFS_PROXY_HOP_LIMIT_MB)"
         )
-        hop.failures += 1
+        hop.counts.refused += 1
         return hop.failed("answered too much", TOO_LARGE, said)
 
 

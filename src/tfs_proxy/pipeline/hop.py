@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 
 from tfs_proxy.errors import RequestError, UpstreamError, UpstreamTimeout
@@ -34,25 +35,35 @@ class StageFailed(RequestError):
         self.said = said
 
 
+@dataclass(slots=True)
+class Counts:
+    """Requests that went wrong at one stage.
+
+    ``refused`` ones it answered with an error, or with more than may go on to the next stage;
+    ``unanswered`` ones it got and did not answer; ``not_reached`` ones it never got.
+    """
+
+    refused: int = 0
+    unanswered: int = 0
+    not_reached: int = 0
+
+
 class Hop:
-    """Asks one stage; ``latencies`` are those of answers, ``failures`` counts what was none."""
+    """Asks one stage; ``latencies`` are those of its answers, ``counts`` says what became of the rest."""
 
     def __init__(self, stage: Stage, threads: Executor, timeout_seconds: float) -> None:
         self.stage = stage
         self.latencies = Latencies()
-        self.failures = 0
+        self.counts = Counts()
         self._threads = threads
         self._connections = Connections(LOOPBACK, stage.port, Timeouts(timeout_seconds))
 
     async def ask(self, body: bytes, headers: Mapping[str, str], seconds: float) -> Reply:
-        """The stage's answer; raises StageFailed where there is none, or one of an error."""
-        try:
-            reply = await self._exchange(body, headers, seconds)
-            if reply.status not in SUCCESSES:
-                raise self.failed(f"answered {reply.status}", reply.status, words_of(reply.body))
-        except StageFailed:
-            self.failures += 1
-            raise
+        """The stage's answer; raises StageFailed if there is none, or it is an error."""
+        reply = await self._exchange(body, headers, seconds)
+        if reply.status not in SUCCESSES:
+            self.counts.refused += 1
+            raise self.failed(f"answered {reply.status}", reply.status, words_of(reply.body))
         return reply
 
     async def _exchange(self, body: bytes, headers: Mapping[str, str], seconds: float) -> Reply:
@@ -63,10 +74,13 @@ class Hop:
         try:
             reply = await loop.run_in_executor(self._threads, send)
         except UpstreamTimeout as error:
+            self.counts.unanswered += 1
             raise self.failed("did not answer", TIMED_OUT, "the time for the request is over") from error
         except NotReached as error:
+            self.counts.not_reached += 1
             raise self.failed("can't be reached", UNAVAILABLE, "it is down, or being restarted") from error
         except UpstreamError as error:
+            self.counts.unanswered += 1
             raise self.failed("gave no answer", UNAVAILABLE, "the connection to it broke") from error
         self.latencies.add(loop.time() - began)
         return reply

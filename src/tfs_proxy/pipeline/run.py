@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
@@ -172,7 +172,7 @@ class Pipeline:
                 "stage": hop.stage.place,
                 "archive": hop.stage.archive,
                 "requests": hop.latencies.count,
-                "failed": hop.failures,
+                **asdict(hop.counts),
                 "restarts": max(child.starts - 1, 0),
                 "latency_ms": hop.latencies.milliseconds(),
             }
@@ -181,7 +181,13 @@ class Pipeline:
         for hop in self._hops:
             shown = ", ".join(f"{name} {spent:g} ms" for name, spent in hop.latencies.milliseconds().items())
             log.info(
-                "%s: %d requests, %d failed, %s", hop.stage.name, hop.latencies.count, hop.failures, shown
+                "%s: %d requests answered, %d of them refused; %d not answered, %d not reached; %s",
+                hop.stage.name,
+                hop.latencies.count,
+                hop.counts.refused,
+                hop.counts.unanswered,
+                hop.counts.not_reached,
+                shown,
             )
         if self._request.summary is not None:
             _write_summary(self._request.summary, summary)

@@ -46,6 +46,8 @@ class Processed:
         self._read_answer = _FORMS[job.answer_type or job.record_type][0]
         self._write_answer = _FORMS[job.answer_type or job.record_type][1]
         self._ending = b"\n" if job.assemble_with == LINE else b""
+        self._plain = Plain(job)
+        self._passes_answers_on = not self._joins and self._output_filter.is_identity
 
     def request(self, batch: Batch) -> bytes:
         """The records, filtered. Raises Unfit naming the first that can't be."""
@@ -56,7 +58,12 @@ class Processed:
         return self._write(_filtered(self._input_filter, self._read(batch.body)))
 
     def output(self, batch: Batch, answer: bytes) -> bytes:
-        """The answers, joined to their records and filtered. Raises Unfit."""
+        """The answers, joined to their records and filtered. Raises Unfit.
+
+        If the job neither joins nor filters answers, they stay as they are, whatever they are.
+        """
+        if self._passes_answers_on:
+            return self._plain.output(batch, answer)
         answers = self._read_answer(answer)
         if self._joins:
             answers = self._joined(batch, answers)

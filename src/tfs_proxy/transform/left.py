@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tfs_proxy.transform.engine import is_too_large
 from tfs_proxy.transform.job import Effort
 from tfs_proxy.transform.marks import mark_of
-from tfs_proxy.transform.request import Request
+from tfs_proxy.transform.request import Request, served_content
 from tfs_proxy.transform.stores import InputObject, Target
 from tfs_proxy.transform.tally import Expected, Tally
 
@@ -23,29 +23,22 @@ class Left:
     tally: Tally
 
 
-def left_of(
-    request: Request, items: Sequence[InputObject], target: Target, effort: Effort, content: str
-) -> Left:
-    """Find out and say so; ``content`` stands for the model, as `served_content` gives it."""
-    mark = mark_of(request.job, effort, request.on_error, content)
+def left_of(request: Request, items: Sequence[InputObject], target: Target) -> Left:
+    """Find out and log it; nothing needs to be served for that."""
+    mark = mark_of(request.job, request.on_error, served_content(request))
     finished = target.finished(mark) if request.resume else {}
     todo = [item for item in items if finished.get(item.name) != item.version]
-    tally = Tally(Expected(len(items), sum(item.size for item in todo)))
+    all_bytes, todo_bytes = (sum(item.size for item in some) for some in (items, todo))
+    tally = Tally(Expected(len(items), all_bytes, all_bytes - todo_bytes))
     tally.add(skipped=len(items) - len(todo))
-    _announce(request, effort, len(items), todo)
+    log.info("%d object(s), %d of them finished before", len(items), len(items) - len(todo))
     return Left(todo, mark, tally)
 
 
-def _announce(request: Request, effort: Effort, count: int, todo: Sequence[InputObject]) -> None:
+def announce(request: Request, effort: Effort, todo: Sequence[InputObject]) -> None:
+    """Log how ``todo`` is driven, and a warning if objects are known to be too large."""
     payload = "streamed" if effort.payload_bytes is None else f"{effort.payload_bytes >> 20} MB"
-    log.info(
-        "%d object(s), %d of them finished before; %d request(s) at once, %s, payload %s",
-        count,
-        count - len(todo),
-        effort.concurrent,
-        effort.strategy,
-        payload,
-    )
+    log.info("%d request(s) at once, %s, payload %s", effort.concurrent, effort.strategy, payload)
     too_large = [item for item in todo if is_too_large(request.job, effort, item)]
     if too_large:
         log.warning(

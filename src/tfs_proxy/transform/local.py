@@ -124,9 +124,9 @@ class LocalTarget:
         self._begin()
         return LocalSink(self._growing / str(next(self._numbers)), self._path(name, ERRORS), lambda: None)
 
-    def remove_errors(self, name: str) -> None:
-        """Remove an earlier run's error file."""
-        path = self._path(name, ERRORS)
+    def remove(self, name: str, ending: str) -> None:
+        """Remove an earlier run's output or error file. Raises StorageError."""
+        path = self._path(name, ending)
         with _disk_errors(path):
             path.unlink(missing_ok=True)
 

@@ -7,20 +7,19 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.job import Effort, Job
+from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.objects import Client
 from tfs_proxy.transform.s3 import S3_SCHEME, s3_objects
 
 _READ_BYTES = 1 << 20
-_WITHOUT_EFFECT = ("name", "output", "max_concurrent", "timeout_seconds", "max_retries", "strategy")
+_WITHOUT_EFFECT = ("name", "output", "max_concurrent", "timeout_seconds", "max_retries")
 """Fields of a job that can't change what its outputs hold."""
 
 
-def mark_of(job: Job, effort: Effort, on_error: str, model: str) -> str:
-    """A digest of all that outputs depend on; ``model`` is that of `model_digest`."""
-    asked = {name: value for name, value in asdict(job).items() if name not in _WITHOUT_EFFECT}
-    asked |= {"strategy": effort.strategy, "payload": effort.payload_bytes, "on_error": on_error}
-    text = json.dumps({**asked, "model": model}, sort_keys=True)
+def mark_of(job: Job, on_error: str, served: str) -> str:
+    """A digest of all that outputs depend on; ``served`` stands for the model (see `served_content`)."""
+    parameters = {name: value for name, value in asdict(job).items() if name not in _WITHOUT_EFFECT}
+    text = json.dumps({**parameters, "on_error": on_error, "model": served}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

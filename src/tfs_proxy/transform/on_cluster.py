@@ -10,7 +10,7 @@ from pathlib import Path
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.failures import StorageError
 from tfs_proxy.transform.job import Job
-from tfs_proxy.transform.left import left_of
+from tfs_proxy.transform.left import announce, left_of
 from tfs_proxy.transform.local import STATE_FOLDER
 from tfs_proxy.transform.node import Terms, Witness
 from tfs_proxy.transform.order import Passage
@@ -34,12 +34,15 @@ def on_cluster(request: Request, items: Sequence[InputObject], target: Target) -
             f"--engine ray needs Ray ({error}): pip install 'tfs-proxy[ray]', here and on all nodes."
         ) from error
     every = [replace(item, address=_anywhere(item.address)) for item in items]
+    left = left_of(request, every, target)
+    if not left.items:
+        return left.tally
     address = request.ray_address or request.environment.get("RAY_ADDRESS")
     with connected(address), _sign_of(request.job) as sign:
         cluster = Cluster(_anywhere_request(request), Witness(every[0], sign))
         try:
             first = cluster.first()
-            left = left_of(request, every, target, first.effort, first.content)
+            announce(request, first.effort, left.items)
             terms = Terms(left.mark, first.effort.strategy, first.effort.payload_bytes)
 
             def give_up(item: InputObject, why: str) -> None:

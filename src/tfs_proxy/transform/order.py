@@ -1,12 +1,15 @@
 """One object on its way: batches are answered in any order, and written in theirs, whole or not at all."""
 
+import logging
 import threading
 from collections.abc import Callable
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
 from tfs_proxy.transform.isolate import Outcome, error_line
-from tfs_proxy.transform.stores import InputObject, Sink, Target
+from tfs_proxy.transform.stores import ERRORS, OUT, InputObject, Sink, Target
 from tfs_proxy.transform.tally import Tally
+
+log = logging.getLogger(__name__)
 
 
 class Passage:
@@ -150,12 +153,13 @@ class Passage:
         if self._errors is not None:
             self._errors.commit()
         else:
-            self._target.remove_errors(self.item.name)
+            self._target.remove(self.item.name, ERRORS)
         self._sink.commit()
 
     def _fail(self, why: BadRecord) -> None:
         if self._sink is not None:
             self._sink.abort()
+        self._remove_old_output()
         try:
             self._write_errors(error_line(why))
             if self._errors is not None:
@@ -164,6 +168,13 @@ class Passage:
             self._abandon()
         self._tally.fail(why)
         self._tally.add(failed=1, bytes=self.item.size - self._counted_bytes)
+
+    def _remove_old_output(self) -> None:
+        """An output beside the error file would be taken for this run's: it is that of other input."""
+        try:
+            self._target.remove(self.item.name, OUT)
+        except StorageError as error:
+            log.warning("the output of an earlier run stays beside %s%s: %s", self.item.name, ERRORS, error)
 
     def _abandon(self) -> None:
         for sink in (self._sink, self._errors):

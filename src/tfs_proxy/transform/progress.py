@@ -11,7 +11,7 @@ from tfs_proxy.transform.tally import Tally
 TERMINAL_SECONDS = 0.25
 LOG_SECONDS = 60.0
 BAR_CHARACTERS = 20
-_MEGABYTE = 1e6
+SHORTEST_BAR_CHARACTERS = 5
 
 log = logging.getLogger(__name__)
 
@@ -46,34 +46,63 @@ class Progress:
                 self._stream.write(f"\r\x1b[K{self._fitting()}")
                 self._stream.flush()
             else:
-                log.info("%s", line(self._tally, bar=False))
+                log.info("%s", line(self._tally))
 
     def _fitting(self) -> str:
-        """As much of the line as the terminal is wide: a line that wraps can't renew itself."""
-        return line(self._tally, bar=True)[: shutil.get_terminal_size().columns - 1]
+        """A line no wider than the terminal: a line that wraps can't renew itself."""
+        return fitted(self._tally, shutil.get_terminal_size().columns - 1)
 
 
-def line(tally: Tally, *, bar: bool) -> str:
-    """Objects, records, MB/s, time to go and failures, in one line."""
-    counts, begun, expected = tally.counts, tally.begun, tally.expected
-    transferred = counts.bytes + begun.bytes
+def fitted(tally: Tally, columns: int) -> str:
+    """The progress line with a bar as long as ``columns`` characters allow, or without one."""
+    words = line(tally)
+    bar_characters = min(BAR_CHARACTERS, columns - len(words) - len("[] "))
+    if bar_characters < SHORTEST_BAR_CHARACTERS:
+        return words[:columns]
+    return f"[{'#' * round(_share(tally) * bar_characters):<{bar_characters}}] {words}"
+
+
+def line(tally: Tally) -> str:
+    """Objects, failures, records, bytes per second and time to go; what matters most comes first.
+
+    Objects that an earlier run finished count as done; rate and time to go are those of this run.
+    """
+    counts, expected = tally.counts, tally.expected
     settled = counts.objects + counts.failed + counts.skipped
-    seconds = max(tally.seconds, 1e-9)
-    share = min(transferred / expected.bytes, 1.0) if expected.bytes else 1.0
-    words = [
-        f"{settled} of {expected.objects} objects",
-        f"{counts.records + begun.records} records",
-        f"{transferred / seconds / _MEGABYTE:.1f} MB/s",
-        f"{_left(share, seconds)} to go",
-        f"{counts.failed} failed" + (f", {counts.bad_records} bad records" if counts.bad_records else ""),
+    words = [f"{settled}/{expected.objects} objects", f"{counts.failed} failed"]
+    if counts.bad_records:
+        words.append(f"{counts.bad_records} bad records")
+    words += [
+        f"{counts.records + tally.begun.records} records",
+        _rate(_transferred(tally) / max(tally.seconds, 1e-9)),
+        f"{_to_go(tally)} to go",
     ]
-    drawn = f"[{'#' * round(share * BAR_CHARACTERS):<{BAR_CHARACTERS}}] " if bar else ""
-    return drawn + ", ".join(words)
+    return ", ".join(words)
 
 
-def _left(share: float, seconds: float) -> str:
-    if not share:
+def _transferred(tally: Tally) -> int:
+    return tally.counts.bytes + tally.begun.bytes
+
+
+def _share(tally: Tally) -> float:
+    """How much of the whole job is done, from 0 to 1."""
+    expected = tally.expected
+    done = expected.finished_bytes + _transferred(tally)
+    return min(done / expected.bytes, 1.0) if expected.bytes else 1.0
+
+
+def _rate(bytes_per_second: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if bytes_per_second < 1000:  # noqa: PLR2004
+            return f"{bytes_per_second:.{0 if unit == 'B' else 1}f} {unit}/s"
+        bytes_per_second /= 1000
+    return f"{bytes_per_second:.1f} GB/s"
+
+
+def _to_go(tally: Tally) -> str:
+    transferred = _transferred(tally)
+    if not transferred:
         return "?"
-    left = round(seconds / share - seconds)
-    hours, rest = divmod(left, 3600)
+    to_do = max(0, tally.expected.bytes - tally.expected.finished_bytes - transferred)
+    hours, rest = divmod(round(tally.seconds * to_do / transferred), 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.connection import Endpoint
 from tfs_proxy.transform.isolate import FAIL
-from tfs_proxy.transform.job import MANIFEST, Job
+from tfs_proxy.transform.job import MANIFEST, Effort, Job
 from tfs_proxy.transform.local import LocalSource, LocalTarget
 from tfs_proxy.transform.marks import model_digest
 from tfs_proxy.transform.s3 import S3_SCHEME, S3_TIMEOUT_SECONDS, S3Source, s3_client
 from tfs_proxy.transform.s3_target import S3Target
-from tfs_proxy.transform.stack import serving, stack_environment
+from tfs_proxy.transform.stack import execution_parameters, serving, stack_environment
 from tfs_proxy.transform.stores import InputObject, Target
 
 if TYPE_CHECKING:
@@ -99,8 +99,14 @@ def endpoint_of(request: Request) -> Iterator[Endpoint]:
 
 
 def served_content(request: Request) -> str:
-    """A digest of the model's content; for an endpoint, whose content can't be seen, its address."""
-    return model_digest(request.model, request.client) if request.model else str(request.endpoint)
+    """A digest of the model's content; for an endpoint, its address and how it wants records packed.
+
+    Raises SettingsError if there is no such model, or nobody listens at the endpoint.
+    """
+    if request.model is not None:
+        return model_digest(request.model, request.client)
+    effort = Effort.of(request.job, execution_parameters(Endpoint.parse(str(request.endpoint))))
+    return f"{request.endpoint} {effort.strategy} {effort.payload_bytes}"
 
 
 def target_of(request: Request, machine: str = "") -> Target:

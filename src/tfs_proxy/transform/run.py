@@ -11,7 +11,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform import tune as tuning
 from tfs_proxy.transform.engine import engine_of
 from tfs_proxy.transform.job import Effort, Job
-from tfs_proxy.transform.left import left_of
+from tfs_proxy.transform.left import announce, left_of
 from tfs_proxy.transform.local import check_writable
 from tfs_proxy.transform.objects import objects_of, shard
 from tfs_proxy.transform.on_cluster import on_cluster
@@ -22,7 +22,6 @@ from tfs_proxy.transform.request import (
     Inputs,
     Request,
     endpoint_of,
-    served_content,
     target_of,
 )
 from tfs_proxy.transform.s3 import S3_SCHEME
@@ -80,9 +79,12 @@ def chosen(request: Request) -> list[InputObject]:
 
 def on_this_machine(request: Request, items: Sequence[InputObject], target: Target) -> Tally:
     """Send ``items``, those left out that are finished; the tally at the end."""
+    left = left_of(request, items, target)
+    if not left.items:
+        return left.tally
     with endpoint_of(request) as endpoint:
         effort = Effort.of(request.job, execution_parameters(endpoint))
-        left = left_of(request, items, target, effort, served_content(request))
+        announce(request, effort, left.items)
 
         def begin(item: InputObject, release: Callable[[], None]) -> Passage:
             return Passage(item, target, left.mark, left.tally, release)

@@ -33,7 +33,7 @@ class S3Target:
         self._client = client
         self._bucket, prefix = parse_address(address)
         self._prefix = prefix if not prefix or prefix.endswith("/") else prefix + "/"
-        self._old_errors: set[str] | None = None
+        self._old_keys: set[str] | None = None
 
     def check(self, items: list[InputObject]) -> None:
         """Raise SettingsError where a key would get too long."""
@@ -65,7 +65,7 @@ class S3Target:
                 Bucket=self._bucket, Prefix=self._prefix
             )
             there = [item["Key"] for page in pages for item in page.get("Contents", [])]
-            self._old_errors = {key for key in there if key.endswith(ERRORS)}
+            self._old_keys = {key for key in there if key.endswith((OUT, ERRORS))}
             keys = [key for key in there if key.endswith(OUT)]
             with ThreadPoolExecutor(HEADS_AT_ONCE) as heads:
                 notes = list(heads.map(self._note, keys))
@@ -83,10 +83,13 @@ class S3Target:
         """Begin an error file."""
         return S3Sink(self._client, self._bucket, self._prefix + name + ERRORS, {})
 
-    def remove_errors(self, name: str) -> None:
-        """Remove an earlier run's error file, unless `finished` has seen that there is none."""
-        key = self._prefix + name + ERRORS
-        if self._old_errors is None or key in self._old_errors:
+    def remove(self, name: str, ending: str) -> None:
+        """Remove an earlier run's object, unless `finished` has seen that there is none.
+
+        Raises StorageError.
+        """
+        key = self._prefix + name + ending
+        if self._old_keys is None or key in self._old_keys:
             with s3_errors(f"s3://{self._bucket}/{key}", StorageError):
                 self._client.delete_object(Bucket=self._bucket, Key=key)
 

@@ -63,5 +63,8 @@ class Target(Protocol):
     def create_errors(self, name: str) -> Sink:
         """Begin ``name``.err. Raises StorageError."""
 
-    def remove_errors(self, name: str) -> None:
-        """Remove the ``name``.err of an earlier run, where there is one. Raises StorageError."""
+    def remove(self, name: str, ending: str) -> None:
+        """Remove what an earlier run left as ``name`` + ``ending`` (OUT or ERRORS), if anything.
+
+        Raises StorageError.
+        """

@@ -27,10 +27,11 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What there is to do: objects and their stored bytes."""
+    """What a job is about: objects and their stored bytes, and how many of these an earlier run finished."""
 
     objects: int
     bytes: int
+    finished_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,19 @@ class Tally:
     _latencies: Latencies = field(default_factory=Latencies)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began: float = 0.0
+    _ended: float | None = None
 
     def __post_init__(self) -> None:
         self._began = self.clock()
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken."""
-        return self.clock() - self._began
+        """How long the run has taken, until `end` if that has been called."""
+        return (self.clock() if self._ended is None else self._ended) - self._began
+
+    def end(self) -> None:
+        """Stop the clock."""
+        self._ended = self.clock()
 
     def add(self, **more: int) -> None:
         """Add to the counts of these names."""

@@ -4,8 +4,7 @@ import itertools
 import json
 import logging
 import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tfs_proxy.errors import SettingsError
@@ -13,7 +12,7 @@ from tfs_proxy.transform.assemble import processing
 from tfs_proxy.transform.batches import Batch, pack, whole
 from tfs_proxy.transform.connection import Endpoint
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
-from tfs_proxy.transform.isolate import PLACEHOLDER, Transformer
+from tfs_proxy.transform.isolate import PLACEHOLDER, Outcome, Transformer
 from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, Effort, Job
 from tfs_proxy.transform.records import located, opened, records
 from tfs_proxy.transform.send import Manner, Sender
@@ -40,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Records per second that one choice reached."""
+    """Records per second that one choice got good answers to."""
 
     environment: Mapping[str, str]
     concurrent: int
@@ -64,22 +63,29 @@ def sample_of(job: Job, effort: Effort, items: Iterable[InputObject], source: So
 def sweep(
     job: Job, sample: Sequence[Batch], endpoint: Endpoint, environment: Mapping[str, str]
 ) -> list[Measured]:
-    """Rates at powers of two, until two in a row bring nothing, within the platform's 100 MB."""
+    """Rates at powers of two, until two in a row bring nothing, within the platform's 100 MB.
+
+    Raises SettingsError if no record of ``sample`` gets an answer that the job can use.
+    """
     payload_mb = (Effort.of(job, execution_parameters(endpoint)).payload_bytes or 0) >> 20
     most = min(MOST_CONCURRENT, MAX_PRODUCT_MB // payload_mb if payload_mb else MOST_CONCURRENT)
     found: list[Measured] = []
     concurrent, idle = 1, 0
     while concurrent <= most and idle < 2:  # noqa: PLR2004
-        rate = measure(job, sample, endpoint, concurrent)
+        tally = measure(job, sample, endpoint, concurrent)
+        rate = tally.counts.records / tally.seconds
         idle = 0 if rate > WORTH * max((each.rate for each in found), default=0.0) else idle + 1
         found.append(Measured(environment, concurrent, rate))
-        log.info("%d at once%s: %.1f records/s", concurrent, _shown(environment), rate)
+        log.info("%d at once%s: %.1f records/s%s", concurrent, _shown(environment), rate, _refused(tally))
         concurrent *= 2
     return found
 
 
-def measure(job: Job, sample: Sequence[Batch], endpoint: Endpoint, concurrent: int) -> float:
-    """Records per second of ``sample``, sent round and round for some seconds."""
+def measure(job: Job, sample: Sequence[Batch], endpoint: Endpoint, concurrent: int) -> Tally:
+    """Send ``sample`` round and round for some seconds; ``records`` of the tally are those answered well.
+
+    Raises SettingsError if there is none.
+    """
     tally = Tally(Expected(0, 0))
     manner = Manner(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
     sender = Sender(endpoint, manner, concurrent, tally)
@@ -92,23 +98,49 @@ def measure(job: Job, sample: Sequence[Batch], endpoint: Endpoint, concurrent: i
             while not ended.is_set():
                 with turn:
                     batch = next(turns)
-                tally.add(records=transformer(batch, "sample").records)
+                _count(tally, transformer(batch, "sample"))
         except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
             errors.append(error)
             ended.set()
 
+    _run_for_a_while(send, concurrent, ended)
+    tally.end()
+    sender.close()
+    if errors:
+        raise _worded(errors[0])
+    if not tally.counts.records:
+        raise SettingsError(
+            f"The server refuses every record, so there is nothing to tune: {tally.failures[0]}"
+        )
+    return tally
+
+
+def _run_for_a_while(send: Callable[[], None], concurrent: int, ended: threading.Event) -> None:
     threads = [threading.Thread(target=send) for _ in range(concurrent)]
-    began = time.monotonic()
     for thread in threads:
         thread.start()
     ended.wait(SECONDS_EACH)
     ended.set()
     for thread in threads:
         thread.join()
-    sender.close()
-    if errors:
-        raise errors[0]
-    return tally.counts.records / (time.monotonic() - began)
+
+
+def _count(tally: Tally, outcome: Outcome) -> None:
+    """Records that the server refuses are fast, and no measure of anything."""
+    tally.add(records=outcome.records - len(outcome.bad), bad_records=len(outcome.bad))
+    for bad_record in outcome.bad:
+        tally.fail(bad_record)
+
+
+def _worded(error: BaseException) -> BaseException:
+    """An answer that filters and joins can't use says so in a sentence; anything else is as it is."""
+    return SettingsError(f"There is nothing to tune: {error}") if isinstance(error, ObjectFailed) else error
+
+
+def _refused(tally: Tally) -> str:
+    if not tally.counts.bad_records:
+        return ""
+    return f" ({tally.counts.bad_records} more were refused, the first: {tally.failures[0]})"
 
 
 def best_of(found: Sequence[Measured]) -> Measured:

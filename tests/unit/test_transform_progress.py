@@ -1,0 +1,54 @@
+"""The progress line of a transform run."""
+
+import pytest
+
+from tfs_proxy.transform.progress import fitted, line
+from tfs_proxy.transform.tally import Expected, Tally
+
+
+class Clock:
+    """Stands still at ``now``."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def tally_after(seconds: float, expected: Expected, **counts: int) -> Tally:
+    """A tally of a run that began ``seconds`` ago."""
+    clock = Clock()
+    tally = Tally(expected, clock)
+    clock.now += seconds
+    tally.add(**counts)
+    return tally
+
+
+def test_a_resumed_run_counts_from_where_it_was() -> None:
+    """Finished objects are part of the bar; rate and time to go are those of what is left."""
+    tally = tally_after(
+        10, Expected(4, 4_000_000, 2_000_000), skipped=2, objects=1, records=50, bytes=1_000_000
+    )
+    assert line(tally) == "3/4 objects, 0 failed, 50 records, 100.0 kB/s, 0:00:10 to go"
+    assert fitted(tally, 200).startswith("[###############     ] 3/4 objects")
+
+
+@pytest.mark.parametrize(
+    ("transferred", "rate"),
+    [(0, "0 B/s"), (3000, "300 B/s"), (12_340_000, "1.2 MB/s"), (5 * 10**10, "5.0 GB/s")],
+)
+def test_the_rate_has_the_unit_that_fits(transferred: int, rate: str) -> None:
+    """A slow run does not show 0.0 MB/s."""
+    assert f", {rate}, " in line(tally_after(10, Expected(9, 10**12), bytes=transferred))
+
+
+@pytest.mark.parametrize("columns", [40, 60, 79, 80, 100, 160])
+def test_failures_are_seen_at_any_width(columns: int) -> None:
+    """The bar gives way first, then what stands at the end."""
+    expected = Expected(100_000, 10**12)
+    tally = tally_after(
+        3600, expected, objects=98_000, failed=1234, bad_records=56_789, records=10**9, bytes=10**11
+    )
+    shown = fitted(tally, columns)
+    assert len(shown) <= columns
+    assert "99234/100000 objects, 1234 failed" in shown
