@@ -34,11 +34,11 @@ def on_cluster(request: Request, items: Sequence[InputObject], target: Target) -
             f"--engine ray needs Ray ({error}): pip install 'tfs-proxy[ray]', here and on all nodes."
         ) from error
     every = [replace(item, address=_anywhere(item.address)) for item in items]
-    left = left_of(request, every, target)
-    if not left.items:
-        return left.tally
     address = request.ray_address or request.environment.get("RAY_ADDRESS")
     with connected(address), _sign_of(request.job) as sign:
+        left = left_of(request, every, target)
+        if not left.items:
+            return left.tally
         cluster = Cluster(_anywhere_request(request), Witness(every[0], sign))
         try:
             first = cluster.first()
