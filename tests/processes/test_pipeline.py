@@ -188,9 +188,10 @@ def test_other_paths_and_methods_are_refused(running: Stack, method: str, path: 
 
 
 def test_a_batch_job_learns_what_all_stages_can_take(running: Stack) -> None:
-    """The least of all, and no more than one hop."""
+    """The least of all, and no more than one hop; SageMaker's SDK knows MultiRecord only by its absence."""
     found = running.ask("GET", "/execution-parameters").json
 
+    assert set(found) == {"MaxConcurrentTransforms", "MaxPayloadInMB"}
     assert found["MaxPayloadInMB"] == 1
     assert found["MaxConcurrentTransforms"] >= 1
 

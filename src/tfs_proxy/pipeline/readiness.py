@@ -33,11 +33,13 @@ async def _fault(stage: Stage) -> str | None:
 
 
 async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) -> dict[str, object]:
-    """The least of what the stages say, and no more MB than may go from one to the next (contract 1.10)."""
+    """The least of what the stages say, and no more MB than may go from one to the next (contract 1.10).
+
+    BatchStrategy is left out, which means MultiRecord.
+    """
     asked = await asyncio.gather(*(_parameters(stage) for stage in stages))
     return {
         "MaxConcurrentTransforms": min(_whole(each, "MaxConcurrentTransforms", 1) for each in asked),
-        "BatchStrategy": "MULTI_RECORD",
         "MaxPayloadInMB": min(
             max(1, hop_limit_bytes // MEGABYTE), *(_whole(each, "MaxPayloadInMB", 6) for each in asked)
         ),

@@ -8,7 +8,11 @@ from tfs_proxy.deployment import TransformLimits
 
 
 class ExecutionParameters:
-    """Answers what the supervisor computed from the machine and the settings (contract 1.10)."""
+    """Answers what the supervisor computed from the machine and the settings (contract 1.10).
+
+    MultiRecord is meant by leaving BatchStrategy out: SageMaker takes MULTI_RECORD for it, but local mode of
+    its SDK refuses that.
+    """
 
     method = "GET"
 
@@ -16,11 +20,10 @@ class ExecutionParameters:
         self._body = json.dumps(
             {
                 "MaxConcurrentTransforms": limits.concurrent,
-                "BatchStrategy": "MULTI_RECORD",
                 "MaxPayloadInMB": limits.payload_mb,
             }
         ).encode()
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """The three values; a job's own wishes come before them."""
+        """Both values; a job's own wishes come before them."""
         resp.data = self._body
