@@ -186,7 +186,7 @@ def _tensors(specs: Mapping[str, TensorSpec]) -> str:
 def _type_and_shape(spec: TensorSpec) -> str:
     dtype = spec.dtype.removeprefix("DT_").lower()
     if spec.shape is None:
-        return f"{dtype} of any shape"
+        return f"{dtype}[...]"
     return f"{dtype}[{', '.join('?' if size is None else str(size) for size in spec.shape)}]"
 
 

@@ -13,8 +13,8 @@ DEFAULT_SIGNATURE = "serving_default"
 class TensorSpec:
     """One named input or output of a signature.
 
-    ``dtype`` is TensorFlow's name for it (``DT_FLOAT``); ``shape`` is None where even the rank is
-    unknown, and a dimension in it is None where its size is.
+    ``dtype`` is TensorFlow's name for it (``DT_FLOAT``); ``shape`` is None if even the rank is unknown,
+    as it is if the signature has no shape at all, and a dimension in it is None if its size is unknown.
     """
 
     name: str

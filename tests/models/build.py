@@ -173,12 +173,51 @@ def examples(root: Path) -> None:
         save_tf1(session, root / "regress_classify" / "1", signatures)
 
 
-def save_tf1(session: Any, folder: Path, signatures: Mapping[str, tuple[str, Any, Any]]) -> None:
-    """Save a session's graph as a TF1 SavedModel with signatures of (method, inputs, outputs)."""
+def shapeless(root: Path) -> None:
+    """half_plus_three as AWS and TF Serving have it: no signature has shapes, and none says DT_STRING.
+
+    What classify and regress are fed is a string, a serialized tf.Example, that is declared as DT_FLOAT.
+    """
     import tensorflow as tf
 
     v1 = tf.compat.v1
-    info = v1.saved_model.build_tensor_info
+    with tf.Graph().as_default(), v1.Session() as session:
+        serialized = v1.placeholder(tf.string, name="tf_example")
+        features = v1.parse_example(serialized, {"x": v1.FixedLenFeature([1], tf.float32)})
+        x = tf.identity(features["x"], name="x")
+        y = v1.get_variable("a", initializer=0.5) * x + v1.get_variable("b", initializer=3.0)
+        session.run(v1.global_variables_initializer())
+        signatures = {
+            "tensorflow/serving/regress": ("regress", {"inputs": serialized}, {"outputs": y}),
+            "regress_x_to_y": ("regress", {"inputs": serialized}, {"outputs": y}),
+            "classify_x_to_y": ("classify", {"inputs": serialized}, {"scores": y}),
+            "serving_default": ("predict", {"x": x}, {"y": y}),
+        }
+        save_tf1(session, root / "half_plus_three" / "123", signatures, info=bare_float)
+
+
+def bare_float(tensor: Any) -> Any:
+    """A TensorInfo of DT_FLOAT without a shape, whatever the tensor is."""
+    from tensorflow.core.framework.types_pb2 import DT_FLOAT
+    from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
+
+    return TensorInfo(name=tensor.name, dtype=DT_FLOAT)
+
+
+def save_tf1(
+    session: Any,
+    folder: Path,
+    signatures: Mapping[str, tuple[str, Any, Any]],
+    info: Callable[[Any], Any] | None = None,
+) -> None:
+    """Save a session's graph as a TF1 SavedModel with signatures of (method, inputs, outputs).
+
+    ``info`` describes a tensor of a signature; None means with the tensor's own type and shape.
+    """
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    info = info or v1.saved_model.build_tensor_info
     defs = {
         name: v1.saved_model.signature_def_utils.build_signature_def(
             {key: info(tensor) for key, tensor in inputs.items()},
@@ -251,7 +290,7 @@ def echo(root: Path) -> None:
     )
 
 
-BUILDERS = (linear, named_tensors, arrays, strings, examples, gates, lite, untracked, echo)
+BUILDERS = (linear, named_tensors, arrays, strings, examples, shapeless, gates, lite, untracked, echo)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A tensor of the wrong rank or of no channels must not end the embedded server, whatever kernels TensorFlow has."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,35 @@ def convolution(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("convolution")
     subprocess.run([sys.executable, "-c", EXPORT, str(base / "1")], check=True, capture_output=True)
     return base
+
+
+def _without_shapes(model: Path, target: Path) -> Path:
+    """A copy of a SavedModel with signatures that tell no shapes."""
+    shutil.copytree(model, target)
+    file = target / "1" / "saved_model.pb"
+    saved = protos.SavedModel.FromString(file.read_bytes())
+    for signature in saved.meta_graphs[0].signature_def.values():
+        for info in (*signature.inputs.values(), *signature.outputs.values()):
+            info.ClearField("tensor_shape")
+    file.write_bytes(saved.SerializeToString())
+    return target
+
+
+def test_the_graphs_own_shapes_count_where_signatures_tell_none(
+    convolution: Path, model_server: StartServer, tmp_path: Path
+) -> None:
+    """A signature without shapes refuses no image that the graph takes, and a wrong rank is still a 400."""
+    base = _without_shapes(convolution, tmp_path / "shapeless")
+    server = model_server(f"--model_base_path={base}")
+    server.wait_for(lambda: "AVAILABLE" in server.state("default"))
+    image = [[[0.5]] * 8] * 8
+
+    assert b"tensor_shape" not in ask(server, "/v1/models/default/metadata")[1]
+    assert ask(server, PREDICT, {"instances": [image, image]})[0] == 200
+    for instances in ([1.0], image, [[image]]):
+        status, body, _ = ask(server, PREDICT, {"instances": instances})
+        assert status == 400, body
+    assert server.process.poll() is None
 
 
 @pytest.mark.parametrize("flags", [[], ["--enable_batching"]])

@@ -70,6 +70,18 @@ def test_signatures_under_the_serve_tag(tmp_path: Path) -> None:
     }
 
 
+def test_a_tensor_without_a_shape_has_an_unknown_rank(tmp_path: Path) -> None:
+    """An absent shape is not that of a scalar, which has a shape of no dimensions."""
+    inputs = {"bare": TensorInfo(name="b:0", dtype=DT_FLOAT), "scalar": tensor("s:0", DT_FLOAT)}  # type: ignore[arg-type]
+    info = MetaGraphDef.MetaInfoDef(tags=["serve"])
+    graph = MetaGraphDef(meta_info_def=info, signature_def={"serving_default": SignatureDef(inputs=inputs)})
+    summary = read(tmp_path, SavedModel(meta_graphs=[graph]).SerializeToString())
+    assert summary.signatures["serving_default"].inputs == {
+        "bare": TensorSpec("b:0", "DT_FLOAT", None),
+        "scalar": TensorSpec("s:0", "DT_FLOAT", ()),
+    }
+
+
 def test_data_types_have_tensorflows_names() -> None:
     """The names are those of the messages; references to them (101 and on) are no signature's."""
     assert dict(enumerate(DATA_TYPES)) == {

@@ -22,8 +22,15 @@ def write(path: Path, text: str = "") -> None:
     path.write_text(text)
 
 
-def write_model(folder: Path, *, tag: str = "serve", signatures: int = 1, inputs: int = 1) -> None:
-    one = SignatureDef(
+def write_model(
+    folder: Path,
+    signature: SignatureDef | None = None,
+    *,
+    tag: str = "serve",
+    signatures: int = 1,
+    inputs: int = 1,
+) -> None:
+    one = signature or SignatureDef(
         inputs={f"x{index}": tensor(-1, 4) for index in range(inputs)},
         outputs={"y": tensor(-1)},
         method_name="tensorflow/serving/predict",
@@ -43,6 +50,15 @@ def report_on(root: Path, **environ: str) -> Report:
 
 def text_on(root: Path, **environ: str) -> str:
     return "\n".join(report_on(root, **environ).lines())
+
+
+def test_shapes_that_are_not_told(tmp_path: Path) -> None:
+    """Three dots stand for an unknown rank, whether the signature says so or has no shape at all."""
+    unknown = TensorInfo(name="y:0", dtype=DT_FLOAT, tensor_shape=TensorShapeProto(unknown_rank=True))  # type: ignore[arg-type]
+    bare = TensorInfo(name="x:0", dtype=DT_FLOAT)  # type: ignore[arg-type]
+    inputs = {"scalar": tensor(), "x": bare}
+    write_model(tmp_path / "half/1", SignatureDef(inputs=inputs, outputs={"y": unknown}))
+    assert "(no method): scalar float[], x float[...] -> y float[...]" in text_on(tmp_path)
 
 
 def test_a_plain_model_takes_a_few_lines(tmp_path: Path) -> None:

@@ -174,6 +174,21 @@ METADATA = {
 }
 
 
+def test_metadata_without_shapes() -> None:
+    """A tensor whose shape the model server does not tell has an unknown rank; one of no dimensions has none."""
+    entry = {
+        "inputs": {"x": {"name": "x:0", "dtype": "DT_FLOAT"}},
+        "outputs": {
+            "y": {"name": "y:0", "dtype": "DT_FLOAT", "tensor_shape": {"dim": [], "unknown_rank": False}}
+        },
+        "method_name": PREDICT_METHOD,
+    }
+    body = json.dumps({"metadata": {"signature_def": {"signature_def": {"serving_default": entry}}}})
+    signature = read_metadata(body.encode()).signatures["serving_default"]
+    assert signature.inputs == {"x": TensorSpec("x", "DT_FLOAT", None)}
+    assert signature.outputs == {"y": TensorSpec("y", "DT_FLOAT", ())}
+
+
 def test_metadata() -> None:
     """Metadata becomes signatures; TensorFlow's own init signature is left out."""
     metadata = read_metadata(json.dumps(METADATA).encode())

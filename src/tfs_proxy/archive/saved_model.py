@@ -140,13 +140,16 @@ def _tensor_spec(message: memoryview) -> TensorSpec:
     return TensorSpec(
         name=text(parts.get(TENSOR_NAME, sparse.get(1, NOTHING))),
         dtype=DATA_TYPES[dtype] if 0 <= dtype < len(DATA_TYPES) else f"DT_{dtype}",
-        shape=_shape(parts.get(TENSOR_SHAPE, NOTHING)),
+        shape=_shape(parts.get(TENSOR_SHAPE)),
     )
 
 
-def _shape(message: memoryview) -> tuple[int | None, ...] | None:
-    """A TensorShapeProto: dimensions in field 2, of which -1 is unknown; field 3 says unknown rank."""
-    if numbers(message).get(3):
+def _shape(message: memoryview | None) -> tuple[int | None, ...] | None:
+    """A TensorShapeProto: dimensions in field 2, of which -1 is unknown; field 3 says unknown rank.
+
+    No message at all means an unknown rank, too; a scalar's has no dimensions.
+    """
+    if message is None or numbers(message).get(3):
         return None
     sizes = [numbers(dimension).get(1, 0) for number, dimension in views(message) if number == 2]  # noqa: PLR2004
     return tuple(None if size < 0 else size for size in sizes)

@@ -119,7 +119,7 @@ class Loader:
         if options is not None:
             loaded = batching.BatchingBackend(backend, options, self._watch(options))
         if backend.op_types & ENDING_OPS:
-            return RankGuard(loaded, backend.signatures, compiled=backend.compiled)
+            return RankGuard(loaded, backend.signatures, backend.static_sizes, compiled=backend.compiled)
         return loaded
 
     def _watch(self, options: BatchOptions) -> "batch_witness.Watch":

@@ -5,14 +5,17 @@ where TensorFlow's own kernels answer an error, and XLA's code for convolutions 
 channels without looking. One malformed request must not do that.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.servable import Array, Backend, Call
 from tfs_proxy.embedded.tall import TallArray, listed, shape_of
-from tfs_proxy.protos import SignatureDef
+from tfs_proxy.protos import SignatureDef, TensorInfo
+
+StaticSizes = Callable[[str], Sequence[int] | None]
+"""Gives the sizes that a graph has for a tensor by name, -1 for an unknown one; None for an unknown rank."""
 
 ENDING_OPS = frozenset(
     {
@@ -59,14 +62,22 @@ def compiles(graph_def: Any) -> bool:
 class RankGuard:
     """A backend whose calls take only the ranks that the signatures declare, and no 0 for another size.
 
-    Nor a 0 for an unknown last size, which may be the channels, where XLA compiles.
+    Nor a 0 for an unknown last size, which may be the channels, where XLA compiles. An input whose rank its
+    signature does not tell takes the rank that the graph has for it, and any if that is unknown as well.
     """
 
-    def __init__(self, backend: Backend, signatures: Mapping[str, SignatureDef], *, compiled: bool) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        signatures: Mapping[str, SignatureDef],
+        static_sizes: StaticSizes,
+        *,
+        compiled: bool,
+    ) -> None:
         self._backend = backend
         self.signatures = signatures
         self.waits = backend.waits
-        self._sizes = dict(_sizes(signatures.values()))
+        self._sizes = dict(_sizes(signatures.values(), static_sizes))
         self._compiled = compiled
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
@@ -93,11 +104,22 @@ class RankGuard:
         self._backend.close()
 
 
-def _sizes(signatures: Iterable[SignatureDef]) -> Iterable[tuple[str, list[int]]]:
+def _sizes(
+    signatures: Iterable[SignatureDef], static_sizes: StaticSizes
+) -> Iterable[tuple[str, Sequence[int]]]:
     for signature in signatures:
         for info in signature.inputs.values():
-            if not info.tensor_shape.unknown_rank:
-                yield info.name, [dim.size for dim in info.tensor_shape.dim]
+            declared = _declared(info)
+            sizes = static_sizes(info.name) if declared is None else declared
+            if sizes is not None:
+                yield info.name, sizes
+
+
+def _declared(info: TensorInfo) -> list[int] | None:
+    """The sizes that a signature tells; an absent shape is an unknown rank, not a scalar's."""
+    if not info.HasField("tensor_shape") or info.tensor_shape.unknown_rank:
+        return None
+    return [dim.size for dim in info.tensor_shape.dim]
 
 
 def _lacks(array: Array, sizes: Sequence[int], *, compiled: bool) -> bool:

@@ -131,6 +131,17 @@ class SessionBackend:
         """The tensors of the graph that give these tensors of the signatures."""
         return [self._folded.get(name, name) for name in fetches]
 
+    def static_sizes(self, tensor: str) -> list[int] | None:
+        """The sizes that the graph has for a tensor, -1 for an unknown one; None for an unknown rank.
+
+        None as well for a name that is not in the graph: only the requests that use it fail.
+        """
+        try:
+            shape = self.graph.get_tensor_by_name(runtime.tensor_name(tensor)).shape
+        except (KeyError, ValueError):
+            return None
+        return None if shape.rank is None else [-1 if size is None else size for size in shape.as_list()]
+
     def _tall(self, arrays: Sequence[Array], feeds: tuple[str, ...], fetches: Sequence[str]) -> list[Array]:
         """The fetches, picked from a copy of the graph that gives all outputs of a signature."""
         wanted = self._together(frozenset(feeds), frozenset(fetches))

@@ -107,13 +107,14 @@ def read_metadata(body: bytes) -> Metadata:
 
 def _specs(entries: Mapping[str, Any]) -> dict[str, TensorSpec]:
     return {
-        name: TensorSpec(name, entry["dtype"], _shape(entry["tensor_shape"]))
+        name: TensorSpec(name, entry["dtype"], _shape(entry.get("tensor_shape")))
         for name, entry in entries.items()
     }
 
 
-def _shape(shape: Mapping[str, Any]) -> tuple[int | None, ...] | None:
-    if shape.get("unknown_rank"):
+def _shape(shape: Mapping[str, Any] | None) -> tuple[int | None, ...] | None:
+    """A TensorShapeProto in JSON; None, an unknown rank, if it is absent: a scalar's has no dimensions."""
+    if shape is None or shape.get("unknown_rank"):
         return None
     sizes = (int(dimension["size"]) for dimension in shape.get("dim", ()))
     return tuple(None if size < 0 else size for size in sizes)
