@@ -164,6 +164,13 @@ def test_regress_and_classify(stack: Stack, content_type: str, body: bytes | str
     assert json.loads(_invoke(stack, body, content_type, CLASSIFY)) == classes
 
 
+@pytest.mark.parametrize("content_type", [CSV, "application/x-npy"])
+def test_regress_without_names(stack: Stack, content_type: str) -> None:
+    """A body that does not name its features, and their types, can't become a tf.Example."""
+    refused = stack.invoke(b"1.0", content_type, **{ATTRIBUTES.replace("-", "_"): REGRESS})
+    assert (refused.status, "features by name" in refused.json["error"]) == (415, True)
+
+
 def test_regress_one_example(stack: Stack) -> None:
     """A single tf.Example, and the signature named in the body as AWS's own test does."""
     assert json.loads(_invoke(stack, _example(1), "application/x-tfexample", REGRESS)) == {"results": [3.5]}
