@@ -1,11 +1,11 @@
 """Classify, regress and multi-inference: tf.Examples in, classes and regressions out.
 
-The graph gets its examples serialized, as one string tensor; its outputs are checked for the shape
-that the method promises. Texts are TF Serving's.
+The graph gets its examples serialized, as one string tensor, whatever type the signature declares for
+its input; its outputs are checked for the shape that the method promises. Texts are TF Serving's.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -91,7 +91,7 @@ def classify_plan(signature: Signature) -> Plan:
             f'Expected classification signature outputs to contain at least one of "{_CLASSES}" or '
             f'"{_SCORES}". Signature was: {signature.message}'
         )
-    return Plan(signature.inputs[_INPUTS], fetches)
+    return Plan(_fed(signature), fetches)
 
 
 def regress_plan(signature: Signature) -> Plan:
@@ -104,7 +104,12 @@ def regress_plan(signature: Signature) -> Plan:
         raise invalid(f"No regression inputs found in SignatureDef: {signature.message}")
     if _OUTPUTS not in signature.outputs:
         raise invalid(f"No regression outputs found in SignatureDef: {signature.message}")
-    return Plan(signature.inputs[_INPUTS], {_OUTPUTS: signature.outputs[_OUTPUTS]})
+    return Plan(_fed(signature), {_OUTPUTS: signature.outputs[_OUTPUTS]})
+
+
+def _fed(signature: Signature) -> Tensor:
+    """The signature's input as what it is fed, strings; the placeholder itself may refuse them."""
+    return replace(signature.inputs[_INPUTS], data_type=DT_STRING)
 
 
 def plan_for(signature: Signature, method: str) -> Plan:
