@@ -363,7 +363,9 @@ def test_names_of_an_old_script(make_front: MakeFront, caplog: pytest.LogCapture
 
 def test_init_that_fails(make_front: MakeFront) -> None:
     """The worker does not start, and says why."""
-    with pytest.raises(ScriptLoadError, match=r"inference.py: init\(context\) failed: no weights"):
+    with pytest.raises(
+        ScriptLoadError, match=r"inference.py: init\(context\) failed: ValueError: no weights"
+    ):
         make_front("def init(context): raise ValueError('no weights')\ndef handler(d, c): return ''")
 
 

@@ -130,13 +130,17 @@ def test_response_is_requests_own(make_front: Callable[..., Any]) -> None:
 def test_model_server_error_reaches_output_handler(
     make_front: Callable[..., Any], error_of: ErrorOf, status: int
 ) -> None:
-    """What the script raises over the model server's error goes out with the model server's status."""
-    front = make_front(PAIR, status=status, body=b'{"error": "no"}')
+    """A script that raises the model server's error, as AWS's own does, sends its words and status."""
+    front = make_front(
+        PASS_ON + "def output_handler(response, context): raise ValueError(response.text)",
+        status=status,
+        body=b'{"error": "no"}',
+    )
 
     result = front.post('{"instances": []}')
 
     assert result.status_code == status
-    assert error_of(result) == '{"error": "no"}'
+    assert error_of(result) == "no"
 
 
 def test_answer_to_a_model_server_error(make_front: Callable[..., Any]) -> None:
@@ -168,15 +172,18 @@ def test_status_of_the_scripts_own(make_front: Callable[..., Any], error_of: Err
 @pytest.mark.parametrize(
     ("raised", "text"),
     [
-        ("ValueError('Error: 415, no such type')", "Error: 415, no such type"),
+        ("ValueError('Error: 415, no such type')", "ValueError: Error: 415, no such type"),
         ("ValueError()", "ValueError"),
-        ("KeyError('x')", "'x'"),
+        ("KeyError('x')", "KeyError: 'x'"),
+        ('ValueError(\'{"error": "no\\nimage"}\')', "no\nimage"),
+        ("ValueError('{\"error\": 7}')", 'ValueError: {"error": 7}'),
+        ('ValueError(\'sent: {"error": "no image"}\')', 'ValueError: sent: {"error": "no image"}'),
         ("Faulty()", "Faulty"),
-        ("SystemExit(3)", "3"),
+        ("SystemExit(3)", "SystemExit: 3"),
         ("SystemExit", "SystemExit"),
         ("MemoryError", "MemoryError"),
         ("__import__('asyncio').CancelledError", "CancelledError"),
-        ("ValueError('é\\ud800')", "é\ud800"),
+        ("ValueError('é\\ud800')", "ValueError: é\ud800"),
     ],
 )
 def test_what_a_script_raises(
@@ -186,7 +193,7 @@ def test_what_a_script_raises(
     raised: str,
     text: str,
 ) -> None:
-    """Any exception is a 500 with its text, and the script's own line is in the log."""
+    """Any exception is a 500 with its type and text, and the script's own line is in the log."""
     front = make_front(
         "class Faulty(Exception):\n    def __str__(self): raise RuntimeError\n"
         f"def deeper():\n    raise {raised}\n"

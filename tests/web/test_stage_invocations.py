@@ -215,7 +215,7 @@ def test_what_a_function_raises_is_answered_as_for_handlers(
             "transform_fn and input_fn",
         ),
         ("def model_fn(): ...", r"model_fn\(\) can't be called with 1 argument"),
-        ("def model_fn(model_dir): raise OSError('no file')", "failed: no file"),
+        ("def model_fn(model_dir): raise OSError('no file')", "failed: OSError: no file"),
         ("def model_fn(model_dir): return 7", "of type int, has no predict"),
         ("model_fn = 7", "model_fn is no function"),
     ],

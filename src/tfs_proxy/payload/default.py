@@ -37,7 +37,7 @@ from tfs_proxy.payload.json_records import (
 from tfs_proxy.payload.media import MediaType
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.base import OK, Answer, Upstream
-from tfs_proxy.upstream.serving_json import SIGNATURE_NAME, read_answer
+from tfs_proxy.upstream.serving_json import SIGNATURE_NAME, error_text, read_answer
 
 NOT_TAKEN = {400, 501}
 """What TF Serving answers to JSON that it can't take: 501 for types that its JSON has not."""
@@ -266,20 +266,17 @@ def _reply(upstream: Upstream, asked: Asked, wanted: str) -> Reply:
 
 
 def _error(status: int, body: bytes) -> Reply:
-    """A model server's error as it is, if it is JSON with an ``error``; else a sentence in its place."""
-    try:
-        error = orjson.loads(body)["error"]
-    except (ValueError, KeyError, TypeError):
-        error = None
-    if isinstance(error, str):
+    """A model server's error as it is, if it is strict JSON with an ``error``; else the same in such JSON."""
+    text = error_text(body)
+    if text is not None and _is_json(body):
         return Reply(status, body)
-    return Reply(status, orjson.dumps({"error": _error_text(status, body)}))
+    said = f"The model server answered with status {status}." if text is None else text
+    return Reply(status, json.dumps({"error": said}).encode())
 
 
-def _error_text(status: int, body: bytes) -> str:
-    """The text of an error that is no strict JSON: TF Serving may write raw line ends in one."""
+def _is_json(body: bytes) -> bool:
     try:
-        error = json.loads(body.decode(errors="replace"), strict=False)["error"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        error = None
-    return error if isinstance(error, str) else f"The model server answered with status {status}."
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return True

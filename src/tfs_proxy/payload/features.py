@@ -16,6 +16,7 @@ from tfs_proxy.errors import BadInput
 from tfs_proxy.payload.arrays import typed
 from tfs_proxy.payload.batch import BYTES, Batch, Examples
 from tfs_proxy.payload.json_text import BASE64, base64_of
+from tfs_proxy.payload.shapes import fits, shape_text
 from tfs_proxy.signature import Signature, TensorSpec
 
 Shape = tuple[int, ...]
@@ -78,7 +79,7 @@ def _shape(feature: Feature, spec: TensorSpec, place: str) -> Shape:
     size = feature.values.size
     wanted = None if spec.shape is None else spec.shape[1:]
     own = feature.shape
-    if own is not None and (wanted is None or _takes(wanted, own)):
+    if own is not None and fits(own, wanted):
         return own
     if own is not None and len(own) > 1:
         raise BadInput(f"{place} has the shape {list(own)} where the model takes {_text(wanted)}.")
@@ -95,13 +96,5 @@ def _shape(feature: Feature, spec: TensorSpec, place: str) -> Shape:
     return tuple(size // known if each is None else each for each in wanted)
 
 
-def _takes(wanted: Sequence[int | None], own: Shape) -> bool:
-    return len(wanted) == len(own) and all(
-        dimension in {None, size} for dimension, size in zip(wanted, own, strict=True)
-    )
-
-
 def _text(wanted: Sequence[int | None] | None) -> str:
-    if not wanted:
-        return "one value"
-    return "[" + ", ".join("?" if each is None else str(each) for each in wanted) + "]"
+    return shape_text(wanted) if wanted else "one value"

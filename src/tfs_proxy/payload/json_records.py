@@ -43,7 +43,7 @@ def decode_json(body: bytes, signature: Signature) -> Batch:
         return fast
     found = documents(body)
     form = serving_form(found, PREDICT)
-    return decode_documents(found, signature) if form is None else _serving_batch(form, signature)
+    return decode_documents(found, signature) if form is None else decode_serving_form(form, signature)
 
 
 def decode_documents(found: Sequence[Any], signature: Signature) -> Batch:
@@ -100,7 +100,8 @@ def _numbers(body: bytes, signature: Signature) -> Batch | None:
     return Batch({name: array}, len(array))
 
 
-def _serving_batch(form: Mapping[str, Any], signature: Signature) -> Batch:
+def decode_serving_form(form: Mapping[str, Any], signature: Signature) -> Batch:
+    """Decode an object that is TF Serving's form for predict; raises BadInput if it is malformed."""
     if ROW in form and COLUMN in form:
         raise BadInput(f"The body has both {ROW} and {COLUMN}: only one may stand in it.")
     if ROW in form:
@@ -119,7 +120,4 @@ def _column_batch(value: Any, signature: Signature) -> Batch:
     if by_name.keys() != signature.inputs.keys():
         raise BadInput(f"{COLUMN} has {', '.join(by_name)}; the model takes {', '.join(signature.inputs)}.")
     arrays = {name: column([by_name[name]], spec)[0] for name, spec in signature.inputs.items()}
-    sizes = {array.shape[:1] for array in arrays.values()}
-    if len(sizes) != 1 or () in sizes:
-        raise BadInput(f"{COLUMN} has to give each input one value per record, as many for all of them.")
-    return Batch(arrays, sizes.pop()[0])
+    return Batch(arrays, max((len(array) for array in arrays.values() if array.ndim), default=1))

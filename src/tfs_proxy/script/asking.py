@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tfs_proxy.deployment import Instance
@@ -17,7 +17,7 @@ from tfs_proxy.script.response import Request
 from tfs_proxy.script.tensors import FORMS, as_batch
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.base import Answer, Upstream
-from tfs_proxy.upstream.serving_json import named_signature
+from tfs_proxy.upstream.serving_json import targeted
 
 INPUT = "input_handler"
 EXPECTED = f"it must return the model server's request as str or bytes, {FORMS}, or a tfs_proxy.Request"
@@ -96,7 +96,7 @@ class ClientsBody(Asking):
 
     def answered_target(self) -> Target:
         """With the signature that a body in TF Serving's form names."""
-        return _as_named(self.target, self.body)
+        return targeted(self.target, self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class _ServingJson(Asking):
 
     def answered_target(self) -> Target:
         """With the signature that the JSON names."""
-        return _as_named(self.target, self.body)
+        return targeted(self.target, self.body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,3 @@ class _Tensors(Asking):
     def answered_target(self) -> Target:
         """The target that was asked."""
         return self.target
-
-
-def _as_named(target: Target, body: bytes) -> Target:
-    return replace(target, signature=named_signature(body) or target.signature)

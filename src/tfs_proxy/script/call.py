@@ -3,8 +3,8 @@
 Where AWS's two versions disagree (contract 2.5, 2.9), this holds: an error of the model server reaches
 ``output_handler``, as in the old one (the new one answers by itself), and what the script makes of it
 goes out with the model server's status (the old one: 200, or 500 where the script raised). An
-exception of the script's is a 500 with its text, as in both; an error with a status of its own, ours
-or falcon's, keeps it, as in the new one, but in the shape ``{"error": text}``.
+exception of the script's is a 500 with its type and text (both: its text); an error with a status of
+its own, ours or falcon's, keeps it, as in the new one, but in the shape ``{"error": text}``.
 """
 
 import io

@@ -5,22 +5,33 @@ import re
 import traceback
 from types import TracebackType
 
+from tfs_proxy.upstream.serving_json import error_text
+
 _FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^/\s'\"<>]+/)+(?=[^/\s'\"<>])")
 """The folders of an absolute path, up to its last name; an address like http://a/b is none."""
 
 
-def error_text(error: BaseException) -> str:
-    """What ``error`` says, or the name of its class where it says nothing or can't."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - a script's exception may have a faulty __str__
-        text = ""
-    return text or type(error).__name__
+def described(error: BaseException) -> str:
+    """The name of an exception's class and what it says: ``KeyError: 'customer_id'``."""
+    name, text = type(error).__name__, _text(error)
+    return f"{name}: {text}" if text else name
 
 
 def client_text(error: BaseException) -> str:
-    """`error_text` with the folders of absolute paths left out: where files lie is no client's business."""
-    return _FOLDERS.sub("", error_text(error))
+    """What a client reads of a script's exception: `described`, absolute paths without their folders.
+
+    Where files lie is no client's business. A script may raise the body of the model server's error,
+    ``{"error": words}``: then it is the words alone.
+    """
+    words = error_text(_text(error).encode("utf-8", "replace"))
+    return _FOLDERS.sub("", described(error) if words is None else words)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a script's exception may have a faulty __str__
+        return ""
 
 
 def own_traceback(error: BaseException, path: str) -> TracebackType | None:
@@ -43,7 +54,7 @@ def own_line(error: BaseException, path: str, function: str) -> str:
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == path:
             place = f"{os.path.basename(path)}:{frame.lineno} in {frame.name}"  # noqa: PTH119
-    return _printable(f"{place}: {type(error).__name__}: {error_text(error)}")
+    return _printable(f"{place}: {described(error)}")
 
 
 def _printable(text: str) -> str:

@@ -14,11 +14,12 @@ from tfs_proxy.payload.batch import BYTES, Batch, Examples, Outputs
 from tfs_proxy.payload.dtypes import dtype_of
 from tfs_proxy.payload.json_answer import json_of_outputs
 from tfs_proxy.payload.json_documents import documents
-from tfs_proxy.payload.json_records import COLUMN, PREDICT, decode_json, serving_form
+from tfs_proxy.payload.json_records import COLUMN, PREDICT, decode_serving_form, serving_form
 from tfs_proxy.payload.json_text import dumps
+from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target, TensorSpec
 from tfs_proxy.upstream.base import OK, Answer
-from tfs_proxy.upstream.serving_json import named_signature
+from tfs_proxy.upstream.serving_json import targeted
 
 Versions = Mapping[int, Mapping[str, Signature]]
 """Signatures by name, of each version of a model."""
@@ -51,9 +52,9 @@ class ArraysAnswer(Answer):
 class FakeModelServer:
     """Implements `tfs_proxy.upstream.base.Upstream` for ``models``, by the signatures of their versions.
 
-    It refuses what a model server would: unknown models and signatures, missing inputs, other dtypes and
-    shapes than the signature's. Else it answers ``outputs``, or zeros of the signature's shapes, one for
-    each record. ``calls`` keeps what was asked.
+    It refuses what a model server would: unknown models and signatures, missing inputs, other dtypes than
+    the signature's, and other shapes if the signature declares a size. Else it answers ``outputs``, or
+    zeros of the signature's shapes, one for each record. ``calls`` keeps what was asked.
     """
 
     def __init__(self, models: Mapping[str, Versions], outputs: Given = None) -> None:
@@ -104,11 +105,10 @@ class FakeModelServer:
             form = serving_form(documents(body), target.method)
             if form is None:
                 return Answer(400, _error("JSON has neither instances, inputs nor examples"), JSON_HEADERS)
-            name = named_signature(body) or target.signature
-            target = Target(target.model, target.version, target.label, name, target.method)
+            target = targeted(target, body)
             if target.method != PREDICT:
                 return self.predict(target, Examples(form["examples"]), instance=instance)
-            batch = decode_json(body, self.signature(target))
+            batch = decode_serving_form(form, self.signature(target))
         except UpstreamRefused as refused:
             return Answer(refused.status, refused.body, JSON_HEADERS)
         except BadInput as error:
@@ -154,15 +154,10 @@ def _check(batch: Batch, signature: Signature) -> None:
             raise BadInput(f'The input "{name}" is missing.')
         if array.dtype != dtype_of(spec)[1]:
             raise BadInput(f'The input "{name}" is {array.dtype}, expected {spec.dtype}.')
-        if spec.shape is not None and not _fits(array.shape, spec.shape):
-            wanted = ", ".join("?" if size is None else str(size) for size in spec.shape)
-            raise BadInput(f'The input "{name}" has shape {list(array.shape)}, expected [{wanted}].')
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(wanted) and all(
-        size is None or size == own for own, size in zip(shape, wanted, strict=True)
-    )
+    for name, sentence in misfits(batch.inputs, signature).items():
+        # A model server does not compare shapes. A graph may take any, but seldom if it is made for a size.
+        if any(size is not None for size in signature.inputs[name].shape or ()):
+            raise BadInput(sentence)
 
 
 def _zeros(spec: TensorSpec, records: int) -> npt.NDArray[Any]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tfs_proxy.payload.batch import Batch, Examples, Outputs
 from tfs_proxy.payload.columns import column
 from tfs_proxy.payload.json_documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.payload.json_text import dumps, rows, whole
-from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.signature import Signature, Target, TensorSpec
 
 SIGNATURE_NAME = "signature_name"
 INTERNAL_SIGNATURE = "__saved_model_init_op"
@@ -45,6 +45,24 @@ def request_body(records: Batch | Examples, signature_name: str | None) -> bytes
 def named_signature(body: bytes) -> str | None:
     """The signature that a body of TF Serving's JSON asks for by name, None where it names none."""
     return _signature_name(body) or None
+
+
+def targeted(target: Target, body: bytes) -> Target:
+    """The target that a body of TF Serving's JSON is for: with the signature that it names, if it does."""
+    return replace(target, signature=named_signature(body) or target.signature)
+
+
+def error_text(body: bytes) -> str | None:
+    """The text of a model server's ``{"error": text}``; None if the body is anything else.
+
+    It need not be strict JSON: TF Serving may write raw line ends in a string.
+    """
+    try:
+        answer = json.loads(body.decode(errors="replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return error if isinstance(error, str) else None
 
 
 def with_signature(body: bytes, signature_name: str | None) -> bytes:

@@ -9,6 +9,7 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.payload.media import JSON
 from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.base import Upstream
+from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.execution_parameters import ExecutionParameters
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, StageInvocations
@@ -62,6 +63,7 @@ def create_app(
     """
     app = _app(deployment, ping)
     app.held.callback(upstream.close)
+    upstream = Explaining(upstream, deployment.models.keys())
     if script is None:
         app.add_route("/invocations", ModelInvocations(deployment, upstream))
     else:

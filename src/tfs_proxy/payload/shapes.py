@@ -1,0 +1,39 @@
+"""Whether tensors have the shapes that a signature declares, and the sentence about those that do not.
+
+TensorFlow Serving takes many shapes that a signature does not declare, so nothing is refused for its
+shape alone; this explains what a model server has refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from tfs_proxy.signature import Signature
+
+Declared = Sequence[int | None] | None
+"""A shape of a signature: None for an unknown rank, and in it None for an unknown size."""
+
+
+def fits(shape: Sequence[int], declared: Declared) -> bool:
+    """Whether a tensor of ``shape`` is what ``declared`` allows."""
+    if declared is None:
+        return True
+    return len(shape) == len(declared) and all(
+        wanted in {None, size} for size, wanted in zip(shape, declared, strict=True)
+    )
+
+
+def shape_text(declared: Sequence[int | None]) -> str:
+    """A shape for people: ``[?, 3]``."""
+    return "[" + ", ".join("?" if size is None else str(size) for size in declared) + "]"
+
+
+def misfits(inputs: Mapping[str, npt.NDArray[Any]], signature: Signature) -> Mapping[str, str]:
+    """A sentence by input name for each input whose shape the signature does not declare."""
+    declared = {name: spec.shape for name, spec in signature.inputs.items() if spec.shape is not None}
+    return {
+        name: f'The input "{name}" has shape {shape_text(inputs[name].shape)}, expected {shape_text(shape)}.'
+        for name, shape in declared.items()
+        if name in inputs and not fits(inputs[name].shape, shape)
+    }

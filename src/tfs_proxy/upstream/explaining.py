@@ -1,0 +1,115 @@
+"""Between web and the model servers: says what a signature and the run tell about a request that was refused.
+
+The model server speaks of its graph's ops (``Matrix size-incompatible``), where a client knows inputs by
+name. Its own words follow. Nothing is done for a request that it answers.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import BadInput, UpstreamError, UpstreamRefused
+from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.payload.json_documents import documents
+from tfs_proxy.payload.json_records import PREDICT, decode_serving_form, serving_form
+from tfs_proxy.payload.media import listed
+from tfs_proxy.payload.shapes import misfits
+from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.base import Answer, Upstream
+from tfs_proxy.upstream.serving_json import error_text, targeted
+
+BAD_REQUEST, NOT_FOUND = 400, 404
+
+
+class Explaining:
+    """`tfs_proxy.upstream.base.Upstream` around another, for the models whose names are ``models``."""
+
+    def __init__(self, upstream: Upstream, models: Collection[str]) -> None:
+        self._upstream = upstream
+        self._models = models
+
+    def choose(self) -> Instance:
+        """The instance that the next request goes to."""
+        return self._upstream.choose()
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; see the interface for what it raises."""
+        try:
+            return self._upstream.signature(target)
+        except UpstreamRefused as refused:
+            unknown = self._unknown_model(refused.status, target)
+            raise UpstreamRefused(refused.status, _begun_with(unknown, refused.body)) from refused
+
+    def predict(
+        self,
+        target: Target,
+        batch: Batch | Examples,
+        *,
+        instance: Instance | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Answer:
+        """Send decoded records."""
+        answer = self._upstream.predict(target, batch, instance=instance, timeout_seconds=timeout_seconds)
+        return answer if answer.ok else self._explained(answer, target, batch)
+
+    def predict_json(
+        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
+    ) -> Answer:
+        """Send decoded records whose answer is wanted as JSON."""
+        answer = self._upstream.predict_json(target, batch, instance=instance)
+        return answer if answer.ok else self._explained(answer, target, batch)
+
+    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
+        """Send JSON that is TF Serving's already."""
+        answer = self._upstream.forward(target, body, instance=instance)
+        return answer if answer.ok else self._explained(answer, target, body)
+
+    def close(self) -> None:
+        """Give connections back; idempotent."""
+        self._upstream.close()
+
+    def _explained(self, answer: Answer, target: Target, sent: Batch | Examples | bytes) -> Answer:
+        if answer.status == BAD_REQUEST:
+            explanation = self._odd_shapes(target, sent)
+        else:
+            explanation = self._unknown_model(answer.status, target)
+        if not explanation:
+            return answer
+        body = _begun_with(explanation, answer.body)
+        return Answer(answer.status, body, {"Content-Type": "application/json"}, answer.url)
+
+    def _unknown_model(self, status: int, target: Target) -> str:
+        """The names that there are, where the model server has no such model."""
+        if status != NOT_FOUND or target.model in self._models:
+            return ""
+        return f'There is no model "{target.model}" here, only {listed(sorted(self._models) or ["none"])}.'
+
+    def _odd_shapes(self, target: Target, sent: Batch | Examples | bytes) -> str:
+        """The inputs whose shapes the signature does not declare; none where that can't be told."""
+        if target.method != PREDICT or isinstance(sent, Examples):
+            return ""
+        asked = targeted(target, sent) if isinstance(sent, bytes) else target
+        try:
+            signature = self._upstream.signature(asked)
+            return " ".join(misfits(_inputs(sent, signature), signature).values())
+        except (BadInput, UpstreamError):
+            return ""
+
+
+def _inputs(sent: Batch | bytes, signature: Signature) -> Mapping[str, npt.NDArray[Any]]:
+    """Arrays by input name of what was sent; raises BadInput where it says none."""
+    if isinstance(sent, Batch):
+        return sent.inputs
+    form = serving_form(documents(sent), PREDICT)
+    return {} if form is None else decode_serving_form(form, signature).inputs
+
+
+def _begun_with(explanation: str, body: bytes) -> bytes:
+    """A model server's error, ``explanation`` before its words, unless they begin so themselves."""
+    words = error_text(body)
+    if not explanation or words is None or words.startswith(explanation):
+        return body
+    return json.dumps({"error": f"{explanation} The model server says: {words}"}).encode()
