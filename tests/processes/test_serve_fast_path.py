@@ -126,3 +126,24 @@ def test_certain_requests_need_no_worker(stack: Stack, body: str, attributes: st
             os.kill(pid, signal.SIGCONT)
 
     assert answer.status == 200
+
+
+def test_a_refused_shape_is_explained(stack: Stack) -> None:
+    """What nginx has asked and was refused, Python explains; TF Serving's own API keeps its own words."""
+    body = '{"instances": [[1, 2, 3]]}'
+    refused = stack.invoke(body, **{ATTRIBUTES: "tfs-model-name=matrix"})
+    own = stack.ask("POST", "/v1/models/matrix:predict", body, {"Content-Type": "application/json"})
+
+    assert (refused.status, own.status) == (400, 400)
+    assert "transpose" in own.json["error"]
+    assert refused.json["error"].startswith('The input "m" has shape [1, 3], expected [?, 2, 2]. The model')
+    assert "transpose" in refused.json["error"]
+
+
+def test_an_unknown_model_is_answered_with_those_there_are(stack: Stack) -> None:
+    """The names that ``tfs-model-name`` can have stand in the error."""
+    answer = stack.invoke('{"instances": [1.0]}', **{ATTRIBUTES: "tfs-model-name=nope"})
+
+    assert answer.status == 404
+    assert answer.json["error"].startswith('There is no model "nope" here, only ')
+    assert "half_plus_two, " in answer.json["error"]

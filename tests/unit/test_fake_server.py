@@ -25,7 +25,7 @@ def signature(name: str, outputs: str, **inputs: tuple[str, tuple[int | None, ..
 def versions(*signatures: Signature, numbers: tuple[int, ...] = (1,)) -> Versions:
     """The same signatures in each version."""
     by_name = {each.name: each for each in signatures}
-    return {number: by_name for number in numbers}
+    return dict.fromkeys(numbers, by_name)
 
 
 LINEAR = signature(DEFAULT_SIGNATURE, "y", x=("DT_FLOAT", ONE_A_RECORD))

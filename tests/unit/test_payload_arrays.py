@@ -245,6 +245,13 @@ def test_npz_names_inputs() -> None:
         batch_of_arrays({}, _signature())
 
 
+def test_npy_for_two_inputs() -> None:
+    """One array is not enough for them: the inputs are named, and the format that takes several."""
+    both = _signature(b=("DT_STRING", None), a=("DT_FLOAT", None))
+    with pytest.raises(BadInput, match=r"one array, but the model takes 2 inputs \(a, b\): send npz"):
+        decode(_saved(np.ones(2)), NPY, both)
+
+
 def test_answers_are_npy_and_npz() -> None:
     """One output is an npy file, several are an npz archive of all records."""
     outputs = {"b": np.ones((2, 3), np.float32), "a": np.array([b"x", b"y"], object)}

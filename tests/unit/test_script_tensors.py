@@ -55,11 +55,41 @@ def test_dtypes_become_the_signatures(value: Any, dtype: str, expected: type) ->
 
 @pytest.mark.parametrize(
     ("value", "dtype"),
-    [([1.5], "INT32"), ([300], "UINT8"), ([-1], "UINT8"), (["a"], "FLOAT"), ([1], "BOOL"), ([True], "FLOAT")],
+    [
+        ([1.5], "INT32"),
+        ([300], "UINT8"),
+        ([-1], "UINT8"),
+        (["a"], "FLOAT"),
+        ([1], "BOOL"),
+        ([True], "FLOAT"),
+        (np.array([1.5]), "STRING"),
+        ([1], "STRING"),
+        (7, "STRING"),
+        (np.array(["1"]), "INT64"),
+        (np.array([1j]), "FLOAT"),
+        (np.array(["2024-01-01"], "M8"), "INT64"),
+        (np.array([1, "a"], object), "FLOAT"),
+    ],
 )
 def test_what_would_be_lost_is_refused(value: Any, dtype: str) -> None:
     """The message names the place, the input and both dtypes."""
     with pytest.raises(ScriptFailure, match=rf"here: input 'x' is .*, but DT_{dtype} is needed"):
+        array(value, dtype)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "says"),
+    [
+        (["a"], "FLOAT", "is strings, but DT_FLOAT is needed: convert it with astype"),
+        ([b"a"], "FLOAT", "is strings, but DT_FLOAT is needed"),
+        (np.array([1.5], ">f8"), "INT32", "is float64, but DT_INT32 is needed"),
+        ([1, 300], "UINT8", "is int64 with values of 1 to 300, but DT_UINT8 is needed"),
+        (np.array([2]), "STRING", "is int64, but DT_STRING is needed: give bytes or str"),
+    ],
+)
+def test_both_dtypes_are_named(value: Any, dtype: str, says: str) -> None:
+    """In words that a user knows, with what to do."""
+    with pytest.raises(ScriptFailure, match=f"here: input 'x' {says}"):
         array(value, dtype)
 
 
@@ -90,7 +120,7 @@ def test_strings(value: Any, shape: tuple[int | None, ...] | None, expected: Any
         ({"z": 1}, r"'z' is no input of signature serving_default \(x, y\)"),
         ({"x": 1}, "the input 'y' of signature serving_default is missing"),
         (np.zeros(1), "one array is not enough .* x, y"),
-        ({"x": [1], "y": [3]}, "input 'y' takes bytes or str, not int"),
+        ({"x": [1], "y": [3]}, "input 'y' is int, but DT_STRING is needed: give bytes or str"),
         ({"x": [[1], [1, 2]], "y": b"a"}, "input 'x' is no array"),
     ],
 )

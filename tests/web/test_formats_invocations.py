@@ -51,6 +51,12 @@ def test_packed_bodies(front: Any) -> None:
         (b"x", {"Content_Type": "application/octet-stream"}, 415, "script"),
         (b"x", {"Content_Type": "image/png"}, 415, "script"),
         (b"x", {"Content_Type": "image/gif"}, 415, "image/gif is not read here"),
+        (
+            b'{"instances": [1.0]}',
+            {"Content_Type": "application/x-www-form-urlencoded"},
+            415,
+            "curl -d sends it unless told otherwise: add -H 'Content-Type: application/json'.",
+        ),
         (b"x", {"Content_Type": "application/x-npy"}, 400, "no npy file"),
         (b"x", {"Content_Type": "application/x-npz"}, 400, "no npz archive"),
         (b"x", {"Content_Type": "application/x-tfrecord"}, 400, "TFRecord 1, at byte 0"),

@@ -278,7 +278,7 @@ def test_unusable_answer(
         ("{'instances': [1]}", "'instances' is no input of signature serving_default (x): return TensorFlow"),
         ("None", "input_handler returned None: it must return the model server's request as str or bytes"),
         ("3.5", "a value of type float: it must return"),
-        ("{'x': ['a']}", "input_handler: input 'x' is <U1, but DT_FLOAT is needed"),
+        ("{'x': ['a']}", "input_handler: input 'x' is strings, but DT_FLOAT is needed"),
     ],
 )
 def test_unusable_request(

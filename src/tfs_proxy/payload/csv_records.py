@@ -11,7 +11,7 @@ a record. ``delimiter`` is the character between cells. Numbers may be written a
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -145,8 +145,9 @@ def _columns(header: Row | None, signature: Signature) -> Mapping[str, Sequence[
         places.setdefault(name.strip(), []).append(place)
     unknown, missing = places.keys() - signature.inputs.keys(), signature.inputs.keys() - places.keys()
     if unknown or missing:
-        problem = f"names {_shown(min(unknown))}" if unknown else f"lacks {_shown(min(missing))}"
-        raise BadInput(f"The header row {problem}; the model takes {', '.join(sorted(signature.inputs))}.")
+        problems = {"names": unknown, "lacks": missing}
+        said = " and ".join(f"{verb} {_quoted(names)}" for verb, names in problems.items() if names)
+        raise BadInput(f"The header row {said}; the model takes {', '.join(sorted(signature.inputs))}.")
     return places
 
 
@@ -156,12 +157,14 @@ def _decode_rows(
     """Turn rows into arrays a chunk at a time, so that memory follows the arrays, not the text."""
     chunks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in signature.inputs}
     width, count = 0, 0
-    while chunk := _chunk(rows, count, width, signature):
+    while chunk := _chunk(rows, count, width, signature, columns):
         width = len(chunk[0])
         for name, spec in signature.inputs.items():
             places = range(width) if columns is None else columns[name]
             if max(places) >= width:
-                raise BadInput(f"Row {count + 1} has {width} cells, fewer than the header row.")
+                raise BadInput(
+                    f"Row {count + 1} has {width} cells, fewer than the header row{_lacks(columns, width)}."
+                )
             chunks[name].append(_cells(chunk, places, spec, count))
         count += len(chunk)
     if not count:
@@ -170,7 +173,13 @@ def _decode_rows(
     return Batch({name: _shaped(np.concatenate(each), specs[name]) for name, each in chunks.items()}, count)
 
 
-def _chunk(rows: Iterator[Row], count: int, width: int, signature: Signature) -> list[Row]:
+def _chunk(
+    rows: Iterator[Row],
+    count: int,
+    width: int,
+    signature: Signature,
+    columns: Mapping[str, Sequence[int]] | None,
+) -> list[Row]:
     numeric = all(dtype_of(spec)[0] is not Kind.STRING for spec in signature.inputs.values())
     chunk: list[Row] = []
     for row in rows:
@@ -179,11 +188,19 @@ def _chunk(rows: Iterator[Row], count: int, width: int, signature: Signature) ->
         expected = width or len(chunk[0] if chunk else row)
         if len(row) != expected:
             place = count + len(chunk) + 1
-            raise BadInput(f"Row {place} has {len(row)} cells where row 1 has {expected}.")
+            raise BadInput(
+                f"Row {place} has {len(row)} cells where row 1 has {expected}{_lacks(columns, len(row))}."
+            )
         chunk.append(row)
         if len(chunk) == CHUNK_ROWS:
             break
     return chunk
+
+
+def _lacks(columns: Mapping[str, Sequence[int]] | None, width: int) -> str:
+    """Which of the header's columns a row of ``width`` cells does not have, for an error text."""
+    missing = [name for name, places in (columns or {}).items() if max(places) >= width]
+    return f": it lacks {_quoted(missing)}" if missing else ""
 
 
 def _cells(chunk: Sequence[Row], places: Sequence[int], spec: TensorSpec, above: int) -> npt.NDArray[Any]:
@@ -257,6 +274,10 @@ def _shaped(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
     """One column is one scalar a row, but where the signature has lists of one: ``[None, 1]``."""
     lists_of_one = spec.shape is not None and len(spec.shape) == 2 and spec.shape[1] in {1, None}  # noqa: PLR2004
     return array if array.shape[1] > 1 or lists_of_one else array[:, 0]
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(_shown(name) for name in sorted(names))
 
 
 def _shown(text: str) -> str:

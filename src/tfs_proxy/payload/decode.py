@@ -37,6 +37,15 @@ def _csv(body: bytes, content_type: MediaType, signature: Signature, _: int) -> 
     return decode_csv(body, signature, csv_dialect(content_type.parameters))
 
 
+def _npy(body: bytes, _: MediaType, signature: Signature, __: int) -> Batch:
+    if len(signature.inputs) > 1:
+        raise BadInput(
+            f"An npy body holds one array, but the model takes {len(signature.inputs)} inputs "
+            f"({', '.join(sorted(signature.inputs))}): send npz, with an array for each of them."
+        )
+    return batch_of_arrays({"": read_npy(body)}, signature)
+
+
 def _bytes(body: bytes, content_type: MediaType, signature: Signature, _: int) -> Batch:
     return decode_bytes(body, content_type, signature)
 
@@ -50,7 +59,7 @@ DECODERS: Mapping[str, Decoder] = {
     media.JSON_LINES: lambda body, _, signature, __: decode_lines(body, signature),
     media.JSONS: lambda body, _, signature, __: decode_lines(body, signature),
     media.CSV: _csv,
-    media.NPY: lambda body, _, signature, __: batch_of_arrays({"": read_npy(body)}, signature),
+    media.NPY: _npy,
     media.NPZ: lambda body, _, signature, limit: batch_of_arrays(read_npz(body, limit), signature),
     media.JPEG: _bytes,
     media.PNG: _bytes,
@@ -109,10 +118,7 @@ def _as_text(body: bytes, content_type: MediaType) -> bytes:
 
 def unsupported(content_type: MediaType) -> UnsupportedMediaType:
     """The error for a type that nobody reads, naming it and those that are read."""
-    return UnsupportedMediaType(
-        f"Content-Type {media.shown(content_type.name)} is not read here without a script, "
-        f"only {media.listed(DECODERS)}."
-    )
+    return media.unread(content_type, "a script", DECODERS)
 
 
 def as_utf8(body: bytes, content_type: MediaType) -> bytes:

@@ -19,6 +19,7 @@ BYTES = "application/octet-stream"
 TF_EXAMPLE = "application/x-tfexample"
 TF_RECORD = "application/x-tfrecord"
 RECORDIO = "application/x-recordio-protobuf"
+FORM = "application/x-www-form-urlencoded"
 
 ALIASES: Mapping[str, str] = {
     "application/x-jsonlines": JSON_LINES,
@@ -97,6 +98,14 @@ def preferred(accept: str | None, default: str) -> str:
     ranges = [each for each in _ranges(accept or "") if each.quality > 0]
     best = max(ranges, key=lambda each: (each.quality, -each.place), default=None)
     return default if best is None or "*" in best.type else best.type
+
+
+def unread(kind: MediaType, without: str, readable: Iterable[str]) -> UnsupportedMediaType:
+    """The error for a type that nobody reads ``without`` a part of a script, only the ``readable`` ones."""
+    text = f"Content-Type {shown(kind.name)} is not read here without {without}, only {listed(readable)}."
+    if kind.type == FORM:
+        text += " curl -d sends it unless told otherwise: add -H 'Content-Type: application/json'."
+    return UnsupportedMediaType(text)
 
 
 def resolved(name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType
+from tfs_proxy.errors import BadInput, NotAcceptable
 from tfs_proxy.payload import media
 from tfs_proxy.payload.batch import BYTES
 from tfs_proxy.payload.csv_records import Row, csv_dialect, csv_rows
@@ -39,10 +39,7 @@ def decode_array(body: bytes | str, content_type: str | None) -> npt.NDArray[Any
     kind = parse_media_type(content_type)
     reader = _DECODERS.get(kind.type)
     if reader is None:
-        raise UnsupportedMediaType(
-            f"Content-Type {media.shown(kind.name)} is not read here without an input_fn, "
-            f"only {media.listed(_DECODERS)}."
-        )
+        raise media.unread(kind, "an input_fn", _DECODERS)
     return reader(body.encode() if isinstance(body, str) else body, kind)
 
 

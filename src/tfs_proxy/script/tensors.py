@@ -62,8 +62,16 @@ def _array(value: Any, spec: TensorSpec, place: str) -> npt.NDArray[Any]:
         return given
     # An empty list is float64 to numpy, whatever it is meant to be.
     if given.size and not _fits(given, dtype):
-        raise ScriptFailure(f"{where} is {given.dtype}, but {spec.dtype} is needed: convert it with astype")
+        raise ScriptFailure(f"{where} is {_described(given, dtype, spec)}")
     return given.astype(dtype)
+
+
+def _described(given: npt.NDArray[Any], wanted: np.dtype[Any], spec: TensorSpec) -> str:
+    """An array's dtype against the signature's, and what to do about it."""
+    own = "strings" if given.dtype.kind in "SU" else given.dtype.newbyteorder("=").name
+    if given.dtype.kind in "iu" and wanted.kind in "iu":
+        return f"{own} with values of {given.min()} to {given.max()}, but {spec.dtype} is needed"
+    return f"{own}, but {spec.dtype} is needed: convert it with astype"
 
 
 def _fits(given: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
@@ -81,6 +89,8 @@ def _strings(value: Any, spec: TensorSpec, where: str) -> npt.NDArray[Any]:
         one = _objects([value], where)
         return one.reshape(()) if spec.shape == () else _filled_up(one, spec)
     given = value if isinstance(value, np.ndarray) else _object_array(value)
+    if given.dtype.kind not in "OSU":
+        raise ScriptFailure(f"{where} is {given.dtype}, but {spec.dtype} is needed: give bytes or str")
     array = _objects(given.ravel().tolist(), where).reshape(given.shape)
     return array if isinstance(value, np.ndarray) else _filled_up(array, spec)
 
@@ -101,7 +111,9 @@ def _objects(values: list[Any], where: str) -> npt.NDArray[Any]:
             case bytearray() | memoryview():
                 array[index] = bytes(value)
             case _:
-                raise ScriptFailure(f"{where} takes bytes or str, not {type(value).__name__}")
+                raise ScriptFailure(
+                    f"{where} is {type(value).__name__}, but DT_STRING is needed: give bytes or str"
+                )
     return array
 
 
