@@ -9,8 +9,10 @@ import falcon.testing
 import pytest
 
 from fake_upstream import Call
-from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.signature import Signature, Target, TensorSpec
 from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.explaining import Explaining
+from tfs_proxy.upstream.fake_server import FakeModelServer
 
 ErrorOf = Callable[[falcon.testing.Result], str]
 WORDS = "Matrix size-incompatible: In[0]: [1,2], In[1]: [3,4]\n\t [[{{node dense/Relu}}]]"
@@ -144,6 +146,17 @@ def test_a_known_model_that_is_not_found(make_front: Any, error_of: ErrorOf) -> 
     result = front.post('{"instances": [1]}', **{ATTRIBUTES: "tfs-model-name=half,tfs-model-version=9"})
 
     assert error_of(result) == "Servable not found for request: Specific(half, 9)"
+
+
+def test_the_fake_server_says_it_once() -> None:
+    """The fake model server's error is that sentence, and is not begun with it again."""
+    inputs = {"x": TensorSpec("x", "DT_FLOAT", (None, 3)), "y": TensorSpec("y", "DT_FLOAT", (None,))}
+    one = Signature("serving_default", "", inputs, {})
+    explaining = Explaining(FakeModelServer({"m": {1: {"serving_default": one}}}), {"m"})
+
+    given = explaining.forward(Target("m"), b'{"instances": [{"x": [1, 2], "y": [1]}]}')
+
+    assert json.loads(given.body)["error"] == f'{SENTENCE} The input "y" has shape [1, 1], expected [?].'
 
 
 def test_json_that_is_not_strict(make_front: Any, error_of: ErrorOf) -> None:

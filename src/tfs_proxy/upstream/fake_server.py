@@ -154,10 +154,10 @@ def _check(batch: Batch, signature: Signature) -> None:
             raise BadInput(f'The input "{name}" is missing.')
         if array.dtype != dtype_of(spec)[1]:
             raise BadInput(f'The input "{name}" is {array.dtype}, expected {spec.dtype}.')
-    for name, sentence in misfits(batch.inputs, signature).items():
-        # A model server does not compare shapes. A graph may take any, but seldom if it is made for a size.
-        if any(size is not None for size in signature.inputs[name].shape or ()):
-            raise BadInput(sentence)
+    odd = misfits(batch.inputs, signature)
+    # A model server does not compare shapes. A graph may take any, but seldom if it is made for a size.
+    if any(size is not None for name in odd for size in signature.inputs[name].shape or ()):
+        raise BadInput(" ".join(odd.values()))
 
 
 def _zeros(spec: TensorSpec, records: int) -> npt.NDArray[Any]:
