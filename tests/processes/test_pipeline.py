@@ -117,7 +117,7 @@ def test_the_contracts_headers_reach_every_stage_and_others_none(running: Stack)
 @pytest.mark.parametrize(
     ("orders", "status", "words"),
     [
-        ({"1": {"raise": "no column"}}, 500, r"stage 1 (part-1.tar.gz) answered 500: no column"),
+        ({"1": {"raise": "no column"}}, 500, r"stage 1 (part-1.tar.gz) answered 500: ValueError: no column"),
         ({"2": {"status": 422}}, 422, r"stage 2 (part-2.tar.gz) answered 422: refused"),
         ({"1": {"size": 1_100_000}}, 413, "stage 1 (part-1.tar.gz) answered too much: its answer has 1."),
     ],

@@ -146,5 +146,5 @@ def test_an_unknown_model_is_answered_with_those_there_are(stack: Stack) -> None
     answer = stack.invoke('{"instances": [1.0]}', **{ATTRIBUTES: "tfs-model-name=nope"})
 
     assert answer.status == 404
-    assert answer.json["error"].startswith('There is no model "nope" here, only ')
+    assert answer.json["error"].startswith('There is no model "nope". Models here: ')
     assert "half_plus_two, " in answer.json["error"]

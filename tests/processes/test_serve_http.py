@@ -254,7 +254,7 @@ def test_what_the_script_raises_is_a_500_with_its_line_in_the_log(scripted: Stac
     answer = scripted.invoke("soon", "text/x-number")
 
     assert answer.status == 500
-    assert answer.json == {"error": "could not convert string to float: 'soon'"}
+    assert answer.json == {"error": "ValueError: could not convert string to float: 'soon'"}
     scripted.wait_for_log(f"inference.py:{LINE_OF_FLOAT}")
 
 

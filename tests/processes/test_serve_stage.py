@@ -55,7 +55,7 @@ def test_a_stage_is_served_without_a_model_server(tmp_path: Path, front: bool) -
 
     assert answers[0].body == b"2.5,4.5\n6.5,8.5\n"
     assert [each.status for each in answers] == [200, 500, 415, 200]
-    assert answers[1].json == {"error": "text where a number belongs: M"}
+    assert answers[1].json == {"error": "ValueError: text where a number belongs: M"}
     assert set(answers[3].json) == {"MaxConcurrentTransforms", "MaxPayloadInMB"}
     assert not {"embedded", "model_server"} & set(children)
     assert "code/inference.py is the model itself" in stack.log
@@ -72,7 +72,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_start_with_3(tmp_path: Path) -> 
     finally:
         stack.close()
 
-    assert "failed: no weights" in stack.log
+    assert "failed: OSError: no weights" in stack.log
 
 
 def test_a_batch_transform_runs_through_a_stage(tmp_path: Path) -> None:

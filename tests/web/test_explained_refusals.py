@@ -136,7 +136,7 @@ def test_an_unknown_model(make_front: Any, error_of: ErrorOf, body: str, content
     result = front.post(body, Content_Type=content_type, **{ATTRIBUTES: "tfs-model-name=nope"})
 
     assert result.status_code == 404
-    assert error_of(result) == f'There is no model "nope" here, only half. The model server says: {words}'
+    assert error_of(result) == f'There is no model "nope". Models here: half. The model server says: {words}'
 
 
 def test_a_known_model_that_is_not_found(make_front: Any, error_of: ErrorOf) -> None:

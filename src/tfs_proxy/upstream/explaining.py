@@ -15,7 +15,6 @@ from tfs_proxy.errors import BadInput, UpstreamError, UpstreamRefused
 from tfs_proxy.payload.batch import Batch, Examples
 from tfs_proxy.payload.json_documents import documents
 from tfs_proxy.payload.json_records import PREDICT, decode_serving_form, serving_form
-from tfs_proxy.payload.media import listed
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.base import Answer, Upstream
@@ -85,7 +84,9 @@ class Explaining:
         """The names that there are, where the model server has no such model."""
         if status != NOT_FOUND or target.model in self._models:
             return ""
-        return f'There is no model "{target.model}" here, only {listed(sorted(self._models) or ["none"])}.'
+        return (
+            f'There is no model "{target.model}". Models here: {", ".join(sorted(self._models)) or "none"}.'
+        )
 
     def _odd_shapes(self, target: Target, sent: Batch | Examples | bytes) -> str:
         """The inputs whose shapes the signature does not declare; none where that can't be told."""
