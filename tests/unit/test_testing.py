@@ -102,6 +102,12 @@ def test_a_model_server_refuses(archive: Path) -> None:
         assert script.post("[[1, 2]]", custom_attributes="tfs-model-name=b,tfs-model-version=1").status == 200
 
 
+def test_inputs_have_the_names_that_clients_use(archive: Path) -> None:
+    """An error names an input as the signature does, not as the graph does."""
+    with testing.load(archive) as script:
+        assert 'input "x": "a" is a string' in script.post('[["a", "b"]]').json["error"]
+
+
 def test_a_model_without_a_script(tmp_path: Path) -> None:
     """The default conversion answers, in every form that Accept asks for."""
     model = saved_model({"x": tensor(DT_FLOAT, -1)}, {"y": tensor(DT_FLOAT, -1)})

@@ -62,6 +62,16 @@ def test_packed_bodies(front: Any) -> None:
         (b"x", {"Content_Type": "application/x-tfrecord"}, 400, "TFRecord 1, at byte 0"),
         (b"\xff", {"Content_Type": "application/x-recordio-protobuf"}, 400, "no RecordIO"),
         (b"1;x", {"Content_Type": "text/csv; delimiter=;"}, 400, "Row 1, column 2"),
+        (_npy(np.array(["a"])), {"Content_Type": "application/x-npy"}, 400, "is strings, but DT_FLOAT takes"),
+        (_npy(np.array([True])), {"Content_Type": "application/x-npy"}, 400, "is bool, but DT_FLOAT takes"),
+        (b'["a"]', {"Content_Type": "application/jsonlines"}, 400, '"a" is a string, but DT_FLOAT takes'),
+        (b'{"x": "1"}', {}, 400, '"1" is a string, but DT_FLOAT takes numbers'),
+        (
+            b"a",
+            {"Content_Type": "text/csv"},
+            400,
+            '"a" stands where numbers are needed (input "x" is DT_FLOAT)',
+        ),
     ],
 )
 def test_refusals(
