@@ -13,8 +13,7 @@ from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.saved_model import SavedModelSummary, read_saved_model
 from tfs_proxy.capacity import capacity
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.script.load import HANDLERS, STAGE_FUNCTIONS
-from tfs_proxy.script.outline import outline_of
+from tfs_proxy.script_report import ScriptReport, StageReport, report_on_script, words_joined
 from tfs_proxy.served import Served
 from tfs_proxy.settings import TABLE, Settings, unknown_variables
 from tfs_proxy.signature import Signature, TensorSpec
@@ -40,47 +39,12 @@ class ModelReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptReport:
-    """The user's script: where it is looked for, below the root, and its handlers; None without a script."""
-
-    path: Path
-    handlers: tuple[str, ...] | None
-
-    @property
-    def sentence(self) -> str:
-        """What was found, in words."""
-        match self.handlers:
-            case None:
-                return f"none: there is no {self.path}"
-            case ():
-                return f"{self.path} defines none of {', '.join(HANDLERS)}"
-            case ("handler", _, *_):
-                return f"{self.path} defines handler, which is used; its {_and(self.handlers[1:])} is not"
-            case _:
-                return f"{self.path} defines {_and(self.handlers)}"
-
-
-@dataclass(frozen=True, slots=True)
-class StageReport:
-    """A script that is the model itself: where it lies below the root, and the stage's functions in it."""
-
-    path: Path
-    functions: tuple[str, ...]
-
-    @property
-    def sentence(self) -> str:
-        """What was found, in words."""
-        if not self.functions:
-            return f"{self.path} is the model itself, by what it imports; no model server"
-        defaults = [] if "transform_fn" in self.functions else list(STAGE_FUNCTIONS[1:-1])
-        missing = [name for name in defaults if name not in self.functions]
-        rest = f" (and the default of {_and(missing)})" if missing else ""
-        return f"{self.path} is the model itself: it defines {_and(self.functions)}{rest}; no model server"
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
-    """What is served from ``root``, as values; ``notes`` are sentences on what was ignored, or fails."""
+    """What is served from ``root``, as values; ``notes`` are sentences on what was ignored.
+
+    ``warnings`` are sentences on what can be served, and won't do what was meant; ``script_fault`` says
+    why the script can't be used at all.
+    """
 
     root: Path
     models: tuple[ModelReport, ...]
@@ -90,11 +54,17 @@ class Report:
     processes: str
     settings: Mapping[str, str]
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    script_fault: str | None = None
 
     def lines(self) -> Iterator[str]:
-        """The report as text, about a screen of it; nothing in it moves a terminal's cursor."""
+        """The report as text, about a screen of it, without `warning_lines`."""
         yield f"Serving from {_printable(str(self.root))}"
         yield from (_printable(line) for line in self._lines())
+
+    def warning_lines(self) -> Iterator[str]:
+        """The warnings as text; nothing in it or in `lines` moves a terminal's cursor."""
+        return (f"Warning: {_printable(warning)}" for warning in self.warnings)
 
     def _lines(self) -> Iterator[str]:
         for model in self.models[:MODELS_SHOWN]:
@@ -125,24 +95,25 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         for model in models
         for version, path in model.versions.items()
     }
-    script, script_notes = _stage(layout) if served.stage else _script(layout)
+    script = report_on_script(layout, stage=served.stage is not None)
     return Report(
         root=layout.root,
         models=tuple(_model_report(model, read) for model in models),
         default_model=served.default_model,
         default_reason=_default_reason(models, settings),
-        script=script,
+        script=script.found,
         processes=capacity(settings, models=bool(models)),
         settings={name: _without_secrets(name, value) for name, value in settings.changed.items()},
         notes=(
-            *_model_notes(models, read),
-            *script_notes,
+            *script.notes,
             *_program_notes(layout, settings),
             *_code_notes(layout),
             *_misplaced_code(layout, models),
             *(_leftovers(layout, models) if models else ()),
             *_variable_notes(environ),
         ),
+        warnings=(*_model_warnings(models, read), *script.warnings),
+        script_fault=script.fault,
     )
 
 
@@ -190,7 +161,7 @@ def _type_and_shape(spec: TensorSpec) -> str:
     return f"{dtype}[{', '.join('?' if size is None else str(size) for size in spec.shape)}]"
 
 
-def _model_notes(models: Sequence[DiscoveredModel], read: Summaries) -> Iterator[str]:
+def _model_warnings(models: Sequence[DiscoveredModel], read: Summaries) -> Iterator[str]:
     for model in models:
         for version in model.versions:
             summary = read[model.name, version]
@@ -211,31 +182,6 @@ def _model_notes(models: Sequence[DiscoveredModel], read: Summaries) -> Iterator
                 )
 
 
-def _script(layout: ModelLayout) -> tuple[ScriptReport, list[str]]:
-    """The handlers that the script defines at its top level, and what is odd about it."""
-    path = _below_root(layout)
-    outline = outline_of(layout.script)
-    if outline is None:
-        return ScriptReport(path, None), []
-    if outline.fault:
-        return ScriptReport(path, ()), [f"{path} {outline.fault}."]
-    stage = outline.defined(STAGE_FUNCTIONS)
-    notes = [f"{_and(stage)} in {path} is not called: the SavedModel is what is served."] if stage else []
-    return ScriptReport(path, outline.defined(HANDLERS)), notes
-
-
-def _stage(layout: ModelLayout) -> tuple[StageReport, list[str]]:
-    """The functions of a stage, and those of handlers, which nothing calls there."""
-    path, outline = _below_root(layout), outline_of(layout.script)
-    names = outline.defined(HANDLERS) if outline else ()
-    notes = [f"{_and(names)} in {path} is not called: that takes a SavedModel."] if names else []
-    return StageReport(path, outline.defined(STAGE_FUNCTIONS) if outline else ()), notes
-
-
-def _below_root(layout: ModelLayout) -> Path:
-    return layout.script.relative_to(layout.root)
-
-
 def _program_notes(layout: ModelLayout, settings: Settings) -> Iterator[str]:
     if settings.program != layout.program:
         missing = BELOW_ROOT.code / settings.program
@@ -246,7 +192,7 @@ def _code_notes(layout: ModelLayout) -> Iterator[str]:
     """What in ``code/`` has no effect."""
     requirements, lib, wheels = layout.requirements.is_file(), layout.lib.is_dir(), layout.wheels.is_dir()
     if layout.code.is_dir() and not layout.script.is_file():
-        others = _and(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
+        others = words_joined(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
         found = f"; it has {others}" if others else ""
         yield f"{BELOW_ROOT.code}/ is ignored, because it has no {layout.program}{found}."
     elif requirements and lib:
@@ -305,7 +251,3 @@ def _without_secrets(name: str, value: str) -> str:
 def _printable(text: str) -> str:
     """``text`` with control characters escaped: names in it come from an untrusted archive."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
-def _and(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -31,14 +31,14 @@ served, else /opt/ml/model. Settings come from the environment; the README lists
 
 
 CHECK_HELP = """\
-Say what would be served from MODEL, as start-up does, without starting anything.
+Say what would be served from MODEL, as start-up does, and import code/inference.py, in a process of
+its own and in this environment: requirements.txt is not installed.
 
-With --request, the request goes through code/inference.py, or through the default conversion where
-there is none, in this environment: requirements.txt is not installed. The model server is a fake one
-that answers zeros of the signatures' shapes.
+With --request, the request goes through code/inference.py, or through the default conversion if there
+is none. The model server is a fake one that answers zeros of the signatures' shapes.
 
-Exit status: 0, 2 where MODEL or a setting can't be used, 3 where the script can't be imported or the
-request was answered with an error.
+Exit status: 0; 2 if MODEL or a setting can't be used, or, with --strict, if there is a warning; 3 if
+the script can't be used or imported, or the request was answered with an error.
 """
 
 
@@ -144,7 +144,7 @@ def _transform(words: Sequence[str]) -> int:
 def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     check = commands.add_parser(
         "check",
-        help="say what would be served, and try the script on a request",
+        help="say what would be served, import the script, and try it on a request",
         description=CHECK_HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -153,6 +153,7 @@ def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     check.add_argument("--content-type", metavar="TYPE", help="its Content-Type (default: none)")
     check.add_argument("--accept", metavar="TYPE", help="its Accept (default: none)")
     check.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
+    check.add_argument("--strict", action="store_true", help="end with 2 if there is a warning")
     check.set_defaults(run=_check)
 
 
@@ -203,7 +204,8 @@ def _check(arguments: argparse.Namespace) -> int:
         sample = Sample(
             arguments.request, arguments.content_type, arguments.accept, arguments.custom_attributes
         )
-    return check(arguments.model, sample, Settings.from_env(), inherited_environment())
+    environ = inherited_environment()
+    return check(arguments.model, sample, Settings.from_env(), environ, strict=arguments.strict)
 
 
 if __name__ == "__main__":

@@ -64,9 +64,20 @@ class RequirementsError(StopServing):
 
 
 class ScriptLoadError(StopServing):
-    """The script can't be imported, or has no handler."""
+    """The script can't be imported, or has no handler.
+
+    ``report`` is the traceback of its import, as text, if there is one; ``missing`` the module that an
+    import statement did not find, or found without what it asks for.
+    """
 
     exit_status = 3
+
+    def __init__(self, text: str, *, report: str = "", missing: str = "") -> None:
+        super().__init__(text)
+        self.report = report
+        self.missing = missing
+        if report:
+            self.add_note(report)
 
 
 class ModelLoadError(StopServing):

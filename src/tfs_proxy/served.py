@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.archive.discover import DiscoveredModel, default_model, discover
-from tfs_proxy.errors import DiscoveryError, NoModelFound
+from tfs_proxy.errors import DiscoveryError, NoModelFound, ScriptLoadError
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.script.load import HANDLERS, STAGE_FUNCTIONS
+from tfs_proxy.script.contract import HANDLERS, STAGE_FUNCTIONS, form_of, misspelt
 from tfs_proxy.script.outline import outline_of
 from tfs_proxy.settings import Settings
 
@@ -38,30 +38,33 @@ class Served:
 def look_into(root: Path, settings: Settings) -> Served:
     """Find the models below ``root``; without one, a script with the functions of a stage will do.
 
-    A SavedModel makes the archive one of models, whatever its script defines. Raises DiscoveryError where
-    there is neither, and as `discover` does.
+    A SavedModel makes the archive one of models, whatever its script defines. Raises DiscoveryError if
+    there is neither, ScriptLoadError if there is a script alone that is not valid Python, and what
+    `discover` raises.
     """
     layout = ModelLayout(root).with_program(settings.program)
     try:
         models = discover(root)
     except NoModelFound as error:
-        fault = _no_stage(layout)
-        if fault:
-            raise DiscoveryError(f"{error} {fault}") from error
+        _refuse_unless_stage(layout, error)
         return Served(layout, (), "")
     return Served(layout, models, default_model(models, settings.default_model_name))
 
 
-def _no_stage(layout: ModelLayout) -> str:
-    """Why the script is no stage, as a sentence; "" where it is one."""
+def _refuse_unless_stage(layout: ModelLayout, why: NoModelFound) -> None:
+    """Raise if the script can't stand in for the SavedModel that there is not."""
     path = layout.script.relative_to(layout.root)
-    wanted = f"Without one, {path} must define model_fn(model_dir)"
+    wanted = f"{why} Without one, {path} must define {form_of('model_fn')}"
     outline = outline_of(layout.script)
     if outline is None:
-        return f"{wanted}, and there is no such file."
+        raise DiscoveryError(f"{wanted}, and there is no such file.") from why
     if outline.fault:
-        return f"{wanted}, but it {outline.fault}."
-    if outline.defined(STAGE_FUNCTIONS) or outline.is_open:
-        return ""
+        raise ScriptLoadError(f"{wanted}, but it {outline.fault}.") from why
     handlers = outline.defined(HANDLERS)
-    return f"{wanted}; its {handlers[0]} needs a SavedModel." if handlers else f"{wanted}, and it does not."
+    if outline.defined(STAGE_FUNCTIONS) or (outline.is_open and not handlers):
+        return
+    if handlers:
+        raise DiscoveryError(f"{wanted}; its {handlers[0]} needs a SavedModel.") from why
+    meant = misspelt(STAGE_FUNCTIONS, outline.functions)
+    hints = [f" It defines {written}: did you mean {name}?" for written, name in meant.items()]
+    raise DiscoveryError(f"{wanted}, and it does not.{''.join(hints[:1])}") from why

@@ -24,7 +24,8 @@ from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.saved_model import read_saved_model
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
-from tfs_proxy.script.load import HANDLERS, STAGE_FUNCTIONS, load_script, module_name
+from tfs_proxy.script.contract import HANDLERS, STAGE_FUNCTIONS
+from tfs_proxy.script.load import load_script, module_name
 from tfs_proxy.script.outline import outline_of
 from tfs_proxy.script.response import CUSTOM_ATTRIBUTES
 from tfs_proxy.script.stage import load_stage

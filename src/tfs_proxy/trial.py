@@ -1,5 +1,6 @@
-"""``tfs-proxy check``: the start-up report, and one request through the script with a fake model server."""
+"""``tfs-proxy check``: the start-up report, the script's import, and one request with a fake model server."""
 
+import logging
 import sys
 import tempfile
 import time
@@ -10,12 +11,17 @@ from pathlib import Path
 
 from tfs_proxy.errors import ArchiveError, ScriptLoadError
 from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.script.probe import importable
 from tfs_proxy.served import Served
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.prepare import prepare
+from tfs_proxy.supervisor.packages import brings_packages
+from tfs_proxy.supervisor.prepare import prepare, without_workspace
 from tfs_proxy.upstream.fake_server import ModelCall
 
+log = logging.getLogger(__name__)
+
 FAILED = ScriptLoadError.exit_status
+DOUBTFUL = 2
 ERRORS_FROM = 400
 SHOWN_CHARACTERS = 2000
 STDIN = Path("-")
@@ -31,7 +37,7 @@ class Sample:
     custom_attributes: str | None = None
 
     def read(self) -> bytes:
-        """The body; raises ArchiveError where the file can't be read."""
+        """The body; raises ArchiveError if the file can't be read."""
         if self.file == STDIN:
             return sys.stdin.buffer.read()
         try:
@@ -45,18 +51,65 @@ def check(
     sample: Sample | None,
     settings: Settings,
     environ: Mapping[str, str],
+    *,
+    strict: bool = False,
     show: Callable[[str], None] = print,
 ) -> int:
-    """Show the report on ``model`` and the answer to ``sample``; returns the exit status.
+    """Show the report on ``model``, import its script, and show the answer to ``sample``.
 
-    Raises what start-up raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
+    Returns the exit status, which warnings make `DOUBTFUL` if it is ``strict``. Raises what start-up
+    raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
     """
     body = sample.read() if sample else b""
     with tempfile.TemporaryDirectory(prefix="tfs-proxy-check-", dir=settings.home) as folder:
-        prepared = prepare(model or settings.model, settings, Workspace(Path(folder)), environ)
+        workspace = Workspace(Path(folder).resolve())
+        prepared = prepare(model or settings.model, settings, workspace, environ)
         for line in prepared.report:
             show(line)
-        return _try(sample, body, prepared.served, settings, show) if sample else 0
+        warnings = list(prepared.warnings)
+        prepared.refuse_unusable_script()
+        try:
+            missing = _missing_module(prepared.served, settings)
+            if missing:
+                warnings.append(f"Warning: {missing}")
+            for line in warnings:
+                show(line)
+            status = _try(sample, body, prepared.served, settings, show) if sample else 0
+        except ScriptLoadError as error:
+            raise _readable(error, workspace) from None
+    return DOUBTFUL if strict and warnings and not status else status
+
+
+def _missing_module(served: Served, settings: Settings) -> str | None:
+    """Import the script; a warning if it lacks a module that only ``serve`` would install.
+
+    Raises ScriptLoadError if it can't be imported for any other reason.
+    """
+    if served.script is None:
+        return None
+    try:
+        importable(
+            served.script,
+            served.import_paths,
+            stage=served.stage is not None,
+            seconds=settings.wait_time_seconds,
+        )
+    except ScriptLoadError as error:
+        if not (error.missing and brings_packages(served.layout)):
+            raise
+        name = served.layout.script.relative_to(served.layout.root)
+        return (
+            f"{name} could not be tried, because {error.missing} can't be imported here: only serve "
+            f"installs {served.layout.requirements.relative_to(served.layout.root)}."
+        )
+    return None
+
+
+def _readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
+    """``error`` after its traceback, in words that don't name a folder that is gone."""
+    if error.report:
+        log.error("%s", without_workspace(error.report, workspace))
+    return ScriptLoadError(without_workspace(str(error), workspace))
 
 
 def _try(sample: Sample, body: bytes, served: Served, settings: Settings, show: Callable[[str], None]) -> int:
@@ -85,9 +138,10 @@ def _explained(layout: ModelLayout) -> Iterator[None]:
     try:
         yield
     except ScriptLoadError as error:
-        if layout.requirements.is_file():
+        if brings_packages(layout):
             raise ScriptLoadError(
-                f"{error} Only serve installs {layout.requirements.name}: check uses this environment."
+                f"{error} Only serve installs {layout.requirements.name}: check uses this environment.",
+                report=error.report,
             ) from error
         raise
 

@@ -217,7 +217,7 @@ def test_what_a_function_raises_is_answered_as_for_handlers(
         ("def model_fn(): ...", r"model_fn\(\) can't be called with 1 argument"),
         ("def model_fn(model_dir): raise OSError('no file')", "failed: OSError: no file"),
         ("def model_fn(model_dir): return 7", "of type int, has no predict"),
-        ("model_fn = 7", "model_fn is no function"),
+        ("model_fn = 7", "model_fn is not a function"),
     ],
 )
 def test_a_stage_that_cannot_answer_ends_the_start(tmp_path: Path, script: str, words: str) -> None:
@@ -231,12 +231,13 @@ def test_a_stage_that_cannot_answer_ends_the_start(tmp_path: Path, script: str, 
     [
         ("def handler(data, context): ...", "its handler needs a SavedModel"),
         ("x = 1", r"code/inference.py must define model_fn\(model_dir\), and it does not"),
-        ("def", r"but it is no Python that can be read \(line 1"),
+        ("def modelfn(model_dir): ...", r"It defines modelfn: did you mean model_fn\?"),
+        ("def", r"but it is not valid Python \(line 1"),
     ],
 )
 def test_an_archive_of_neither_kind_is_refused(tmp_path: Path, script: str, words: str) -> None:
     """Without a SavedModel the script has to be the model, and the sentence says so."""
-    with pytest.raises(DiscoveryError, match=words), testing.load(stage(tmp_path, script)):
+    with pytest.raises((DiscoveryError, ScriptLoadError), match=words), testing.load(stage(tmp_path, script)):
         pass
 
 

@@ -13,14 +13,12 @@ from types import ModuleType
 from typing import Any
 
 from tfs_proxy.errors import ScriptLoadError
+from tfs_proxy.script.contract import HANDLERS, PARAMETERS, form_of, no_handler
 from tfs_proxy.script.origin import own_line, own_report
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Any, Any], Any]
-HANDLERS = ("handler", "input_handler", "output_handler")
-STAGE_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
-"""What a script defines that is the model itself (contract 1.8): see `script.stage`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +42,19 @@ class Script:
 def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
     """Import the script at ``path``, with ``import_paths`` in front of everything else that imports see.
 
-    Raises ScriptLoadError where it can't be imported (its traceback is in the log) or defines no
-    handler.
+    Raises ScriptLoadError if it can't be imported, defines no handler, or one that can't be called.
     """
     module = import_script(path, import_paths)
     found = {name: function_of(module, name) for name in HANDLERS}
     if not any(found.values()):
-        stage = [name for name in STAGE_FUNCTIONS if hasattr(module, name)]
-        hint = f" Its {stage[0]} is for archives without a SavedModel, and this one has one." if stage else ""
-        raise ScriptLoadError(
-            f"{path} defines no handler: it must define handler(data, context), "
-            f"or input_handler(data, context) and output_handler(response, context).{hint}"
-        )
+        raise ScriptLoadError(no_handler(path, vars(module), _functions(module)))
+    for name in HANDLERS[:1] if found["handler"] else HANDLERS[1:]:
+        _check_arguments(module, name, found[name])
     return Script(path, **found, init=own_function(module, "init", 1), close=own_function(module, "close", 0))
 
 
 def import_script(path: str, import_paths: Sequence[str] = ()) -> ModuleType:
-    """Import the script at ``path`` under a name of its own; raises ScriptLoadError where that fails."""
+    """Import the script at ``path`` under a name of its own; raises ScriptLoadError if that fails."""
     # The model's folder is the user's, and often read-only: no __pycache__ appears in it.
     sys.dont_write_bytecode = True
     _put_in_front(import_paths)
@@ -68,11 +62,41 @@ def import_script(path: str, import_paths: Sequence[str] = ()) -> ModuleType:
 
 
 def function_of(module: ModuleType, name: str) -> Callable[..., Any] | None:
-    """What a script calls ``name``, None where it has none; raises ScriptLoadError for no function."""
+    """What a script calls ``name``, None where it has none; raises ScriptLoadError for anything else."""
     function: Callable[..., Any] | None = getattr(module, name, None)
     if function is not None and not callable(function):
-        raise ScriptLoadError(f"{module.__file__}: {name} is no function but {type(function).__name__}.")
+        raise ScriptLoadError(f"{module.__file__}: {name} is not a function, but {type(function).__name__}.")
     return function
+
+
+def _functions(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if inspect.isfunction(value)]
+
+
+def _check_arguments(module: ModuleType, name: str, function: Handler | None) -> None:
+    """Raise ScriptLoadError if a handler can't be called with what it gets."""
+    if function is None:
+        return
+    try:
+        # A decorator may add arguments to those that the function inside it shows.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # some that are written in C tell nobody
+        return
+    count = len(PARAMETERS[name])
+    if not takes(signature, count):
+        raise ScriptLoadError(
+            f"{module.__file__}: {name}{signature} can't be called with {count} positional arguments: "
+            f"it must be {form_of(name)}."
+        )
+
+
+def takes(signature: inspect.Signature, count: int) -> bool:
+    """Whether ``count`` positional arguments are enough, and not too many."""
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
 
 
 def own_function(module: ModuleType, name: str, arguments: int) -> Callable[..., Any] | None:
@@ -83,9 +107,7 @@ def own_function(module: ModuleType, name: str, arguments: int) -> Callable[...,
     function = getattr(module, name, None)
     if not inspect.isfunction(function) or function.__module__ != module.__name__:
         return None
-    try:
-        inspect.signature(function).bind(*[None] * arguments)
-    except TypeError:
+    if not takes(inspect.signature(function), arguments):
         wanted = f"{name}(context)" if arguments else f"{name}()"
         log.warning("%s: its %s is not called, as it can't be called as %s", module.__file__, name, wanted)
         return None
@@ -117,6 +139,9 @@ def _import(path: str) -> ModuleType:
         del sys.modules[name]
         if isinstance(error, SystemExit) and type(error) is not SystemExit:
             raise  # the worker's own end, which arises in whatever code runs
-        log.error("%s can't be imported:\n%s", path, own_report(error, path))  # noqa: TRY400 - trimmed
-        raise ScriptLoadError(f"{path} can't be imported: {own_line(error, path, 'import')}") from None
+        raise ScriptLoadError(
+            f"{path} can't be imported: {own_line(error, path, 'import')}",
+            report=own_report(error, path),
+            missing=(error.name or "") if isinstance(error, ImportError) else "",
+        ) from None
     return module

@@ -18,7 +18,8 @@ from tfs_proxy.errors import RequestError, ScriptFailure, ScriptLoadError
 from tfs_proxy.payload import media
 from tfs_proxy.payload.media import negotiate, parse_media_type, preferred
 from tfs_proxy.payload.untyped import ENCODED, as_text, decode_array, encode_array
-from tfs_proxy.script.load import STAGE_FUNCTIONS, function_of, import_script, own_function
+from tfs_proxy.script.contract import PARAMETERS, STAGE_FUNCTIONS, no_model_fn
+from tfs_proxy.script.load import function_of, import_script, own_function, takes
 from tfs_proxy.script.loop import WorkerLoop
 from tfs_proxy.script.response import CUSTOM_ATTRIBUTES, FRAMING, Response
 from tfs_proxy.script.returned import ScriptReply, script_reply
@@ -30,7 +31,6 @@ from tfs_proxy.upstream.base import OK
 log = logging.getLogger(__name__)
 
 MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = STAGE_FUNCTIONS
-ARGUMENTS = {MODEL: 1, INPUT: 2, PREDICT: 2, OUTPUT: 2, TRANSFORM: 4}
 TEXT = frozenset({media.JSON, media.CSV})
 """Bodies of these types reach a script as str, all others as bytes."""
 
@@ -61,9 +61,7 @@ def load_stage(path: str, import_paths: Sequence[str] = ()) -> Stage:
     found = {name: _with_context(module, name) for name in STAGE_FUNCTIONS}
     model_fn = found.pop(MODEL)
     if model_fn is None:
-        raise ScriptLoadError(
-            f"{path} defines no model_fn: model_fn(model_dir) must load and return the model."
-        )
+        raise ScriptLoadError(no_model_fn(path, vars(module)))
     others = [name for name in (INPUT, PREDICT, OUTPUT) if found[name] is not None]
     if found[TRANSFORM] is not None and others:
         raise ScriptLoadError(
@@ -77,27 +75,19 @@ def _with_context(module: ModuleType, name: str) -> Function | None:
     function = function_of(module, name)
     if function is None:
         return None
-    count = ARGUMENTS[name]
+    count = len(PARAMETERS[name])
     try:
         signature = inspect.signature(function)
     except ValueError:  # some that are written in C tell nobody
         return lambda *arguments: function(*arguments[:-1])
-    if len(signature.parameters) == count + 1 and _takes(signature, count + 1):
+    if len(signature.parameters) == count + 1 and takes(signature, count + 1):
         return function
-    if not _takes(signature, count):
+    if not takes(signature, count):
         raise ScriptLoadError(
             f"{module.__file__}: {name}{signature} can't be called with {count} arguments, "
             "or with those and a context."
         )
     return lambda *arguments: function(*arguments[:-1])
-
-
-def _takes(signature: inspect.Signature, count: int) -> bool:
-    try:
-        signature.bind(*[None] * count)
-    except TypeError:
-        return False
-    return True
 
 
 class StageCaller:

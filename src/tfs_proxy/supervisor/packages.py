@@ -58,7 +58,7 @@ def plan_install(
     With ``code/wheels`` a run without the package index comes first (contract 2.5 has no such
     folder). Raises RequirementsError where neither pip nor uv is at hand.
     """
-    if not (layout.script.is_file() and layout.requirements.is_file()) or layout.lib.is_dir():
+    if not brings_packages(layout):
         return None
     overlay = workspace.packages
     begin = _installer(overlay, find_spec, which)
@@ -68,6 +68,11 @@ def plan_install(
     if layout.wheels.is_dir():
         attempts = ((*begin, "--no-index", *links, *end), (*begin, *links, *end))
     return Install(overlay, _site_packages(overlay), layout.code.absolute(), attempts)
+
+
+def brings_packages(layout: ModelLayout) -> bool:
+    """Whether there is anything to install for the script before it can be imported."""
+    return layout.script.is_file() and layout.requirements.is_file() and not layout.lib.is_dir()
 
 
 async def run(install: Install) -> None:

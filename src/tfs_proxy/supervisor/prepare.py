@@ -10,7 +10,7 @@ from tfs_proxy.archive.discover import stage
 from tfs_proxy.archive.extract import Limits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.check import describe
-from tfs_proxy.errors import ArchiveError, DiscoveryError, SettingsError
+from tfs_proxy.errors import ArchiveError, DiscoveryError, ScriptLoadError, SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.served import Served, look_into
 from tfs_proxy.settings import Settings
@@ -21,11 +21,21 @@ NVIDIA_SMI_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An open archive: what it serves, its models as the model server reads them, and the report's lines."""
+    """An open archive: what it serves, and its models as the model server reads them.
+
+    ``report`` and ``warnings`` are lines to be shown; ``script_fault`` says why the script can't be used.
+    """
 
     served: Served
     models: tuple[ServedModel, ...]
     report: tuple[str, ...]
+    warnings: tuple[str, ...]
+    script_fault: str | None
+
+    def refuse_unusable_script(self) -> None:
+        """Raise ScriptLoadError if reading the script has shown that it can't be used."""
+        if self.script_fault is not None:
+            raise ScriptLoadError(self.script_fault)
 
 
 def prepare(
@@ -33,7 +43,8 @@ def prepare(
 ) -> Prepared:
     """Open ``model`` and find out what it serves.
 
-    Raises ArchiveError, DiscoveryError or SettingsError.
+    Raises ArchiveError, DiscoveryError, SettingsError, or ScriptLoadError for a script that should be
+    the model and is not valid Python.
     """
     refuse_multi_model(settings)
     check_worker_class(settings)
@@ -43,16 +54,22 @@ def prepare(
         served = look_into(root, settings)
         bases = stage(served.models, workspace.root / "models")
         report = describe(served, settings, environ)
-    except (ArchiveError, DiscoveryError) as error:
-        raise type(error)(_without_workspace(str(error), workspace)) from error
+    except (ArchiveError, DiscoveryError, ScriptLoadError) as error:
+        raise type(error)(without_workspace(str(error), workspace)) from error
     models = tuple(
         ServedModel(each.name, bases[each.name], tuple(sorted(each.versions))) for each in served.models
     )
     check_labels(settings, models)
-    return Prepared(served, models, tuple(report.lines()))
+    return Prepared(
+        served=served,
+        models=models,
+        report=tuple(report.lines()),
+        warnings=tuple(report.warning_lines()),
+        script_fault=report.script_fault,
+    )
 
 
-def _without_workspace(text: str, workspace: Workspace) -> str:
+def without_workspace(text: str, workspace: Workspace) -> str:
     """Names as the archive has them: the folder that it was unpacked to is gone when they are read."""
     for folder in (workspace.model, workspace.root / "download"):
         text = text.replace(f"{folder}/", "").replace(str(folder), "the archive")
