@@ -230,7 +230,8 @@ def _run(settings: Settings, workspace: Workspace, count: int) -> Iterator[Worke
 
 def _collect(receiver: socket.socket, heartbeats: list[int]) -> None:
     while message := receiver.recv(64):
-        heartbeats.append(int(message))
+        if message.isdigit():  # workers also say that they begin to load, and why they can't
+            heartbeats.append(int(message))
 
 
 def _read(process: subprocess.Popen[bytes], lines: list[str]) -> None:

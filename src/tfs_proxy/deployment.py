@@ -71,3 +71,23 @@ class Deployment:
         fields["transforms"] = TransformLimits(**fields.get("transforms", {}))
         fields["import_paths"] = tuple(fields["import_paths"])
         return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class BootFailure:
+    """Why a worker can't load the application: a worker tells the supervisor, which ends the start.
+
+    ``text`` is a sentence, ``report`` a traceback or "".
+    """
+
+    text: str
+    report: str = ""
+
+    def to_json(self) -> bytes:
+        """The form in which a worker sends it."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, message: bytes) -> "BootFailure":
+        """The inverse of `to_json`."""
+        return cls(**json.loads(message))

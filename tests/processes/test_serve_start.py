@@ -18,6 +18,7 @@ FRONTS = [
     pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
     pytest.param(without_nginx(), id="gunicorn"),
 ]
+HANDLER = "def handler(data, context): return ''\n"
 ACCEPT_CPU_SECONDS = 0.25 * 4
 """Contract 1.4, with a margin of 4; of the processor's time, as others may use it too."""
 
@@ -322,32 +323,11 @@ def test_a_model_that_takes_too_long_ends_start_up(tmp_path: Path, failing: Fail
     assert "model m version 1 is LOADING" in log or "the model server does not answer yet" in log
 
 
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("import no_such_module_anywhere\n", "No module named 'no_such_module_anywhere'"),
-        ("def handler(data, context:\n", "SyntaxError"),
-        ("x = 1\n", "input_handler"),
-    ],
-)
-def test_a_script_that_cannot_be_used_stops_start_up(
-    tmp_path: Path, failing: Failing, script: str, words: str
-) -> None:
-    """Its traceback, or what it lacks, and exit status 3."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=script)
-
-    status, log = failing(archive)
-
-    assert status == 3
-    assert words in log
-    assert "inference.py" in log
-
-
 def test_requirements_that_cannot_be_installed_stop_start_up(tmp_path: Path, failing: Failing) -> None:
     """With the installer's words and exit status 3."""
     archive = stand_in_archive(
         tmp_path / "model.tar.gz",
-        script="def handler(data, context): return ''\n",
+        script=HANDLER,
         **{"code/requirements.txt": "./no_such_folder_here\n"},
     )
 
@@ -409,7 +389,7 @@ def test_messages_name_members_and_not_a_folder_that_is_gone(tmp_path: Path, fai
 
 def test_a_script_that_hangs_at_import_does_not_hold_up_the_end(tmp_path: Path, failing: Failing) -> None:
     """With nothing in flight a failed start ends soon."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script="while True: pass\n")
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=f"{HANDLER}while True: pass\n")
 
     status, _ = failing(archive, {"SAGEMAKER_TFS_WAIT_TIME_SECONDS": "2", "TFS_PROXY_STOP_SECONDS": "600"})
 
@@ -421,7 +401,7 @@ def test_a_script_that_raises_anything_at_import_is_told(
     tmp_path: Path, failing: Failing, raised: str
 ) -> None:
     """Exit status 3, and the exception's name."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz", script=f"raise {raised}\n")
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=f"{HANDLER}raise {raised}\n")
 
     status, log = failing(archive)
 

@@ -52,7 +52,7 @@ def test_a_model_that_can_not_be_served(tmp_path: Path, words: list[str]) -> Non
     stand_in_archive(tmp_path / "model.tar.gz", "no python at all !")
     done = transform(*words)
     assert done.status == 3, done.log
-    assert "SyntaxError" in done.log
+    assert "code/inference.py is not valid Python" in done.log
 
 
 @pytest.mark.parametrize("killed", [1, 2])

@@ -189,7 +189,7 @@ def test_a_model_that_no_node_can_serve(tmp_path: Path, cluster: RayCluster) -> 
     words = ["--model", str(archive), "--model-server", stand_in_program(tmp_path)]
     done = on_ray(cluster, *words, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"))
     assert done.status == 3, done.log
-    assert "SyntaxError" in done.log
+    assert "code/inference.py is not valid Python" in done.log
     assert outputs(tmp_path / "out") == {}
 
 

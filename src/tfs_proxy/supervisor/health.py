@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.deployment import Instance
+from tfs_proxy.deployment import BootFailure, Instance
 
 AVAILABLE = "AVAILABLE"
 
@@ -68,13 +68,19 @@ def _read_state(entry: Mapping[str, Any]) -> ServableState:
 
 
 class Heartbeats(asyncio.DatagramProtocol):
-    """Workers send their pid; a beat is fresh for ``limit_seconds``. ``booted`` is set by the first."""
+    """Workers send their pid; a beat is fresh for ``limit_seconds``. ``booted`` is set by the first.
+
+    A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all. One
+    that can't load it sends a `BootFailure`: ``failure`` is the first.
+    """
 
     def __init__(self, limit_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.limit_seconds = limit_seconds
         self._clock = clock
         self._beats: dict[bytes, float] = {}
         self.booted = asyncio.Event()
+        self.failure: BootFailure | None = None
+        self.loading: set[bytes] = set()
 
     async def listen(self, path: Path) -> None:
         """Take beats in on a unix datagram socket at ``path``, from now on."""
@@ -84,8 +90,14 @@ class Heartbeats(asyncio.DatagramProtocol):
         await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=beats)
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        """Note one beat."""
+        """Note what a worker says."""
         del addr
+        if data.startswith(b"+"):
+            self.loading.add(data)
+            return
+        if data.startswith(b"{"):
+            self.failure = self.failure or BootFailure.from_json(data)
+            return
         self._beats[data] = self._clock()
         self.booted.set()
 

@@ -35,7 +35,7 @@ from tfs_proxy.supervisor.front import Front, refuse_grpc_without_nginx
 from tfs_proxy.supervisor.health import Health, Heartbeats, Phase
 from tfs_proxy.supervisor.model_server import program
 from tfs_proxy.supervisor.orphans import Orphans
-from tfs_proxy.supervisor.prepare import Prepared, count_gpus, prepare
+from tfs_proxy.supervisor.prepare import Prepared, count_gpus, prepare, without_workspace
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit
 from tfs_proxy.supervisor.watch import ModelWatch
 from tfs_proxy.supervisor.watchdog import Watchdog
@@ -43,6 +43,8 @@ from tfs_proxy.supervisor.watchdog import Watchdog
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.05
+SPARE_WORKERS = 3
+"""So many workers may end while they load the application before the start is given up."""
 BUSY_BEAT_SECONDS = 10.0
 LAST_STEPS_SECONDS = 3.0
 
@@ -179,6 +181,9 @@ class Supervisor:
         )
         for line in prepared.report:
             log.info("%s", line)
+        for line in prepared.warnings:
+            log.warning("%s", line)
+        prepared.refuse_unusable_script()
         return prepared
 
     def _plan(self, prepared: Prepared) -> plan.Plan:
@@ -270,6 +275,7 @@ class Supervisor:
 
     async def _until_one_gives_up(self) -> None:
         while True:
+            self._refuse_failed_script()
             self._orphans.collect()
             for child in self._children():
                 child.reap_orphans()
@@ -278,6 +284,23 @@ class Supervisor:
             self._health.down = {child.name for child in self._children() if child.state is State.BACKOFF}
             self._open_gates()
             await asyncio.sleep(TICK_SECONDS)
+
+    def _refuse_failed_script(self) -> None:
+        """Raise ScriptLoadError if the workers of the start can't load the script, or end when they do."""
+        if self._health.phase is not Phase.STARTING:
+            return
+        failure = self._health.heartbeats.failure
+        if len(self._health.heartbeats.loading) > self._settings.gunicorn_workers + SPARE_WORKERS:
+            raise ScriptLoadError(f"{self._script()} can't be imported: it ends the worker that imports it.")
+        if failure is None:
+            return
+        if failure.report:
+            log.error("%s", without_workspace(failure.report, self._workspace))
+        raise ScriptLoadError(without_workspace(failure.text, self._workspace))
+
+    def _script(self) -> str:
+        path = self._door.deployment.script if self._door.deployment else None
+        return without_workspace(path or "the application", self._workspace)
 
     def _open_gates(self) -> None:
         if self._front is not None and self._front.publishes_grpc:
@@ -314,6 +337,9 @@ class Supervisor:
         self._listener.close()
         if self._front is not None:
             self._front.close()
+        for server in self._model_servers if nothing_in_flight else ():
+            server.ask_to_stop()
+            server.signal_group(signal.SIGKILL)  # one that still loads would go on until it has
         impatient = asyncio.create_task(self._signals.get())
         draining = asyncio.create_task(self._stop_children(lambda: deadline - time.monotonic()))
         await asyncio.wait({impatient, draining}, return_when=asyncio.FIRST_COMPLETED)

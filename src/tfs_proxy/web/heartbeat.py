@@ -1,9 +1,17 @@
-"""A worker's sign of life to the supervisor: its pid in a datagram, from `web.worker`."""
+"""A worker's signs to the supervisor, in datagrams from `web.worker`: its pid, or why it can't boot."""
 
 import os
 import socket
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
+
+from tfs_proxy.deployment import BootFailure
+from tfs_proxy.errors import ScriptLoadError, TfsProxyError
+
+REPORT_CHARACTERS = 16_000
+"""Of a traceback at most, so that it fits into a datagram; its end tells the most."""
 
 
 class Heartbeat:
@@ -34,3 +42,30 @@ class Heartbeat:
     def close(self) -> None:
         """Give the socket back; idempotent."""
         self._socket.close()
+
+
+def boot_failure(error: Exception) -> BootFailure:
+    """Why this worker can't load the application; with a traceback, but for errors that need none."""
+    if isinstance(error, ScriptLoadError):
+        text, report = str(error), error.report
+    elif isinstance(error, TfsProxyError):
+        text, report = str(error), ""
+    else:
+        text = f"A worker can't start: {type(error).__name__}: {error}"
+        report = "".join(traceback.format_exception(error)).rstrip()
+    return BootFailure(text, report[-REPORT_CHARACTERS:])
+
+
+def tell_failure(path: str, failure: BootFailure) -> None:
+    """Send it to the unix datagram socket at ``path``."""
+    _send(path, failure.to_json())
+
+
+def tell_loading(path: str) -> None:
+    """Send that this worker begins to load the application: what it loads may end the process."""
+    _send(path, f"+{os.getpid()}".encode())
+
+
+def _send(path: str, message: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out, suppress(OSError):
+        out.sendto(message, path)

@@ -4,6 +4,7 @@ The supervisor names one of the classes here, or the one in `gevent_worker` or `
 """
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -11,17 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from gunicorn import util
 from gunicorn.workers.base import Worker
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
-from tfs_proxy.errors import TfsProxyError
 from tfs_proxy.settings import WorkerEnvironment
 from tfs_proxy.upstream.instances import released
-from tfs_proxy.web.heartbeat import Heartbeat
+from tfs_proxy.web.heartbeat import Heartbeat, boot_failure, tell_failure, tell_loading
 from tfs_proxy.web.refusals import OUR_FAULT, OUT_OF_TIME, refusal
 
 log = logging.getLogger(__name__)
@@ -49,16 +49,32 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     close_app: Callable[[], None]
 
     def load_wsgi(self) -> None:
-        """Load the application; one that can't be loaded ends gunicorn, with one sentence in the log."""
+        """Load the application; the supervisor is told why it can't be loaded, and ends the start."""
         collect_logs(self.log.error_log)
+        tell_loading(WorkerEnvironment.from_env().heartbeat_socket)
         try:
             with notifying(super().notify):
                 super().load_wsgi()
-        except TfsProxyError as error:
-            self.log.error("%s", error)  # noqa: TRY400 - the sentence says it all
-            sys.exit(BOOT_FAILED)
+        except Exception as error:  # noqa: BLE001 - the supervisor is told, whatever it is
+            self.give_up(error)
         self.close_app = self.wsgi.close  # type: ignore[attr-defined]
         self.wsgi = closing_connections(self.wsgi)
+
+    def give_up(self, error: Exception) -> NoReturn:
+        """End without the application: in the start when gunicorn is ended, later by ending it.
+
+        gunicorn would report each worker's end at length, in front of what the supervisor has to say.
+        """
+        environment = WorkerEnvironment.from_env()
+        failure = boot_failure(error)
+        tell_failure(environment.heartbeat_socket, failure)
+        if released(Path(environment.control_socket)):
+            self.log.error("%s", "\n".join(filter(None, (failure.report, failure.text))))
+            sys.exit(BOOT_FAILED)
+        while self.alive and os.getppid() == self.ppid:
+            super().notify()
+            time.sleep(RELEASE_PAUSE_SECONDS)
+        sys.exit(0)
 
     def run(self) -> None:
         """Say that this worker has booted, wait until all is ready, then serve."""
