@@ -167,7 +167,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("gunicorn_worker_class", "SAGEMAKER_GUNICORN_WORKER_CLASS", worker_class, "gthread",
             "gthread, sync, gevent or tornado", aws="gevent"),
     Setting("gunicorn_loglevel", "SAGEMAKER_GUNICORN_LOGLEVEL", one_of(*LOG_LEVELS), "info",
-            "log level of the workers and of this program"),
+            "log level of the workers and of this program; debug shows how gunicorn and TensorFlow start"),
     Setting("gunicorn_timeout_seconds", "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", whole(1, 86400),
             lambda machine: 3600 if machine.batch else 60,
             "s without a sign of life before a worker is replaced", shown="60; 3600 in a batch job",

@@ -83,7 +83,7 @@ def test_requirements_install_from_the_archives_wheels(
     """No index is needed, and native modules load where the file system lets them."""
     with container(*options, *mounted(with_native_wheel), ready=False) as running:
         if "none" in options:
-            running.wait_for_log("ready after")
+            running.wait_for_log("ready: ")
             said = running.run("python", "-c", ASK_INSIDE)
         else:
             running.wait_ready()

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
+from tfs_proxy.first_request import command_in, ready_line
 from tfs_proxy.layout import Workspace
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain, Limits
@@ -79,6 +80,8 @@ class Pipeline:
         self._listener = listener
         self._request = request
         self._stages = plan(request)
+        self._url = sockets.local_url(listener)
+        self._command = f"curl {self._url}/ping"
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="hop")
         self._hops = [Hop(each, self._threads, settings.pipeline_timeout_seconds) for each in self._stages]
         chain = Chain(self._hops, Limits(settings.pipeline_timeout_seconds, settings.hop_limit_bytes))
@@ -89,11 +92,11 @@ class Pipeline:
                 process(each, request.model_server),
                 may_restart=lambda _child: self._endpoint.ready,
                 started=watchdog.guard,
+                heard=self._hear_first if each is self._stages[0] else lambda _line: None,
             )
             for each in self._stages
         ]
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-        self._began = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> int:
@@ -124,11 +127,13 @@ class Pipeline:
         while await readiness.faults(self._stages):
             await self._watch_for(TICK_SECONDS)
         self._endpoint.ready = True
-        log.info(
-            "pipeline of %d stages ready after %.2f s", len(self._stages), time.monotonic() - self._began
-        )
+        log.info("%s", ready_line(self._url, self._command))
         while True:
             await self._watch_for(1.0)
+
+    def _hear_first(self, line: str) -> None:
+        """What the first stage suggests to try is what the pipeline does."""
+        self._command = command_in(line, self._url) or self._command
 
     async def _watch_for(self, seconds: float) -> None:
         """Wait; raises ProcessGaveUp, with a stage's own exit status, where one is gone for good."""

@@ -39,6 +39,7 @@ def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
         f"--graceful-timeout={max(int(settings.stop_seconds), 1)}",
         f"--keep-alive={KEEP_ALIVE_SECONDS}",
         f"--log-level={settings.gunicorn_loglevel}",
+        "--logger-class=tfs_proxy.web.gunicorn_log.QuietLogger",
         "--http-parser=python",
         "--no-control-socket",
         "--forwarded-allow-ips=",  # no client may set SCRIPT_NAME or the scheme by a header

@@ -11,7 +11,8 @@ from tfs_proxy.served import Served
 from tfs_proxy.settings import Settings, available_cores
 from tfs_proxy.supervisor import gunicorn, model_server, nginx
 from tfs_proxy.supervisor.model_server import ServedModel
-from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.noise import is_start_up
+from tfs_proxy.supervisor.process import ProcessSpec, hides_nothing
 
 MAX_TRANSFORM_MB = 100
 DEFAULT_TRANSFORM_MB = 6
@@ -106,6 +107,7 @@ def _model_server(instance: Instance, settings: Settings, workspace: Workspace, 
         ),
         env=model_server.environment(host.environ, settings, host.gpus, instance.index),
         record=True,
+        hidden=hides_nothing if settings.gunicorn_loglevel == "debug" else is_start_up,
     )
 
 

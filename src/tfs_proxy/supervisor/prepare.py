@@ -11,6 +11,7 @@ from tfs_proxy.archive.extract import Limits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.check import describe
 from tfs_proxy.errors import ArchiveError, DiscoveryError, ScriptLoadError, SettingsError
+from tfs_proxy.first_request import FirstRequest, first_request
 from tfs_proxy.layout import Workspace
 from tfs_proxy.served import Served, look_into
 from tfs_proxy.settings import Settings
@@ -23,7 +24,8 @@ NVIDIA_SMI_SECONDS = 10.0
 class Prepared:
     """An open archive: what it serves, and its models as the model server reads them.
 
-    ``report`` and ``warnings`` are lines to be shown; ``script_fault`` says why the script can't be used.
+    ``report`` and ``warnings`` are lines to be shown; ``script_fault`` says why the script can't be used;
+    ``first_request`` is one that the model should answer.
     """
 
     served: Served
@@ -31,6 +33,7 @@ class Prepared:
     report: tuple[str, ...]
     warnings: tuple[str, ...]
     script_fault: str | None
+    first_request: FirstRequest
 
     def refuse_unusable_script(self) -> None:
         """Raise ScriptLoadError if reading the script has shown that it can't be used."""
@@ -66,6 +69,7 @@ def prepare(
         report=tuple(report.lines()),
         warnings=tuple(report.warning_lines()),
         script_fault=report.script_fault,
+        first_request=first_request(served, report.models, rest_api=settings.rest_api),
     )
 
 

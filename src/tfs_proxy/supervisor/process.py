@@ -58,12 +58,18 @@ class Backoff:
         return float(min(self.first_seconds * 2 ** (deaths - 1), self.longest_seconds))
 
 
+def hides_nothing(_line: str) -> bool:
+    """Every line of the child's output is passed on."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
     """What to run and how to stop it.
 
     ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
-    ``record`` keeps the last lines of its output (and passes them on, ``prefix`` first);
+    ``record`` keeps the last lines of its output (and passes them on, ``prefix`` first, but for those
+    that are ``hidden``);
     ``survivors_signal`` goes to what is left of its process group when the leader died alone.
     """
 
@@ -75,6 +81,7 @@ class ProcessSpec:
     survivors_signal: signal.Signals = signal.SIGTERM
     record: bool = False
     prefix: str = ""
+    hidden: Callable[[str], bool] = hides_nothing
     backoff: Backoff = field(default_factory=Backoff)
 
 
@@ -194,10 +201,12 @@ class ChildProcess:
                 continue
             if not line:
                 return
-            sys.stderr.buffer.write(self.spec.prefix.encode() + line)
-            sys.stderr.buffer.flush()
-            self.last_lines.append(line.decode(errors="replace").rstrip())
-            self._heard(self.last_lines[-1])
+            text = line.decode(errors="replace").rstrip()
+            if not self.spec.hidden(text):
+                sys.stderr.buffer.write(self.spec.prefix.encode() + line)
+                sys.stderr.buffer.flush()
+            self.last_lines.append(text)
+            self._heard(text)
 
     async def _back_off(self, deaths: int) -> None:
         self.change_state(State.BACKOFF)

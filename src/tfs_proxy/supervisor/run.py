@@ -26,6 +26,7 @@ from tfs_proxy.errors import (
     StartTimeout,
     StopServing,
 )
+from tfs_proxy.first_request import FirstRequest, ready_line
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import gunicorn, nginx, noexec, packages, plan, sockets
@@ -154,7 +155,7 @@ class Supervisor:
             ) from None
         if self._front is not None and self._nginx is not None:
             await self._first(self._front.reload(self._nginx, planned.deployment))
-        self._begin_serving()
+        self._begin_serving(prepared.first_request)
         await self._first(watch.forever())
 
     async def _open_doors(self) -> None:
@@ -319,14 +320,15 @@ class Supervisor:
             return ScriptLoadError("the script can't be used; what is wrong with it stands above.")
         return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
 
-    def _begin_serving(self) -> None:
+    def _begin_serving(self, first: FirstRequest) -> None:
         """From here on /ping says 200."""
         self._health.phase = Phase.SERVING
         self._open_gates()
         self._door.release()
         for server in self._model_servers:
             self._devices.log(server.name, self._gpus)
-        log.info("ready after %.2f s", time.monotonic() - self._began)
+        url = sockets.local_url(self._listener)
+        log.info("%s", ready_line(url, first.command(url)))
 
     async def _drain(self) -> None:
         """Stop accepting, let requests finish, then end the rest in reverse order; bounded in time."""

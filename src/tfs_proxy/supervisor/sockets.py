@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 2048
 LOOPBACK = "127.0.0.1"
+EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is only compared
 BLOCKS = range(12000, 32000)
 BLOCK_TRIES = 1000
 
@@ -100,3 +101,9 @@ def shown_address(listener: socket.socket) -> str:
     """``host:port`` as a URL has it."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def local_url(listener: socket.socket) -> str:
+    """A URL that reaches ``listener`` from this machine: ``localhost`` if it listens on every address."""
+    host, port = listener.getsockname()[:2]
+    return f"http://localhost:{port}" if host in EVERY_ADDRESS else f"http://{shown_address(listener)}"
