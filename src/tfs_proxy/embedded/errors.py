@@ -3,9 +3,16 @@
 Raised anywhere below the two front doors; rest.py and grpc_server.py turn it into their protocol.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+
+_FED_ANOTHER_TYPE = re.compile(
+    r"Type mismatch: actual (?P<given>\w+) vs\. expect (?P<wanted>\w+)"
+    r"\s+\[\[\{\{node _arg_\S*_(?P<at>\d+)\}\}\]\]"
+)
+"""What a prepared call says of an input of another type than the placeholder's, which has a number there."""
 
 
 class Code(IntEnum):
@@ -64,4 +71,7 @@ def from_tensorflow(error: Exception) -> ServingError:
     message = getattr(error, "message", None)
     if code is None:
         return ServingError(Code.INTERNAL, str(error) or type(error).__name__)
-    return ServingError(Code(int(code)), str(message))
+    text = _FED_ANOTHER_TYPE.sub(
+        r"Expects arg[\g<at>] to be \g<wanted> but \g<given> is provided", str(message)
+    )
+    return ServingError(Code(int(code)), text)

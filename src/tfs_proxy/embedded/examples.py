@@ -119,7 +119,7 @@ def plan_for(signature: Signature, method: str) -> Plan:
 
 def runner_for(servable: Servable, plan: Plan, api: str) -> Runner:
     """The call that a plan runs; ``api`` is what it is counted under."""
-    return servable.tensor_runner(plan.feed, plan.names, api)
+    return servable.tensor_runner([plan.feed], plan.names, api)
 
 
 def run(runner: Runner, plan: Plan, examples: Array) -> Named:
@@ -172,15 +172,7 @@ def multi_inference(servable: Servable, request: MultiInferenceRequest) -> Multi
     """Several signatures on the same examples in one run. Raises ServingError."""
     plans = _task_plans(servable, request.tasks)
     examples = serialized(request.input, servable)
-    names = tuple(sorted({name for plan in plans for name in plan.names}))
-    feed = plans[0].feed
-    outputs = dict(
-        zip(
-            names,
-            servable.tensor_runner(feed, names, "MultiInference").run({feed.alias: examples}),
-            strict=True,
-        )
-    )
+    outputs = _run_together(servable, plans, examples)
     answer = MultiInferenceResponse()
     for task, plan in zip(request.tasks, plans, strict=True):
         result = answer.results.add()
@@ -190,6 +182,15 @@ def multi_inference(servable: Servable, request: MultiInferenceRequest) -> Multi
         else:
             result.regression_result.CopyFrom(regression(plan, outputs, len(examples)))
     return answer
+
+
+def _run_together(servable: Servable, plans: Sequence[Plan], examples: Array) -> Named:
+    """What all plans fetch, in one run: each signature's own placeholder gets the same examples."""
+    feeds = {plan.feed.name: plan.feed for plan in plans}
+    fetches = tuple(sorted({name for plan in plans for name in plan.names}))
+    runner = servable.tensor_runner([feeds[name] for name in sorted(feeds)], fetches, "MultiInference")
+    outputs = runner.run({feed.alias: examples for feed in feeds.values()})
+    return dict(zip(fetches, outputs, strict=True))
 
 
 def _task_plans(servable: Servable, tasks: Sequence[InferenceTask]) -> list[Plan]:
@@ -210,8 +211,6 @@ def _task_plans(servable: Servable, tasks: Sequence[InferenceTask]) -> list[Plan
             raise ServingError(Code.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
         signature = signature_for(servable, name, task.method_name)
         plans.append(plan_for(signature, task.method_name))
-        if plans[-1].feed.name != plans[0].feed.name:
-            raise invalid("Input tensor must be the same for all Signatures.")
     return plans
 
 

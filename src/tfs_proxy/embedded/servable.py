@@ -248,12 +248,12 @@ class Servable:
             self._runners[key] = runner
         return runner
 
-    def tensor_runner(self, feed: Tensor, fetches: tuple[str, ...], api: str) -> Runner:
-        """The call from one input to graph tensors by name; ``api`` is what it is counted under."""
-        runner = self._runners.get((f"{api} of {feed.name}", fetches))
+    def tensor_runner(self, feeds: Sequence[Tensor], fetches: tuple[str, ...], api: str) -> Runner:
+        """The call from inputs to graph tensors by name; ``api`` is what it is counted under."""
+        key = (f"{api} of {', '.join(feed.name for feed in feeds)}", fetches)
+        runner = self._runners.get(key)
         if runner is None:
-            runner = Runner(self._backend, [feed], fetches, self._observer(api))
-            self._runners[f"{api} of {feed.name}", fetches] = runner
+            runner = self._runners[key] = Runner(self._backend, feeds, fetches, self._observer(api))
         return runner
 
     def count_examples(self, count: int) -> None:
