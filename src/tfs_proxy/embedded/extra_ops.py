@@ -19,19 +19,19 @@ log = logging.getLogger(__name__)
 
 
 class _Package(NamedTuple):
-    """A project of ops: its distribution, its package, and where in it the libraries are."""
+    """A project of ops: its distribution, its package, and patterns of the libraries in it."""
 
     distribution: str
     module: str
-    libraries: str
+    libraries: tuple[str, ...]
 
 
 PACKAGES = (
-    _Package("tensorflow-text", "tensorflow_text", "python/ops/_*.so"),
+    _Package("tensorflow-text", "tensorflow_text", ("python/ops/_*.so", "python/metrics/_*.so")),
     _Package(
         "tensorflow-decision-forests",
         "tensorflow_decision_forests",
-        "tensorflow/ops/inference/inference.so",
+        ("tensorflow/ops/inference/inference.so",),
     ),
 )
 
@@ -51,7 +51,8 @@ def _load(package: _Package) -> None:
     if spec is None or spec.origin is None:
         return
     version = _version(package.distribution)
-    libraries = sorted(Path(spec.origin).parent.glob(package.libraries))
+    folder = Path(spec.origin).parent
+    libraries = [path for pattern in package.libraries for path in sorted(folder.glob(pattern))]
     try:
         for library in libraries:
             runtime.load_library(str(library))
