@@ -294,10 +294,3 @@ def graph_function(
 def _value(tensor: Any) -> Any:
     """A tensor as a function may return it: what a variable of TF1 holds, instead of the variable."""
     return array_operations().identity(tensor) if tensor.dtype != tensor.dtype.base_dtype else tensor
-
-
-def tflite_interpreter(path: str) -> Any:
-    """A TensorFlow Lite interpreter of a model file, on one thread."""
-    from tensorflow.lite.python.interpreter import Interpreter
-
-    return Interpreter(path, num_threads=1)

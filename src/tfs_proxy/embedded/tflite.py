@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded import runtime
+from tfs_proxy.embedded import lite_runtime
 from tfs_proxy.embedded.call_threads import next_of
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.lite_file import LiteFile
 from tfs_proxy.embedded.servable import DEFAULT_SIGNATURE, Array, Call
 from tfs_proxy.embedded.tall import TallArray, listed, shape_of
 from tfs_proxy.protos import SignatureDef, TensorInfo
@@ -25,6 +26,9 @@ Details = Mapping[str, Mapping[str, Any]]
 _MAX_RANK = 6
 """The most dimensions that the interpreter's delegate has room for, which does not count them."""
 
+_MAX_RESIZED_RANK = 4
+"""The most dimensions of a tensor of another shape than declared: at five some kernels end the process."""
+
 _FEWEST_OF_IMAGES = 3
 """From so many dimensions on a tensor may be one of images, of which some operations want one at least."""
 
@@ -37,11 +41,17 @@ Idle = queue.SimpleQueue[int]
 
 
 class _Signature:
-    """One signature of the model: its tensors, and one runner per interpreter of the pool."""
+    """One signature of the model: its tensors, and one runner per interpreter of the pool.
 
-    def __init__(self, inputs: Details, outputs: Details, runs: Sequence[Run], idle: Idle) -> None:
+    With ``resizable`` its inputs take other shapes than declared.
+    """
+
+    def __init__(
+        self, inputs: Details, outputs: Details, runs: Sequence[Run], idle: Idle, *, resizable: bool
+    ) -> None:
         self.inputs = inputs
         self.outputs = outputs
+        self._resizable = resizable
         self._sizes = {alias: _sizes(detail) for alias, detail in inputs.items()}
         self._runs = runs
         self._idle = idle
@@ -57,7 +67,8 @@ class _Signature:
     def run(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
         """Run on whichever interpreter is idle. Raises ServingError, and WouldWait as `next_of` does."""
         for alias, array in arrays.items():
-            _check(alias, self._sizes[alias], array)
+            if not (self._resizable and _is_resized(array)):
+                _check(alias, self._sizes[alias], array)
         chosen = next_of(self._idle)
         try:
             return self._runs[chosen](arrays)
@@ -76,11 +87,14 @@ class TfliteBackend:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                pool = [runtime.tflite_interpreter(str(path)) for _ in range(interpreters)]
+                pool = [lite_runtime.interpreter(str(path)) for _ in range(interpreters)]
         except (ValueError, RuntimeError) as error:
             raise ServingError(Code.INVALID_ARGUMENT, f"Failed to load {path}: {error}") from error
-        self._signatures = _signatures(pool)
-        self.signatures = {name: signature.message() for name, signature in self._signatures.items()}
+        file = LiteFile(path)
+        self._signatures = _signatures(pool, file)
+        self.signatures = file.signatures or {
+            name: signature.message() for name, signature in self._signatures.items()
+        }
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
         """A call of the signature that these tensors belong to. Raises ServingError where there is none."""
@@ -104,10 +118,15 @@ def _call(signature: _Signature, inputs: Sequence[str], outputs: Sequence[str]) 
     return call
 
 
+def _is_resized(array: Array) -> bool:
+    """Whether operations that look at their input's shape take this one, whatever is declared."""
+    return type(array) is not TallArray and array.size > 0 and array.ndim <= _MAX_RESIZED_RANK
+
+
 def _check(alias: str, sizes: Sequence[int], array: Array) -> None:
     """Raises ServingError for a shape that the interpreter would compute with, although the model can't.
 
-    Only the first size may be another than the model's own; one without dimensions may take any number.
+    Only the first size may differ from the model's own; one without dimensions may take any number.
     """
     given = shape_of(array)
     if sizes and len(given) != len(sizes):
@@ -128,29 +147,61 @@ def _readable(array: Array) -> Array:
     return np.ndarray((), f"S{len(text)}", text)
 
 
-def _signatures(pool: Sequence[Any]) -> dict[str, _Signature]:
+def _signatures(pool: Sequence[Any], file: LiteFile) -> dict[str, _Signature]:
+    """Those of the file's metadata; else those that the interpreter knows; else one of all tensors."""
     idle: Idle = queue.SimpleQueue()
     for number in range(len(pool)):
         idle.put(number)
+    inputs, outputs = pool[0].get_input_details(), pool[0].get_output_details()
+    if file.signatures:
+        return {
+            name: _by_index(
+                pool,
+                idle,
+                _named(signature.inputs, inputs, "input"),
+                _named(signature.outputs, outputs, "output"),
+                resizable=file.resizable,
+            )
+            for name, signature in file.signatures.items()
+        }
     names = list(pool[0].get_signature_list())
     if not names:
-        return {DEFAULT_SIGNATURE: _unnamed(pool, idle)}
+        shown = [{_alias(detail): detail for detail in details} for details in (inputs, outputs)]
+        return {DEFAULT_SIGNATURE: _by_index(pool, idle, *shown, resizable=file.resizable)}
     signatures = {}
     for name in names:
         runners = [interpreter.get_signature_runner(name) for interpreter in pool]
         inputs, outputs = runners[0].get_input_details(), runners[0].get_output_details()
-        signatures[name] = _Signature(inputs, outputs, [_by_keyword(runner) for runner in runners], idle)
+        runs = [_by_keyword(runner) for runner in runners]
+        signatures[name] = _Signature(inputs, outputs, runs, idle, resizable=file.resizable)
     return signatures
+
+
+def _named(shown: Mapping[str, TensorInfo], details: Sequence[Mapping[str, Any]], kind: str) -> Details:
+    """The interpreter's tensors that a SignatureDef names, whose names become the interpreter's.
+
+    Older converters left the output's number away. Raises ServingError for one that there is not.
+    """
+    by_name = {str(detail["name"]): detail for detail in details}
+    for alias, info in shown.items():
+        known = [name for name in (info.name, info.name.partition(":")[0]) if name in by_name]
+        if not known:
+            raise ServingError(
+                Code.INTERNAL,
+                f"Unknown tensor '{info.name}'.\n\tSignature {kind} {alias} references an unknown tensor",
+            )
+        info.name = known[0]
+    return {alias: by_name[info.name] for alias, info in shown.items()}
 
 
 def _by_keyword(runner: Any) -> Run:
     return lambda arrays: runner(**arrays)
 
 
-def _unnamed(pool: Sequence[Any], idle: Idle) -> _Signature:
-    """A model without signatures: its tensors go by their own names, without the output number."""
-    inputs = {_alias(detail): detail for detail in pool[0].get_input_details()}
-    outputs = {_alias(detail): detail for detail in pool[0].get_output_details()}
+def _by_index(
+    pool: Sequence[Any], idle: Idle, inputs: Details, outputs: Details, *, resizable: bool
+) -> _Signature:
+    """A signature of tensors that the interpreter knows by number alone."""
 
     def by_index(interpreter: Any) -> Run:
         def run(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -164,7 +215,8 @@ def _unnamed(pool: Sequence[Any], idle: Idle) -> _Signature:
 
         return run
 
-    return _Signature(inputs, outputs, [by_index(interpreter) for interpreter in pool], idle)
+    runs = [by_index(interpreter) for interpreter in pool]
+    return _Signature(inputs, outputs, runs, idle, resizable=resizable)
 
 
 def _alias(detail: Mapping[str, Any]) -> str:
