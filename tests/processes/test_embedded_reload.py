@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from asking import ask, available, predicted
 from gates import gate
-from plugins_models import StartServer
+from plugins_models import StartServer, start_server
 from tfs_proxy import protos
 from warmups import recorded, warm_up_with
 
@@ -30,6 +31,20 @@ def states_by_label(channel: grpc.Channel, model: str, label: str) -> dict[int, 
     return {each.version: int(each.state) for each in answer.model_version_status}
 
 
+@pytest.fixture(scope="module")
+def reloaded(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+    """A channel to a server of the model `m`."""
+    flags = [f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m"]
+    server = start_server(tmp_path_factory.mktemp("server"), flags)
+    try:
+        server.wait_for(available(server, "m", 1))
+        with grpc.insecure_channel(server.grpc) as channel:
+            yield channel
+    finally:
+        server.process.kill()
+        server.process.wait(60)
+
+
 def reload_request(text: str) -> bytes:
     """A request for a new configuration."""
     from google.protobuf import text_format
@@ -37,6 +52,11 @@ def reload_request(text: str) -> bytes:
     request = protos.ReloadConfigRequest()
     text_format.Parse(text, request.config, descriptor_pool=protos.POOL)
     return request.SerializeToString()
+
+
+def of_one_model(name: str, base_path: object, platform: str = 'model_platform: "tensorflow"') -> str:
+    """A configuration of one model."""
+    return f'model_config_list {{ config {{ name: "{name}" base_path: "{base_path}" {platform} }} }}'
 
 
 def reload_config(channel: grpc.Channel, text: str) -> protos.StatusProto:
@@ -50,7 +70,8 @@ def test_models_come_and_go_by_grpc(saved_models: Path, model_server: StartServe
     server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
     server.wait_for(available(server, "half_plus_two", 1))
     versions = (
-        f'name: "versions" base_path: "{saved_models / "versions"}" model_version_policy {{ all {{}} }}'
+        f'name: "versions" base_path: "{saved_models / "versions"}" model_platform: "tensorflow" '
+        "model_version_policy { all {} }"
     )
     with grpc.insecure_channel(f"unix:{server.grpc_socket}") as channel:
         assert reload_config(channel, f"model_config_list {{ config {{ {versions} }} }}").error_code == 0
@@ -72,9 +93,51 @@ def test_models_come_and_go_by_grpc(saved_models: Path, model_server: StartServe
             (f"{saved_models}/nowhere", "UNKNOWN", "did not become available"),
         ):
             with pytest.raises(grpc.RpcError) as caught:
-                reload_config(channel, f'model_config_list {{ config {{ name: "x" base_path: "{path}" }} }}')
+                reload_config(channel, of_one_model("x", path))
             assert caught.value.code().name == code
             assert text in caught.value.details()
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "said"),
+    [
+        (
+            "m",
+            "",
+            (
+                "Illegal setting neither ModelServerConfig::model_type (deprecated) "
+                "nor ModelServerConfig::model_platform."
+            ),
+        ),
+        (
+            "m",
+            'model_platform: "other"',
+            (
+                "Illegal to change a model's platform. For model m platform was tensorflow "
+                "and new platform requested is other"
+            ),
+        ),
+        ("new", 'model_platform: "other"', "Model new requests unsupported platform other"),
+        (
+            "m",
+            'model_platform: "tensorflow" model_type: TENSORFLOW',
+            (
+                "Illegal setting both ModelServerConfig::model_type (deprecated) "
+                "and ModelServerConfig::model_platform."
+            ),
+        ),
+        ("m", "model_type: OTHER", "ModelServerConfig::model_type choice 2 not supported."),
+    ],
+)
+def test_a_reload_needs_the_platform_that_is_served(
+    reloaded: grpc.Channel, saved_models: Path, name: str, platform: str, said: str
+) -> None:
+    """One without, or with another, is refused in TF Serving's words; the deprecated field will do."""
+    base_path = saved_models / "half_plus_two"
+    with pytest.raises(grpc.RpcError) as caught:
+        reload_config(reloaded, of_one_model(name, base_path, platform))
+    assert (caught.value.code().name, caught.value.details()) == ("INVALID_ARGUMENT", said)
+    assert reload_config(reloaded, of_one_model("m", base_path, "model_type: TENSORFLOW")).error_code == 0
 
 
 def test_a_reload_at_the_start_finds_the_first_models_loaded(
@@ -83,7 +146,7 @@ def test_a_reload_at_the_start_finds_the_first_models_loaded(
     """It is taken once they are, here because a recorded request is held until the caller waits."""
     folder = tmp_path / "m" / "1"
     shutil.copytree(saved_models / "gate" / "1", folder)
-    config = f'model_config_list {{ config {{ name: "m" base_path: "{folder.parent}" }} }}'
+    config = of_one_model("m", folder.parent)
     with gate(tmp_path / "gate") as held:
         warm_up_with(folder, recorded("mark", [held.mark().encode()]))
         server = model_server(f"--model_base_path={folder.parent}", "--model_name=m")
@@ -107,7 +170,7 @@ def test_a_reload_that_waits_for_another_try_does_not_keep_a_stopping_server(
     (tmp_path / "broken" / "1").mkdir(parents=True)
     server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
     server.wait_for(available(server, "m", 1))
-    config = f'model_config_list {{ config {{ name: "broken" base_path: "{tmp_path / "broken"}" }} }}'
+    config = of_one_model("broken", tmp_path / "broken")
     with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(reload_config, channel, config)
         server.wait_for(lambda: "broken version 1: load failed" in server.log.read_text())
@@ -122,10 +185,7 @@ def test_reloads_at_once_leave_each_other_alone(saved_models: Path, model_server
     """Each takes the models of the one before away, and none is told that its own were not found."""
     server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
     server.wait_for(available(server, "m", 1))
-    configs = [
-        f'model_config_list {{ config {{ name: "{name}" base_path: "{saved_models / "half_plus_two"}" }} }}'
-        for name in ("a", "b", "c", "d")
-    ]
+    configs = [of_one_model(name, saved_models / "half_plus_two") for name in ("a", "b", "c", "d")]
     with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(reload_config, channel, config) for config in configs * 2]
         assert [each.result().error_code for each in answers] == [0] * 8
@@ -140,7 +200,8 @@ def test_a_reload_tells_what_it_has_counted(saved_models: Path, model_server: St
     loads = "/tensorflow/cc/saved_model/load_attempt_count"
     request = protos.ReloadConfigRequest(metric_names=[loads, "/nowhere"])
     text = "".join(
-        f'config {{ name: "{name}" base_path: "{saved_models / "half_plus_two"}" }}' for name in ("m", "n")
+        f'config {{ name: "{name}" base_path: "{saved_models / "half_plus_two"}" model_platform: "tensorflow" }}'
+        for name in ("m", "n")
     )
     text_format.Parse(f"model_config_list {{ {text} }}", request.config, descriptor_pool=protos.POOL)
     with grpc.insecure_channel(server.grpc) as channel:
@@ -175,7 +236,7 @@ def test_the_config_file_waits_for_a_reload(
     config.write_text(
         f'model_config_list {{ config {{ name: "m" base_path: "{saved_models / "half_plus_two"}" }} }}'
     )
-    asked = f'model_config_list {{ config {{ name: "gate" base_path: "{folder.parent}" }} }}'
+    asked = of_one_model("gate", folder.parent)
     with gate(tmp_path / "held") as held:
         warm_up_with(folder, recorded("mark", [held.mark().encode()]))
         server = model_server(f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1")

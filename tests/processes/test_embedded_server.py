@@ -298,7 +298,7 @@ def test_metadata_that_there_is_not_is_refused(embedded_server: EmbeddedServer) 
         run = channel.unary_unary("/tensorflow.serving.PredictionService/GetModelMetadata")
         with pytest.raises(grpc.RpcError) as caught:
             run(request.SerializeToString(), timeout=60)
-    assert caught.value.details() == "Metadata field %s is not supportednope"
+    assert caught.value.details() == "Metadata field nope is not supported"
 
 
 def test_health_waits_for_the_first_models(

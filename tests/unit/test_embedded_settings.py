@@ -125,7 +125,7 @@ def test_policies_choose_versions() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("model_config_list { nonsense: 1 }", "no ModelServerConfig in text form"),
+        ("model_config_list { nonsense: 1 }", "Invalid protobuf file"),
         ('model_config_list { config { name: "a" base_path: "x" } }', "to have an absolute path or URI"),
         ('model_config_list { config { base_path: "/x" } }', "has no name"),
         (
@@ -148,16 +148,45 @@ def test_unusable_configs_are_refused(tmp_path: Path, text: str, says: str) -> N
         model_config.from_flags(config_file(tmp_path, text))
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "model_conf { }",
+            '1:12: Message type "tensorflow.serving.ModelServerConfig" has no field named "model_conf".',
+        ),
+        (
+            "model_config_list {\n  config {\n    nme : 1 }}",
+            '3:9: Message type "tensorflow.serving.ModelConfig" has no field named "nme".',
+        ),
+        ("model_config_list { config: { name: 3 } }", "1:37: Expected string, got: 3"),
+        ("model_config_list {\n", "2:1: Expected identifier, got: "),
+    ],
+)
+def test_a_config_that_does_not_parse_says_where(tmp_path: Path, text: str, says: str) -> None:
+    """Line and column are those of the official server's parser, and so are its words."""
+    flags = config_file(tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        model_config.from_flags(flags)
+    assert str(caught.value) == (
+        f"Error parsing text-format tensorflow.serving.ModelServerConfig: {says} "
+        f"Invalid protobuf file: '{flags.model_config_file}'"
+    )
+
+
 def test_a_config_that_is_read_again_lists_models(tmp_path: Path) -> None:
     """An empty list is one; an empty file is not, for it may be half written."""
     path = tmp_path / "models.config"
     path.write_text("model_config_list {}")
-    assert model_config.again_from_file(str(path)) == ()
+    assert model_config.again_from_file(str(path), ()) == ()
     path.write_text("")
     assert model_config.from_flags(Flags(model_config_file=str(path))) == ()
     with pytest.raises(ServingError, match="Cannot transition to requested config") as caught:
-        model_config.again_from_file(str(path))
+        model_config.again_from_file(str(path), ())
     assert caught.value.code is Code.FAILED_PRECONDITION
+    path.write_text('model_config_list { config { name: "m" base_path: "/m" model_platform: "other" } }')
+    with pytest.raises(ServingError, match="Illegal to change a model's platform"):
+        model_config.again_from_file(str(path), {"m"})
 
 
 def test_unusable_batching_parameters_are_told_at_the_start(tmp_path: Path) -> None:

@@ -115,8 +115,7 @@ class Services:
             raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
         for field in request.metadata_field:
             if field != describe.SIGNATURE_DEF:
-                # NOTE: TF Serving's own text, its placeholder never filled in.
-                raise invalid(f"Metadata field %s is not supported{field}")
+                raise invalid(f"Metadata field {field} is not supported")
         with self._catalog.using(*_target(spec)) as servable:
             return describe.metadata(servable).SerializeToString()
 
@@ -140,7 +139,7 @@ class Services:
                 "ServerModelConfig type not supported by HandleReloadConfigRequest. "
                 "Only ModelConfigList is currently supported"
             )
-        sources = model_config.from_message(request.config)
+        sources = model_config.from_request(request.config, self._catalog.names)
         answer = ReloadConfigResponse()
         answer.status.SetInParent()
         with aside(), self._engine.turn(context.is_active):

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -12,10 +12,13 @@ from google.protobuf.message import Message
 
 from tfs_proxy.embedded.errors import Code, ServingError, invalid
 from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.text_errors import described
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import POOL, ModelConfig, ModelServerConfig
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
+_PLATFORM = "tensorflow"
+_TENSORFLOW_TYPE = 1
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -70,11 +73,11 @@ def from_flags(flags: Flags) -> tuple[ModelSource, ...]:
     return (ModelSource(flags.model_name, path),)
 
 
-def again_from_file(path: str) -> tuple[ModelSource, ...]:
-    """The models of a config file that is read again while others are served.
+def again_from_file(path: str, served: Collection[str]) -> tuple[ModelSource, ...]:
+    """The models of a config file that is read again while those named ``served`` are.
 
-    Raises SettingsError where it can't be read, ServingError where it lists no models: a file that is
-    being written is empty for a moment.
+    Raises SettingsError if it can't be read, ServingError if it lists no models, since a file that is
+    being written is empty for a moment, or changes the platform of one that is served.
     """
     config = read_text(path, ModelServerConfig())
     if config.WhichOneof("config") != "model_config_list":
@@ -83,7 +86,7 @@ def again_from_file(path: str) -> tuple[ModelSource, ...]:
             "Cannot transition to requested config. It is only legal to transition from one ModelConfigList "
             "to another.",
         )
-    return from_message(config)
+    return from_message(config, served)
 
 
 def read_text(path: str, message: AnyMessage) -> AnyMessage:
@@ -99,14 +102,24 @@ def read_text(path: str, message: AnyMessage) -> AnyMessage:
         return text_format.Parse(text, message, descriptor_pool=POOL)
     except text_format.ParseError as error:
         raise SettingsError(
-            f"Invalid protobuf file: '{path}' is no {message.DESCRIPTOR.name} in text form: {error}"
+            f"{described(error, text, message.DESCRIPTOR.full_name)} Invalid protobuf file: '{path}'"
         ) from error
 
 
-def from_message(config: ModelServerConfig) -> tuple[ModelSource, ...]:
-    """The models of a ModelServerConfig.
+def from_request(config: ModelServerConfig, served: Collection[str]) -> tuple[ModelSource, ...]:
+    """The models of a reload request, which come after those named ``served``.
 
-    Raises ServingError with TF Serving's text where one can't be served.
+    Raises ServingError as `from_message` does, and, as TF Serving does, for a model without a platform.
+    """
+    return from_message(config, served, default_platform="")
+
+
+def from_message(
+    config: ModelServerConfig, served: Collection[str] = (), *, default_platform: str = _PLATFORM
+) -> tuple[ModelSource, ...]:
+    """The models of a ModelServerConfig; ``served`` names those that are loaded as of TensorFlow's platform.
+
+    Raises ServingError with TF Serving's text if one can't be served.
     """
     if config.WhichOneof("config") == "custom_model_config":
         raise ServingError(Code.INVALID_ARGUMENT, "Missing custom_model_config_loader in ServerCore Options")
@@ -116,6 +129,8 @@ def from_message(config: ModelServerConfig) -> tuple[ModelSource, ...]:
         if source.name in names:
             raise invalid(f"Illegal to list model {source.name} multiple times in config list")
         names.add(source.name)
+    for each in config.model_config_list.config:
+        _check_platform(each.name, _platform(each) or default_platform, served)
     return tuple(sources)
 
 
@@ -127,9 +142,39 @@ def _source(config: ModelConfig) -> ModelSource:
             f"Expected model {config.name} to have an absolute path or URI; "
             f"got base_path()={config.base_path}"
         )
-    if config.model_platform not in {"", "tensorflow"}:
-        raise invalid(f"Model {config.name} requests unsupported platform {config.model_platform}")
     return ModelSource(config.name, config.base_path, _policy(config), dict(config.version_labels))
+
+
+def _check_platform(name: str, platform: str, served: Collection[str]) -> None:
+    """Raises ServingError unless a model's platform is TensorFlow's, which all that are served have."""
+    if not platform:
+        raise invalid(
+            "Illegal setting neither ModelServerConfig::model_type (deprecated) "
+            "nor ModelServerConfig::model_platform."
+        )
+    if platform == _PLATFORM:
+        return
+    if name in served:
+        raise invalid(
+            f"Illegal to change a model's platform. For model {name} platform was {_PLATFORM} "
+            f"and new platform requested is {platform}"
+        )
+    raise invalid(f"Model {name} requests unsupported platform {platform}")
+
+
+def _platform(config: ModelConfig) -> str:
+    """The platform that a model names, by either field; "" if by none. Raises ServingError."""
+    kind = int(config.model_type)
+    if not kind:
+        return config.model_platform
+    if config.model_platform:
+        raise invalid(
+            "Illegal setting both ModelServerConfig::model_type (deprecated) "
+            "and ModelServerConfig::model_platform."
+        )
+    if kind != _TENSORFLOW_TYPE:
+        raise invalid(f"ModelServerConfig::model_type choice {kind} not supported.")
+    return _PLATFORM
 
 
 def _policy(config: ModelConfig) -> Policy:

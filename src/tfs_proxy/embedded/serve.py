@@ -207,7 +207,7 @@ class Server:
         path, seconds = self._flags.model_config_file, self._flags.model_config_file_poll_wait_seconds
         while path and seconds > 0 and not self._stopping.wait(seconds):
             try:
-                sources = model_config.again_from_file(path)
+                sources = model_config.again_from_file(path, self._catalog.names)
                 with self._engine.turn():
                     self._engine.reload(sources)
             except (SettingsError, ServingError) as error:
