@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,10 @@ class Answer:
 
 
 class Stack:
-    """A running `tfs-proxy serve` (or another ``command``); ``log`` is everything that it has said so far."""
+    """A running `tfs-proxy serve` (or another ``command``); ``log`` is everything that it has said so far.
+
+    ``launcher`` is a command that takes it as further words and becomes it: a user, a control group.
+    """
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class Stack:
         host: str = "127.0.0.1",
         port: int | None = None,
         command: str = "serve",
+        launcher: Sequence[str] = (),
     ) -> None:
         self.host = host
         self.port = port or free_port()
@@ -54,6 +58,7 @@ class Stack:
         }
         self.process = subprocess.Popen(
             [
+                *launcher,
                 sys.executable,
                 "-m",
                 "tfs_proxy.cli",

@@ -2,18 +2,29 @@
 
 from tfs_proxy.settings import Settings
 
+WORKERS_VARIABLE = "SAGEMAKER_GUNICORN_WORKERS"
+
 
 def capacity(settings: Settings, *, models: bool) -> str:
     """Workers, model servers, their threads and batches; workers alone where there are no ``models``."""
     threads = (
         f" of {settings.gunicorn_threads} threads" if settings.gunicorn_worker_class == "gthread" else ""
     )
-    workers = f"{_count(settings.gunicorn_workers, 'worker')} ({settings.gunicorn_worker_class}){threads}"
+    workers = (
+        f"{_count(settings.gunicorn_workers, 'worker')} ({settings.gunicorn_worker_class}){threads}, "
+        f"{_why_so_many(settings)}"
+    )
     if not models:
         return workers
     servers = _count(settings.instance_count, "model server")
     intra, inter = settings.intra_op_parallelism or "auto", settings.inter_op_parallelism or "auto"
     return f"{workers}; {servers}, intra-op {intra}, inter-op {inter}, {_batching(settings)}"
+
+
+def _why_so_many(settings: Settings) -> str:
+    if WORKERS_VARIABLE in settings.given:
+        return f"set by {WORKERS_VARIABLE}"
+    return settings.machine.workers.reason
 
 
 def _batching(settings: Settings) -> str:

@@ -7,10 +7,11 @@ is checked against it by a test. Names and meanings of ``SAGEMAKER_*`` are those
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.resources import Resources, WorkerCount, available_resources, default_workers
 from tfs_proxy.setting_values import (
     HIGHEST_PORT,
     GrpcPort,
@@ -78,11 +79,30 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What defaults depend on: cores, and a batch job of SageMaker's with how many requests at a time."""
+    """What defaults depend on: cores, memory, and a batch job of SageMaker's and its requests at a time.
 
-    cores: int
+    ``models_bytes`` is the size of the models on disk, 0 until it is known.
+    """
+
+    resources: Resources
     batch: bool
     concurrent: int | None
+    models_bytes: int = 0
+
+    @property
+    def cores(self) -> int:
+        """Cores that can be kept busy."""
+        return self.resources.cores
+
+    @property
+    def workers(self) -> WorkerCount:
+        """How many workers there are if nobody sets the number."""
+        return default_workers(self.resources, self.models_bytes)
+
+    @property
+    def tensorflow_threads(self) -> int:
+        """Threads of TensorFlow's pools; 0 leaves them to it, but it does not see a CPU limit."""
+        return self.cores if self.resources.limits_cores else 0
 
     @property
     def busy(self) -> bool:
@@ -91,11 +111,6 @@ class Machine:
         It does where the job leaves the number to us: ``/execution-parameters`` asks for more than cores.
         """
         return self.batch and (self.concurrent is None or self.concurrent >= self.cores)
-
-
-def available_cores() -> int:
-    """How many cores this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # fmt: off
@@ -125,12 +140,15 @@ TABLE: tuple[Setting, ...] = (
     Setting("version_labels", "SAGEMAKER_TFS_VERSION_LABELS", labels, {},
             "version labels, as stable=1,canary=2, for every model that has the version", shown="none"),
     Setting("instance_count", "SAGEMAKER_TFS_INSTANCE_COUNT", whole(1, 128), 1, "model-server processes"),
-    Setting("inter_op_parallelism", "SAGEMAKER_TFS_INTER_OP_PARALLELISM", whole(0), 0,
-            "TensorFlow's inter-op threads; 0 leaves the choice to it"),
+    Setting("inter_op_parallelism", "SAGEMAKER_TFS_INTER_OP_PARALLELISM", whole(0),
+            lambda machine: machine.tensorflow_threads,
+            "TensorFlow's inter-op threads; 0 leaves the choice to it",
+            shown="0; cores under a CPU limit", aws="0"),
     Setting("intra_op_parallelism", "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", whole(0),
-            lambda machine: 1 if machine.busy else 0,
+            lambda machine: 1 if machine.busy else machine.tensorflow_threads,
             "TensorFlow's intra-op threads; 0 leaves the choice to it",
-            shown="0; 1 in a batch job of as many requests at a time as cores", aws="0"),
+            shown="0; cores under a CPU limit; 1 in a batch job of as many requests at a time as cores",
+            aws="0"),
     Setting("gpu_memory_margin", "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", number(0, 1), 0.2,
             "share of a GPU's memory left free when several instances are on it"),
     Setting("enable_batching", "SAGEMAKER_TFS_ENABLE_BATCHING", flag, False,
@@ -158,12 +176,13 @@ TABLE: tuple[Setting, ...] = (
             5 * MEGABYTE, "MB that go from one stage of a pipeline to the next", shown="5"),
     Setting("pool_requests", "TFS_PROXY_POOL_REQUESTS", flag, True,
             "serve a script's requests.post(context.rest_uri) over the worker's kept connections"),
-    Setting("gunicorn_workers", "SAGEMAKER_GUNICORN_WORKERS", whole(1, 1024), lambda machine: machine.cores,
-            "worker processes that run the script", shown="cores", aws="1"),
+    Setting("gunicorn_workers", "SAGEMAKER_GUNICORN_WORKERS", whole(1, 1024),
+            lambda machine: machine.workers.count, "worker processes that run the script",
+            shown="cores, or as many as memory holds", aws="1"),
     Setting("gunicorn_threads", "SAGEMAKER_GUNICORN_THREADS", whole(1, 4096),
-            lambda machine: max(8, CONCURRENCY // machine.cores),
+            lambda machine: max(8, CONCURRENCY // machine.workers.count),
             "threads of each gthread worker: requests that wait for a model cost no more than one",
-            shown="256 / cores, at least 8", aws="1"),
+            shown="256 / default workers, at least 8", aws="1"),
     Setting("gunicorn_worker_class", "SAGEMAKER_GUNICORN_WORKER_CLASS", worker_class, "gthread",
             "gthread, sync, gevent or tornado", aws="gevent"),
     Setting("gunicorn_loglevel", "SAGEMAKER_GUNICORN_LOGLEVEL", one_of(*LOG_LEVELS), "info",
@@ -202,7 +221,11 @@ TABLE: tuple[Setting, ...] = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """Every setting of one run, typed; ``changed`` lists the variables that were set, with their values."""
+    """Every setting of one run, typed.
+
+    ``changed`` lists the variables whose values are not the defaults, ``given`` those that are set at all;
+    ``machine`` is what the defaults are taken from.
+    """
 
     port: int
     safe_port_range: PortRange | None
@@ -246,20 +269,30 @@ class Settings:
     max_archive_bytes: int
     max_archive_members: int
     max_archive_ratio: float
+    machine: Machine
     changed: Mapping[str, str] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None, cores: int | None = None) -> "Settings":
+    def from_env(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        cores: int | None = None,
+        resources: Resources | None = None,
+    ) -> "Settings":
         """Read all of `TABLE` from ``environ`` (default: the process's own).
 
-        An empty value counts as unset. Raises SettingsError naming variable and value.
+        Defaults come from ``resources`` (default: those of this process); ``cores`` stands for so many
+        without limits. An empty value counts as unset. Raises SettingsError naming variable and value.
         """
         environ = os.environ if environ is None else environ
         batch = _read(_row("batch"), environ.get("SAGEMAKER_BATCH", ""))
         concurrent = _read(
             _row("max_concurrent_transforms"), environ.get("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", "")
         )
-        machine = Machine(available_cores() if cores is None else cores, batch, concurrent or None)
+        if resources is None:
+            resources = available_resources() if cores is None else Resources(cores)
+        machine = Machine(resources, batch, concurrent or None)
         values: dict[str, Any] = {}
         changed: dict[str, str] = {}
         for row in TABLE:
@@ -271,9 +304,20 @@ class Settings:
         grpc = values["grpc_port"]
         if grpc is not None and not grpc.required and on_platform(environ):
             values["grpc_port"] = None
-        settings = cls(**values, changed=changed)
+        given = frozenset(row.variable for row in TABLE if environ.get(row.variable, "").strip())
+        settings = cls(**values, machine=machine, changed=changed, given=given)
         settings.check_ports()
         return settings
+
+    def sized_for(self, models_bytes: int) -> "Settings":
+        """These settings, with the defaults that depend on the size of the models on disk."""
+        machine = replace(self.machine, models_bytes=models_bytes)
+        sized = {
+            row.field: row.default(machine)
+            for row in (_row("gunicorn_workers"), _row("gunicorn_threads"))
+            if row.variable not in self.given
+        }
+        return replace(self, machine=machine, **sized)
 
     def check_ports(self) -> None:
         """Raise SettingsError where the port range is too small (contract 2.1), or holds the gRPC port."""
@@ -350,4 +394,4 @@ def inherited_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-assert {row.field for row in TABLE} == {f.name for f in fields(Settings)} - {"changed"}  # noqa: S101
+assert {row.field for row in TABLE} == {f.name for f in fields(Settings)} - {"machine", "changed", "given"}  # noqa: S101

@@ -12,7 +12,10 @@ EDGES = {"web", "supervisor", "embedded", "transform", "pipeline"}
 BELOW = {"pipeline": {"supervisor"}}
 """An edge that stands on another: a pipeline watches processes as the supervisor of one stack does."""
 CORE = {"script", "payload", "upstream", "archive"}
-VALUES = {"errors", "settings", "setting_values", "layout", "signature", "deployment", "latencies"}
+VALUES = {
+    *("errors", "settings", "setting_values", "resources"),
+    *("layout", "signature", "deployment", "latencies"),
+}
 VAGUE = {"utils", "util", "common", "manager", "helper", "helpers", "misc"}
 
 

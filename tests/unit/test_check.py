@@ -70,7 +70,10 @@ def test_a_plain_model_takes_a_few_lines(tmp_path: Path) -> None:
         "Model half, versions 1, 12 (default: the only one)",
         "  serving_default (predict): x0 float[?, 4] -> y float[?]",
         "Script: none: there is no code/inference.py",
-        "Processes: 2 workers (gthread) of 128 threads; 1 model server, intra-op auto, inter-op auto, no batching",
+        (
+            "Processes: 2 workers (gthread) of 128 threads, one for each core; "
+            "1 model server, intra-op auto, inter-op auto, no batching"
+        ),
     ]
 
 
@@ -87,7 +90,7 @@ def test_what_the_machine_and_the_job_come_to_is_said(tmp_path: Path) -> None:
     )
 
     assert (
-        "Processes: 1 worker (gevent); 2 model servers, intra-op 1, inter-op auto, "
+        "Processes: 1 worker (gevent), set by SAGEMAKER_GUNICORN_WORKERS; 2 model servers, intra-op 1, inter-op auto, "
         "batches of up to 8 records after 1000 µs, 2 at a time, 100000000 waiting"
     ) in text
 

@@ -3,8 +3,16 @@
 import pytest
 
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.resources import Resources
 from tfs_proxy.setting_values import GrpcPort, PortRange
-from tfs_proxy.settings import PLATFORM_VARIABLES, TABLE, Settings, for_inner_stack, unknown_variables
+from tfs_proxy.settings import (
+    MEGABYTE,
+    PLATFORM_VARIABLES,
+    TABLE,
+    Settings,
+    for_inner_stack,
+    unknown_variables,
+)
 
 
 def test_defaults_need_no_environment() -> None:
@@ -160,3 +168,27 @@ def test_the_grpc_port_is_none_of_the_model_servers_ports() -> None:
 def test_a_stack_behind_another_program_publishes_no_grpc() -> None:
     """The stages of a pipeline, and the stack of a batch job."""
     assert for_inner_stack({"TFS_PROXY_GRPC_PORT": "8500", "A": "b"}) == {"A": "b"}
+
+
+def test_defaults_follow_the_cpu_limit() -> None:
+    """Workers, batch threads and TensorFlow's pools, which see 64 cores, count the two of the limit."""
+    settings = Settings.from_env({}, resources=Resources(64, 1.5))
+
+    assert (settings.gunicorn_workers, settings.gunicorn_threads) == (2, 128)
+    assert settings.num_batch_threads == 2
+    assert (settings.intra_op_parallelism, settings.inter_op_parallelism) == (2, 2)
+    assert (
+        Settings.from_env({"SAGEMAKER_BATCH": "true"}, resources=Resources(64, 1.5)).intra_op_parallelism == 1
+    )
+
+
+def test_workers_become_fewer_once_the_size_of_the_models_is_known() -> None:
+    """64 cores and 2 GB: 13 workers at most, 6 beside a model of 512 MB; a number that is set stays."""
+    resources = Resources(64, None, 2048 * MEGABYTE)
+    settings = Settings.from_env({}, resources=resources)
+    given = Settings.from_env({"SAGEMAKER_GUNICORN_WORKERS": "13"}, resources=resources)
+
+    sized = settings.sized_for(512 * MEGABYTE)
+    assert (settings.gunicorn_workers, settings.gunicorn_threads) == (13, 19)
+    assert (sized.gunicorn_workers, sized.gunicorn_threads) == (6, 42)
+    assert given.sized_for(512 * MEGABYTE).gunicorn_workers == 13

@@ -38,6 +38,11 @@ class DiscoveredModel:
     name: str
     versions: Mapping[int, Path]
 
+    @property
+    def bytes_on_disk(self) -> int:
+        """The size of all versions: their graphs, variables and assets."""
+        return sum(_bytes_on_disk(folder) for folder in self.versions.values())
+
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -184,6 +189,13 @@ def _enter(models: dict[str, dict[int, Path]], name: str, version: int, path: Pa
                 "or put them in one folder as versions of different numbers."
             )
     versions[version] = path
+
+
+def _bytes_on_disk(folder: Path) -> int:
+    parts = [folder / name for name in SAVED_MODEL_FILES]
+    for name in SAVED_MODEL_FOLDERS:
+        parts += [Path(parent) / file for parent, _, files in os.walk(folder / name) for file in files]
+    return sum(path.stat().st_size for path in parts if path.is_file())
 
 
 def _base_path(model: DiscoveredModel, folder: Path) -> Path:

@@ -7,7 +7,6 @@ that none fails another. All queues of a loaded model share one scheduler, and s
 """
 
 import itertools
-import os
 import re
 import threading
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from tfs_proxy.embedded.servable import Array, Call
 from tfs_proxy.embedded.session import SessionBackend
 from tfs_proxy.embedded.tall import TallArray
 from tfs_proxy.protos.tensors import FLOAT8, QUANTIZED, SMALL
+from tfs_proxy.resources import available_resources
 
 MAX_QUEUES = 64
 """Row shapes beyond this many per signature run unbatched: each queue stays in the graph for good."""
@@ -132,7 +132,7 @@ class _Scheduler:
                 in_tensors=inputs,
                 captured_tensors=[],
                 f=function,
-                num_batch_threads=options.num_batch_threads or os.cpu_count() or 1,
+                num_batch_threads=options.num_batch_threads or available_resources().cores,
                 max_batch_size=options.max_batch_size,
                 batch_timeout_micros=options.batch_timeout_micros,
                 Tout=out_kinds,

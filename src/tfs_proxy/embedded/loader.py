@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import threading
 from pathlib import Path
 from time import perf_counter
@@ -16,6 +15,7 @@ from tfs_proxy.embedded.metrics import Metrics
 from tfs_proxy.embedded.rank_guard import ENDING_OPS, RankGuard
 from tfs_proxy.embedded.servable import Servable
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.resources import available_resources
 
 if TYPE_CHECKING:
     from tfs_proxy.embedded import batch_witness, batching, session, tflite
@@ -111,7 +111,7 @@ class Loader:
         prefers_lite = self._flags.prefer_tflite_model or self._flags.use_tflite_model
         if prefers_lite and lite.exists():
             with tensorflow_errors():
-                return tflite.TfliteBackend(lite, self._flags.num_tflite_pools or os.cpu_count() or 1)
+                return tflite.TfliteBackend(lite, self._flags.num_tflite_pools or available_resources().cores)
         options = self._batch_options(folder)
         with tensorflow_errors():
             backend = session.SessionBackend(folder, self._tags, self._session_config)

@@ -30,6 +30,7 @@ from tfs_proxy.embedded.profiler import Profiler
 from tfs_proxy.embedded.rest import RestApp, RestOptions
 from tfs_proxy.errors import SettingsError, StopServing
 from tfs_proxy.protos import MonitoringConfig
+from tfs_proxy.resources import available_resources
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class Server:
         self._flags = flags
         self._metrics = Metrics()
         self._loader = Loader(flags, self._metrics)
-        cores = os.cpu_count() or 1
+        cores = available_resources().cores
         self._profiler = Profiler(self._loader.prepare)
         self._catalog = Catalog()
         self._health = health.Health(self._catalog)

@@ -24,7 +24,10 @@ RELOAD_LOOKS, RELOAD_PAUSE_SECONDS = 400, 0.005
 
 
 class Front:
-    """nginx on ``listener``, in front of workers that accept on ``web``; gRPC has a listener of its own."""
+    """nginx on ``listener``, in front of workers that accept on ``web``; gRPC has a listener of its own.
+
+    A change of ``web`` counts from the next `configure` on.
+    """
 
     def __init__(
         self,
@@ -38,7 +41,7 @@ class Front:
         self._settings = settings
         self._workspace = workspace
         self._listener = listener
-        self._web = web
+        self.web = web
         self._grpc = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
         self._grpc_door = self._open_grpc_door()
         self._open: frozenset[int] = frozenset()
@@ -55,7 +58,7 @@ class Front:
     def configure(self, serving: Deployment | None) -> None:
         """Write nginx.conf, for what is served now; nginx reads it at its start and on SIGHUP."""
         listen = sockets.shown_address(self._listener)
-        web = tuple(sockets.shown_address(each) for each in self._web)
+        web = tuple(sockets.shown_address(each) for each in self.web)
         front = nginx.Front(listen, web, self._workspace.control_socket, self._grpc_door, serving)
         text = nginx.config(front, self._settings, self._workspace)
         (self._workspace.nginx / "nginx.conf").write_text(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tfs_proxy.deployment import Deployment, Instance, TransformLimits
 from tfs_proxy.layout import Workspace
 from tfs_proxy.served import Served
-from tfs_proxy.settings import Settings, available_cores
+from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import gunicorn, model_server, nginx
 from tfs_proxy.supervisor.model_server import ServedModel
 from tfs_proxy.supervisor.noise import is_start_up
@@ -73,7 +73,7 @@ def _deployment(served: Served, settings: Settings, instances: tuple[Instance, .
         request_timeout_seconds=settings.request_timeout_seconds,
         pool_requests=settings.pool_requests,
         rest_api=settings.rest_api,
-        transforms=transform_limits(settings, available_cores()),
+        transforms=transform_limits(settings, settings.machine.cores),
         default_accept=settings.default_accept,
         stage=served.stage,
     )

@@ -25,9 +25,11 @@ class Prepared:
     """An open archive: what it serves, and its models as the model server reads them.
 
     ``report`` and ``warnings`` are lines to be shown; ``script_fault`` says why the script can't be used;
-    ``first_request`` is one that the model should answer.
+    ``first_request`` is one that the model should answer; ``settings`` are
+    those of the run, sized for these models.
     """
 
+    settings: Settings
     served: Served
     models: tuple[ServedModel, ...]
     report: tuple[str, ...]
@@ -55,6 +57,7 @@ def prepare(
     try:
         root = fetch(model, workspace, limits)
         served = look_into(root, settings)
+        settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
         bases = stage(served.models, workspace.root / "models")
         report = describe(served, settings, environ)
     except (ArchiveError, DiscoveryError, ScriptLoadError) as error:
@@ -64,6 +67,7 @@ def prepare(
     )
     check_labels(settings, models)
     return Prepared(
+        settings=settings,
         served=served,
         models=models,
         report=tuple(report.lines()),

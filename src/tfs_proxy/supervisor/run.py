@@ -185,7 +185,18 @@ class Supervisor:
         for line in prepared.warnings:
             log.warning("%s", line)
         prepared.refuse_unusable_script()
+        self._size_for(prepared.settings)
         return prepared
+
+    def _size_for(self, settings: Settings) -> None:
+        """Large models may leave memory for fewer workers: nginx is to forget the sockets of the others."""
+        self._settings = settings
+        if self._front is not None:
+            count = gunicorn.listeners(settings)
+            self._web, surplus = self._web[:count], self._web[count:]
+            self._front.web = self._web
+            for each in surplus:
+                each.close()
 
     def _plan(self, prepared: Prepared) -> plan.Plan:
         host = self._host() if prepared.models else plan.Host((), (), 0, self._request.environ)

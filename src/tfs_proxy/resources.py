@@ -1,0 +1,139 @@
+"""CPU and memory that this process may use, by affinity and control groups: defaults come from it.
+
+A container sees its own limits at the top of ``/sys/fs/cgroup``; a process on a host is in a group below,
+named in ``/proc/self/cgroup``, and every group above it limits it, too.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+GROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIPS = Path("/proc/self/cgroup")
+MEGABYTE = 1024 * 1024
+WORKER_BYTES = 150 * MEGABYTE
+"""What one worker takes with a usual script, NumPy and Pillow imported."""
+
+ReadGroupFile = Callable[[str], str | None]
+"""The text of a file below ``/sys/fs/cgroup``, None if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What there is: cores that may be scheduled, a CPU limit in cores, memory; None means no limit."""
+
+    schedulable: int
+    cpu_limit: float | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def cores(self) -> int:
+        """Cores that can be kept busy: a limit of 1.5 is 2."""
+        return self.schedulable if self.cpu_limit is None else min(self.schedulable, self._whole_limit)
+
+    @property
+    def limits_cores(self) -> bool:
+        """Whether the CPU limit leaves fewer cores than may be scheduled, which TensorFlow does not see."""
+        return self.cores < self.schedulable
+
+    @property
+    def _whole_limit(self) -> int:
+        return max(1, math.ceil(self.cpu_limit or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCount:
+    """How many workers there are by default, and what decided that, in words."""
+
+    count: int
+    reason: str
+
+
+def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
+    """One worker for each core, or as many as memory holds beside the models if that is fewer; at least 1.
+
+    ``models_bytes`` is the size of all models on disk: loaded, they are counted twice.
+    """
+    if resources.memory_bytes is not None:
+        held = max(1, (resources.memory_bytes - 2 * models_bytes) // WORKER_BYTES)
+        if held < resources.cores:
+            memory, models = resources.memory_bytes // MEGABYTE, math.ceil(models_bytes / MEGABYTE)
+            return WorkerCount(
+                held,
+                f"limited by {memory} MB of memory "
+                f"(the models count as 2 x {models} MB, a worker as {WORKER_BYTES // MEGABYTE} MB)",
+            )
+    if resources.limits_cores:
+        return WorkerCount(resources.cores, f"limited by the CPU limit of {resources.cpu_limit:g}")
+    return WorkerCount(resources.cores, "one for each core")
+
+
+def available_resources() -> Resources:
+    """What this process may use now."""
+    cpu_limit, memory_limit = group_limits(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
+    memory = [size for size in (memory_limit, _memory_of_the_machine()) if size is not None]
+    return Resources(_schedulable_cores(), cpu_limit, min(memory, default=None))
+
+
+def group_limits(memberships: str, read: ReadGroupFile) -> tuple[float | None, int | None]:
+    """CPU limit in cores and memory limit in bytes, the smallest on the way up; None without one.
+
+    ``memberships`` is the text of ``/proc/self/cgroup``. Both versions of control groups are understood.
+    """
+    cpus: list[float] = []
+    sizes: list[int] = []
+    for controllers, group in _groups(memberships):
+        if not controllers:
+            cpus.extend(_cpus((read(f"{group}cpu.max") or "").split()))
+            sizes.extend(_size(read(f"{group}memory.max")))
+        if "cpu" in controllers:
+            names = (f"cpu/{group}cpu.cfs_quota_us", f"cpu/{group}cpu.cfs_period_us")
+            cpus.extend(_cpus([(read(name) or "").strip() for name in names]))
+        if "memory" in controllers:
+            sizes.extend(_size(read(f"memory/{group}memory.limit_in_bytes")))
+    return min(cpus, default=None), min(sizes, default=None)
+
+
+def _groups(memberships: str) -> Iterator[tuple[list[str], str]]:
+    """Controllers (none: version 2) and path, relative and with a slash at its end, of each group upwards."""
+    for line in memberships.splitlines():
+        _, controllers, path = line.split(":", 2)
+        own = PurePosixPath(path.lstrip("/"))
+        for each in (own, *own.parents):
+            folder = "" if each == PurePosixPath() else f"{each}/"
+            yield (controllers.split(",") if controllers else []), folder
+
+
+def _cpus(quota_and_period: list[str]) -> Iterable[float]:
+    """The limit in cores; nothing for ``max``, -1 and files that are not there."""
+    with suppress(ValueError):
+        quota, period = map(int, quota_and_period)
+        if quota > 0 and period > 0:
+            return [quota / period]
+    return []
+
+
+def _size(text: str | None) -> Iterable[int]:
+    with suppress(ValueError):
+        return [int(text or "")]
+    return []
+
+
+def _schedulable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _memory_of_the_machine() -> int | None:
+    with suppress(ValueError, OSError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None
