@@ -2,7 +2,6 @@
 
 import logging
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from tfs_proxy.served import Served
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.packages import brings_packages
 from tfs_proxy.supervisor.prepare import prepare, without_workspace
+from tfs_proxy.supervisor.workspace import temporary_workspace
 from tfs_proxy.upstream.fake_server import ModelCall
 
 log = logging.getLogger(__name__)
@@ -61,8 +61,7 @@ def check(
     raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
     """
     body = sample.read() if sample else b""
-    with tempfile.TemporaryDirectory(prefix="tfs-proxy-check-", dir=settings.home) as folder:
-        workspace = Workspace(Path(folder).resolve())
+    with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
         prepared = prepare(model or settings.model, settings, workspace, environ)
         for line in prepared.report:
             show(line)

@@ -1,5 +1,6 @@
 """The ways in which Docker and SageMaker start the image, and what it says where it can't start."""
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -159,4 +160,32 @@ def test_an_archive_of_another_name_can_be_named(plain: Path) -> None:
     with container(
         "-v", f"{plain}:/models/other.tar.gz:ro", command=("serve", "/models/other.tar.gz")
     ) as running:
+        assert running.invoke(ASKED).json == ANSWERED
+
+
+def test_a_folder_of_another_user_ends_the_container_with_a_sentence(
+    tmp_path: Path, saved_models: Path
+) -> None:
+    """Mode 700 of another user: the path, the user and the remedy, and exit status 2."""
+    folder = tmp_path / "model"
+    shutil.copytree(saved_models / "half_plus_two", folder / "half_plus_two")
+    folder.chmod(0o700)
+    with container("-v", f"{folder}:/opt/ml/model:ro", "--user", "12345", ready=False) as running:
+        assert running.wait() == 2
+        assert "/opt/ml/model can't be read by user 12345: it belongs to user" in running.log.splitlines()[-1]
+        assert "Traceback" not in running.log
+
+
+def test_a_read_only_root_without_a_tmpfs_ends_the_container_with_the_remedy(plain: Path) -> None:
+    """The sentence names --tmpfs, and exit status 2."""
+    with container("--read-only", *mounted(plain), ready=False) as running:
+        assert running.wait() == 2
+        assert "--tmpfs /tmp" in running.log.splitlines()[-1]
+        assert "Traceback" not in running.log
+
+
+def test_workers_follow_the_limits_of_the_container(plain: Path) -> None:
+    """`--cpus 1` is one worker, and the report says why."""
+    with container(*mounted(plain), "--cpus", "1") as running:
+        assert "1 worker (gthread) of 256 threads, limited by the CPU limit of 1; " in running.log
         assert running.invoke(ASKED).json == ANSWERED

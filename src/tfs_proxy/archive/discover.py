@@ -7,10 +7,11 @@ depth, without a version folder, and behind symbolic links.
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfs_proxy.archive.rights import unreadable
 from tfs_proxy.errors import DiscoveryError, NoModelFound
 from tfs_proxy.layout import ModelLayout
 
@@ -40,8 +41,13 @@ class DiscoveredModel:
 
     @property
     def bytes_on_disk(self) -> int:
-        """The size of all versions: their graphs, variables and assets."""
-        return sum(_bytes_on_disk(folder) for folder in self.versions.values())
+        """The size of all versions."""
+        return sum(path.stat().st_size for path in self.files())
+
+    def files(self) -> Iterator[Path]:
+        """The graphs, variables and assets of all versions; raises PermissionError where it may not look."""
+        for folder in self.versions.values():
+            yield from _files_of(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +141,7 @@ class _Search:
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         except OSError as error:
-            raise DiscoveryError(f"{folder} can't be searched for models: {error.strerror}.") from error
+            raise DiscoveryError(unreadable(folder, error)) from error
         for entry in entries:
             path = folder / entry.name
             if path == self._code or (is_model and entry.name in SAVED_MODEL_FOLDERS):
@@ -191,11 +197,17 @@ def _enter(models: dict[str, dict[int, Path]], name: str, version: int, path: Pa
     versions[version] = path
 
 
-def _bytes_on_disk(folder: Path) -> int:
-    parts = [folder / name for name in SAVED_MODEL_FILES]
+def _files_of(folder: Path) -> Iterator[Path]:
+    yield from (folder / name for name in SAVED_MODEL_FILES if (folder / name).is_file())
     for name in SAVED_MODEL_FOLDERS:
-        parts += [Path(parent) / file for parent, _, files in os.walk(folder / name) for file in files]
-    return sum(path.stat().st_size for path in parts if path.is_file())
+        if (folder / name).is_dir():
+            for parent, _, files in os.walk(folder / name, onerror=_raise):
+                paths = (Path(parent) / file for file in files)
+                yield from (path for path in paths if path.is_file())
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _base_path(model: DiscoveredModel, folder: Path) -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tfs_proxy.archive.bytestream import ByteStream, Damaged
 from tfs_proxy.archive.links import LinkRefused, check_links
+from tfs_proxy.archive.rights import unreadable
 from tfs_proxy.archive.tar import Kind, Member, TarReader
 from tfs_proxy.errors import ArchiveError
 
@@ -63,7 +64,7 @@ def extract(archive: Path, target: Path, limits: Limits, progress: Progress | No
         if isinstance(error, Damaged):
             raise ArchiveError(f"{archive} can't be unpacked: {error}.") from None
         if isinstance(error, OSError):
-            raise ArchiveError(f"{archive} can't be read: {error.strerror or error}.") from error
+            raise ArchiveError(unreadable(archive, error)) from error
         raise
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tfs_proxy.archive.extract import Limits, extract
 from tfs_proxy.archive.progress import ProgressLog
+from tfs_proxy.archive.rights import unreadable
 from tfs_proxy.archive.s3 import S3_SCHEME, download
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR, Workspace
@@ -28,7 +29,7 @@ def fetch(model: str | None, workspace: Workspace, limits: Limits) -> Path:
     try:
         there = path.is_dir() or path.is_file()
     except OSError as error:
-        raise ArchiveError(f"{path} can't be read: {error.strerror}.") from error
+        raise ArchiveError(unreadable(path, error)) from error
     if not there:
         raise ArchiveError(_missing(path, is_default=model is None))
     return _served(path.absolute(), workspace, limits)
@@ -49,13 +50,13 @@ def _archive_at(path: Path) -> Path | None:
     if not path.is_dir():
         return path
     inside = path / ARCHIVE_NAME
-    if inside.is_file():
-        _log.info("%s lies in %s, so that is what is served", ARCHIVE_NAME, path)
-        return inside
     try:
+        if inside.is_file():
+            _log.info("%s lies in %s, so that is what is served", ARCHIVE_NAME, path)
+            return inside
         empty = not any(path.iterdir())
     except OSError as error:
-        raise ArchiveError(f"{path} can't be read: {error.strerror}.") from error
+        raise ArchiveError(unreadable(path, error)) from error
     if empty:
         raise ArchiveError(f"{path} is empty: put NAME/1/saved_model.pb or a {ARCHIVE_NAME} into it.")
     return None

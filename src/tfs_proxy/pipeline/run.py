@@ -25,8 +25,8 @@ from tfs_proxy.pipeline.stage import Stage, StageOrder, check_count, ports_neede
 from tfs_proxy.settings import CONCURRENCY, Settings
 from tfs_proxy.supervisor import sockets
 from tfs_proxy.supervisor.process import ChildProcess, State, describe_exit
-from tfs_proxy.supervisor.run import make_workspace
 from tfs_proxy.supervisor.watchdog import Watchdog
+from tfs_proxy.supervisor.workspace import make_workspace
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,12 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 from tfs_proxy.archive.discover import stage
 from tfs_proxy.archive.extract import Limits
 from tfs_proxy.archive.fetch import fetch
+from tfs_proxy.archive.rights import refuse_unreadable, unreadable
 from tfs_proxy.check import describe
 from tfs_proxy.errors import ArchiveError, DiscoveryError, ScriptLoadError, SettingsError
 from tfs_proxy.first_request import FirstRequest, first_request
@@ -25,8 +27,8 @@ class Prepared:
     """An open archive: what it serves, and its models as the model server reads them.
 
     ``report`` and ``warnings`` are lines to be shown; ``script_fault`` says why the script can't be used;
-    ``first_request`` is one that the model should answer; ``settings`` are
-    those of the run, sized for these models.
+    ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
+    these models.
     """
 
     settings: Settings
@@ -57,11 +59,14 @@ def prepare(
     try:
         root = fetch(model, workspace, limits)
         served = look_into(root, settings)
+        refuse_unreadable(path for model in served.models for path in model.files())
         settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
         bases = stage(served.models, workspace.root / "models")
         report = describe(served, settings, environ)
     except (ArchiveError, DiscoveryError, ScriptLoadError) as error:
         raise type(error)(without_workspace(str(error), workspace)) from error
+    except PermissionError as error:
+        raise ArchiveError(unreadable(Path(error.filename), error)) from error
     models = tuple(
         ServedModel(each.name, bases[each.name], tuple(sorted(each.versions))) for each in served.models
     )

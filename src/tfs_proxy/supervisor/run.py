@@ -10,19 +10,16 @@ import re
 import shutil
 import signal
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from tfs_proxy.errors import (
     ModelLoadError,
     ProcessGaveUp,
     ScriptLoadError,
-    SettingsError,
     StartTimeout,
     StopServing,
 )
@@ -40,6 +37,7 @@ from tfs_proxy.supervisor.prepare import Prepared, count_gpus, prepare, without_
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit
 from tfs_proxy.supervisor.watch import ModelWatch
 from tfs_proxy.supervisor.watchdog import Watchdog
+from tfs_proxy.supervisor.workspace import make_workspace
 
 log = logging.getLogger(__name__)
 
@@ -71,16 +69,6 @@ async def serve(settings: Settings, listener: socket.socket, request: Request) -
     finally:
         watchdog.close()
         shutil.rmtree(workspace.root, ignore_errors=True)
-
-
-def make_workspace(home: str | None) -> Path:
-    """A new folder for this run, below ``home``; raises SettingsError where that can't be written."""
-    try:
-        if home is not None:
-            Path(home).mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="tfs-proxy-", dir=home)).resolve()
-    except OSError as error:
-        raise SettingsError(f"TFS_PROXY_HOME={home} can't be written: {error.strerror}.") from error
 
 
 class Supervisor:
