@@ -50,6 +50,15 @@ def test_a_folder_is_served_in_place(
     assert list(workspace.root.iterdir()) == []
 
 
+def test_a_folder_that_docker_made_for_a_missing_archive_is_told(
+    tmp_path: Path, workspace: Workspace
+) -> None:
+    """A bind mount of a file that is not there leaves an empty folder of its name."""
+    (tmp_path / "mounted/model.tar.gz").mkdir(parents=True)
+    with pytest.raises(ArchiveError, match=r"model\.tar\.gz is an empty folder\. Docker makes one if"):
+        fetch(str(tmp_path / "mounted"), workspace, ROOMY)
+
+
 def test_an_archive_in_a_folder_is_what_is_served(tmp_path: Path, workspace: Workspace) -> None:
     """A folder with a model.tar.gz is left as it is; the archive is unpacked elsewhere."""
     mounted = tmp_path / "mounted"

@@ -90,6 +90,19 @@ def test_the_compose_file_fits_the_compose_specification_and_builds_what_is_ther
     assert f" AS {build['target']}\n" in (ROOT / build["dockerfile"]).read_text()
 
 
+def test_the_compose_file_is_one_for_docker_compose_1_29_too() -> None:
+    """Debian 12 has that: of a bind mount's options it knows one, and it says so itself if it is here."""
+    (volume,) = read(COMPOSE)["services"]["tfs-proxy"]["volumes"]
+    assert set(volume) <= {"type", "source", "target", "read_only", "bind"}
+    assert set(volume.get("bind", {})) <= {"propagation"}
+
+    program = shutil.which("docker-compose")
+    if program is not None:
+        words = [program, "--file", str(COMPOSE), "config", "--quiet"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
 def test_what_compose_would_refuse_is_found(tmp_path: Path) -> None:
     """A misspelt key is an error of the specification's own schema."""
     misspelt = tmp_path / "docker-compose.yml"

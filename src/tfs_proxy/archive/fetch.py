@@ -54,12 +54,21 @@ def _archive_at(path: Path) -> Path | None:
         if inside.is_file():
             _log.info("%s lies in %s, so that is what is served", ARCHIVE_NAME, path)
             return inside
-        empty = not any(path.iterdir())
+        _refuse_empty(path, inside)
     except OSError as error:
         raise ArchiveError(unreadable(path, error)) from error
-    if empty:
-        raise ArchiveError(f"{path} is empty: put NAME/1/saved_model.pb or a {ARCHIVE_NAME} into it.")
     return None
+
+
+def _refuse_empty(folder: Path, inside: Path) -> None:
+    """Raise ArchiveError for an empty folder, and for one in place of the archive ``inside`` it."""
+    if not any(folder.iterdir()):
+        raise ArchiveError(f"{folder} is empty: put NAME/1/saved_model.pb or a {ARCHIVE_NAME} into it.")
+    if inside.is_dir() and not any(inside.iterdir()):
+        raise ArchiveError(
+            f"{inside} is an empty folder. Docker makes one if the source of a mount is missing: "
+            f"put the archive in its place on the host, and start again."
+        )
 
 
 def _missing(path: Path, *, is_default: bool) -> str:
