@@ -24,6 +24,7 @@ SERVER_LOG = BUILD / "serve.log"
 MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg"}
 START_SECONDS = 120.0
 POLL_SECONDS = 0.1
+REPEAT_SECONDS = 3.0
 ANSWER_SECONDS = 30.0
 STOP_SECONDS = 40.0
 LOG_LINES_SHOWN = 25
@@ -81,7 +82,7 @@ def serving(archive: Path, port: int, log_file: Path) -> Iterator[str]:
     """
     command = [sys.executable, "-m", "tfs_proxy.cli", "serve", str(archive)]
     command += ["--host", "127.0.0.1", "--port", str(port)]
-    print("$", "tfs-proxy", *command[3:])
+    print("$", "tfs-proxy", *command[3:], flush=True)
     with log_file.open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
@@ -97,18 +98,36 @@ def serving(archive: Path, port: int, log_file: Path) -> Iterator[str]:
 
 
 def wait_until_ready(server: subprocess.Popen[bytes], url: str) -> None:
-    """Wait for 200 on /ping; raises DemoFailure where the server ends or takes too long."""
+    """Wait for 200 on /ping, and print what the server is doing meanwhile.
+
+    Raises DemoFailure if the server ends or takes too long.
+    """
     started = time.monotonic()
-    while time.monotonic() - started < START_SECONDS:
+    said, said_at = "", 0.0
+    while (seconds := time.monotonic() - started) < START_SECONDS:
         if server.poll() is not None:
             raise DemoFailure(f"the server ended with status {server.returncode}.")
-        try:
-            with web.open(f"{url}/ping", timeout=2):
-                print(f"ready after {time.monotonic() - started:.1f} s\n")
-                return
-        except OSError:
-            time.sleep(POLL_SECONDS)
+        reason = why_not_ready(url)
+        if reason is None:
+            print(f"ready after {seconds:.1f} s\n", flush=True)
+            return
+        if reason != said or seconds - said_at >= REPEAT_SECONDS:
+            print(f"  {seconds:4.1f} s: {reason}", flush=True)
+            said, said_at = reason, seconds
+        time.sleep(POLL_SECONDS)
     raise DemoFailure(f"the server was not ready after {START_SECONDS:.0f} s.")
+
+
+def why_not_ready(url: str) -> str | None:
+    """What /ping gives as the reason; None once it answers 200."""
+    try:
+        with web.open(f"{url}/ping", timeout=2):
+            return None
+    except urllib.error.HTTPError as error:
+        with error:
+            return str(json.load(error)["error"])
+    except OSError:
+        return "starting: the port is not open yet"
 
 
 def ask(url: str, image: Path, label: int) -> bool:

@@ -27,6 +27,7 @@ SOURCES = (HERE / "train.py", HERE / "inference.py")
 
 SEED = 20
 EPOCHS = 30
+EPOCHS_PER_LINE = 5
 IMAGES_PER_DIGIT = 2
 JPEG_ENLARGEMENT = 8
 MIN_ACCURACY = 0.97
@@ -39,16 +40,23 @@ def main() -> None:
         return
     started = time.monotonic()
     BUILD.mkdir(exist_ok=True)
+    say("loading scikit-learn and TensorFlow")
     pixels, digits, held_pixels, held_digits = split_digits()
     model, accuracy = train(pixels, digits, held_pixels, held_digits)
     if accuracy < MIN_ACCURACY:
         sys.exit(
             f"The model reads only {accuracy:.1%} of the held-back images; {MIN_ACCURACY:.0%} is wanted."
         )
+    say("packing the model and held-back images")
     write_images(held_pixels, held_digits)
     pack(model)
     print(f"trained on {len(digits)} images in {time.monotonic() - started:.0f} s", end="; ")
     print(f"reads {accuracy:.1%} of {len(held_digits)} held-back ones rightly; packed {ARCHIVE}")
+
+
+def say(what: str) -> None:
+    """Print a line of progress at once, whether or not anybody's terminal reads it."""
+    print(f"{what} ...", flush=True)
 
 
 def is_fresh() -> bool:
@@ -92,8 +100,15 @@ def train(pixels: Any, digits: Any, held_pixels: Any, held_digits: Any) -> tuple
         ]
     )
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-    model.fit(pixels, digits, batch_size=64, epochs=EPOCHS, verbose=0)
+    progress = keras.callbacks.LambdaCallback(on_epoch_begin=say_epoch)
+    model.fit(pixels, digits, batch_size=64, epochs=EPOCHS, verbose=0, callbacks=[progress])
     return model, model.evaluate(held_pixels, held_digits, verbose=0)[1]
+
+
+def say_epoch(epoch: int, _logs: Any) -> None:
+    """Say at every fifth epoch, counted from 0, how far the training is."""
+    if epoch % EPOCHS_PER_LINE == 0:
+        say(f"training, epoch {epoch + 1} of {EPOCHS}")
 
 
 def write_images(pixels: Any, digits: Any) -> None:

@@ -118,6 +118,34 @@ def test_the_demo_reads_most_held_back_images_rightly() -> None:
 
 
 @pytest.mark.usefixtures("digits_archive")
+def test_the_demo_says_what_it_waits_for() -> None:
+    """Between the command and `ready` stand the reasons that /ping gives, with the seconds."""
+    said = run(EXAMPLES / "digits" / "demo.py").stdout
+    waiting = said[said.index("$ tfs-proxy serve") : said.index("ready after")]
+
+    assert re.search(r"^ +\d+\.\d s: starting: ", waiting, re.MULTILINE)
+    assert "s: starting: loading the models\n" in waiting
+
+
+def test_training_says_how_far_it_is(tmp_path: Path) -> None:
+    """Loading, every fifth epoch and packing have a line each; a short training is enough to see it."""
+    text = (EXAMPLES / "digits" / "train.py").read_text()
+    for constant, value in {"EPOCHS": 6, "MIN_ACCURACY": 0}.items():
+        text = re.sub(rf"^{constant} = .*$", f"{constant} = {value}", text, flags=re.MULTILINE)
+    (tmp_path / "train.py").write_text(text)
+    (tmp_path / "inference.py").write_bytes((EXAMPLES / "digits" / "inference.py").read_bytes())
+    done = run(tmp_path / "train.py")
+
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.endswith(" ...")] == [
+        "loading scikit-learn and TensorFlow ...",
+        "training, epoch 1 of 6 ...",
+        "training, epoch 6 of 6 ...",
+        "packing the model and held-back images ...",
+    ]
+
+
+@pytest.mark.usefixtures("digits_archive")
 def test_the_demo_fails_loudly_where_the_server_dies(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

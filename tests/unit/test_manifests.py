@@ -16,7 +16,7 @@ import kserve_schema
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
-NATIVE = ("deployment.yaml", "service.yaml", "autoscaler.yaml")
+NATIVE = ("deployment.yaml", "service.yaml", "autoscaler.yaml", "disruptionbudget.yaml")
 COMPOSE = ROOT / "docker-compose.yml"
 
 
@@ -25,10 +25,15 @@ def read(path: Path) -> Any:
     return yaml.safe_load(path.read_text())
 
 
+def pod(name: str) -> Any:
+    """The spec of a manifest's pods."""
+    spec = read(KUBERNETES / name)["spec"]
+    return spec if "containers" in spec else spec["template"]["spec"]
+
+
 def container(name: str) -> Any:
     """The only container of a manifest."""
-    spec = read(KUBERNETES / name)["spec"]
-    (only,) = spec.get("containers") or spec["template"]["spec"]["containers"]
+    (only,) = pod(name)["containers"]
     return only
 
 
@@ -118,10 +123,28 @@ def test_containers_run_without_rights_on_a_read_only_root(name: str) -> None:
     """As the container tests do it."""
     rights = container(name)["securityContext"]
 
+    profile = rights.get("seccompProfile") or pod(name)["securityContext"]["seccompProfile"]
+    assert profile == {"type": "RuntimeDefault"}
     assert rights["readOnlyRootFilesystem"] is True
     assert rights["allowPrivilegeEscalation"] is False
     assert rights["capabilities"] == {"drop": ["ALL"]}
     assert {"name": "work", "mountPath": "/tmp"} in container(name)["volumeMounts"]
+
+
+@pytest.mark.parametrize("name", ["deployment.yaml", "servingruntime.yaml"])
+def test_containers_have_limits_that_workers_are_counted_by(name: str) -> None:
+    """CPU, memory, and ephemeral storage with room for all of /tmp."""
+    resources = container(name)["resources"]
+    (work,) = pod(name)["volumes"]
+
+    assert set(resources["limits"]) == set(resources["requests"]) == {"cpu", "memory", "ephemeral-storage"}
+    room = int(resources["limits"]["ephemeral-storage"].removesuffix("Gi"))
+    assert int(work["emptyDir"]["sizeLimit"].removesuffix("Gi")) < room
+
+
+def test_pods_get_no_token_for_the_api_server() -> None:
+    """No script needs one, and none can leak it."""
+    assert pod("deployment.yaml")["automountServiceAccountToken"] is False
 
 
 def test_probes_ask_ping_where_the_image_listens() -> None:
@@ -144,12 +167,20 @@ def test_the_grace_period_covers_pre_stop_and_drain() -> None:
 
 
 def test_the_parts_find_each_other() -> None:
-    """The Service selects the Deployment's pods, the autoscaler scales it."""
-    deployment, service, scaler = (read(KUBERNETES / name) for name in NATIVE)
+    """The Service, the budget and the spread select the Deployment's pods, the autoscaler scales it."""
+    deployment, service, scaler, budget = (read(KUBERNETES / name) for name in NATIVE)
+    spread = deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     (measured,) = (metric["containerResource"] for metric in scaler["spec"]["metrics"])
 
     assert service["spec"]["selector"].items() <= labels.items()
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert all(each["labelSelector"]["matchLabels"].items() <= labels.items() for each in spread)
+    assert {each["topologyKey"] for each in spread} == {
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+    }
+    assert budget["spec"]["maxUnavailable"] < scaler["spec"]["minReplicas"]
     assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
     assert measured["container"] == container("deployment.yaml")["name"]
     assert measured["name"] in container("deployment.yaml")["resources"]["requests"]
