@@ -71,6 +71,42 @@ def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
     return WorkerCount(resources.cores, "one for each core")
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What defaults depend on: cores, memory, and a batch job of SageMaker's and its requests at a time.
+
+    ``models_bytes`` is the size of the models on disk, 0 until it is known.
+    """
+
+    resources: Resources
+    batch: bool
+    concurrent: int | None
+    models_bytes: int = 0
+
+    @property
+    def cores(self) -> int:
+        """Cores that can be kept busy."""
+        return self.resources.cores
+
+    @property
+    def workers(self) -> WorkerCount:
+        """How many workers there are if nobody sets the number."""
+        return default_workers(self.resources, self.models_bytes)
+
+    @property
+    def tensorflow_threads(self) -> int:
+        """Threads of TensorFlow's pools; 0 leaves them to it, but it does not see a CPU limit."""
+        return self.cores if self.resources.limits_cores else 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch job keeps every core busy with a request of its own.
+
+        It does where the job leaves the number to us: ``/execution-parameters`` asks for more than cores.
+        """
+        return self.batch and (self.concurrent is None or self.concurrent >= self.cores)
+
+
 def available_resources() -> Resources:
     """What this process may use now."""
     cpu_limit, memory_limit = group_limits(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))

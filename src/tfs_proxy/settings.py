@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.resources import Resources, WorkerCount, available_resources, default_workers
+from tfs_proxy.resources import Machine, Resources, available_resources
 from tfs_proxy.setting_values import (
     HIGHEST_PORT,
     GrpcPort,
@@ -75,42 +75,6 @@ class Setting:
         if isinstance(self.default, bool):
             return str(self.default).lower()
         return "" if self.default is None else f"{self.default}"
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What defaults depend on: cores, memory, and a batch job of SageMaker's and its requests at a time.
-
-    ``models_bytes`` is the size of the models on disk, 0 until it is known.
-    """
-
-    resources: Resources
-    batch: bool
-    concurrent: int | None
-    models_bytes: int = 0
-
-    @property
-    def cores(self) -> int:
-        """Cores that can be kept busy."""
-        return self.resources.cores
-
-    @property
-    def workers(self) -> WorkerCount:
-        """How many workers there are if nobody sets the number."""
-        return default_workers(self.resources, self.models_bytes)
-
-    @property
-    def tensorflow_threads(self) -> int:
-        """Threads of TensorFlow's pools; 0 leaves them to it, but it does not see a CPU limit."""
-        return self.cores if self.resources.limits_cores else 0
-
-    @property
-    def busy(self) -> bool:
-        """Whether a batch job keeps every core busy with a request of its own.
-
-        It does where the job leaves the number to us: ``/execution-parameters`` asks for more than cores.
-        """
-        return self.batch and (self.concurrent is None or self.concurrent >= self.cores)
 
 
 # fmt: off

@@ -1,0 +1,40 @@
+"""The README's classic script and the command that packs it, done and served as they stand there."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from serving import serving
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture
+def archive(saved_models: Path, tmp_path: Path) -> Path:
+    """model.tar.gz as the README makes it, with half_plus_two for a model."""
+    (script,) = [
+        block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "accept_header" in block
+    ]
+    (command,) = re.findall(r"^\$ (tar -c.*)$", README, re.MULTILINE)
+    shutil.copytree(saved_models / "half_plus_two", tmp_path / "my_model")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "inference.py").write_text(script)
+    subprocess.run(command.split(), cwd=tmp_path, check=True)
+    return tmp_path / "model.tar.gz"
+
+
+def test_the_classic_script_is_served_as_packed(archive: Path) -> None:
+    """JSON and CSV are answered in JSON, another type is the script's own error, and the model is found."""
+    with serving(str(archive), "--model-server", "embedded") as stack:
+        assert "Model my_model, version" in stack.log
+        assert stack.invoke('{"instances": [[1.0], [2.0]]}').json == {"predictions": [[2.5], [3.0]]}
+        csv = stack.invoke("1.0\n2.0\n", "text/csv", Accept="application/json")
+        assert csv.json == {"predictions": [[2.5], [3.0]]}
+        assert csv.headers["content-type"] == "application/json"
+        refused = stack.invoke("x", "image/png")
+        assert refused.status == 500
+        assert "Unsupported content type: image/png" in refused.json["error"]
