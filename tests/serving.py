@@ -57,18 +57,7 @@ class Stack:
             name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TFS_"))
         }
         self.process = subprocess.Popen(
-            [
-                *launcher,
-                sys.executable,
-                "-m",
-                "tfs_proxy.cli",
-                command,
-                *words,
-                "--port",
-                str(self.port),
-                "--host",
-                host,
-            ],
+            [*launcher, sys.executable, "-m", "tfs_proxy.cli", command, *self.arguments(words)],
             env={**clean, "TFS_PROXY_HOME": str(self.home), **(env or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -76,6 +65,10 @@ class Stack:
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def arguments(self, words: Sequence[str]) -> list[str]:
+        """What stands behind the command."""
+        return [*words, "--port", str(self.port), "--host", self.host]
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -205,6 +198,29 @@ class Stack:
         self.process.stdout.close()
         with contextlib.suppress(OSError):
             self.home.rmdir()
+
+
+class DropIn(Stack):
+    """A running `tfs-proxy tensorflow-serving`; its model server's ports come first, so that flags may change them."""
+
+    def __init__(self, *flags: str, env: Mapping[str, str]) -> None:
+        self.rest_port, self.grpc_port = free_port(), free_port()
+        port = int(env.get("SAGEMAKER_BIND_TO_PORT", 0)) or free_port()
+        env = {"SAGEMAKER_BIND_TO_PORT": str(port), **env}
+        super().__init__(*flags, env=env, port=port, command="tensorflow-serving")
+
+    def arguments(self, words: Sequence[str]) -> list[str]:
+        """The flags alone."""
+        return [f"--port={self.grpc_port}", f"--rest_api_port={self.rest_port}", *words]
+
+    def ask_rest(self, method: str, path: str, body: str | None = None) -> Answer:
+        """One request to the model server's own REST port."""
+        connection = http.client.HTTPConnection(self.host, self.rest_port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, body)
+            reply = connection.getresponse()
+            named = {name.lower(): value for name, value in reply.getheaders()}
+            return Answer(reply.status, named, reply.read())
 
 
 def _complete(received: bytes) -> bool:

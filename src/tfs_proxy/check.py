@@ -105,6 +105,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         processes=capacity(settings, models=bool(models)),
         settings={name: _without_secrets(name, value) for name, value in settings.changed.items()},
         notes=(
+            *_name_notes(models, settings),
             *script.notes,
             *_program_notes(layout, settings),
             *_code_notes(layout),
@@ -180,6 +181,11 @@ def _model_warnings(models: Sequence[DiscoveredModel], read: Summaries) -> Itera
                     "tf.saved_model.save loses the variables of Keras 3 models. "
                     "Export it again with model.export(FOLDER)."
                 )
+
+
+def _name_notes(models: Sequence[DiscoveredModel], settings: Settings) -> Iterator[str]:
+    if settings.model_name and len(models) > 1:
+        yield f"TFS_PROXY_MODEL_NAME={settings.model_name} is ignored: there is more than one model."
 
 
 def _program_notes(layout: ModelLayout, settings: Settings) -> Iterator[str]:

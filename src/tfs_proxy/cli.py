@@ -45,16 +45,20 @@ the script can't be used or imported, or the request was answered with an error.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one sub-command; returns its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
-    if words[:1] == ["model-server"]:  # its flags are TensorFlow Serving's, parsed there
-        from tfs_proxy.embedded import main as model_server
-
-        return model_server(words[1:])
     try:
+        if words[:1] == ["container"]:
+            words = _container(words[1:])
+        if words[:1] == ["model-server"]:  # its flags are TensorFlow Serving's, parsed there
+            from tfs_proxy.embedded import main as model_server
+
+            return model_server(words[1:])
         # Modules of other commands are not loaded for `serve`, which must listen at once.
         if words[:1] == ["transform"]:
             return _transform(words[1:])
         if words[:1] == ["pipeline"]:
             return _pipeline(words[1:])
+        if words[:1] == ["tensorflow-serving"]:
+            return _tensorflow_serving(words[1:])
         arguments = parser().parse_args(words)
         return int(arguments.run(arguments))
     except StopServing as error:
@@ -66,8 +70,19 @@ def parser() -> argparse.ArgumentParser:
     """All sub-commands with their help."""
     root = argparse.ArgumentParser(prog="tfs-proxy", description="Serve TensorFlow models as SageMaker does.")
     root.add_argument("--version", action="version", version=f"tfs-proxy {__version__}")
+    _add_commands(root)
+    return root
+
+
+def _add_commands(root: argparse.ArgumentParser) -> tuple[str, ...]:
+    """Every sub-command; their names."""
     commands = root.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands)
+    commands.add_parser(
+        "tensorflow-serving",
+        help="serve as the image tensorflow/serving does, with its flags, variables and ports",
+        add_help=False,
+    )
     commands.add_parser("pipeline", help="serve an inference pipeline of several archives", add_help=False)
     commands.add_parser("transform", help="run a batch transform job", add_help=False)
     _add_check(commands)
@@ -76,7 +91,12 @@ def parser() -> argparse.ArgumentParser:
         help="the embedded model server: flags and API of tensorflow_model_server",
         add_help=False,
     )
-    return root
+    commands.add_parser(
+        "container",
+        help="the images' entry point: any of these commands, flags of tensorflow_model_server, or a program",
+        add_help=False,
+    )
+    return tuple(commands.choices)
 
 
 def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -100,6 +120,34 @@ def _add_serving_flags(command: argparse.ArgumentParser) -> None:
         metavar="auto|embedded|PATH",
         help="auto takes tensorflow_model_server from PATH, else the embedded server (default: auto)",
     )
+
+
+def _container(words: Sequence[str]) -> list[str]:
+    """The command of ours that a container's words mean; another program takes this process over."""
+    from tfs_proxy.entry import command_of, run_program
+
+    commands = _add_commands(argparse.ArgumentParser())
+    command = command_of(words, commands)
+    if command is None:
+        run_program(words, commands)
+    return command
+
+
+def _tensorflow_serving(words: Sequence[str]) -> int:
+    _heed_sigterm()
+    if {"--help", "--version"} & set(words):
+        from tfs_proxy.entry import run_program
+        from tfs_proxy.supervisor.model_server import AUTO, program
+
+        run_program([*program(AUTO), *words])
+    settings, listener = _listen(argparse.Namespace(port=None, host="0.0.0.0"))  # noqa: S104
+    settings = replace(settings, grpc_port=None, instance_count=1)  # the model server has its own gRPC port
+    import asyncio
+
+    from tfs_proxy.supervisor.run import Request, serve
+
+    request = Request(None, "auto", inherited_environment(), tuple(words))
+    return asyncio.run(serve(settings, listener, request))
 
 
 def _pipeline(words: Sequence[str]) -> int:

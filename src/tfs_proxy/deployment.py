@@ -31,7 +31,8 @@ class TransformLimits:
 class Deployment:
     """Models, versions, instances and limits of one run.
 
-    ``models`` maps each name to its version numbers, ascending. ``script`` is the path of the
+    ``models`` maps each name to its version numbers, ascending; to none of them if the model server follows
+    the model's folder by itself. ``script`` is the path of the
     user's inference.py, None without one; ``import_paths`` are the folders its imports may come
     from, first wins. Sizes are bytes. ``pool_requests`` lets `requests`
     in a script use the worker's connections to the model server, ``rest_api`` publishes its REST API.

@@ -10,6 +10,8 @@ TfsProxyError
 │   ├── ScriptLoadError          the script can't be imported, or has no handler          (3)
 │   ├── ModelLoadError           the model server says why a version can't load           (4)
 │   ├── StartTimeout             something was not ready within the wait time             (5)
+│   ├── ModelServerEnded         the model server ended at its start         (its own status)
+│   ├── ProgramNotRun            another program was asked for, and can't be run   (126, 127)
 │   ├── ProcessGaveUp            a process died more often than it may be restarted       (6)
 │   └── ServerLost               nobody listens where a transform job sends its records   (6)
 └── RequestError                 one request can't be answered
@@ -84,6 +86,22 @@ class ModelLoadError(StopServing):
     """The model server says why a version can't load."""
 
     exit_status = 4
+
+
+class OtherProgramEnded(StopServing):
+    """The run ends because of a program of someone else's, whose exit status it takes over."""
+
+    def __init__(self, text: str, exit_status: int) -> None:
+        super().__init__(text)
+        self.exit_status = exit_status
+
+
+class ModelServerEnded(OtherProgramEnded):
+    """The model server ended at its start, and has said why."""
+
+
+class ProgramNotRun(OtherProgramEnded):
+    """The program that the container was asked to run is not there, or can't be run."""
 
 
 class StartTimeout(StopServing):

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SAGEMAKER_MODEL_DIR = Path("/opt/ml/model")
+SERVING_BASE_PATH = "/models"
+"""Where tensorflow/serving's image has models: one folder a model, in it one a version."""
 ARCHIVE_NAME = "model.tar.gz"
 DEFAULT_PROGRAM = "inference.py"
 

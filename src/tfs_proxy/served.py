@@ -48,6 +48,8 @@ def look_into(root: Path, settings: Settings) -> Served:
     except NoModelFound as error:
         _refuse_unless_stage(layout, error)
         return Served(layout, (), "")
+    if settings.model_name and len(models) == 1:
+        models = (DiscoveredModel(settings.model_name, models[0].versions),)
     return Served(layout, models, default_model(models, settings.default_model_name))
 
 

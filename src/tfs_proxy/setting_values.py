@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
 HIGHEST_PORT = 65535
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 GRPC_PORT = 8500
 """Where TF Serving's clients look for gRPC (contract 3.3)."""
 
@@ -33,6 +34,14 @@ class GrpcPort:
 def text(value: str) -> str:
     """Any text."""
     return value
+
+
+def model_name(value: str) -> str:
+    """A name that a model can have, as in a URL."""
+    name = value.strip()
+    if MODEL_NAME.fullmatch(name) is None:
+        raise ValueError("letters, digits, '.', '_' and '-', a letter or digit first, at most 255")
+    return name
 
 
 def script_name(value: str) -> str:

@@ -20,6 +20,7 @@ from tfs_proxy.setting_values import (
     grpc_port,
     labels,
     media_type,
+    model_name,
     number,
     one_of,
     port_range,
@@ -93,6 +94,14 @@ TABLE: tuple[Setting, ...] = (
             "multi-model mode; this version serves one archive and refuses true"),
     Setting("model", "SAGEMAKER_MODEL_URI", text, None,
             "archive, folder or s3:// address to serve when the command names none", shown="/opt/ml/model"),
+    Setting("model_name", "TFS_PROXY_MODEL_NAME", model_name, None,
+            "name of the model, if there is only one", shown="the folder's name"),
+    Setting("serving_model_name", "MODEL_NAME", text, None,
+            "name of the model and of its folder, where the image stands in for tensorflow/serving",
+            shown="model, else the only one there is"),
+    Setting("serving_base_path", "MODEL_BASE_PATH", text, None,
+            "folder of the models' folders, where the image stands in for tensorflow/serving",
+            shown="/models"),
     Setting("default_model_name", "SAGEMAKER_TFS_DEFAULT_MODEL_NAME", text, None,
             "model that requests without tfs-model-name are for",
             shown="the only model, else the first by name", aws="the first found"),
@@ -197,6 +206,9 @@ class Settings:
     grpc_port: GrpcPort | None
     multi_model: bool
     model: str | None
+    model_name: str | None
+    serving_model_name: str | None
+    serving_base_path: str | None
     default_model_name: str | None
     program: str
     default_accept: str | None

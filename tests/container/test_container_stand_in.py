@@ -18,7 +18,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     program = folder / "tensorflow_model_server"
     program.write_text("#!/usr/bin/python3\n" + STAND_IN.read_text())
     program.chmod(0o755)
-    copied = "COPY tensorflow_model_server /usr/local/bin/tensorflow_model_server"
+    copied = "COPY tensorflow_model_server /usr/bin/tensorflow_model_server"
     (folder / "Dockerfile").write_text(f"FROM {EMBEDDED}\n{copied}\n")
     docker("build", "-t", IMAGE, str(folder))
     yield IMAGE
@@ -47,5 +47,5 @@ def test_the_binary_on_path_is_run_with_the_embedded_servers_arguments(image: st
     with container(*mounted(plain)) as running:
         (embedded,) = [words for _, words in running.processes().values() if "tfs_proxy.embedded" in words]
 
-    assert "/usr/local/bin/tensorflow_model_server --port=" in official
+    assert "/usr/bin/tensorflow_model_server --port=" in official
     assert flags(official) == flags(embedded)

@@ -13,7 +13,7 @@ FILES = ("Dockerfile.cpu", "Dockerfile.gpu")
 EMBEDDED_STAGES = ("embedded-packages", "embedded")
 GPU_ONLY = {
     "COPY container/check-cuda /usr/local/lib/tfs-proxy/",
-    "RUN /usr/local/lib/tfs-proxy/check-cuda /usr/local/bin/tensorflow_model_server",
+    "RUN /usr/local/lib/tfs-proxy/check-cuda /usr/bin/tensorflow_model_server",
     'LABEL com.amazonaws.sagemaker.inference.cuda.verified_versions="12.9"',
     "ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility",
     "ARG BASE_IMAGE=nvidia/cuda:12.9.1-cudnn-runtime-ubuntu24.04",
@@ -114,7 +114,7 @@ def test_a_base_image_without_a_cuda_library_fails_the_build(
         (tmp_path / name).chmod(0o755)
 
     done = subprocess.run(
-        [ROOT / "container" / "check-cuda", "/usr/local/bin/tensorflow_model_server"],
+        [ROOT / "container" / "check-cuda", "/usr/bin/tensorflow_model_server"],
         env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
         capture_output=True,
         text=True,

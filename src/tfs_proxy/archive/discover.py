@@ -14,11 +14,11 @@ from pathlib import Path
 from tfs_proxy.archive.rights import unreadable
 from tfs_proxy.errors import DiscoveryError, NoModelFound
 from tfs_proxy.layout import ModelLayout
+from tfs_proxy.setting_values import MODEL_NAME
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 SAVED_MODEL_FOLDERS = frozenset({"variables", "assets", "assets.extra"})
 ROOT_MODEL_NAME = "model"
-MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 VERSION = re.compile(r"[0-9]{1,19}")
 HIGHEST_VERSION = 2**63 - 1
 OTHER_FORMATS = {

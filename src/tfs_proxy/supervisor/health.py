@@ -7,7 +7,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from tfs_proxy.deployment import BootFailure, Instance
 
 AVAILABLE = "AVAILABLE"
+ENDED = "END"
 
 
 class Phase(Enum):
@@ -28,14 +29,14 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Servable:
-    """One version of a model on one instance."""
+    """One version of a model on one instance; None stands for whichever version the instance has."""
 
     instance: int
     model: str
-    version: int
+    version: int | None
 
     def __str__(self) -> str:
-        return f"model {self.model} version {self.version}"
+        return f"model {self.model}" + ("" if self.version is None else f" version {self.version}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,28 @@ class ServableState:
     def available(self) -> bool:
         """Whether it answers requests."""
         return self.state == AVAILABLE
+
+    @property
+    def unloaded(self) -> bool:
+        """Whether it was taken away as asked, which is no failure."""
+        return self.state == ENDED and not self.error
+
+
+NO_VERSION = ServableState("not loaded: the model server has found no version of it")
+
+
+def best_of(states: Collection[ServableState]) -> ServableState:
+    """The state of a model whose versions come and go: that of the version that is nearest to serving."""
+    ranks: tuple[Callable[[ServableState], bool], ...] = (
+        lambda state: state.available,
+        lambda state: state.state != ENDED,
+        lambda state: not state.unloaded,
+    )
+    for fits in ranks:
+        for state in states:
+            if fits(state):
+                return state
+    return next(iter(states), NO_VERSION)
 
 
 def read_status(body: bytes) -> dict[int, ServableState]:
@@ -65,6 +88,12 @@ def _read_state(entry: Mapping[str, Any]) -> ServableState:
     status = entry.get("status", {})
     failed = status.get("error_code", "OK") != "OK"
     return ServableState(entry["state"], str(status.get("error_message", "")) if failed else "")
+
+
+def _state_of(servable: Servable, states: Mapping[int, ServableState]) -> ServableState:
+    if servable.version is None:
+        return best_of(tuple(states.values()))
+    return states.get(servable.version, ServableState())
 
 
 class Heartbeats(asyncio.DatagramProtocol):
@@ -126,11 +155,11 @@ class Health:
         self.disturbed = asyncio.Event()
 
     def expect(self, instances: Iterable[Instance], models: Mapping[str, Iterable[int]]) -> None:
-        """Name every version that has to be AVAILABLE."""
+        """Name every version that has to be AVAILABLE; of a model without versions, any one has to be."""
         for instance in instances:
             self.unreachable.add(instance.index)
             for model, versions in models.items():
-                for version in versions:
+                for version in tuple(versions) or (None,):
                     self.servables[Servable(instance.index, model, version)] = ServableState()
 
     def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
@@ -138,7 +167,7 @@ class Health:
         self.unreachable.discard(instance)
         for servable in self.servables:
             if (servable.instance, servable.model) == (instance, model):
-                self.servables[servable] = states.get(servable.version, ServableState())
+                self.servables[servable] = _state_of(servable, states)
 
     def lose(self, instance: int) -> None:
         """An instance has died: nothing on it is available until it says so again."""
@@ -150,10 +179,10 @@ class Health:
 
     def missing(self) -> str | None:
         """The first version that is not AVAILABLE, in words."""
+        if self.unreachable:
+            return f"the model server does not answer yet (instance {min(self.unreachable)})"
         for servable, state in self.servables.items():
-            if servable.instance in self.unreachable:
-                return f"the model server does not answer yet (instance {servable.instance})"
-            if not state.available:
+            if not state.available and not (servable.version is None and state.unloaded):
                 return f"{servable} is {state.state}" + (f": {state.error}" if state.error else "")
         return None
 
@@ -167,7 +196,7 @@ class Health:
     def failure(self) -> str | None:
         """The first version that will not become AVAILABLE, with the model server's own words."""
         for servable, state in self.servables.items():
-            if state.error and state.state == "END":
+            if state.error and state.state == ENDED:
                 return f"{servable} can't be loaded: {state.error}"
         return None
 

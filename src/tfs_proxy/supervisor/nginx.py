@@ -12,6 +12,7 @@ from string import Template
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.payload.media import JSON
+from tfs_proxy.setting_values import MODEL_NAME
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import fast_path, serving_api
 from tfs_proxy.supervisor.serving_api import GrpcDoor, Limits
@@ -62,6 +63,8 @@ class Front:
         """The default model where requests may go past the workers: no script, no default Accept."""
         serving = self.serving
         if serving is None or serving.script is not None or serving.default_accept not in {None, JSON}:
+            return None
+        if MODEL_NAME.fullmatch(serving.default_model) is None:  # a flag may name a model as it likes
             return None
         return serving.default_model
 

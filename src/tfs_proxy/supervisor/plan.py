@@ -56,13 +56,14 @@ def plan(
     if settings.enable_batching:
         files[workspace.batching_config] = model_server.batching_config(settings)
     return Plan(
-        deployment=_deployment(served, settings, instances),
+        deployment=deployment_of(served, settings, instances),
         files=files,
         model_servers=tuple(_model_server(instance, settings, workspace, host) for instance in instances),
     )
 
 
-def _deployment(served: Served, settings: Settings, instances: tuple[Instance, ...]) -> Deployment:
+def deployment_of(served: Served, settings: Settings, instances: tuple[Instance, ...]) -> Deployment:
+    """What workers are told."""
     return Deployment(
         default_model=served.default_model,
         models={model.name: tuple(sorted(model.versions)) for model in served.models},

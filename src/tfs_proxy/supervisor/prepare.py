@@ -18,6 +18,7 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.served import Served, look_into
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.model_server import ServedModel
+from tfs_proxy.supervisor.serving_flags import Flags
 
 NVIDIA_SMI_SECONDS = 10.0
 
@@ -28,7 +29,7 @@ class Prepared:
 
     ``report`` and ``warnings`` are lines to be shown; ``script_fault`` says why the script can't be used;
     ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
-    these models.
+    these models. ``flags`` are the model server's, if they say what to serve, and not an archive.
     """
 
     settings: Settings
@@ -38,6 +39,7 @@ class Prepared:
     warnings: tuple[str, ...]
     script_fault: str | None
     first_request: FirstRequest
+    flags: Flags | None = None
 
     def refuse_unusable_script(self) -> None:
         """Raise ScriptLoadError if reading the script has shown that it can't be used."""

@@ -277,6 +277,13 @@ class ChildProcess:
         self.reap_orphans()
 
 
+def shell_status(status: int | None) -> int:
+    """An exit status as shells have it: 128 and the signal's number for a child that a signal ended."""
+    if status is None:
+        return 1
+    return 128 - status if status < 0 else status
+
+
 def describe_exit(status: int | None) -> str:
     """An exit status in words: ``exit status 3``, ``SIGKILL``."""
     if status is None:

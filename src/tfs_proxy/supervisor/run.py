@@ -18,6 +18,7 @@ from functools import partial
 
 from tfs_proxy.errors import (
     ModelLoadError,
+    ModelServerEnded,
     ProcessGaveUp,
     ScriptLoadError,
     StartTimeout,
@@ -34,7 +35,7 @@ from tfs_proxy.supervisor.health import Health, Heartbeats, Phase
 from tfs_proxy.supervisor.model_server import program
 from tfs_proxy.supervisor.orphans import Orphans
 from tfs_proxy.supervisor.prepare import Prepared, count_gpus, prepare, without_workspace
-from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit
+from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit, shell_status
 from tfs_proxy.supervisor.watch import ModelWatch
 from tfs_proxy.supervisor.watchdog import Watchdog
 from tfs_proxy.supervisor.workspace import make_workspace
@@ -50,11 +51,15 @@ LAST_STEPS_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command line asks for, beside the settings."""
+    """What the command line asks for, beside the settings.
+
+    ``flags`` are the model server's, which then stands in for tensorflow/serving, and there is no archive.
+    """
 
     model: str | None
     model_server: str
     environ: Mapping[str, str]
+    flags: tuple[str, ...] | None = None
 
 
 async def serve(settings: Settings, listener: socket.socket, request: Request) -> int:
@@ -134,7 +139,7 @@ class Supervisor:
         self._health.expect(planned.deployment.instances, planned.deployment.models)
         watch = ModelWatch(planned.deployment.instances, planned.deployment.models, self._health)
         try:
-            async with asyncio.timeout(self._settings.wait_time_seconds):
+            async with asyncio.timeout(self._start_limit_seconds()):
                 await self._first(self._become_ready(planned, prepared, watch))
         except TimeoutError:
             raise StartTimeout(
@@ -145,6 +150,10 @@ class Supervisor:
             await self._first(self._front.reload(self._nginx, planned.deployment))
         self._begin_serving(prepared.first_request)
         await self._first(watch.forever())
+
+    def _start_limit_seconds(self) -> float | None:
+        """How long the start may take: as long as it takes if a model's folder may still be filled."""
+        return self._settings.wait_time_seconds if self._request.flags is None else None
 
     async def _open_doors(self) -> None:
         """From here on every request gets an answer."""
@@ -164,10 +173,7 @@ class Supervisor:
 
     async def _open_archive(self) -> Prepared:
         self._health.step = "starting: opening the model archive"
-        model = self._request.model or self._settings.model
-        prepared = await in_daemon_thread(
-            lambda: prepare(model, self._settings, self._workspace, self._request.environ)
-        )
+        prepared = await in_daemon_thread(self._prepare)
         for line in prepared.report:
             log.info("%s", line)
         for line in prepared.warnings:
@@ -186,9 +192,24 @@ class Supervisor:
             for each in surplus:
                 each.close()
 
+    def _prepare(self) -> Prepared:
+        request = self._request
+        if request.flags is not None:
+            from tfs_proxy.supervisor.drop_in import prepare_flags
+
+            return prepare_flags(request.flags, self._settings)
+        model = request.model or self._settings.model
+        return prepare(model, self._settings, self._workspace, request.environ)
+
     def _plan(self, prepared: Prepared) -> plan.Plan:
-        host = self._host() if prepared.models else plan.Host((), (), 0, self._request.environ)
+        needs_host = prepared.models or prepared.flags
+        host = self._host() if needs_host else plan.Host((), (), 0, self._request.environ)
         self._gpus = host.gpus
+        if prepared.flags is not None:
+            from tfs_proxy.supervisor.drop_in import plan_flags
+
+            port = self._listener.getsockname()[1]
+            return plan_flags(prepared.served, prepared.flags, self._settings, self._workspace, host, port)
         planned = plan.plan(prepared.models, prepared.served, self._settings, self._workspace, host)
         for path, text in planned.files.items():
             path.write_text(text)
@@ -314,6 +335,8 @@ class Supervisor:
     def _why_given_up(self, child: ChildProcess) -> StopServing:
         how = describe_exit(child.exit_status)
         if self._health.phase is Phase.STARTING and child in self._model_servers:
+            if self._request.flags is not None:
+                return ModelServerEnded(f"{child.name} ended with {how}.", shell_status(child.exit_status))
             return ModelLoadError(f"{child.name} ended with {how} while loading. {_last_words(child)}")
         if child is self._workers and child.exit_status in gunicorn.BOOT_FAILED:
             return ScriptLoadError("the script can't be used; what is wrong with it stands above.")

@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.supervisor import http
-from tfs_proxy.supervisor.health import Health, read_status
+from tfs_proxy.supervisor.health import Health, ServableState, read_status
 
 ASK_SECONDS: Final = 2.0
 LOADING_PAUSE_SECONDS: Final = 0.01
@@ -18,6 +18,8 @@ PAUSE_SECONDS_A_MODEL: Final = 0.02
 
 MISSES: Final = 3
 """How many status calls in a row may fail before a serving instance counts as unreachable."""
+
+NOT_FOUND: Final = 404
 
 Get = Callable[[str, int, str, float], Awaitable[http.Reply]]
 
@@ -58,16 +60,22 @@ class ModelWatch:
         await asyncio.gather(*(self._ask(instance) for instance in self._instances))
 
     async def _ask(self, instance: Instance) -> None:
-        for model in self._models:
+        for model in self._models or ("",):
             path = f"/v1/models/{quote(model, safe='')}"
             try:
                 reply = await self._get(instance.host, instance.rest_port, path, ASK_SECONDS)
-                states = read_status(reply.body)
+                states = self._states(reply)
             except (OSError, TimeoutError, ValueError):
                 self._miss(instance)
                 return
             self._misses[instance.index] = 0
             self._health.note(instance.index, model, states)
+
+    def _states(self, reply: http.Reply) -> Mapping[int, ServableState]:
+        """The versions that the model server has of a model: none if it does not know the model, or yet."""
+        if reply.status == NOT_FOUND or not self._models:
+            return {}
+        return read_status(reply.body)
 
     def _miss(self, instance: Instance) -> None:
         """A busy model server may be slow to answer; only a row of misses means that it is away."""

@@ -1,0 +1,142 @@
+"""In the place of tensorflow/serving: a model server that is told by flags what to serve, on its own ports.
+
+It gets the flags that the image tensorflow/serving gives it, the user's behind them, and follows the models'
+folders by itself. Only ``/invocations`` and ``/ping`` are ours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from google.protobuf import text_format
+
+from tfs_proxy.archive.discover import DiscoveredModel, default_model
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.first_request import first_request
+from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.protos import POOL, ModelServerConfig
+from tfs_proxy.script_report import ScriptFindings, report_on_script
+from tfs_proxy.served import Served
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.model_server import is_embedded
+from tfs_proxy.supervisor.plan import Host, Plan, deployment_of
+from tfs_proxy.supervisor.prepare import Prepared, check_worker_class, refuse_multi_model
+from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.serving_flags import Flags, as_the_image
+from tfs_proxy.supervisor.sockets import free_ports
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - as in tensorflow/serving
+STILL_HEEDED = frozenset({"SAGEMAKER_TFS_DEFAULT_MODEL_NAME", "SAGEMAKER_TFS_NGINX_LOGLEVEL"})
+"""Settings ``SAGEMAKER_TFS_*`` that are not the model server's, whose flags stand on the command line."""
+
+
+def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
+    """What is served with ``words``, and the lines that say so.
+
+    Raises SettingsError for a setting that can't be used, or a model's folder that can't be read.
+    """
+    refuse_multi_model(settings)
+    check_worker_class(settings)
+    flags = as_the_image(words, settings)
+    models = tuple(DiscoveredModel(name, {}) for name in sorted(set(_model_names(flags))))
+    default = default_model(models, settings.default_model_name) if models else ""
+    try:
+        served = Served(_script_layout(flags, settings), models, default)
+        script = report_on_script(served.layout, stage=False)
+        sized = settings.sized_for(_newest_bytes(flags))
+    except OSError as error:
+        raise SettingsError(f"{error.filename} can't be read: {error.strerror}.") from error
+    return Prepared(
+        settings=sized,
+        served=served,
+        models=(),
+        report=tuple(_report(flags, served, script, settings)),
+        warnings=script.warnings,
+        script_fault=script.fault,
+        first_request=first_request(served, (), rest_api=settings.rest_api and bool(models)),
+        flags=flags,
+    )
+
+
+def _model_names(flags: Flags) -> tuple[str, ...]:
+    """The models that the model server is told to serve; none if its config file can't be read here."""
+    path = flags.value("model_config_file")
+    if not path:
+        return (flags.value("model_name"),)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        config = text_format.Parse(text, ModelServerConfig(), descriptor_pool=POOL, allow_unknown_field=True)
+    except (OSError, UnicodeDecodeError, text_format.ParseError):
+        return ()  # the model server says what is wrong with it
+    return tuple(each.name for each in config.model_config_list.config)
+
+
+def _newest_bytes(flags: Flags) -> int:
+    """The size of the newest version below ``--model_base_path``, which is what the model server loads."""
+    base = Path(flags.value("model_base_path"))
+    if flags.value("model_config_file") or not base.is_dir():
+        return 0
+    versions = [int(folder.name) for folder in base.iterdir() if folder.name.isdecimal()]
+    return DiscoveredModel("", {0: base / str(max(versions))}).bytes_on_disk if versions else 0
+
+
+def _script_layout(flags: Flags, settings: Settings) -> ModelLayout:
+    """Where the script of ``/invocations`` lies: in ``code/`` beside the versions, or the config file."""
+    config_file = flags.value("model_config_file")
+    root = Path(config_file).parent if config_file else Path(flags.value("model_base_path"))
+    return ModelLayout(root).with_program(settings.program)
+
+
+def _report(flags: Flags, served: Served, script: ScriptFindings, settings: Settings) -> list[str]:
+    rest, grpc = flags.port("rest_api_port"), flags.port("port")
+    doors = [f"gRPC on port {grpc}" if grpc else "", f"REST on {rest}" if rest else ""]
+    lines = [
+        f"As tensorflow/serving: {', '.join(filter(None, doors)) or 'no port'}, and /invocations besides"
+    ]
+    source = flags.value("model_config_file") or flags.value("model_base_path")
+    lines += [f"Model {model.name}, from {source}" for model in served.models]
+    if served.script:
+        lines.append(f"Script of /invocations: {script.found.sentence}")
+    lines += [f"Note: {note}" for note in script.notes]
+    unused = [
+        name for name in settings.changed if name.startswith("SAGEMAKER_TFS_") and name not in STILL_HEEDED
+    ]
+    return lines + [f"Note: {name} is ignored: give the model server's flag instead." for name in unused]
+
+
+def plan_flags(
+    served: Served, flags: Flags, settings: Settings, workspace: Workspace, host: Host, front_port: int
+) -> Plan:
+    """One model server on ports of its own, and what workers are told.
+
+    ``front_port`` is that of ``/invocations``. Raises SettingsError if gRPC is to have the same.
+    """
+    if flags.port("port") == front_port:
+        raise SettingsError(
+            f"--port={front_port} can't be used: /invocations has this port. Take another one, "
+            "or give /invocations another one with SAGEMAKER_BIND_TO_PORT."
+        )
+    ours = _flags_for_us(flags, settings, workspace, host, front_port)
+    instance = Instance(0, ours.port("rest_api_port"), ours.port("port"), ours.value("grpc_socket_path"))
+    return Plan(
+        # No models are known if the config file can't be read; a stage it is not.
+        deployment=replace(deployment_of(served, settings, (instance,)), stage=None),
+        files={},
+        model_servers=(
+            ProcessSpec("model server 0", (*host.model_server, *ours.words), host.environ, record=True),
+        ),
+    )
+
+
+def _flags_for_us(
+    flags: Flags, settings: Settings, workspace: Workspace, host: Host, front_port: int
+) -> Flags:
+    """``flags`` with what ``/invocations`` needs of the model server."""
+    callers = settings.gunicorn_workers * settings.gunicorn_threads
+    first = [f"--grpc_socket_path={workspace.grpc_socket(0)}", f"--grpc_max_threads={4 * callers}"]
+    if is_embedded(host.model_server):
+        first.append(f"--host={EVERYWHERE}")
+    if flags.port("rest_api_port") in {0, front_port}:  # then the front passes on what comes to /v1/
+        return Flags((*first, *flags.words, f"--rest_api_port={free_ports(1)[0]}"))
+    return Flags((*first, *flags.words))

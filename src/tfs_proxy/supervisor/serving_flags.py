@@ -1,0 +1,69 @@
+"""The command line of tensorflow_model_server, as far as a run has to know it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfs_proxy.archive.discover import SAVED_MODEL_FILES
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.layout import SERVING_BASE_PATH
+from tfs_proxy.setting_values import GRPC_PORT, HIGHEST_PORT
+from tfs_proxy.settings import Settings
+
+REST_PORT = 8501
+DEFAULT_NAME = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """Words of a command line, ``--name=value`` or ``--name value`` each."""
+
+    words: tuple[str, ...]
+
+    def value(self, name: str) -> str:
+        """The value of the last flag of this name; "" without one."""
+        found = ""
+        for word, following in zip(self.words, (*self.words[1:], ""), strict=True):
+            if word == f"--{name}":
+                found = following
+            elif word.startswith(f"--{name}="):
+                found = word.partition("=")[2]
+        return found
+
+    def port(self, name: str) -> int:
+        """A port; 0 if it is off, or something else than a port, which the model server refuses."""
+        text = self.value(name)
+        return int(text) if text.isdecimal() and int(text) <= HIGHEST_PORT else 0
+
+
+def as_the_image(words: Sequence[str], settings: Settings) -> Flags:
+    """``words`` behind the flags that tensorflow/serving's own entry point gives.
+
+    Raises SettingsError if nothing says which of several models is meant.
+    """
+    given = Flags(tuple(words))
+    base = settings.serving_base_path or SERVING_BASE_PATH
+    name = settings.serving_model_name or DEFAULT_NAME
+    named = [settings.serving_model_name, given.value("model_base_path"), given.value("model_config_file")]
+    if not any(named):
+        name = _only_model(base)
+    ports = (f"--port={GRPC_PORT}", f"--rest_api_port={REST_PORT}")
+    model = (f"--model_name={settings.model_name or name}", f"--model_base_path={base}/{name}")
+    return Flags((*ports, *model, *words))
+
+
+def _only_model(base: str) -> str:
+    """Which folder of ``base`` is served if none is named: ``model``, else the only one with a model."""
+    names = sorted(path.name for path in model_folders(Path(base)))
+    if len(names) > 1 and DEFAULT_NAME not in names:
+        raise SettingsError(
+            f"{base} holds several models, {', '.join(names)}: say with MODEL_NAME which one to serve, "
+            "or list them in a file for --model_config_file."
+        )
+    return names[0] if len(names) == 1 else DEFAULT_NAME
+
+
+def model_folders(base: Path) -> list[Path]:
+    """The folders below ``base`` that hold at least one version, laid out as tensorflow/serving wants it."""
+    found = (path for name in SAVED_MODEL_FILES for path in base.glob(f"*/[0-9]*/{name}"))
+    return sorted({path.parent.parent for path in found})
