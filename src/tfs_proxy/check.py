@@ -15,7 +15,7 @@ from tfs_proxy.capacity import capacity
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.script_report import ScriptReport, StageReport, report_on_script, words_joined
 from tfs_proxy.served import Served
-from tfs_proxy.settings import TABLE, Settings, unknown_variables
+from tfs_proxy.settings import SERVING_VARIABLES, TABLE, Settings, unknown_variables
 from tfs_proxy.signature import Signature, TensorSpec
 
 MODELS_SHOWN = 6
@@ -103,7 +103,11 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         default_reason=_default_reason(models, settings),
         script=script.found,
         processes=capacity(settings, models=bool(models)),
-        settings={name: _without_secrets(name, value) for name, value in settings.changed.items()},
+        settings={
+            name: _without_secrets(name, value)
+            for name, value in settings.changed.items()
+            if name not in SERVING_VARIABLES
+        },
         notes=(
             *_name_notes(models, settings),
             *script.notes,

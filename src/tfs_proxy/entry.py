@@ -49,7 +49,7 @@ def holds_served_models(
 
 def _has_content(folder: Path) -> bool:
     try:
-        return any(os.scandir(folder))
+        return bool(list(folder.iterdir()))
     except FileNotFoundError:
         return False
     except OSError:

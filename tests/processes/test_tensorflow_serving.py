@@ -23,6 +23,9 @@ pytestmark = pytest.mark.tensorflow
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 SECONDS = 60.0
+LOOKS_SECONDS = 3.0
+"""In which the supervisor looks at the models at least once: it does every second."""
+
 FRONTS = [
     pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
     pytest.param(without_nginx(), id="gunicorn"),
@@ -54,6 +57,16 @@ def models(folder: Path, saved_models: Path, *names: str) -> Path:
     for name in names:
         shutil.copytree(saved_models / "half_plus_two", folder / name)
     return folder
+
+
+def config_of(base: Path, *names: str) -> Path:
+    """A config file with these models of ``base``, taken over from one moment to the next."""
+    entries = (
+        f'config {{ name: "{name}" base_path: "{base}/{name}" model_platform: "tensorflow" }}'
+        for name in names
+    )
+    (base / "new.config").write_text(f"model_config_list {{ {' '.join(entries)} }}")
+    return (base / "new.config").rename(base / "models.config")
 
 
 def wait_for(condition: Callable[[], bool], stack: DropIn) -> None:
@@ -117,12 +130,7 @@ def test_a_new_version_is_taken_and_the_old_one_left(
 def test_a_config_file_names_the_models(start: Start, saved_models: Path, tmp_path: Path) -> None:
     """All of them answer at /invocations by tfs-model-name, the default without; a script lies beside the file."""
     base = models(tmp_path / "models", saved_models, "a", "b")
-    config = base / "models.config"
-    entries = (
-        f'config {{ name: "{name}" base_path: "{base}/{name}" model_platform: "tensorflow" }}'
-        for name in "ab"
-    )
-    config.write_text(f"model_config_list {{ {' '.join(entries)} }}")
+    config = config_of(base, "a", "b")
     stack = start(f"--model_config_file={config}", SAGEMAKER_TFS_DEFAULT_MODEL_NAME="b")
     stack.wait_ready()
 
@@ -133,6 +141,24 @@ def test_a_config_file_names_the_models(start: Start, saved_models: Path, tmp_pa
     assert rest(stack, "a") == rest(stack, "b") == {"predictions": [2.5]}
     assert invoke("").status == invoke("tfs-model-name=a").status == 200
     assert invoke("tfs-model-name=c").status == 404
+
+
+def test_a_config_file_that_changes_is_followed(start: Start, saved_models: Path, tmp_path: Path) -> None:
+    """A model that is taken out of it is not missed, one that comes into it answers."""
+    base = models(tmp_path / "models", saved_models, "a", "b")
+    config = config_of(base, "a")
+    stack = start(f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1")
+    stack.wait_ready()
+    config_of(base, "b")
+    wait_for(lambda: "AVAILABLE" in json.dumps(rest(stack, "b", "")), stack)
+    wait_for(lambda: "AVAILABLE" not in json.dumps(rest(stack, "a", "")), stack)
+    named = {"X-Amzn-SageMaker-Custom-Attributes": "tfs-model-name=b", "Content-Type": "text/csv"}
+    asked = time.monotonic()
+    while time.monotonic() < asked + LOOKS_SECONDS:
+        assert stack.ask("GET", "/ping").status == 200
+        time.sleep(0.1)
+
+    assert stack.ask("POST", "/invocations", "1.0", named).json == {"predictions": [2.5]}
 
 
 def test_flags_on_the_command_line_win(start: Start, saved_models: Path, tmp_path: Path) -> None:
@@ -177,12 +203,14 @@ def test_a_model_server_that_dies_is_started_again(start: Start, saved_models: P
 
 
 def test_sigterm_ends_everything_in_order(start: Start, saved_models: Path, tmp_path: Path) -> None:
-    """As `docker stop` does."""
+    """As `docker stop` does, also while there is no version to serve yet."""
     stack = start(MODEL_BASE_PATH=str(models(tmp_path / "models", saved_models, "half")))
+    waiting = start(MODEL_BASE_PATH=str(tmp_path / "empty"))
     stack.wait_ready()
+    waiting.wait_for_log("Model model, from")
 
-    assert stack.stop() == 0
-    assert "Traceback" not in stack.log
+    assert (stack.stop(), waiting.stop()) == (0, 0)
+    assert "Traceback" not in stack.log + waiting.log
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def test_the_serving_runtime_fits_kserves_schema_and_its_pod_that_of_kubernetes(
     assert (runtime["apiVersion"], runtime["kind"]) == ("serving.kserve.io/v1alpha1", "ServingRuntime")
     assert runtime["spec"]["containers"][0]["name"] == "kserve-container"
     assert runtime["spec"]["containers"][0]["args"] == ["serve", "/mnt/models"]
+    assert {"name": "TFS_PROXY_MODEL_NAME", "value": "{{.Name}}"} in runtime["spec"]["containers"][0]["env"]
 
 
 @pytest.mark.parametrize(

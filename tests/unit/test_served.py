@@ -57,6 +57,20 @@ def test_a_saved_model_wins_over_a_stages_functions(tmp_path: Path) -> None:
         load_script(str(alone / "code" / "inference.py"))
 
 
+def test_the_only_model_can_be_given_a_name(tmp_path: Path) -> None:
+    """Its folder keeps its own; with several models the name is of no use, and the report says so."""
+    one = folder(tmp_path / "x", HANDLER, model=True)
+    assert "Model my-service, version 1" in report(one, TFS_PROXY_MODEL_NAME="my-service")
+    assert "MODEL_NAME" not in report(one, MODEL_NAME="of the script's own environment")
+
+    (one / "n" / "1").mkdir(parents=True)
+    (one / "n" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL)
+    said = report(one, TFS_PROXY_MODEL_NAME="my-service")
+    assert "Note: TFS_PROXY_MODEL_NAME=my-service is ignored: there is more than one model." in said
+    with pytest.raises(SettingsError, match="TFS_PROXY_MODEL_NAME=a/b can't be used: it must be letters"):
+        Settings.from_env({"TFS_PROXY_MODEL_NAME": "a/b"})
+
+
 def test_the_named_script_counts_where_it_is_there(tmp_path: Path) -> None:
     """A name that no file has is noted, and code/inference.py stays the script, as on AWS."""
     root = folder(tmp_path / "x", HANDLER, model=True, name="mine.py")

@@ -24,9 +24,9 @@ class Clock:
 
 
 def health_of(versions: dict[str, list[int]], clock: Clock) -> Health:
-    """A run that serves ``versions`` on one instance."""
+    """A run that serves ``versions`` on one instance; without models there is none."""
     health = Health(Heartbeats(10.0, clock))
-    health.expect([INSTANCE], versions)
+    health.expect([INSTANCE] if versions else [], versions)
     return health
 
 
@@ -79,6 +79,27 @@ def test_a_version_that_failed_for_good_is_told_with_the_servers_words() -> None
     assert health.failure() is None
     health.note(0, "a", {1: ServableState("END", "no such op")})
     assert health.failure() == "model a version 1 can't be loaded: no such op"
+
+
+def test_a_model_whose_versions_come_and_go_is_there_while_any_version_is() -> None:
+    """A new version may load or fail beside it; a model that was taken away as asked is not missed."""
+    health = health_of({"a": []}, Clock())
+    unloaded, broken = ServableState("END"), ServableState("END", "no such op")
+
+    health.note(0, "a", {})
+    assert health.missing() == "model a is not loaded: the model server has found no version of it"
+    health.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
+    assert health.missing() is None
+    health.note(0, "a", {1: unloaded, 2: ServableState("LOADING")})
+    assert health.missing() == "model a is LOADING"
+    health.note(0, "a", {1: AVAILABLE, 2: broken})
+    assert (health.missing(), health.failure()) == (None, None)
+    health.note(0, "a", {1: unloaded, 2: broken})
+    assert health.failure() == "model a can't be loaded: no such op"
+    health.note(0, "a", {1: unloaded})
+    assert health.missing() is None
+    health.lose(0)
+    assert "does not answer" in str(health.missing())
 
 
 def test_a_status_answer_is_read_by_version() -> None:

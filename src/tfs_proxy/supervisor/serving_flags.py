@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tfs_proxy.archive.discover import SAVED_MODEL_FILES
@@ -23,7 +24,7 @@ class Flags:
     def value(self, name: str) -> str:
         """The value of the last flag of this name; "" without one."""
         found = ""
-        for word, following in zip(self.words, (*self.words[1:], ""), strict=True):
+        for word, following in pairwise((*self.words, "")):
             if word == f"--{name}":
                 found = following
             elif word.startswith(f"--{name}="):

@@ -1,0 +1,120 @@
+"""`docker run` as people know it from tensorflow/serving, on our image: nothing changes but its name."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from containers import EMBEDDED, LOOPBACK, Container, container, docker, mounted
+from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+PUBLISHED = ("-p", f"{LOOPBACK}::8500", "-p", f"{LOOPBACK}::8080")
+ASKED, ANSWERED = '{"instances": [1.0, 2.0]}', {"predictions": [2.5, 3.0]}
+SECONDS = 60.0
+HEALTHCHECK = "/usr/local/lib/tfs-proxy/healthcheck"
+
+
+def folder(saved_models: Path, name: str = "half_plus_two") -> tuple[str, str]:
+    """The option that puts a model's folder where tensorflow/serving looks for it."""
+    return "-v", f"{saved_models / 'half_plus_two'}:/models/{name}:ro"
+
+
+def wait_for(condition: Callable[[], bool], running: Container) -> None:
+    """Wait until something holds; fails with the log if it does not."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert running.state["Running"], running.log
+        assert time.monotonic() < deadline, running.log
+        time.sleep(0.1)
+
+
+def healthy(running: Container) -> bool:
+    """Whether the image's HEALTHCHECK command is content."""
+    return running.run("sh", "-c", f"{HEALTHCHECK}; echo $?", check=False) == "0"
+
+
+def predict(running: Container, name: str) -> Any:
+    """What the published port, which stands for 8501, answers."""
+    return running.ask("POST", f"/v1/models/{name}:predict", ASKED).json
+
+
+@pytest.mark.parametrize(
+    ("options", "env"),
+    [
+        ((), {"MODEL_NAME": "half_plus_two"}),
+        ((), {}),
+        (("--user", "10001", "--read-only", "--tmpfs", "/tmp"), {}),
+    ],
+    ids=["named", "the only one in /models", "read-only"],
+)
+def test_the_tutorials_command_serves_its_model(
+    saved_models: Path, options: tuple[str, ...], env: dict[str, str]
+) -> None:
+    """`docker run -p 8501:8501 -v .../half_plus_two:/models/half_plus_two -e MODEL_NAME=half_plus_two`."""
+    mount = folder(saved_models)
+    with container(*PUBLISHED, *options, *mount, command=(), env=env, inside=8501, ready=False) as running:
+        wait_for(lambda: healthy(running), running)
+        front, grpc_address = (
+            docker("port", running.name, port).splitlines()[0] for port in ("8080", "8500")
+        )
+        with grpc.insecure_channel(grpc_address) as channel:
+            message = request_bytes(model_spec("half_plus_two"), {"x": np.ones(2, np.float32)})
+            answered = response_arrays(channel.unary_unary(PREDICT)(message, timeout=SECONDS))
+        rest = predict(running, "half_plus_two")
+        running.port = int(front.rpartition(":")[2])
+
+        assert answered["y"].tolist() == [2.5, 2.5]
+        assert rest == ANSWERED
+        assert running.invoke("1.0\n2.0\n", "text/csv").json == ANSWERED
+        docker("stop", "-t", "30", running.name)
+        assert running.state["ExitCode"] == 0
+
+
+def test_flags_alone_are_those_of_the_model_server(saved_models: Path, tmp_path: Path) -> None:
+    """A config file with two models, and a port of one's own."""
+    for name in ("a", "b"):
+        shutil.copytree(saved_models / "half_plus_two", tmp_path / name)
+    entries = (f'config {{ name: "{name}" base_path: "/models/{name}" }}' for name in "ab")
+    (tmp_path / "models.config").write_text(f"model_config_list {{ {' '.join(entries)} }}")
+    flags = ("--model_config_file=/models/models.config", "--rest_api_port=9001")
+    with container("-v", f"{tmp_path}:/models:ro", command=flags, inside=9001, ready=False) as running:
+        wait_for(lambda: healthy(running), running)
+
+        assert predict(running, "a") == predict(running, "b") == ANSWERED
+
+
+def test_sagemakers_word_and_folder_come_before_models(plain: Path, saved_models: Path) -> None:
+    """With `serve`, and with an archive in /opt/ml/model, nothing is as in tensorflow/serving."""
+    for command in (("serve",), ()):
+        with container(*mounted(plain), *folder(saved_models, "other"), command=command) as running:
+            assert running.invoke(ASKED).json == ANSWERED
+            assert running.ask("GET", "/v1/models/other").status == 404
+
+
+def test_an_unknown_flag_ends_the_container_with_the_model_servers_status() -> None:
+    """Its own words are the log."""
+    with container(command=("--no_such_flag=1",), ready=False) as running:
+        assert running.wait() == 2
+        assert "Unknown flag of the model server: --no_such_flag=1" in running.log
+
+
+def test_another_first_word_is_a_program() -> None:
+    """`docker run IMAGE bash`, and one that is not there."""
+    with container(command=("train",), ready=False) as running:
+        assert running.wait() == 127
+        assert "train is neither a command of tfs-proxy (serve, " in running.log
+
+    assert docker("run", "--rm", EMBEDDED, "bash", "-c", "echo $$ $0") == "1 bash"
+
+
+def test_one_model_has_the_name_that_a_platform_gives_it(plain: Path) -> None:
+    """KServe asks for the name of the service."""
+    with container(*mounted(plain), env={"TFS_PROXY_MODEL_NAME": "my-service"}) as running:
+        assert predict(running, "my-service") == ANSWERED
+        assert running.invoke(ASKED).json == ANSWERED
