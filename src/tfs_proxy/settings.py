@@ -49,7 +49,7 @@ PLATFORM_VARIABLES = (
 """What a platform sets that opens one port alone, or has containers share them (contract 1.1)."""
 
 SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
-"""What means something only where the image stands in for tensorflow/serving; elsewhere it is the script's own."""
+"""They count only where the image stands in for tensorflow/serving; elsewhere they may be a script's own."""
 
 WORKER_VARIABLES = ("TFS_PROXY_CONTROL_SOCKET", "TFS_PROXY_HEARTBEAT_SOCKET", "TFS_PROXY_SEATS_FILE")
 """How the supervisor tells workers where its sockets are; no settings of the user's."""

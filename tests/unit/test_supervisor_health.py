@@ -88,6 +88,7 @@ def test_a_model_whose_versions_come_and_go_is_there_while_any_version_is() -> N
 
     health.note(0, "a", {})
     assert health.missing() == "model a is not loaded: the model server has found no version of it"
+    assert health.reason() == "starting; model a is not loaded: the model server has found no version of it"
     health.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
     assert health.missing() is None
     health.note(0, "a", {1: unloaded, 2: ServableState("LOADING")})

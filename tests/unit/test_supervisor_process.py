@@ -5,7 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
-from tfs_proxy.supervisor.process import ARROWS, Backoff, ChildProcess, ProcessSpec, State, describe_exit
+from tfs_proxy.supervisor.process import (
+    ARROWS,
+    Backoff,
+    ChildProcess,
+    ProcessSpec,
+    State,
+    describe_exit,
+    shell_status,
+)
 
 SPEC = ProcessSpec(name="child", argv=("child",), env={}, backoff=Backoff(tries=3, healthy_seconds=10))
 
@@ -176,3 +184,4 @@ def test_exit_statuses_read_as_words() -> None:
         "SIGKILL",
         "no exit status",
     ]
+    assert [shell_status(status) for status in (0, 255, -9, None)] == [0, 255, 137, 1]

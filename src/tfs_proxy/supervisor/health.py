@@ -200,6 +200,11 @@ class Health:
                 return f"{servable} can't be loaded: {state.error}"
         return None
 
+    def _not_found(self) -> str:
+        """The first model that has no version yet, which may be so for good, to be said behind the step."""
+        found = (servable for servable, state in self.servables.items() if state is NO_VERSION)
+        return next((f"; {servable} is {NO_VERSION.state}" for servable in found), "")
+
     def away(self) -> str | None:
         """Which version will be back soon, in words; None where waiting is of no use."""
         return self.missing() if self.phase is Phase.SERVING else None
@@ -207,7 +212,7 @@ class Health:
     def reason(self) -> str | None:
         """Why requests can't be served now; None where they can."""
         if self.phase is Phase.STARTING:
-            return self.step
+            return self.step + self._not_found()
         if self.phase is Phase.STOPPING:
             return "stopping"
         if self.down:
