@@ -229,8 +229,8 @@ def _run(settings: Settings, workspace: Workspace, count: int) -> Iterator[Worke
 
 
 def _collect(receiver: socket.socket, heartbeats: list[int]) -> None:
-    while message := receiver.recv(64):
-        if message.isdigit():  # workers also say that they begin to load, and why they can't
+    while message := receiver.recv(4096):
+        if message.isdigit():  # workers also say that they begin to load, and what they are at
             heartbeats.append(int(message))
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ class Deployment:
     from, first wins. Sizes are bytes. ``pool_requests`` lets `requests`
     in a script use the worker's connections to the model server, ``rest_api`` publishes its REST API.
     ``transforms`` says how a batch job is best driven. ``default_accept`` is the answer's type for
-    clients that don't say. ``stage`` is the model folder of an archive whose script is the model
-    itself: then there are no models and no instances.
+    clients that don't say. ``script_timeout_seconds`` is what the script has for an answer,
+    ``wait_time_seconds`` what it has to be loaded. ``stage`` is the model folder of an
+    archive whose script is the model itself: then there are no models and no instances.
     """
 
     default_model: str
@@ -53,6 +55,13 @@ class Deployment:
     transforms: TransformLimits = TransformLimits()
     default_accept: str | None = None
     stage: str | None = None
+    script_timeout_seconds: float = 65.0
+    wait_time_seconds: float = 300.0
+
+    @property
+    def script_folder(self) -> str:
+        """Where the script and its own modules lie; empty without a script."""
+        return "" if self.script is None else str(PurePath(self.script).parent)
 
     @property
     def publishes_rest(self) -> bool:

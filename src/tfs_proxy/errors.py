@@ -20,6 +20,7 @@ TfsProxyError
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
     ├── ScriptFailure            the user's script raised or returned something unusable
+    ├── ScriptTimeout            the user's script did not answer before its deadline
     └── UpstreamError            the model server did not give an answer
         ├── UpstreamUnavailable  refused, reset, or gone
         ├── UpstreamTimeout      no answer in time
@@ -144,6 +145,10 @@ class PayloadTooLarge(RequestError):
 
 class ScriptFailure(RequestError):
     """The user's script raised, or returned something that is no answer."""
+
+
+class ScriptTimeout(RequestError):
+    """The user's script did not answer before its deadline."""
 
 
 class UpstreamError(RequestError):

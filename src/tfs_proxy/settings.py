@@ -35,6 +35,10 @@ from tfs_proxy.setting_values import (
 CONCURRENCY = 256
 """Requests that a run can have in flight by default: a model that waits must not hold the others up."""
 
+SCRIPT_MARGIN_SECONDS = 5.0
+OTHERS_WAIT = ("request_timeout_seconds", "gunicorn_timeout_seconds", "nginx_proxy_read_timeout_seconds")
+"""A script has this much longer than all that wait for it or for the model server, unless it is told."""
+
 MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -145,6 +149,10 @@ TABLE: tuple[Setting, ...] = (
     Setting("request_timeout_seconds", "TFS_PROXY_REQUEST_TIMEOUT_SECONDS", number(1, 86400),
             lambda machine: 3600.0 if machine.batch else 60.0,
             "s that one call to the model server may take", shown="60; 3600 in a batch job"),
+    Setting("script_timeout_seconds", "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS", number(1, 86400), None,
+            "s that the script may take from its call to the head of its answer, calls of the model server "
+            "included, and for each piece of a streamed body",
+            shown="the longest of the request, gunicorn and nginx read timeouts, and 5 more", aws="no limit"),
     Setting("pipeline_timeout_seconds", "TFS_PROXY_PIPELINE_TIMEOUT_SECONDS", number(1, 86400),
             lambda machine: 3600.0 if machine.batch else 60.0,
             "s that a request may take through all stages of a pipeline", shown="60; 3600 in a batch job"),
@@ -228,6 +236,7 @@ class Settings:
     extra_args: tuple[str, ...]
     wait_time_seconds: float
     request_timeout_seconds: float
+    script_timeout_seconds: float
     pipeline_timeout_seconds: float
     hop_limit_bytes: int
     pool_requests: bool
@@ -283,6 +292,9 @@ class Settings:
         grpc = values["grpc_port"]
         if grpc is not None and not grpc.required and on_platform(environ):
             values["grpc_port"] = None
+        if values["script_timeout_seconds"] is None:
+            longest_seconds = max(values[name] for name in OTHERS_WAIT)
+            values["script_timeout_seconds"] = longest_seconds + SCRIPT_MARGIN_SECONDS
         given = frozenset(row.variable for row in TABLE if environ.get(row.variable, "").strip())
         settings = cls(**values, machine=machine, changed=changed, given=given)
         settings.check_ports()

@@ -16,6 +16,7 @@ from tfs_proxy.errors import ScriptFailure, ScriptLoadError
 from tfs_proxy.script.access import Backend, WorkerContext
 from tfs_proxy.script.asking import INPUT, Asking, ClientsBody, prepared
 from tfs_proxy.script.context import Context, ScriptRequest
+from tfs_proxy.script.deadline import Watch
 from tfs_proxy.script.load import Script
 from tfs_proxy.script.loop import WorkerLoop
 from tfs_proxy.script.model_response import ModelResponse
@@ -32,16 +33,21 @@ OUTPUT = "output_handler"
 class ScriptCaller:
     """A loaded script with what it needs to answer requests; one per worker, used by all its threads.
 
-    ``own_errors`` are exceptions that a script may raise to be answered as they are.
+    ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch`` ends
+    calls that are over their deadline; without it there is none.
     """
 
     def __init__(
-        self, script: Script, backend: Backend, own_errors: tuple[type[Exception], ...] = ()
+        self,
+        script: Script,
+        backend: Backend,
+        own_errors: tuple[type[Exception], ...] = (),
+        watch: Watch | None = None,
     ) -> None:
         self._script = script
         self._backend = backend
         self._loop = WorkerLoop()
-        self._runner = ScriptRunner(script.path, self._loop, own_errors)
+        self._runner = ScriptRunner(script.path, self._loop, own_errors, watch)
         self._begun = False
 
     def begin(self) -> None:
@@ -58,8 +64,13 @@ class ScriptCaller:
         """Run the script: ``handler`` where there is one, else both halves around the model server.
 
         Raises HTTPError and ``own_errors`` as the script raised them, ScriptFailure for anything else
-        that it raises or returns, and UpstreamError where the model server can't be reached.
+        that it raises or returns, ScriptTimeout beyond the deadline, and UpstreamError where the model
+        server can't be reached.
         """
+        with self._runner.watch.call():
+            return self._answer(request)
+
+    def _answer(self, request: ScriptRequest) -> ScriptReply:
         instance = self._backend.upstream.choose()
         context = Context(request, instance, self._backend)
         if self._script.handler is not None:

@@ -6,10 +6,12 @@ costs 31 µs; ``asyncio.run`` for each would be 84 µs, and no session could be 
 
 import asyncio
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+
+from tfs_proxy.script.deadline import Awaited, Call
 
 CALL_THREADS = 64
 """How many calls that block, ``context.predict_async`` among them, run beside the loop at a time."""
@@ -35,14 +37,25 @@ class WorkerLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def run(self, awaitable: Awaitable[Any]) -> Any:
-        """Wait for ``awaitable`` on the loop; returns its result, or raises what it raised."""
-        future = asyncio.run_coroutine_threadsafe(_outcome(awaitable), self._started())
+    def run(self, awaitable: Awaitable[Any], call: Call | None = None, subjects: Sequence[Any] = ()) -> Any:
+        """Wait for ``awaitable`` on the loop; returns its result, or raises what it raised.
+
+        ``call`` is what waits for it; ``subjects`` may hold the async generator that it is the next
+        piece of, which knows where it waits if ``awaitable`` does not.
+        """
+        awaited = Awaited(next((each for each in subjects if hasattr(each, "ag_frame")), awaitable))
+        future = asyncio.run_coroutine_threadsafe(_outcome(awaitable, awaited), self._started())
+        awaited.future, awaited.loop_thread = future, self._thread
+        if call is not None:
+            call.awaited = awaited
         try:
             outcome = future.result()
         except BaseException:
             future.cancel()
             raise
+        finally:
+            if call is not None:
+                call.awaited = None
         if isinstance(outcome, _Raised):
             raise outcome.error
         return outcome
@@ -67,11 +80,13 @@ class WorkerLoop:
             return self._loop
 
 
-async def _outcome(awaitable: Awaitable[Any]) -> Any:
+async def _outcome(awaitable: Awaitable[Any], awaited: Awaited) -> Any:
     try:
         return await awaitable
     except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
         return _Raised(error)
+    finally:
+        awaited.finished = True
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfs_proxy.errors import RequestError, ScriptFailure
+from tfs_proxy.script.deadline import Watch
 from tfs_proxy.script.loop import WorkerLoop
 from tfs_proxy.script.origin import client_text, own_line, own_report
 from tfs_proxy.script.response import STATUSES, HTTPError
@@ -17,12 +18,20 @@ log = logging.getLogger(__name__)
 class ScriptRunner:
     """Calls functions of the script at ``path``; one per worker, used by all its threads.
 
-    ``own_errors`` are exceptions that a script may raise to be answered as they are.
+    ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch`` ends calls
+    that are over their deadline.
     """
 
-    def __init__(self, path: str, loop: WorkerLoop, own_errors: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(
+        self,
+        path: str,
+        loop: WorkerLoop,
+        own_errors: tuple[type[Exception], ...] = (),
+        watch: Watch | None = None,
+    ) -> None:
         self.path = path
         self.loop = loop
+        self.watch = watch or Watch()
         self._left_alone: tuple[type[BaseException], ...] = (RequestError, *own_errors)
 
     def call(
@@ -40,10 +49,14 @@ class ScriptRunner:
         """
         try:
             result = function(*arguments)
-            return self.loop.run(result) if inspect.isawaitable(result) else result
+            if not inspect.isawaitable(result):
+                return result
+            return self.loop.run(result, self.watch.current(), arguments)
         except self._left_alone:
             raise
         except BaseException as error:
+            if self.watch.interrupted():
+                raise self.watch.timeout() from None
             # Not Exception alone: sys.exit or a cancelled task in a script must not end the worker.
             # A subclass of SystemExit is the worker's own end, which arises in whatever code runs.
             if isinstance(error, SystemExit) and type(error) is not SystemExit:

@@ -19,6 +19,7 @@ from tfs_proxy.payload import media
 from tfs_proxy.payload.media import negotiate, parse_media_type, preferred
 from tfs_proxy.payload.untyped import ENCODED, as_text, decode_array, encode_array
 from tfs_proxy.script.contract import PARAMETERS, STAGE_FUNCTIONS, no_model_fn
+from tfs_proxy.script.deadline import Watch
 from tfs_proxy.script.load import function_of, import_script, own_function, takes
 from tfs_proxy.script.loop import WorkerLoop
 from tfs_proxy.script.response import CUSTOM_ATTRIBUTES, FRAMING, Response
@@ -94,7 +95,8 @@ class StageCaller:
     """A loaded stage with its model; one per worker, used by all its threads.
 
     ``model_dir`` is what ``model_fn`` gets, ``default_accept`` the answer's type where the client does
-    not say. ``own_errors`` are exceptions that a script may raise to be answered as they are.
+    not say. ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch``
+    ends calls that are over their deadline; without it there is none.
     """
 
     def __init__(
@@ -103,12 +105,13 @@ class StageCaller:
         model_dir: str,
         default_accept: str = media.JSON,
         own_errors: tuple[type[Exception], ...] = (),
+        watch: Watch | None = None,
     ) -> None:
         self._stage = stage
         self._model_dir = model_dir
         self._default_accept = default_accept
         self._loop = WorkerLoop()
-        self._runner = ScriptRunner(stage.path, self._loop, own_errors)
+        self._runner = ScriptRunner(stage.path, self._loop, own_errors, watch)
         self._begun = False
         self._model: Any = None
 
@@ -133,8 +136,13 @@ class StageCaller:
         """Run the script's functions on one request.
 
         Raises what the script raises as HTTPError or one of ``own_errors``, ScriptFailure for anything
-        else of it, and UnsupportedMediaType, BadInput and NotAcceptable of the default conversions.
+        else of it, ScriptTimeout beyond the deadline, and UnsupportedMediaType, BadInput and NotAcceptable
+        of the default conversions.
         """
+        with self._runner.watch.call():
+            return self._answer(request)
+
+    def _answer(self, request: StageRequest) -> ScriptReply:
         context = StageContext(self._model_dir, request)
         accept = self._accept(request)
         function, returned = self._transformed(request, accept, context)

@@ -3,9 +3,11 @@
 import errno
 import logging
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tfs_proxy.script.bodies import encoded
+from tfs_proxy.script.deadline import Abandoned
 from tfs_proxy.script.run import ScriptRunner
 
 log = logging.getLogger(__name__)
@@ -18,7 +20,8 @@ class Stream:
     """The pieces of one answer, as bytes; the first is made at once, so that an error in it is an answer.
 
     An error in a later piece, when the status has been sent, is raised as ConnectionResetError: the
-    server then breaks the connection, and the client knows that the answer is not whole. ``close``
+    server then breaks the connection, and the client knows that the answer is not whole. Each piece
+    has the deadline of a whole call. ``close``
     closes the script's generator, at its end and where the client is gone.
     """
 
@@ -29,6 +32,7 @@ class Stream:
         self._function = function
         self._runner = runner
         self._closed = False
+        self._connection = runner.watch.connection
         self._first: bytes | None = None
         try:
             self._first = self._next()
@@ -46,7 +50,10 @@ class Stream:
         if first:
             return first
         try:
-            piece = self._next()
+            with self._deadline():
+                piece = self._next()
+        except Abandoned:
+            raise
         except Exception as error:
             raise self._broken(error) from error
         if piece is None:
@@ -62,9 +69,15 @@ class Stream:
         if close is None:
             return
         try:
-            self._runner.call(self._function, close)
+            with self._deadline():
+                self._runner.call(self._function, close)
         except Exception as error:  # noqa: BLE001 - the answer is over; the runner has logged it
             log.debug("closing what %s yields failed: %s", self._function, error)
+
+    def _deadline(self) -> AbstractContextManager[None]:
+        """One more, on whichever thread the server makes this piece."""
+        self._runner.watch.serve(self._connection)
+        return self._runner.watch.call(streaming=True)
 
     def _next(self) -> bytes | None:
         """The next piece that is not empty, None at the end: an empty one would end a chunked answer."""

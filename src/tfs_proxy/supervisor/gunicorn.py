@@ -8,6 +8,7 @@ from pathlib import Path
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 
+PROGRAM = "tfs_proxy.web.gunicorn_master"
 APPLICATION = "tfs_proxy.web.wsgi:app"
 OWN_SOCKET = "tfs_proxy.web.thread_worker.ThreadWorker"
 """The class whose workers accept on a socket of their own."""
@@ -29,7 +30,7 @@ def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
     return (
         sys.executable,
         "-m",
-        "gunicorn",
+        PROGRAM,
         APPLICATION,
         *(f"--bind=fd://{descriptor}" for descriptor in listener_fds),
         f"--workers={settings.gunicorn_workers}",

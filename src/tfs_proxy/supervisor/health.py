@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tfs_proxy.deployment import BootFailure, Instance
+from tfs_proxy.supervisor.hangs import Hangs
 
 AVAILABLE = "AVAILABLE"
 ENDED = "END"
@@ -101,10 +102,18 @@ class Heartbeats(asyncio.DatagramProtocol):
 
     A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all. One
     that can't load it sends a `BootFailure`: ``failure`` is the first.
+
+    Words behind the pid are for ``hangs``.
     """
 
-    def __init__(self, limit_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limit_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        hangs: Hangs | None = None,
+    ) -> None:
         self.limit_seconds = limit_seconds
+        self.hangs = hangs or Hangs()
         self._clock = clock
         self._beats: dict[bytes, float] = {}
         self.booted = asyncio.Event()
@@ -127,12 +136,17 @@ class Heartbeats(asyncio.DatagramProtocol):
         if data.startswith(b"{"):
             self.failure = self.failure or BootFailure.from_json(data)
             return
+        pid, _, words = data.partition(b" ")
+        if words:
+            self.hangs.hear(pid, words.decode(errors="replace"), self._clock())
+            return
         self._beats[data] = self._clock()
         self.booted.set()
 
     def forget(self) -> None:
         """Drop all beats: the workers they came from are gone."""
         self._beats.clear()
+        self.hangs.forget()
         self.booted.clear()
 
     def fresh(self) -> bool:
@@ -140,6 +154,10 @@ class Heartbeats(asyncio.DatagramProtocol):
         now = self._clock()
         self._beats = {pid: beat for pid, beat in self._beats.items() if now - beat <= self.limit_seconds}
         return bool(self._beats)
+
+    def hanging(self) -> str | None:
+        """Why the workers that live can't answer for the script; None if they can."""
+        return self.hangs.reason(self._beats, self._clock())
 
 
 class Health:
@@ -219,4 +237,4 @@ class Health:
             return f"{', '.join(sorted(self.down))} is down and being restarted"
         if not self.heartbeats.fresh():
             return "no worker shows signs of life"
-        return self.missing()
+        return self.heartbeats.hanging() or self.missing()

@@ -77,6 +77,8 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         transforms=transform_limits(settings, settings.machine.cores),
         default_accept=settings.default_accept,
         stage=served.stage,
+        script_timeout_seconds=settings.script_timeout_seconds,
+        wait_time_seconds=settings.wait_time_seconds,
     )
 
 

@@ -31,6 +31,7 @@ from tfs_proxy.supervisor import gunicorn, nginx, noexec, packages, plan, socket
 from tfs_proxy.supervisor.devices import Devices
 from tfs_proxy.supervisor.door import Door
 from tfs_proxy.supervisor.front import Front, refuse_grpc_without_nginx
+from tfs_proxy.supervisor.hangs import Hangs
 from tfs_proxy.supervisor.health import Health, Heartbeats, Phase
 from tfs_proxy.supervisor.model_server import program
 from tfs_proxy.supervisor.orphans import Orphans
@@ -93,7 +94,8 @@ class Supervisor:
         self._workspace = workspace
         self._watchdog = watchdog
         self._began = time.monotonic()
-        self._health = Health(Heartbeats(_beat_limit_seconds(settings)))
+        hangs = Hangs(settings.gunicorn_workers, settings.wait_time_seconds + settings.script_timeout_seconds)
+        self._health = Health(Heartbeats(_beat_limit_seconds(settings), hangs=hangs))
         self._door = Door(self._health)
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
         self._front: Front | None = None
@@ -144,7 +146,7 @@ class Supervisor:
         except TimeoutError:
             raise StartTimeout(
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self._settings.wait_time_seconds:g}: "
-                f"{self._health.missing() or self._health.step}."
+                f"{self._health.missing() or self._health.step}{self._where_scripts_load()}."
             ) from None
         if self._front is not None and self._nginx is not None:
             await self._first(self._front.reload(self._nginx, planned.deployment))
@@ -154,6 +156,10 @@ class Supervisor:
     def _start_limit_seconds(self) -> float | None:
         """How long the start may take: as long as it takes if a model's folder may still be filled."""
         return self._settings.wait_time_seconds if self._request.flags is None else None
+
+    def _where_scripts_load(self) -> str:
+        places = sorted(set(self._health.heartbeats.hangs.loading.values()))
+        return f"; the script is at {' and at '.join(places)}" if places else ""
 
     async def _open_doors(self) -> None:
         """From here on every request gets an answer."""

@@ -7,6 +7,7 @@ import falcon
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.payload.media import JSON
+from tfs_proxy.script.deadline import Watch
 from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.base import Upstream
 from tfs_proxy.upstream.explaining import Explaining
@@ -35,10 +36,11 @@ class KnownMethods:
 
 
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
-    """The app with what it holds open."""
+    """The app with what it holds open, and the ``watch`` over the calls of its script."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, watch: Watch, **options: Any) -> None:
         super().__init__(**options)
+        self.watch = watch
         self.held = ExitStack()
 
     def close(self) -> None:
@@ -77,7 +79,7 @@ def create_app(
             deployment.request_timeout_seconds,
             deployment.max_payload_bytes,
         )
-        caller = ScriptCaller(script, backend, OWN_ERRORS)
+        caller = ScriptCaller(script, backend, OWN_ERRORS, app.watch)
         app.held.callback(caller.close)
         caller.begin()
         app.add_route("/invocations", ScriptInvocations(deployment, caller))
@@ -95,7 +97,7 @@ def create_stage_app(deployment: Deployment, stage: "Stage", *, ping: Ping) -> C
 
     app = _app(deployment, ping)
     folder = deployment.stage or ""
-    caller = StageCaller(stage, folder, deployment.default_accept or JSON, OWN_ERRORS)
+    caller = StageCaller(stage, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)
     caller.begin()
     app.add_route("/invocations", StageInvocations(deployment, caller))
@@ -104,7 +106,8 @@ def create_stage_app(deployment: Deployment, stage: "Stage", *, ping: Ping) -> C
 
 def _app(deployment: Deployment, ping: Ping) -> ContainerApp:
     """All but ``/invocations``."""
-    app = ContainerApp(middleware=[KnownMethods()])
+    watch = Watch(deployment.script_timeout_seconds, deployment.script_folder)
+    app = ContainerApp(watch, middleware=[KnownMethods()])
     install(app)
     app.add_route("/ping", PingResource(ping))
     app.add_route("/execution-parameters", ExecutionParameters(deployment.transforms))

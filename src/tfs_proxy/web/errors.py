@@ -12,11 +12,13 @@ from tfs_proxy.errors import (
     PayloadTooLarge,
     RequestError,
     ScriptFailure,
+    ScriptTimeout,
     UnsupportedMediaType,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from tfs_proxy.script.deadline import Abandoned
 from tfs_proxy.script.response import HTTPError
 from tfs_proxy.web.body import AnswerBeforeTheEnd, BrokenBody
 from tfs_proxy.web.json_error import INTERNAL_ERROR, error_body
@@ -29,6 +31,7 @@ STATUS: Mapping[type[RequestError], int] = {
     PayloadTooLarge: 413,
     UnsupportedMediaType: 415,
     ScriptFailure: 500,
+    ScriptTimeout: 504,
     UpstreamUnavailable: 503,
     UpstreamTimeout: 504,
 }
@@ -38,6 +41,7 @@ NOT_FOUND = "there is nothing at this path: POST goes to /invocations, GET to /p
 def install(app: "falcon.App[falcon.Request, falcon.Response]") -> None:
     """Make ``app`` answer everything that is raised as JSON."""
     app.add_error_handler(Exception, _unforeseen)
+    app.add_error_handler(Abandoned, _answered_already)
     app.add_error_handler(RequestError, _request_error)
     app.add_error_handler(falcon.HTTPRouteNotFound, _no_route)
     app.add_error_handler(falcon.HTTPMethodNotAllowed, _wrong_method)
@@ -73,6 +77,11 @@ def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestErr
 def _unforeseen(req: falcon.Request, resp: falcon.Response, error: Exception, _params: Any) -> None:
     log.error("%s %s failed", req.method, req.path, exc_info=error)
     _write(resp, 500, error_body(INTERNAL_ERROR))
+
+
+def _answered_already(_req: falcon.Request, _resp: falcon.Response, error: Abandoned, _params: Any) -> None:
+    """Leave it to the worker, which closes the connection."""
+    raise error
 
 
 def _no_route(

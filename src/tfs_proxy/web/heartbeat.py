@@ -28,14 +28,22 @@ class Heartbeat:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
 
-    def beat(self) -> None:
-        """Send a datagram, unless one was sent less than a second ago."""
+    def beat(self) -> bool:
+        """Send a datagram, unless one was sent less than a second ago; whether it was time for one."""
         now = self._clock()
         if self._last is not None and now - self._last < 1:
-            return
+            return False
         self._last = now
+        self._send(self._message)
+        return True
+
+    def say(self, words: str) -> None:
+        """Send words behind the pid, at once: `supervisor.hangs` reads them. They are no sign of life."""
+        self._send(self._message + b" " + words.encode(errors="replace"))
+
+    def _send(self, message: bytes) -> None:
         try:
-            self._socket.sendto(self._message, self._path)
+            self._socket.sendto(message, self._path)
         except OSError:
             return
 

@@ -14,11 +14,21 @@ class Refusal:
     status: int
     text: str
 
+    @property
+    def body(self) -> bytes:
+        """The error as JSON."""
+        return error_body(self.text)
+
+    @property
+    def phrase(self) -> str:
+        """The status in words."""
+        return HTTPStatus(self.status).phrase
+
     def response(self) -> bytes:
         """The whole HTTP response; the connection closes after it."""
-        body = error_body(self.text)
+        body = self.body
         head = (
-            f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n"
+            f"HTTP/1.1 {self.status} {self.phrase}\r\n"
             "Content-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n"
             "Connection: close\r\n\r\n"

@@ -18,6 +18,7 @@ class Seats:
 
     def __init__(self, path: Path) -> None:
         self._file = FileIO(path, "a+")
+        self._taken: int | None = None
 
     def take(self, listeners: Sequence[Listener]) -> tuple[Sequence[Listener], Sequence[Listener]]:
         """The first socket that nobody sits on, and the others; all of them where none is free."""
@@ -26,5 +27,12 @@ class Seats:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
             except OSError:
                 continue
+            self._taken = number
             return [listener], [*listeners[:number], *listeners[number + 1 :]]
         return listeners, ()
+
+    def leave(self) -> None:
+        """Let another worker take the seat, while this one still accepts there; idempotent."""
+        if self._taken is not None:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._taken)
+            self._taken = None

@@ -12,17 +12,18 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from gunicorn.http import wsgi
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 
+from tfs_proxy.script.deadline import Call
 from tfs_proxy.settings import WorkerEnvironment
 from tfs_proxy.web.plain_request import PlainRequest, plain_request
+from tfs_proxy.web.prompt_response import PromptResponse
 from tfs_proxy.web.seats import Seats
 from tfs_proxy.web.worker import ContainerWorker
 
@@ -33,32 +34,6 @@ ONE_THREAD = select.EPOLLIN | select.EPOLLONESHOT
 
 READ_BYTES = 16 * 1024
 TICK_SECONDS, MOMENT_SECONDS = 0.25, 0.05
-
-
-class PromptResponse(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
-    """Sends head and body at once, and closes the connection where ``ends`` says so by then."""
-
-    headers_sent: bool
-
-    def __init__(
-        self, request: PlainRequest, connection: socket.socket, cfg: Any, ends: Callable[[], bool]
-    ) -> None:
-        super().__init__(request, connection, cfg)
-        self._ends = ends
-
-    def should_close(self) -> bool:
-        """Whether this answer is the connection's last."""
-        return self._ends() or super().should_close()
-
-    def write(self, arg: bytes) -> None:
-        """Send a piece of the body; the head goes with it where it is the whole."""
-        if self.headers_sent or self.chunked or len(arg) != self.response_length:
-            super().write(arg)
-            return
-        lines = (*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n")
-        self.headers_sent = True
-        self.sent = len(arg)
-        self.sock.sendall("".join(lines).encode("latin-1") + arg)
 
 
 class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -79,6 +54,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self._others: Sequence[socket.socket] = ()
         self._counts = threading.Lock()
         self._threads = self._waiting = 0
+        self._seats = Seats(Path(WorkerEnvironment.from_env().seats_file))
         self._plain = not (self.log.access_log_enabled or self.cfg.is_ssl)
         super().init_process()
 
@@ -87,8 +63,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self.poller.register(
             self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks
         )
-        seats = Seats(Path(WorkerEnvironment.from_env().seats_file))
-        own, self._others = seats.take(self.sockets)
+        own, self._others = self._seats.take(self.sockets)
         for listener in self.sockets:
             listener.setblocking(False)
         for listener in own:
@@ -118,7 +93,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         for listener in self.sockets:
             listener.close()
         began = time.monotonic()
-        while self.nr_conns and time.monotonic() < began + self.cfg.graceful_timeout:
+        while self.nr_conns > self._hanging and time.monotonic() < began + self.cfg.graceful_timeout:
             self.notify()
             self.wait_for_and_dispatch_events(MOMENT_SECONDS)
             for connection in tuple(self._idle.values()):
@@ -132,10 +107,30 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
                 self._forget()
                 connection.close()
 
+    @property
+    def most_hanging(self) -> int:
+        """As many as may be connected: each thread that hangs is made up for."""
+        return int(self.worker_connections)
+
+    @property
+    def _hanging(self) -> int:
+        return int(self.watch.hanging)
+
+    def abandon(self, call: Call) -> None:
+        """As in the base; another thread takes the place of the one that hangs."""
+        super().abandon(call)
+        self._one_more()
+
+    def tell(self) -> None:
+        """As in the base; whoever follows this worker takes its seat."""
+        if self.watch.hangs:
+            self._seats.leave()
+        super().tell()
+
     def _one_more(self) -> None:
         """Start a thread that waits with the others."""
         with self._counts:
-            if self._waiting or self._threads >= self.cfg.threads:
+            if self._waiting or self._threads >= self.cfg.threads + self._hanging:
                 return
             self._threads += 1
             self._waiting += 1

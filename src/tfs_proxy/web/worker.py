@@ -4,12 +4,12 @@ The supervisor names one of the classes here, or the one in `gevent_worker` or `
 """
 
 import logging
+import math
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -19,9 +19,13 @@ from gunicorn.workers.base import Worker
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
+from tfs_proxy.script.deadline import Call, Lane, ThreadLane, Watch
 from tfs_proxy.settings import WorkerEnvironment
-from tfs_proxy.upstream.instances import released
+from tfs_proxy.upstream.instances import fetch_deployment, released
+from tfs_proxy.web import overdue
 from tfs_proxy.web.heartbeat import Heartbeat, boot_failure, tell_failure, tell_loading
+from tfs_proxy.web.loading import Loading
+from tfs_proxy.web.overdue import WsgiApp
 from tfs_proxy.web.refusals import OUR_FAULT, OUT_OF_TIME, refusal
 
 log = logging.getLogger(__name__)
@@ -34,8 +38,6 @@ RELEASE_PAUSE_SECONDS = 0.02
 
 IDLE_SECONDS = 1.0
 
-WsgiApp = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
-
 
 class WorkerStopped(SystemExit):
     """gunicorn ends this worker: told apart from a script's own ``sys.exit``, which must not."""
@@ -47,18 +49,45 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     heartbeat: Heartbeat | None = None
     wsgi: WsgiApp
     close_app: Callable[[], None]
+    watch = Watch()
+    """Over the script's calls; the application brings one with a deadline."""
+
+    new_lane: Callable[[], Lane] = ThreadLane
+    """What a call of the script runs on in this class of workers."""
+
+    @property
+    def most_hanging(self) -> int:
+        """How many calls can hang before this worker has no room for others."""
+        return int(self.cfg.threads)
 
     def load_wsgi(self) -> None:
         """Load the application; the supervisor is told why it can't be loaded, and ends the start."""
         collect_logs(self.log.error_log)
         tell_loading(WorkerEnvironment.from_env().heartbeat_socket)
         try:
-            with notifying(super().notify):
+            with self._loading().watched():
                 super().load_wsgi()
         except Exception as error:  # noqa: BLE001 - the supervisor is told, whatever it is
             self.give_up(error)
         self.close_app = self.wsgi.close  # type: ignore[attr-defined]
-        self.wsgi = closing_connections(self.wsgi)
+        self.watch = self.wsgi.watch  # type: ignore[attr-defined]
+        self.watch.new_lane = self.new_lane
+        self.watch.abandon = self.abandon
+        self.wsgi = overdue.telling_connections(closing_connections(self.wsgi), self.watch)
+
+    def _loading(self) -> Loading:
+        environment = WorkerEnvironment.from_env()
+        deployment = fetch_deployment(Path(environment.control_socket))
+        heartbeat = self.heartbeat = Heartbeat(environment.heartbeat_socket)
+
+        def alive(place: str) -> None:
+            super(ContainerWorker, self).notify()
+            heartbeat.say(f"loading {place}")
+
+        give_up = partial(overdue.end_now, 1)
+        return Loading(
+            self.new_lane(), deployment.script_folder, deployment.wait_time_seconds, alive, give_up
+        )
 
     def give_up(self, error: Exception) -> NoReturn:
         """End without the application: in the start when gunicorn is ended, later by ending it.
@@ -78,13 +107,16 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def run(self) -> None:
         """Say that this worker has booted, wait until all is ready, then serve."""
-        environment = WorkerEnvironment.from_env()
-        self.heartbeat = Heartbeat(environment.heartbeat_socket)
-        self.heartbeat.beat()
-        while self.alive and not released(Path(environment.control_socket)):
+        door = Path(WorkerEnvironment.from_env().control_socket)
+        self.notify()
+        overdue.mark(self.tmp, overdue.SERVES)
+        while self.alive and not released(door):
             self.notify()
             time.sleep(RELEASE_PAUSE_SECONDS)
+        self.watch.start()
         self.serve()
+        if self.watch.hangs:
+            overdue.end_with_hanging_calls(self.close_app)
         # Not where gunicorn kills the worker: then there is no time for more.
         self.close_app()
 
@@ -95,8 +127,24 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def notify(self) -> None:
         """Tell the supervisor as well as gunicorn that this worker lives."""
         super().notify()
-        if self.heartbeat is not None:
-            self.heartbeat.beat()
+        if self.heartbeat is not None and self.heartbeat.beat():
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell the supervisor, and gunicorn's master, of calls of the script that hang."""
+        if self.heartbeat is None:
+            return
+        if self.watch.hangs:
+            # The master ends this worker when another one serves: then nobody is in a hurry.
+            patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
+            self.cfg.set("graceful_timeout", patient_seconds)
+            overdue.mark(self.tmp, overdue.HANGS)
+        for words in overdue.words(self.watch, self.most_hanging):
+            self.heartbeat.say(words)
+
+    def abandon(self, call: Call) -> None:
+        """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""
+        overdue.answer_for(call, self.watch)
 
     def handle_error(self, _req: Any, client: Any, _address: Any, error: BaseException) -> None:
         """Answer what gunicorn refuses by itself, without a word of the client's text."""
@@ -130,9 +178,22 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
     threads are set.
     """
 
+    most_hanging = 1
+
     def wait(self, timeout: float) -> Any:
         """Wait for a connection, waking up often enough for the heartbeat."""
         return super().wait(min(timeout, IDLE_SECONDS))
+
+    def abandon(self, call: Call) -> None:
+        """As in the base, then say so at once: the thread that tells otherwise is the one that hangs."""
+        super().abandon(call)
+        self.tell()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End after the request in progress; at once if that one hangs."""
+        if self.watch.hanging:
+            overdue.end_now()
+        super().handle_exit(sig, frame)
 
 
 def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: FrameType | None) -> None:
@@ -141,27 +202,6 @@ def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: Fram
         handle(sig, frame)
     except SystemExit as stop:
         raise WorkerStopped(stop.code) from None
-
-
-@contextmanager
-def notifying(notify: Callable[[], None], pause_seconds: float = IDLE_SECONDS) -> Iterator[None]:
-    """Tell gunicorn that the worker lives while it loads: imports and ``init`` may outlast its timeout.
-
-    How long the start may take is for the supervisor to say.
-    """
-    done = threading.Event()
-
-    def repeat() -> None:
-        while not done.wait(pause_seconds):
-            notify()
-
-    thread = threading.Thread(target=repeat, name="loading", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def collect_logs(error_log: logging.Logger) -> None:

@@ -1,0 +1,75 @@
+"""What workers say of calls of the script that hang, and whether replacing workers helps: for `Health`.
+
+A worker with such calls is replaced by gunicorn's master, in a second or so. That is no reason to take the
+container out of service; three things are: no worker has room left, no new worker comes up, or the new
+ones hang as well and nothing is answered in between.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+MORE_THAN_WORKERS = 2
+"""So many more workers than there are must hang one after another, with nothing answered in between."""
+
+
+@dataclass(slots=True)
+class _Hanging:
+    """A worker with calls that hang: since when, where, and whether it has no room left."""
+
+    since: float
+    place: str
+    full: bool
+
+
+@dataclass(slots=True)
+class Hangs:
+    """``workers`` is how many there should be, ``replaced_seconds`` how long a replacement may take."""
+
+    workers: int = 1
+    replaced_seconds: float = 300.0
+    loading: dict[bytes, str] = field(default_factory=dict)
+    _hanging: dict[bytes, _Hanging] = field(default_factory=dict)
+    _in_a_row: int = 0
+
+    def hear(self, pid: bytes, words: str, now: float) -> None:
+        """Take in what a worker said behind its pid (`web.overdue.words`, `web.loading`)."""
+        state, _, place = words.partition(" ")
+        if state == "loading":
+            self.loading[pid] = place
+        elif state == "answered":
+            self._in_a_row = 0
+        elif state in {"hangs", "full"}:
+            known = self._hanging.get(pid)
+            if known is None:
+                self._in_a_row += 1
+            since = now if known is None else known.since
+            self._hanging[pid] = _Hanging(since, place, state == "full")
+
+    def forget(self) -> None:
+        """The workers are gone."""
+        self.loading.clear()
+        self._hanging.clear()
+
+    def reason(self, alive: Collection[bytes], now: float) -> str | None:
+        """Why the script can't answer, given the workers that live; None if it can."""
+        self._hanging = {pid: each for pid, each in self._hanging.items() if pid in alive}
+        for pid in alive:
+            self.loading.pop(pid, None)
+        if not self._hanging:
+            return None if self._helps() else "the script hangs in every worker, new ones included"
+        *_, last = self._hanging.values()
+        if not self._helps():
+            return f"the script hangs in every worker, new ones included, at {last.place}"
+        if len(self._hanging) < len(alive):
+            return None
+        if all(each.full for each in self._hanging.values()):
+            return f"the script hangs in every thread of every worker, at {last.place}"
+        if now - max(each.since for each in self._hanging.values()) > self.replaced_seconds:
+            return f"the script hangs at {last.place}, and no new worker comes up{self._where_it_loads()}"
+        return None
+
+    def _helps(self) -> bool:
+        return self._in_a_row < self.workers + MORE_THAN_WORKERS
+
+    def _where_it_loads(self) -> str:
+        return "".join(f": it loads the script, {place}" for place in (*self.loading.values(),)[-1:])
