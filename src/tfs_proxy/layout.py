@@ -82,6 +82,11 @@ class Workspace:
         """Locked byte by byte: which worker accepts on which socket."""
         return self.root / "seats"
 
+    @property
+    def begun(self) -> Path:
+        """What each worker notes of the requests that it has begun, in a file named by its pid."""
+        return self.root / "begun"
+
     def grpc_socket(self, index: int) -> Path:
         """Where model server ``index`` listens for gRPC."""
         return self.root / f"tfs{index}.sock"

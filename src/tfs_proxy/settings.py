@@ -55,8 +55,13 @@ PLATFORM_VARIABLES = (
 SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 """They count only where the image stands in for tensorflow/serving; elsewhere they may be a script's own."""
 
-WORKER_VARIABLES = ("TFS_PROXY_CONTROL_SOCKET", "TFS_PROXY_HEARTBEAT_SOCKET", "TFS_PROXY_SEATS_FILE")
-"""How the supervisor tells workers where its sockets are; no settings of the user's."""
+WORKER_VARIABLES = (
+    "TFS_PROXY_CONTROL_SOCKET",
+    "TFS_PROXY_HEARTBEAT_SOCKET",
+    "TFS_PROXY_SEATS_FILE",
+    "TFS_PROXY_BEGUN_FOLDER",
+)
+"""How the supervisor tells workers where its sockets and their records are; no settings of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,11 +351,12 @@ def _read(row: Setting, raw: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnvironment:
-    """What the supervisor tells each worker: its unix sockets, and the file with the seats."""
+    """What the supervisor tells each worker: its unix sockets, the seats, and where requests are noted."""
 
     control_socket: str
     heartbeat_socket: str
     seats_file: str
+    begun_folder: str
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> "WorkerEnvironment":

@@ -1,6 +1,7 @@
 """argv and config builders: pure functions from settings to words and files."""
 
 import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -176,7 +177,7 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
 
     assert text.count(line) == 1
     assert text.count("listen 0.0.0.0:8080;") == 1
-    assert "$" not in text.replace("$http_host", "")
+    assert "$" not in re.sub(r"\$(http_host|request_id)\b", "", text)
 
 
 GRPC = nginx.Front(

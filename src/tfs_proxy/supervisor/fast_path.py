@@ -65,7 +65,5 @@ def location() -> str:
         }"""
 
 
-ENTRANCE = (
-    "if ($fast) { return 418; }\n            error_page 418 = @fast;\n            recursive_error_pages on;"
-)
+ENTRANCE = "if ($fast) { return 418; }\n            error_page 418 = @fast;"
 """For the location of ``/invocations``: a status that nobody else gives leads to ``@fast``."""

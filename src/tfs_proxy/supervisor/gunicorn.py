@@ -10,6 +10,7 @@ from tfs_proxy.settings import Settings
 
 PROGRAM = "tfs_proxy.web.gunicorn_master"
 APPLICATION = "tfs_proxy.web.wsgi:app"
+HOOKS = "python:tfs_proxy.web.gunicorn_hooks"
 OWN_SOCKET = "tfs_proxy.web.thread_worker.ThreadWorker"
 """The class whose workers accept on a socket of their own."""
 
@@ -32,6 +33,7 @@ def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
         "-m",
         PROGRAM,
         APPLICATION,
+        f"--config={HOOKS}",
         *(f"--bind=fd://{descriptor}" for descriptor in listener_fds),
         f"--workers={settings.gunicorn_workers}",
         f"--threads={settings.gunicorn_threads}",
@@ -65,6 +67,7 @@ def environment(
     env["TFS_PROXY_CONTROL_SOCKET"] = str(workspace.control_socket)
     env["TFS_PROXY_HEARTBEAT_SOCKET"] = str(workspace.heartbeat_socket)
     env["TFS_PROXY_SEATS_FILE"] = str(workspace.seats)
+    env["TFS_PROXY_BEGUN_FOLDER"] = str(workspace.begun)
     joined = [str(path) for path in paths] + [part for part in (base.get("PYTHONPATH"),) if part]
     if joined:
         env["PYTHONPATH"] = ":".join(joined)

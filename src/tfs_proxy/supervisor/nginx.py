@@ -32,7 +32,6 @@ REFUSALS: Mapping[int, str] = {
     431: "the request's headers are too large",
     500: "internal error of the HTTP front",
     501: "this transfer coding is not implemented",
-    502: "the worker ended before it answered",
     503: "not available",
     504: "no answer in time",
     505: "this version of HTTP is not supported",
@@ -40,6 +39,8 @@ REFUSALS: Mapping[int, str] = {
 """What nginx refuses by itself, as the text under ``error``."""
 
 KEEP_ALIVE_SECONDS = 75
+
+PROXY_HEADERS = ('proxy_set_header Connection "";', "proxy_set_header Host $http_host;")
 
 REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 """nginx's own status numbers, and what clients get instead."""
@@ -88,7 +89,9 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         home=workspace.nginx,
         listen=front.listen,
         web_servers="\n        ".join(_web_servers(front)),
-        resend="error non_idempotent" if front.fast else "off",
+        proxy_headers="\n        ".join(PROXY_HEADERS),
+        to_workers=_to_workers("web"),
+        to_workers_again=_to_workers("web_anew", again="1"),
         door=front.door,
         log_level=settings.nginx_loglevel,
         max_payload_mb=limits.message_mb,
@@ -115,12 +118,20 @@ def _grpc_server(front: Front, limits: Limits) -> str:
 
 
 def _web_servers(front: Front) -> tuple[str, ...]:
-    """The workers' addresses; one stands twice where a request may go out again when a worker was killed.
+    return tuple(f"server {address} max_fails=0;" for address in front.web)
 
-    Without a script a request changes nothing, and is safe to be sent again; a script's may.
-    """
-    again = 2 if front.fast and len(front.web) == 1 else 1
-    return tuple(f"server {address} max_fails=0;" for address in front.web) * again
+
+def _to_workers(upstream: str, again: str = "") -> str:
+    """Sends a request to the workers, by the name under which they note that they begin it."""
+    lines = (
+        f"proxy_pass http://{upstream};",
+        "proxy_next_upstream off;",
+        # NOTE: headers of a location's own hide those of the server block, so they are repeated.
+        *PROXY_HEADERS,
+        "proxy_set_header X-Tfs-Proxy-Request $request_id;",
+        f'proxy_set_header X-Tfs-Proxy-Again "{again}";',
+    )
+    return "\n            ".join(lines)
 
 
 def _timeout_message(settings: Settings) -> str:
@@ -155,6 +166,7 @@ def _refusal(name: str, status: int, text: str) -> str:
 
 def _error_pages() -> list[str]:
     lines = [f"error_page {status} /.refused/{status};" for status in REFUSALS]
+    lines.append("error_page 502 = @again;")
     return lines + [f"error_page {own} ={status} /.refused/{status};" for own, status in REPLACED.items()]
 
 

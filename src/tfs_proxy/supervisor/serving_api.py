@@ -84,9 +84,7 @@ def rest_location() -> str:
             if ($request_method !~ "^(GET|POST|OPTIONS)$") { return 418; }
             if ($http_content_encoding) { return 418; }
             proxy_pass http://models;
-            proxy_next_upstream error non_idempotent;
             proxy_intercept_errors on;
-            recursive_error_pages on;
             error_page 404 418 502 = @python;
             error_page 408 /.refused/408;
             error_page 413 /.refused/413;

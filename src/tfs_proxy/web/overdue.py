@@ -9,12 +9,13 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 from tfs_proxy.script.deadline import Call, Watch
 from tfs_proxy.script.place import own_part
+from tfs_proxy.web.begun import WsgiApp
 from tfs_proxy.web.refusals import Refusal
 
 log = logging.getLogger(__name__)
@@ -26,8 +27,6 @@ SOCKET = "gunicorn.socket"
 """Where WSGI's environ has the connection."""
 
 CLOSE_SECONDS = 5.0
-
-WsgiApp = Callable[[Mapping[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def mark(shared_file: Any, state: bytes) -> None:
@@ -44,7 +43,7 @@ def marked(shared_file: Any) -> bytes:
 def telling_connections(app: WsgiApp, watch: Watch) -> WsgiApp:
     """``app``, which tells ``watch`` on which connection each request came."""
 
-    def wsgi(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         watch.serve(environ.get(SOCKET))
         return app(environ, start_response)
 

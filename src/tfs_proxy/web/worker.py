@@ -8,7 +8,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -23,9 +24,9 @@ from tfs_proxy.script.deadline import Call, Lane, ThreadLane, Watch
 from tfs_proxy.settings import WorkerEnvironment
 from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web import overdue
+from tfs_proxy.web.begun import Begun, WsgiApp, noting
 from tfs_proxy.web.heartbeat import Heartbeat, boot_failure, tell_failure, tell_loading
 from tfs_proxy.web.loading import Loading
-from tfs_proxy.web.overdue import WsgiApp
 from tfs_proxy.web.refusals import OUR_FAULT, OUT_OF_TIME, refusal
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     heartbeat: Heartbeat | None = None
     wsgi: WsgiApp
     close_app: Callable[[], None]
+    begun: Begun
     watch = Watch()
     """Over the script's calls; the application brings one with a deadline."""
 
@@ -73,7 +75,12 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
-        self.wsgi = overdue.telling_connections(closing_connections(self.wsgi), self.watch)
+        self.begun = Begun(
+            Path(WorkerEnvironment.from_env().begun_folder),
+            max(self.cfg.worker_connections, self.cfg.threads),
+        )
+        app = overdue.telling_connections(closing_connections(self.wsgi), self.watch)
+        self.wsgi = noting(app, self.begun)
 
     def _loading(self) -> Loading:
         environment = WorkerEnvironment.from_env()
@@ -116,6 +123,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.watch.start()
         self.serve()
         if self.watch.hangs:
+            self.begun.forget()
             overdue.end_with_hanging_calls(self.close_app)
         # Not where gunicorn kills the worker: then there is no time for more.
         self.close_app()
@@ -192,6 +200,7 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End after the request in progress; at once if that one hangs."""
         if self.watch.hanging:
+            self.begun.forget()
             overdue.end_now()
         super().handle_exit(sig, frame)
 
@@ -215,7 +224,7 @@ def collect_logs(error_log: logging.Logger) -> None:
 def closing_connections(app: WsgiApp) -> WsgiApp:
     """``app``, whose ``Connection: close`` gunicorn follows; by itself it drops that header."""
 
-    def wsgi(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
             if any(name.lower() == "connection" and value == "close" for name, value in headers):
                 response = getattr(start_response, "__self__", None)
