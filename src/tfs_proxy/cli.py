@@ -151,7 +151,7 @@ def _tensorflow_serving(words: Sequence[str]) -> int:
 
 
 def _pipeline(words: Sequence[str]) -> int:
-    _heed_sigterm()
+    _heed_stop_signals()
     from tfs_proxy.pipeline.flags import HELP, add_flags, request_of
 
     own = argparse.ArgumentParser(
@@ -211,11 +211,15 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _heed_sigterm() -> None:
-    """End with 0 at SIGTERM from now on, until a run loop takes over."""
+def _heed_stop_signals() -> None:
+    """End with 0 at SIGTERM or SIGHUP from now on, until a run loop takes over."""
+    from tfs_proxy.supervisor.stop_signals import stop_signals
+
     # As PID 1 of a container, a process without a handler does not even notice SIGTERM. Nothing has begun
     # that must be ended in order; an exception could be swallowed by what is being imported.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
+    for number in stop_signals():
+        if number is not signal.SIGINT:  # Python's own handler ends it
+            signal.signal(number, lambda _number, _frame: os._exit(0))
 
 
 def _listen(arguments: argparse.Namespace) -> "tuple[Settings, socket]":
@@ -234,7 +238,7 @@ def _listen(arguments: argparse.Namespace) -> "tuple[Settings, socket]":
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    _heed_sigterm()
+    _heed_stop_signals()
     settings, listener = _listen(arguments)
     import asyncio
 

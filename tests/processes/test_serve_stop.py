@@ -56,7 +56,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_requests_in_flight_finish_and_new_ones_are_refused(
     tmp_path: Path, archive: Path, front: Mapping[str, str], number: signal.Signals
 ) -> None:

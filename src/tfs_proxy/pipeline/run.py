@@ -24,7 +24,9 @@ from tfs_proxy.pipeline.hop import Hop
 from tfs_proxy.pipeline.stage import Stage, StageOrder, check_count, ports_needed, process, stage
 from tfs_proxy.settings import CONCURRENCY, Settings
 from tfs_proxy.supervisor import sockets
+from tfs_proxy.supervisor.intake import take_the_rest
 from tfs_proxy.supervisor.process import ChildProcess, State, describe_exit
+from tfs_proxy.supervisor.stop_signals import reason, stop_signals
 from tfs_proxy.supervisor.watchdog import Watchdog
 from tfs_proxy.supervisor.workspace import make_workspace
 
@@ -45,7 +47,7 @@ class Request:
 
 
 async def serve(settings: Settings, listener: socket.socket, request: Request) -> int:
-    """Serve the pipeline until SIGTERM or SIGINT; returns 0 then.
+    """Serve the pipeline until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises StopServing where a stage can't begin or go on. ``listener`` is closed at the end.
     """
@@ -86,12 +88,14 @@ class Pipeline:
         self._hops = [Hop(each, self._threads, settings.pipeline_timeout_seconds) for each in self._stages]
         chain = Chain(self._hops, Limits(settings.pipeline_timeout_seconds, settings.hop_limit_bytes))
         self._endpoint = Endpoint(self._stages, chain, settings.hop_limit_bytes)
+        self._watchdog = watchdog
         self._front = Front(self._endpoint.respond, settings.max_payload_bytes)
         self._children = [
             ChildProcess(
                 process(each, request.model_server),
                 may_restart=lambda _child: self._endpoint.ready,
                 started=watchdog.guard,
+                ended=watchdog.forget,
                 heard=self._hear_first if each is self._stages[0] else lambda _line: None,
             )
             for each in self._stages
@@ -102,7 +106,7 @@ class Pipeline:
     async def run(self) -> int:
         """Start, serve, drain."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             loop.add_signal_handler(number, self._signals.put_nowait, number)
         serving = asyncio.create_task(self._start_and_watch())
         stopping = asyncio.create_task(self._signals.get())
@@ -111,7 +115,7 @@ class Pipeline:
             if serving.done():
                 serving.result()
             else:
-                log.info("%s: stopping", stopping.result().name)
+                log.info("%s", reason(stopping.result()))
         finally:
             await _cancel(serving, stopping)
             await self._drain()
@@ -138,6 +142,7 @@ class Pipeline:
     async def _watch_for(self, seconds: float) -> None:
         """Wait; raises ProcessGaveUp, with a stage's own exit status, where one is gone for good."""
         await asyncio.sleep(seconds)
+        self._watchdog.look()
         for child in self._children:
             child.reap_orphans()
             if child.state is State.GAVE_UP:
@@ -152,7 +157,10 @@ class Pipeline:
         """Answer what is in flight, then stop all stages at once; a second signal ends the patience."""
         began = time.monotonic()
         impatient = asyncio.create_task(self._signals.get())
-        draining = asyncio.create_task(self._stop_all(began + self._settings.stop_seconds))
+        deadline = began + self._settings.stop_seconds
+        if self._endpoint.ready:
+            await take_the_rest([self._listener], lambda: impatient.done() or time.monotonic() > deadline)
+        draining = asyncio.create_task(self._stop_all(deadline))
         await asyncio.wait({impatient, draining}, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():
             log.warning("%s again: not waiting any longer", impatient.result().name)

@@ -77,6 +77,11 @@ class Front:
             await asyncio.sleep(RELOAD_PAUSE_SECONDS)
 
     @property
+    def grpc_listener(self) -> socket.socket | None:
+        """Where gRPC is published, if it is."""
+        return self._grpc
+
+    @property
     def publishes_grpc(self) -> bool:
         """Whether there are gates to open."""
         return self._grpc is not None

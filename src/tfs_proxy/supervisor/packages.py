@@ -25,6 +25,7 @@ from pathlib import Path
 
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.supervisor.death import tied_by
 
 TAIL_LINES = 15
 MAX_LINE_BYTES = 256 * 1024
@@ -165,6 +166,7 @@ async def _attempt(argv: Sequence[str], folder: Path) -> tuple[int, Sequence[str
         stderr=asyncio.subprocess.STDOUT,
         limit=MAX_LINE_BYTES,
         start_new_session=True,
+        preexec_fn=tied_by(signal.SIGKILL),
     )
     try:
         tail = await _follow(process)

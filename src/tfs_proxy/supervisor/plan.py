@@ -127,6 +127,7 @@ def workers(
         argv=gunicorn.argv(settings, listener_fds),
         env=gunicorn.environment(environ, settings, workspace, packages),
         pass_fds=tuple(listener_fds),
+        orphaned_signal=signal.SIGQUIT,  # its workers end at once, too
     )
 
 
@@ -141,4 +142,5 @@ def front(
         pass_fds=tuple(listener_fds),
         stop_signal=signal.SIGQUIT,
         survivors_signal=signal.SIGQUIT,
+        orphaned_signal=signal.SIGTERM,  # its workers end at once, too
     )

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tfs_proxy.supervisor.death import tied_by
+
 log = logging.getLogger(__name__)
 
 LAST_LINES = 40
@@ -70,7 +72,8 @@ class ProcessSpec:
     ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
     ``record`` keeps the last lines of its output (and passes them on, ``prefix`` first, but for those
     that are ``hidden``);
-    ``survivors_signal`` goes to what is left of its process group when the leader died alone.
+    ``survivors_signal`` goes to what is left of its process group when the leader died alone;
+    ``orphaned_signal`` to the child when this process has died.
     """
 
     name: str
@@ -79,6 +82,7 @@ class ProcessSpec:
     pass_fds: tuple[int, ...] = ()
     stop_signal: signal.Signals = signal.SIGTERM
     survivors_signal: signal.Signals = signal.SIGTERM
+    orphaned_signal: signal.Signals = signal.SIGKILL
     record: bool = False
     prefix: str = ""
     hidden: Callable[[str], bool] = hides_nothing
@@ -98,6 +102,7 @@ async def spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE if spec.record else None,
         stderr=asyncio.subprocess.STDOUT if spec.record else None,
         start_new_session=True,
+        preexec_fn=tied_by(spec.orphaned_signal),
     )
 
 
@@ -105,8 +110,8 @@ class ChildProcess:
     """One supervised child.
 
     ``run`` lives as long as the child may be restarted: ``may_restart`` is asked after each death,
-    ``started`` is told each new pid, which is its process group's too; ``heard`` each line of a
-    recorded child.
+    ``started`` is told each new pid, which is its process group's too, and ``ended`` when nothing is
+    left of that group; ``heard`` each line of a recorded child.
     ``stop`` ends it within a deadline. Both leave the state at EXITED or GAVE_UP.
     """
 
@@ -116,6 +121,7 @@ class ChildProcess:
         *,
         may_restart: "Callable[[ChildProcess], bool]" = lambda _child: True,
         started: Callable[[int], None] = lambda _pid: None,
+        ended: Callable[[int], None] = lambda _pid: None,
         heard: Callable[[str], None] = lambda _line: None,
         start: Spawn = spawn,
         clock: Callable[[], float] = time.monotonic,
@@ -126,7 +132,7 @@ class ChildProcess:
         self.starts = 0
         self.exit_status: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._started, self._heard = started, heard
+        self._started, self._group_ended, self._heard = started, ended, heard
         self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
         self._process: asyncio.subprocess.Process | None = None
         self._ended = asyncio.Event()
@@ -260,17 +266,30 @@ class ChildProcess:
             try:
                 os.killpg(group, number)
             except ProcessLookupError:
-                self._groups.discard(group)
+                self._forget(group)
             except PermissionError:
                 log.warning("%s: not allowed to signal process group %d", self.name, group)
 
     def reap_orphans(self) -> None:
-        """Collect ended processes of the child's groups that fell to us (as PID 1 or subreaper)."""
-        current = self._process.pid if self._process else None
+        """Collect processes of former groups that fell to us (as PID 1 or subreaper); forget empty groups."""
+        lives = self._process is not None and self.state in {State.RUNNING, State.STOPPING}
+        current = self._process.pid if self._process and lives else None
         for group in self._groups - {current}:
             with contextlib.suppress(ChildProcessError):
                 while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG):
                     pass
+            with contextlib.suppress(PermissionError):
+                self._look_for(group)
+
+    def _look_for(self, group: int) -> None:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            self._forget(group)
+
+    def _forget(self, group: int) -> None:
+        self._groups.discard(group)
+        self._group_ended(group)
 
     def _end_groups(self) -> None:
         self.signal_group(signal.SIGKILL)

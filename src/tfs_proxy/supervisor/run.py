@@ -27,7 +27,7 @@ from tfs_proxy.errors import (
 from tfs_proxy.first_request import FirstRequest, ready_line
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor import gunicorn, nginx, noexec, packages, plan, sockets
+from tfs_proxy.supervisor import gunicorn, intake, nginx, noexec, packages, plan, sockets
 from tfs_proxy.supervisor.devices import Devices
 from tfs_proxy.supervisor.door import Door
 from tfs_proxy.supervisor.front import Front, refuse_grpc_without_nginx
@@ -37,6 +37,7 @@ from tfs_proxy.supervisor.model_server import program
 from tfs_proxy.supervisor.orphans import Orphans
 from tfs_proxy.supervisor.prepare import Prepared, count_gpus, prepare, without_workspace
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit, shell_status
+from tfs_proxy.supervisor.stop_signals import reason, stop_signals
 from tfs_proxy.supervisor.watch import ModelWatch
 from tfs_proxy.supervisor.watchdog import Watchdog
 from tfs_proxy.supervisor.workspace import make_workspace
@@ -64,7 +65,7 @@ class Request:
 
 
 async def serve(settings: Settings, listener: socket.socket, request: Request) -> int:
-    """Serve until SIGTERM or SIGINT; returns 0 then.
+    """Serve until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises StopServing where the run can't begin or go on. ``listener`` is closed at the end.
     """
@@ -119,18 +120,19 @@ class Supervisor:
                 serving.result()
             else:
                 log.info(
-                    "%s: stopping, requests in flight have %g s",
-                    stopping.result().name,
+                    "%s, requests in flight have %g s",
+                    reason(stopping.result()),
                     self._settings.stop_seconds,
                 )
         finally:
+            told_to_stop = not serving.done()
             await _cancel(serving, stopping)
-            await self._drain()
+            await self._drain(take_the_rest=told_to_stop)
         return 0
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             loop.add_signal_handler(number, self._signals.put_nowait, number)
 
     async def _start_and_watch(self) -> None:
@@ -270,6 +272,7 @@ class Supervisor:
             spec,
             may_restart=self._may_restart,
             started=self._watchdog.guard,
+            ended=self._watchdog.forget,
             heard=partial(self._devices.hear, spec.name),
         )
         task = asyncio.create_task(child.run())
@@ -304,6 +307,7 @@ class Supervisor:
         while True:
             self._refuse_failed_script()
             self._orphans.collect()
+            self._watchdog.look()
             for child in self._children():
                 child.reap_orphans()
                 if child.state is State.GAVE_UP:
@@ -358,19 +362,24 @@ class Supervisor:
         url = sockets.local_url(self._listener)
         log.info("%s", ready_line(url, first.command(url)))
 
-    async def _drain(self) -> None:
+    async def _drain(self, *, take_the_rest: bool) -> None:
         """Stop accepting, let requests finish, then end the rest in reverse order; bounded in time."""
         nothing_in_flight = self._health.phase is Phase.STARTING
         seconds = LAST_STEPS_SECONDS if nothing_in_flight else self._settings.stop_seconds
         deadline = time.monotonic() + seconds
         self._health.phase = Phase.STOPPING
+        impatient = asyncio.create_task(self._signals.get())
+        if take_the_rest:
+            await intake.take_the_rest(
+                self._entrances(),
+                lambda: impatient.done() or time.monotonic() > deadline - LAST_STEPS_SECONDS,
+            )
         self._listener.close()
         if self._front is not None:
             self._front.close()
         for server in self._model_servers if nothing_in_flight else ():
             server.ask_to_stop()
             server.signal_group(signal.SIGKILL)  # one that still loads would go on until it has
-        impatient = asyncio.create_task(self._signals.get())
         draining = asyncio.create_task(self._stop_children(lambda: deadline - time.monotonic()))
         await asyncio.wait({impatient, draining}, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():
@@ -382,6 +391,11 @@ class Supervisor:
         for each in self._web:
             each.close()
         self._door.close()
+
+    def _entrances(self) -> list[socket.socket]:
+        """The open listeners that clients come to."""
+        grpc = self._front.grpc_listener if self._front is not None else None
+        return [each for each in (self._listener, grpc) if each is not None and each.fileno() >= 0]
 
     async def _stop_children(self, seconds_left: Callable[[], float]) -> None:
         for child in (self._nginx, self._workers):

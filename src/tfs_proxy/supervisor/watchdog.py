@@ -1,12 +1,18 @@
-"""Cleans up behind a supervisor that was killed: its children would go on, and hold the port."""
+"""Cleans up behind a supervisor that was killed: what its children have left would go on, and hold the port.
+
+Children themselves are tied to the supervisor (`death`); this reaches their children as well.
+"""
 
 import contextlib
+import logging
 import subprocess
 from pathlib import Path
 
+log = logging.getLogger(__name__)
+
 # The shell waits on its input. End of file means that the supervisor is gone, however it ended.
 SCRIPT = """
-while read -r group; do groups="$groups -$group"; done
+while read -r line; do groups=$line; done
 [ -z "$groups" ] || kill -s KILL -- $groups 2>/dev/null
 rm -rf -- "$1"
 """
@@ -16,8 +22,13 @@ class Watchdog:
     """A shell that outlives this process by as long as it takes to end ``guard``-ed process groups."""
 
     def __init__(self, folder: Path) -> None:
-        self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", SCRIPT, "tfs-proxy-watchdog", str(folder)],
+        self._folder = folder
+        self._groups: set[int] = set()
+        self._shell = self._start()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            ["/bin/sh", "-c", SCRIPT, "tfs-proxy-watchdog", str(self._folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -26,15 +37,42 @@ class Watchdog:
 
     def guard(self, group: int) -> None:
         """Kill this process group, too, should the supervisor die."""
-        if self._shell.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._shell.stdin.write(f"{group}\n".encode())
-                self._shell.stdin.flush()
+        self._groups.add(group)
+        self._tell()
+
+    def forget(self, group: int) -> None:
+        """A group has ended: its number may become somebody else's."""
+        self._groups.discard(group)
+        self._tell()
+
+    def look(self) -> None:
+        """Start the shell again if it has been killed."""
+        if self._shell.poll() is None:
+            return
+        self._close_input()
+        try:
+            self._shell = self._start()
+        except OSError as error:
+            log.warning("the watchdog was killed, and can't be started again yet: %s", error)
+            return
+        log.warning("the watchdog was killed: it has been started again")
+        self._tell()
 
     def close(self) -> None:
         """Send the shell away, its work undone; idempotent."""
         self._shell.kill()
         self._shell.wait()
+        self._close_input()
+
+    def _tell(self) -> None:
+        """All groups in one line: the last line counts."""
+        if self._shell.stdin is None or self._shell.stdin.closed:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            self._shell.stdin.write(" ".join(f"-{group}" for group in sorted(self._groups)).encode() + b"\n")
+            self._shell.stdin.flush()
+
+    def _close_input(self) -> None:
         if self._shell.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._shell.stdin.close()

@@ -102,8 +102,10 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
 
     def _close_idle(self, now: float) -> None:
         for descriptor, connection in tuple(self._idle.items()):
-            # Another thread may own it by now.
-            if connection.timeout <= now and self._idle.pop(descriptor, None) is not None:
+            # A request that no thread was free for yet is no silence. Another thread may own it by now.
+            if connection.timeout > now or _is_readable(descriptor):
+                continue
+            if self._idle.pop(descriptor, None) is not None:
                 self._forget()
                 connection.close()
 
@@ -282,3 +284,9 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def _forget(self) -> None:
         with self._counts:
             self.nr_conns -= 1
+
+
+def _is_readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
