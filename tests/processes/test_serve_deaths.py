@@ -198,3 +198,21 @@ def test_under_kills_every_request_is_accounted_for(
                 {"sent": len(answers), "begun and answered 502": begun_in_vain, "counted": counted(stack)}
             )
         )
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/v1/models/m:predict"])
+@pytest.mark.parametrize("accept", ["application/json", "application/json;q=1"], ids=["fast", "python"])
+def test_a_request_that_kills_model_servers_kills_two_at_most(tmp_path: Path, path: str, accept: str) -> None:
+    """Whichever way it takes, and also over connections that were kept; what comes then is answered."""
+    archive, deaths = stand_in_archive(tmp_path / "model.tar.gz"), tmp_path / "deaths"
+    env = {"STAND_IN_DEATHS": str(deaths)}
+    headers = {"Content-Type": "application/json", "Accept": accept}
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        for number in range(4):
+            assert stack.ask("POST", path, f'{{"instances": [{number}]}}', headers).status == 200
+
+        answer = stack.ask("POST", path, '{"instances": ["die"]}', headers, timeout=SECONDS)
+
+        assert answer.status == 503
+        assert len(deaths.read_text().splitlines()) == 2
+        assert stack.ask("POST", path, '{"instances": [5]}', headers, timeout=SECONDS).status == 200

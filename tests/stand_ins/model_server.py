@@ -1,7 +1,8 @@
 """A stand-in for tensorflow_model_server where a test is about processes, not about models.
 
 It takes the flags that the supervisor gives, reports every version of the config as it was told to by
-variables (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), and answers every predict with
+variables (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), dies of a body with "die" after
+a line in the file ``STAND_IN_DEATHS``, and answers every predict with
 the body it got. It loads until the gate (tests/gates.py) is open.
 """
 
@@ -49,6 +50,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        if "die" in body and "STAND_IN_DEATHS" in os.environ:
+            with Path(os.environ["STAND_IN_DEATHS"]).open("a") as deaths:
+                deaths.write(f"{body}\n")
+            os.kill(os.getpid(), signal.SIGKILL)
         self.answer(200, {"predictions": [{"path": self.path, "body": body}]})
 
     def answer(self, code: int, document: object) -> None:

@@ -8,7 +8,7 @@ from fake_upstream import Call, FakeUpstream
 from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.base import Answer
-from tfs_proxy.upstream.recovery import ATTEMPTS, PATIENCE_SECONDS, Recovering
+from tfs_proxy.upstream.recovery import ATTEMPTS, PATIENCE_SECONDS, Recovering, sent_before
 
 TARGET = Target("m")
 SIGNATURE = Signature("serving_default", "", {}, {})
@@ -73,6 +73,16 @@ def test_a_request_that_ends_every_model_server_is_not_sent_for_ever() -> None:
     with pytest.raises(UpstreamUnavailable):
         stage.ask()
     assert len(stage.fake.calls) == ATTEMPTS
+
+
+def test_a_request_that_nginx_has_sent_before_is_sent_once_more() -> None:
+    """It broke one connection there; it waits until all has settled, as the server may not have ended yet."""
+    stage = Stage(*[UpstreamUnavailable("gone")] * 9, settled_after=5.0)
+
+    with sent_before(), pytest.raises(UpstreamUnavailable):
+        stage.ask()
+    assert len(stage.fake.calls) == ATTEMPTS - 1
+    assert stage.now >= 5.0
 
 
 def test_patience_ends() -> None:

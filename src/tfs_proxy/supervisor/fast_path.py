@@ -58,7 +58,8 @@ def location() -> str:
             proxy_pass http://models$model_path;
             proxy_method $certain_method;
             proxy_intercept_errors on;
-            error_page 400 404 501 502 = @python;
+            error_page 400 404 501 = @python;
+            error_page 502 = @python_after;
             error_page 408 /.refused/408;
             error_page 413 /.refused/413;
             error_page 504 /.refused/model-server-504;

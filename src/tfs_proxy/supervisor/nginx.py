@@ -92,6 +92,7 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         proxy_headers="\n        ".join(PROXY_HEADERS),
         to_workers=_to_workers("web"),
         to_workers_again=_to_workers("web_anew", again="1"),
+        to_workers_after=_to_workers("web", sent="1"),
         door=front.door,
         log_level=settings.nginx_loglevel,
         max_payload_mb=limits.message_mb,
@@ -121,7 +122,7 @@ def _web_servers(front: Front) -> tuple[str, ...]:
     return tuple(f"server {address} max_fails=0;" for address in front.web)
 
 
-def _to_workers(upstream: str, again: str = "") -> str:
+def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
     """Sends a request to the workers, by the name under which they note that they begin it."""
     lines = (
         f"proxy_pass http://{upstream};",
@@ -130,6 +131,7 @@ def _to_workers(upstream: str, again: str = "") -> str:
         *PROXY_HEADERS,
         "proxy_set_header X-Tfs-Proxy-Request $request_id;",
         f'proxy_set_header X-Tfs-Proxy-Again "{again}";',
+        f'proxy_set_header X-Tfs-Proxy-Sent "{sent}";',
     )
     return "\n            ".join(lines)
 

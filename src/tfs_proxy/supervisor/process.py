@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -262,34 +262,29 @@ class ChildProcess:
 
     def signal_group(self, number: signal.Signals) -> None:
         """Signal every process that this child has left behind or is."""
-        for group in tuple(self._groups):
+        self._signal(self._groups, number)
+
+    def _signal(self, groups: Iterable[int], number: int) -> None:
+        """Signal process groups; what has ended is forgotten."""
+        for group in tuple(groups):
             try:
                 os.killpg(group, number)
             except ProcessLookupError:
-                self._forget(group)
+                self._groups.discard(group)
+                self._group_ended(group)
             except PermissionError:
-                log.warning("%s: not allowed to signal process group %d", self.name, group)
+                if number:
+                    log.warning("%s: not allowed to signal process group %d", self.name, group)
 
     def reap_orphans(self) -> None:
         """Collect processes of former groups that fell to us (as PID 1 or subreaper); forget empty groups."""
-        lives = self._process is not None and self.state in {State.RUNNING, State.STOPPING}
+        lives = self.state in {State.RUNNING, State.STOPPING}
         current = self._process.pid if self._process and lives else None
         for group in self._groups - {current}:
             with contextlib.suppress(ChildProcessError):
                 while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG):
                     pass
-            with contextlib.suppress(PermissionError):
-                self._look_for(group)
-
-    def _look_for(self, group: int) -> None:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            self._forget(group)
-
-    def _forget(self, group: int) -> None:
-        self._groups.discard(group)
-        self._group_ended(group)
+        self._signal(self._groups - {current}, 0)  # which only asks whether anybody is there
 
     def _end_groups(self) -> None:
         self.signal_group(signal.SIGKILL)
@@ -308,8 +303,7 @@ def describe_exit(status: int | None) -> str:
     if status is None:
         return "no exit status"
     if status < 0:
-        try:
+        with contextlib.suppress(ValueError):
             return signal.Signals(-status).name
-        except ValueError:
-            return f"signal {-status}"
+        return f"signal {-status}"
     return f"exit status {status}"

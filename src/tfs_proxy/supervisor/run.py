@@ -372,7 +372,7 @@ class Supervisor:
         if take_the_rest:
             await intake.take_the_rest(
                 self._entrances(),
-                lambda: impatient.done() or time.monotonic() > deadline - LAST_STEPS_SECONDS,
+                lambda: impatient.done() or time.monotonic() > deadline,
             )
         self._listener.close()
         if self._front is not None:

@@ -85,7 +85,8 @@ def rest_location() -> str:
             if ($http_content_encoding) { return 418; }
             proxy_pass http://models;
             proxy_intercept_errors on;
-            error_page 404 418 502 = @python;
+            error_page 404 418 = @python;
+            error_page 502 = @python_after;
             error_page 408 /.refused/408;
             error_page 413 /.refused/413;
             error_page 504 /.refused/model-server-504;

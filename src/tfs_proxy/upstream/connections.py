@@ -119,7 +119,13 @@ class Connections:
         if kept is not None:
             with suppress(ConnectionError):
                 return self._run(exchange, kept)
-        fresh = self._open(connect_seconds)
+        try:
+            fresh = self._open(connect_seconds)
+        except NotReached as error:
+            if kept is None:
+                raise
+            # The request was sent: it may be what ended the server, and must count as that.
+            raise UpstreamUnavailable("The model server closed the connection without an answer.") from error
         try:
             return self._run(exchange, fresh)
         except ConnectionError as error:

@@ -1,11 +1,13 @@
 """Between web and the model servers: a request waits while one is being restarted, instead of failing.
 
 A prediction changes nothing, so sending it again is safe; but a request may be what ends a model
-server, so it is sent a few times at most.
+server, and nobody can tell it from those that were under way beside it: it is sent twice at most.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
 from tfs_proxy.deployment import Instance
@@ -15,13 +17,16 @@ from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.base import Answer, Upstream
 from tfs_proxy.upstream.roster import NotReached
 
-ATTEMPTS = 3
+ATTEMPTS = 2
+"""How often a request may break the connection to a model server."""
+
 PATIENCE_SECONDS = 30.0
 PAUSE_SECONDS = 0.1
 """Longer than the supervisor takes to notice that a process has ended."""
 
 UNREACHED = 10
-"""How often nobody may be reached while all has settled: connections take a moment to be tried again."""
+"""How often nobody may be reached, or the model be absent, while all has settled: connections take a moment
+to be tried again."""
 
 NOT_FOUND = 404
 """What a model server answers that runs again and has not loaded its models yet."""
@@ -29,6 +34,19 @@ NOT_FOUND = 404
 
 Asked = TypeVar("Asked", Answer, Signature | UpstreamRefused)
 Given = ParamSpec("Given")
+
+
+_broken_before: ContextVar[int] = ContextVar("broken_before", default=0)
+
+
+@contextmanager
+def sent_before() -> Iterator[None]:
+    """Count what is asked inside as sent once already: nginx did, and the connection broke."""
+    token = _broken_before.set(1)
+    try:
+        yield
+    finally:
+        _broken_before.reset(token)
 
 
 class Recovering:
@@ -108,18 +126,23 @@ class Recovering:
     def _patiently(self, ask: Callable[[], Asked], patience_seconds: float = PATIENCE_SECONDS) -> Asked:
         """Ask again, once all has settled, where the model server was away."""
         deadline = self._clock() + patience_seconds
-        sent = unreached = 0
-        while sent < ATTEMPTS - 1 and unreached < UNREACHED:
+        broken, unreached = _broken_before.get(), 0
+        if broken:
+            self._sleep(PAUSE_SECONDS)
+            self._wait(deadline)
+        while unreached < UNREACHED:
             try:
                 answer = ask()
-                sent += 1
                 if getattr(answer, "status", None) != NOT_FOUND or self._settled():
                     return answer
+                unreached += 1
             except NotReached:
                 unreached += 1
                 self._sleep(PAUSE_SECONDS)
             except UpstreamUnavailable:
-                sent += 1
+                broken += 1
+                if broken >= ATTEMPTS:
+                    raise
                 self._sleep(PAUSE_SECONDS)
             if not self._wait(deadline):
                 break

@@ -9,13 +9,15 @@ import mmap
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from tfs_proxy.upstream.recovery import sent_before
 from tfs_proxy.web.json_error import error_body
 
-REQUEST, AGAIN = "HTTP_X_TFS_PROXY_REQUEST", "HTTP_X_TFS_PROXY_AGAIN"
-"""The headers of nginx, as WSGI names them: the request's id, and the mark."""
+REQUEST, AGAIN, SENT = (f"HTTP_X_TFS_PROXY_{name}" for name in ("REQUEST", "AGAIN", "SENT"))
+"""The headers of nginx, as WSGI names them: the request's id, the mark, and whether a model server had it."""
 
 ID_BYTES = 32
 _ENDED, _BEGUN = 0, 1
@@ -85,7 +87,8 @@ def noting(app: WsgiApp, begun: Begun) -> WsgiApp:
             return _refuse(start_response)
         place = begun.begin(request_id)
         try:
-            return _Noted(app(environ, start_response), begun, place)
+            with sent_before() if environ.pop(SENT, None) else nullcontext():
+                return _Noted(app(environ, start_response), begun, place)
         except BaseException:
             begun.end(place)
             raise
