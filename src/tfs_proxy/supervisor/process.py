@@ -279,12 +279,12 @@ class ChildProcess:
     def reap_orphans(self) -> None:
         """Collect processes of former groups that fell to us (as PID 1 or subreaper); forget empty groups."""
         lives = self.state in {State.RUNNING, State.STOPPING}
-        current = self._process.pid if self._process and lives else None
-        for group in self._groups - {current}:
+        former = self._groups - {self._process.pid if self._process and lives else None}
+        for group in former:
             with contextlib.suppress(ChildProcessError):
                 while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG):
                     pass
-        self._signal(self._groups - {current}, 0)  # which only asks whether anybody is there
+        self._signal(former, 0)  # which only asks whether anybody is there
 
     def _end_groups(self) -> None:
         self.signal_group(signal.SIGKILL)
@@ -303,7 +303,5 @@ def describe_exit(status: int | None) -> str:
     if status is None:
         return "no exit status"
     if status < 0:
-        with contextlib.suppress(ValueError):
-            return signal.Signals(-status).name
-        return f"signal {-status}"
+        return signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
     return f"exit status {status}"
