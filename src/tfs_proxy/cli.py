@@ -134,7 +134,7 @@ def _container(words: Sequence[str]) -> list[str]:
 
 
 def _tensorflow_serving(words: Sequence[str]) -> int:
-    _heed_sigterm()
+    _heed_stop_signals()
     if {"--help", "--version"} & set(words):
         from tfs_proxy.entry import run_program
         from tfs_proxy.supervisor.model_server import AUTO, program

@@ -8,8 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from types import FrameType
