@@ -39,7 +39,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         serving = [worker for worker in self.WORKERS.values() if marked(worker.tmp) == SERVES]
         waiting = [worker for worker in hanging if worker.pid not in self._told_to_end]
         for worker in waiting[: max(len(serving) + len(waiting) - self.cfg.workers, 0)]:
-            self.log.info("worker %d, where calls hang, ends: another one serves in its place", worker.pid)
+            self.log.warning("worker %d, where calls hang, ends: another one serves in its place", worker.pid)
             self._told_to_end.add(worker.pid)
             self.kill_worker(worker.pid, signal.SIGTERM)
 
