@@ -67,7 +67,7 @@ class Begun:
     def has(self, request_id: str) -> bool:
         """Whether any worker, dead ones included, has begun this request."""
         name = request_id.encode("latin-1")
-        return any(name in record.read_bytes() for record in self._folder.iterdir())
+        return len(name) == ID_BYTES and any(name in record.read_bytes() for record in self._folder.iterdir())
 
 
 def under_way(record: Path) -> int:

@@ -20,7 +20,7 @@ def child_exit(server: Any, worker: Any) -> None:
     if count:
         requests = f"{count} request{'s' if count > 1 else ''}"
         server.log.error(
-            "worker %d ended with %s under way: they are answered 502, and not sent again",
+            "worker %d ended with %s under way: what has no answer yet gets 502, and is not sent again",
             worker.pid,
             requests,
         )
