@@ -19,6 +19,7 @@ import pytest
 import gates
 from archives import has_nginx, stand_in_archive, stand_in_program
 from serving import Stack, serving
+from tfs_proxy.web.begun import under_way
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 
@@ -62,6 +63,14 @@ def wait_for_workers(stack: Stack, count: int = 2) -> None:
     while len(workers_of(stack)) < count:
         assert time.monotonic() < deadline, stack.log
         time.sleep(0.02)
+
+
+def wait_for_rest(stack: Stack) -> None:
+    """Wait until no worker has a request under way: the client has its answer a moment before."""
+    deadline = time.monotonic() + SECONDS
+    while sum(under_way(record) for record in stack.home.glob("*/begun/*")):
+        assert time.monotonic() < deadline, stack.log
+        time.sleep(0.01)
 
 
 def begun(noted: Path) -> list[str]:
@@ -114,6 +123,7 @@ def test_requests_that_dead_workers_had_not_begun_are_answered(stack: Stack, tmp
             pool.submit(stack.invoke, f"answer {noted} warm{number}", "text/plain") for number in range(16)
         ]
         assert {answer.result().status for answer in warm} == {200}
+        wait_for_rest(stack)
         for pid in workers_of(stack):
             os.kill(pid, signal.SIGSTOP)
         names = [f"unread{number}" for number in range(16)]
