@@ -84,7 +84,7 @@ def test_script_that_exits(running: Workers) -> None:
 
     status, _, body = running.post(b"exit")
 
-    assert (status, json.loads(body)) == (500, {"error": "5"})
+    assert (status, json.loads(body)) == (500, {"error": "SystemExit: 5"})
     assert running.post(b"pid")[2] == before
     running.wait_for_log("inference.py:8 in handler: SystemExit: 5")
 
