@@ -77,7 +77,7 @@ import json, sys, threading, time
 from pathlib import Path
 import numpy as np
 from tfs_proxy.embedded.flags import Flags
-from tfs_proxy.embedded.session import SessionBackend, session_config
+from tfs_proxy.embedded.tensorflow.session import SessionBackend, session_config
 root, model = Path(sys.argv[1]), sys.argv[2]
 intra, callers, seconds = int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
 config = session_config(Flags(tensorflow_intra_op_parallelism=intra))

@@ -28,7 +28,7 @@ from pathlib import Path
 import requests
 import stack
 
-from tfs_proxy.payload.framing import tfrecord_frame
+from tfs_proxy.payload.formats.framing import tfrecord_frame
 
 ROOT = Path(__file__).resolve().parents[1]
 SERVER = ROOT / "tests" / "stand_ins" / "invocations.py"

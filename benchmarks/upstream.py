@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import requests
 
+from tfs_proxy.batch import Batch
 from tfs_proxy.deployment import Instance
-from tfs_proxy.payload.batch import Batch
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.binary import BinaryUpstream
 from tfs_proxy.upstream.pooled_requests import PooledRequests

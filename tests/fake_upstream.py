@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput
-from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.serving_json.messages import request_body, with_signature
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
-from tfs_proxy.upstream.base import Answer
-from tfs_proxy.upstream.serving_json import request_body, with_signature
+from tfs_proxy.upstream.interface import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def no_answer(_: Call) -> Answer:
 
 @dataclass(slots=True)
 class FakeUpstream:
-    """Implements `tfs_proxy.upstream.base.Upstream`: ``answer`` is called for every request.
+    """Implements `tfs_proxy.upstream.interface.Upstream`: ``answer`` is called for every request.
 
     ``answer`` may raise UpstreamUnavailable or UpstreamTimeout, as a real one does. ``calls`` keeps
     what was asked.

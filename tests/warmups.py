@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy import protos
-from tfs_proxy.payload.framing import tfrecord_frame
+from tfs_proxy.payload.formats.framing import tfrecord_frame
 from tfs_proxy.protos.predict import model_spec, request_bytes
 
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.gunicorn import argv, environment
+from tfs_proxy.supervisor.programs.gunicorn import argv, environment
 
 BOOT_SECONDS = 90.0
 LIMIT_BYTES = 100_000

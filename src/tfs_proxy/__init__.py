@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tfs_proxy.script.response import HTTPError, Request, Response
+from tfs_proxy.dataplane.values import HTTPError, Request, Response
 
 if TYPE_CHECKING:
-    from tfs_proxy.script.context import Context
-    from tfs_proxy.script.model_response import ModelResponse
+    from tfs_proxy.script.handlers.context import Context
+    from tfs_proxy.script.handlers.model_response import ModelResponse
 
 __all__ = ["Context", "HTTPError", "ModelResponse", "Request", "Response"]
 __version__ = "0.1.0"
@@ -15,11 +15,11 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Types for a script's annotations: made available when asked for, since they import numpy."""
     if name == "Context":
-        from tfs_proxy.script.context import Context
+        from tfs_proxy.script.handlers.context import Context
 
         return Context
     if name == "ModelResponse":
-        from tfs_proxy.script.model_response import ModelResponse
+        from tfs_proxy.script.handlers.model_response import ModelResponse
 
         return ModelResponse
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

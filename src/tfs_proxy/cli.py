@@ -124,7 +124,7 @@ def _add_serving_flags(command: argparse.ArgumentParser) -> None:
 
 def _container(words: Sequence[str]) -> list[str]:
     """The command of ours that a container's words mean; another program takes this process over."""
-    from tfs_proxy.entry import command_of, run_program
+    from tfs_proxy.commands.container import command_of, run_program
 
     commands = _add_commands(argparse.ArgumentParser())
     command = command_of(words, commands)
@@ -136,8 +136,8 @@ def _container(words: Sequence[str]) -> list[str]:
 def _tensorflow_serving(words: Sequence[str]) -> int:
     _heed_stop_signals()
     if {"--help", "--version"} & set(words):
-        from tfs_proxy.entry import run_program
-        from tfs_proxy.supervisor.model_server import AUTO, program
+        from tfs_proxy.commands.container import run_program
+        from tfs_proxy.supervisor.programs.model_server import AUTO, program
 
         run_program([*program(AUTO), *words])
     settings, listener = _listen(argparse.Namespace(port=None, host="0.0.0.0"))  # noqa: S104
@@ -152,7 +152,7 @@ def _tensorflow_serving(words: Sequence[str]) -> int:
 
 def _pipeline(words: Sequence[str]) -> int:
     _heed_stop_signals()
-    from tfs_proxy.pipeline.flags import HELP, add_flags, request_of
+    from tfs_proxy.commands.pipeline_flags import HELP, add_flags, request_of
 
     own = argparse.ArgumentParser(
         prog="tfs-proxy pipeline", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -170,7 +170,7 @@ def _pipeline(words: Sequence[str]) -> int:
 
 
 def _transform(words: Sequence[str]) -> int:
-    from tfs_proxy.transform.flags import HELP, add_flags, request_of
+    from tfs_proxy.commands.transform_flags import HELP, add_flags, request_of
     from tfs_proxy.transform.run import run, tune
 
     own = argparse.ArgumentParser(
@@ -213,7 +213,7 @@ def _port(text: str) -> int:
 
 def _heed_stop_signals() -> None:
     """End with 0 at SIGTERM or SIGHUP from now on, until a run loop takes over."""
-    from tfs_proxy.supervisor.stop_signals import stop_signals
+    from tfs_proxy.supervisor.host.stop_signals import stop_signals
 
     # As PID 1 of a container, a process without a handler does not even notice SIGTERM. Nothing has begun
     # that must be ended in order; an exception could be swallowed by what is being imported.
@@ -227,7 +227,7 @@ def _listen(arguments: argparse.Namespace) -> "tuple[Settings, socket]":
     settings = Settings.from_env()
     if arguments.port is not None:
         settings = replace(settings, port=arguments.port)
-    from tfs_proxy.supervisor.sockets import listen
+    from tfs_proxy.supervisor.host.sockets import listen
 
     listener = listen(arguments.host, settings.port)
     logging.basicConfig(
@@ -249,7 +249,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from tfs_proxy.trial import Sample, check
+    from tfs_proxy.commands.check import Sample, check
 
     sample = None
     if arguments.request is not None:

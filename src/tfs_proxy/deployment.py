@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,15 @@ class TransformLimits:
 
     concurrent: int = 1
     payload_mb: int = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One model as the model server gets it: versions lie below ``base_path``, ascending."""
+
+    name: str
+    base_path: Path
+    versions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

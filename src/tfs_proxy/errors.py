@@ -23,6 +23,7 @@ TfsProxyError
     ├── ScriptTimeout            the user's script did not answer before its deadline
     └── UpstreamError            the model server did not give an answer
         ├── UpstreamUnavailable  refused, reset, or gone
+        │   └── NotReached       no connection could be opened, so nothing was sent
         ├── UpstreamTimeout      no answer in time
         └── UpstreamRefused      it answered with an error of its own (``status``, ``body``)
 """
@@ -157,6 +158,10 @@ class UpstreamError(RequestError):
 
 class UpstreamUnavailable(UpstreamError):
     """The model server refused or broke the connection."""
+
+
+class NotReached(UpstreamUnavailable):
+    """No connection could be opened, so the request was not sent: it may go anywhere, or again."""
 
 
 class UpstreamTimeout(UpstreamError):

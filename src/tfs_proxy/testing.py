@@ -22,14 +22,14 @@ from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.extract import Limits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.saved_model import read_saved_model
+from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
+from tfs_proxy.report.served import look_into
+from tfs_proxy.script.ast_names import outline_of
 from tfs_proxy.script.contract import HANDLERS, STAGE_FUNCTIONS
 from tfs_proxy.script.load import load_script, module_name
-from tfs_proxy.script.outline import outline_of
-from tfs_proxy.script.response import CUSTOM_ATTRIBUTES
-from tfs_proxy.script.stage import load_stage
-from tfs_proxy.served import look_into
+from tfs_proxy.script.script_model.call import load_stage
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.upstream.fake_server import FakeModelServer, Given, ModelCall, Versions

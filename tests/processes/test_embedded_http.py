@@ -16,7 +16,7 @@ import uvicorn
 
 from gates import gate
 from plugins_models import EmbeddedServer
-from tfs_proxy.embedded.http_protocol import Connection
+from tfs_proxy.embedded.rest.http_protocol import Connection
 
 pytestmark = pytest.mark.tensorflow
 

@@ -165,8 +165,8 @@ import sys
 from pathlib import Path
 import numpy as np
 from tfs_proxy.embedded.flags import Flags
-from tfs_proxy.embedded.loader import Loader
-from tfs_proxy.embedded.metrics import Metrics
+from tfs_proxy.embedded.lifecycle.loader import Loader
+from tfs_proxy.embedded.core.metrics import Metrics
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1])

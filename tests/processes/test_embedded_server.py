@@ -19,7 +19,7 @@ from asking import ask, available, predicted
 from gates import gate
 from plugins_models import EmbeddedServer, StartServer, write_config
 from tfs_proxy import protos
-from tfs_proxy.payload.framing import tfrecord_frame
+from tfs_proxy.payload.formats.framing import tfrecord_frame
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
 from warmups import recorded, warm_up_with
 

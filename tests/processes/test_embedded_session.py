@@ -30,7 +30,7 @@ with tf.Graph().as_default(), v1.Session() as session:
 """
 
 CONFIG = """
-from tfs_proxy.embedded import session
+from tfs_proxy.embedded.tensorflow import session
 from tfs_proxy.embedded.flags import Flags
 print(session.session_config(Flags(mixed_precision="bfloat16", tensorflow_intra_op_parallelism=3)))
 """

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from serving import Stack, serving
-from tfs_proxy.payload.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.protos import Example, RecordIORecord
 
 pytestmark = pytest.mark.tensorflow

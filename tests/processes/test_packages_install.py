@@ -13,7 +13,7 @@ import pytest
 
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
-from tfs_proxy.supervisor.packages import Install, plan_install, run
+from tfs_proxy.supervisor.programs.packages import Install, plan_install, run
 
 NO_SPEC = "no pip here"
 

@@ -86,7 +86,7 @@ def test_a_watchdog_that_is_killed_is_replaced(stack: Stack) -> None:
 GUARDING = """
 import os, sys
 from pathlib import Path
-from tfs_proxy.supervisor.watchdog import Watchdog
+from tfs_proxy.supervisor.host.watchdog import Watchdog
 
 guarded, ended = map(int, sys.argv[2:])
 watchdog = Watchdog(Path(sys.argv[1]))

@@ -7,7 +7,7 @@ import pytest
 
 from archives import pack, stand_in_archive, stand_in_program
 from serving import Stack, serving
-from tfs_proxy.first_request import TRY, command_in
+from tfs_proxy.report.first_request import TRY, command_in
 
 SERVED = (
     "half_plus_two",

@@ -15,7 +15,7 @@ import pytest
 
 from archives import SHAPELESS_STAND_IN, stand_in_program
 from serving import Stack, serving
-from tfs_proxy.payload.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.protos import Example, RecordIORecord
 
 pytestmark = pytest.mark.tensorflow

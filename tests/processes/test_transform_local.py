@@ -16,7 +16,7 @@ from subprocess import DEVNULL, Popen
 
 import pytest
 
-from tfs_proxy.payload.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from transforming import outputs, posts, release, stand_in, transform
 
 

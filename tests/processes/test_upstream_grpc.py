@@ -19,14 +19,14 @@ import pytest
 
 from plugins_models import EmbeddedServer, StartServer
 from serving import free_port
+from tfs_proxy.batch import Batch, Examples
+from tfs_proxy.dataplane.conversions import answer
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.payload.batch import Batch, Examples
-from tfs_proxy.payload.default import answer
 from tfs_proxy.protos.tensors import DT_BFLOAT16, NUMPY_TYPES
 from tfs_proxy.signature import Target
-from tfs_proxy.upstream.base import Upstream
 from tfs_proxy.upstream.binary import BinaryUpstream
+from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.upstream.rest import RestUpstream
 from tfs_proxy.upstream.tensor_answer import TensorAnswer
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from tfs_proxy.batch import Batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.payload.batch import Batch
 from tfs_proxy.signature import PREDICT_METHOD, Signature, Target, TensorSpec
-from tfs_proxy.upstream.base import Upstream
+from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.upstream.rest import RestUpstream, model_path
 
 BATCH = Batch({"x": np.array([1, 2], np.float32)}, 2)

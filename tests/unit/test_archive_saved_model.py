@@ -20,8 +20,8 @@ from tfs_proxy.protos import (
     TensorInfo,
     TensorShapeProto,
 )
-from tfs_proxy.protos.wire import field
 from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.wire.protobuf import field
 
 DT_FLOAT, DT_STRING = 1, 7
 OBJECT_GRAPH = field(7, b"\x0a\x00")

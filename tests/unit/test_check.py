@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.check import Report, describe
 from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo, TensorShapeProto
-from tfs_proxy.served import look_into
+from tfs_proxy.report.served import look_into
+from tfs_proxy.report.startup import Report, describe
 from tfs_proxy.settings import Settings
 
 DT_FLOAT = 1

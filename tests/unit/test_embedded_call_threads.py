@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.embedded import call_threads
-from tfs_proxy.embedded.call_threads import CallThreads, aside
+from tfs_proxy.embedded.core import call_threads
+from tfs_proxy.embedded.core.call_threads import CallThreads, aside
 
 MOST = 16
 LONG = 20.0

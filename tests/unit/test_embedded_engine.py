@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfs_proxy.embedded.catalog import Catalog, Model
-from tfs_proxy.embedded.engine import Engine, Retry
-from tfs_proxy.embedded.errors import Code, ServingError
-from tfs_proxy.embedded.metrics import Metrics
+from tfs_proxy.embedded.core.catalog import Catalog, Model
+from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.core.servable import Array, Call, Runner, Servable, Tensor
+from tfs_proxy.embedded.core.states import State, VersionStatus
+from tfs_proxy.embedded.lifecycle.servables import Engine, Retry
 from tfs_proxy.embedded.model_config import ModelSource, Policy
-from tfs_proxy.embedded.servable import Array, Call, Runner, Servable, Tensor
-from tfs_proxy.embedded.states import State, VersionStatus
 
 
 class Nothing:
@@ -360,7 +360,7 @@ def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None
                 reloading.start()
                 reloading.join(60)
 
-    told, log = TakesAway(), logging.getLogger("tfs_proxy.embedded.engine")
+    told, log = TakesAway(), logging.getLogger("tfs_proxy.embedded.lifecycle.servables")
     log.addHandler(told)
     log.setLevel(logging.INFO)
     try:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfs_proxy.embedded import requests
-from tfs_proxy.embedded.catalog import Catalog, Model
-from tfs_proxy.embedded.rest_routes import Route
-from tfs_proxy.embedded.rest_work import Classify
-from tfs_proxy.embedded.servable import Array, Call, Servable
+from tfs_proxy.embedded.core import prediction_service as requests
+from tfs_proxy.embedded.core.catalog import Catalog, Model
+from tfs_proxy.embedded.core.servable import Array, Call, Servable
+from tfs_proxy.embedded.rest.handlers import Classify
+from tfs_proxy.embedded.rest.routes import Route
 from tfs_proxy.protos import ClassificationRequest, Example, ModelSpec, SignatureDef, TensorInfo
 from tfs_proxy.protos.tensors import DT_STRING
 from tfs_proxy.signature import CLASSIFY_METHOD

@@ -6,8 +6,8 @@ from itertools import chain, combinations, permutations
 import numpy as np
 
 from tfs_proxy import protos
-from tfs_proxy.embedded.requests import predict
-from tfs_proxy.embedded.servable import Array, Call, Servable
+from tfs_proxy.embedded.core.prediction_service import predict
+from tfs_proxy.embedded.core.servable import Array, Call, Servable
 
 NAMES = [f"y{number}" for number in range(8)]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tfs_proxy.embedded.flags import usage
-from tfs_proxy.embedded.serve import main
+from tfs_proxy.embedded.server import main
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

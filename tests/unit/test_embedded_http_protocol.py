@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tfs_proxy.embedded.http_protocol import IdleClock
+from tfs_proxy.embedded.rest.http_protocol import IdleClock
 
 
 class Loop:

@@ -11,14 +11,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tfs_proxy.embedded import json_answer, json_bulk, json_examples, json_predict
-from tfs_proxy.embedded.errors import Code, ServingError
-from tfs_proxy.embedded.json_keys import repeats_a_key
-from tfs_proxy.embedded.json_parse import Reader, parse
-from tfs_proxy.embedded.json_text import shown
-from tfs_proxy.embedded.servable import Signature, Tensor
-from tfs_proxy.payload.serving_text import decimal, decimals
+from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.embedded.core.servable import Signature, Tensor
+from tfs_proxy.embedded.rest.json import answer as json_answer
+from tfs_proxy.embedded.rest.json import bulk as json_bulk
+from tfs_proxy.embedded.rest.json import examples as json_examples
+from tfs_proxy.embedded.rest.json import predict as json_predict
+from tfs_proxy.embedded.rest.json.keys import repeats_a_key
+from tfs_proxy.embedded.rest.json.parse import Reader, parse
+from tfs_proxy.embedded.rest.json.text import shown
 from tfs_proxy.protos import SignatureDef, TensorInfo
+from tfs_proxy.serving_json.answer_text import decimal, decimals
 
 FLOAT, DOUBLE, INT32, STRING, INT64, BOOL, HALF, UINT8 = 1, 2, 3, 7, 9, 10, 19, 4
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from serving import Answer
-from tfs_proxy.embedded import http_body
-from tfs_proxy.embedded.call_threads import never_wait_here, next_of
-from tfs_proxy.embedded.catalog import Catalog, Model
-from tfs_proxy.embedded.metrics import Metrics
-from tfs_proxy.embedded.rest import RestApp, RestOptions
-from tfs_proxy.embedded.servable import Array, Backend, Call, Servable
+from tfs_proxy.embedded.core.call_threads import never_wait_here, next_of
+from tfs_proxy.embedded.core.catalog import Catalog, Model
+from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.core.servable import Array, Backend, Call, Servable
+from tfs_proxy.embedded.rest import http_body
+from tfs_proxy.embedded.rest.app import RestApp, RestOptions
 from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
 from tfs_proxy.protos.tensors import DT_STRING
 from tfs_proxy.signature import PREDICT_METHOD

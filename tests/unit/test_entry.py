@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from archives import SAVED_MODEL
-from tfs_proxy.entry import command_of, holds_served_models
+from tfs_proxy.commands.container import command_of, holds_served_models
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.report.serving_flags import Flags, as_the_image
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.serving_flags import Flags, as_the_image
 
 COMMANDS = ("serve", "check", "model-server")
 

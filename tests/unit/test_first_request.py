@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tfs_proxy.archive.discover import DiscoveredModel
-from tfs_proxy.check import ModelReport
-from tfs_proxy.first_request import FLOATS, NPY_TYPES, command_in, first_request, ready_line
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.payload.dtypes import DTYPES, Kind
-from tfs_proxy.payload.npy import read_npy
-from tfs_proxy.served import Served
+from tfs_proxy.payload.formats.npy import read_npy
+from tfs_proxy.report.first_request import FLOATS, NPY_TYPES, command_in, first_request, ready_line
+from tfs_proxy.report.served import Served
+from tfs_proxy.report.startup import ModelReport
 from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.wire.dtypes import DTYPES, Kind
 
 URL = "http://localhost:8080"
 Shape = tuple[int | None, ...] | None

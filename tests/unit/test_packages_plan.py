@@ -7,7 +7,7 @@ import pytest
 
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
-from tfs_proxy.supervisor.packages import Install, plan_install
+from tfs_proxy.supervisor.programs.packages import Install, plan_install
 
 
 def model_with(root: Path, *names: str, script: str = "inference.py") -> ModelLayout:

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError
 from tfs_proxy.payload.arrays import batch_of_arrays
-from tfs_proxy.payload.batch import Batch
 from tfs_proxy.payload.decode import decode
 from tfs_proxy.payload.encode import encode
-from tfs_proxy.payload.media import parse_media_type
-from tfs_proxy.payload.npy import read_npy, write_npy
-from tfs_proxy.payload.npz import read_npz, write_npz
+from tfs_proxy.payload.formats.npy import read_npy, write_npy
+from tfs_proxy.payload.formats.npz import read_npz, write_npz
+from tfs_proxy.payload.media_types import parse_media_type
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 
 NPY, NPZ = map(parse_media_type, ("application/x-npy", "application/x-npz"))

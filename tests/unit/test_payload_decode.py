@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, RequestError, UnsupportedMediaType
-from tfs_proxy.payload.batch import Batch
-from tfs_proxy.payload.csv_records import CHUNK_ROWS
 from tfs_proxy.payload.decode import DECODERS, EXAMPLE_DECODERS, decode, decode_examples
-from tfs_proxy.payload.media import MediaType, parse_media_type
-from tfs_proxy.payload.number_text import csv_array
+from tfs_proxy.payload.formats.csv_records import CHUNK_ROWS
+from tfs_proxy.payload.media_types import MediaType, parse_media_type
+from tfs_proxy.serving_json.numbers import csv_array
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 
 JSON, LINES, CSV = map(parse_media_type, ("application/json", "application/jsonlines", "text/csv"))

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fake_upstream import Call, FakeUpstream
+from tfs_proxy.batch import Batch, Examples
+from tfs_proxy.dataplane.conversions import Passthrough, answer, default_input, default_output
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType, UpstreamRefused
-from tfs_proxy.payload.batch import Batch, Examples
-from tfs_proxy.payload.default import Passthrough, answer, default_input, default_output
-from tfs_proxy.payload.npy import read_npy, write_npy
+from tfs_proxy.payload.formats.npy import read_npy, write_npy
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
-from tfs_proxy.upstream.base import Answer, Upstream
+from tfs_proxy.upstream.interface import Answer, Upstream
 
 TARGET = Target("m")
 

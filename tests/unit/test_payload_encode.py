@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfs_proxy.dataplane.conversions import default_output
 from tfs_proxy.errors import NotAcceptable
-from tfs_proxy.payload.default import default_output
 from tfs_proxy.payload.encode import OUTPUT_TYPES, encode, encode_values
-from tfs_proxy.payload.media import CSV, JSON_LINES
+from tfs_proxy.payload.media_types import CSV, JSON_LINES
 from tfs_proxy.protos.tensors import NUMPY_TYPES
 from tfs_proxy.signature import PREDICT_METHOD, Signature
 

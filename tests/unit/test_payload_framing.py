@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge
-from tfs_proxy.payload.framing import (
+from tfs_proxy.payload.formats.framing import (
     masked_crc32c,
     recordio,
     recordio_frame,

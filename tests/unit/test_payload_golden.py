@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from fake_upstream import Call, FakeUpstream
+from tfs_proxy.dataplane.conversions import Reply, answer
 from tfs_proxy.errors import BadInput, NotAcceptable, RequestError, UnsupportedMediaType
-from tfs_proxy.payload.default import Reply, answer
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
-from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.interface import Answer
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "invocations.json").read_text())
 OF_THE_EDGE = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tfs_proxy.errors import NotAcceptable, UnsupportedMediaType
 from tfs_proxy.payload.encode import OUTPUT_TYPES
-from tfs_proxy.payload.media import negotiate, parse_media_type
+from tfs_proxy.payload.media_types import negotiate, parse_media_type
 
 
 def test_no_content_type_means_json() -> None:

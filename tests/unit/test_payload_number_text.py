@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tfs_proxy.payload.number_text import json_array
+from tfs_proxy.serving_json.numbers import json_array
 from tfs_proxy.signature import TensorSpec
 
 FLOATS = TensorSpec("x", "DT_FLOAT", None)

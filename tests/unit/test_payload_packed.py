@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
-from tfs_proxy.payload.packed import unpacked
+from tfs_proxy.wire.gzip_body import unpacked
 
 LIMIT_BYTES = 100_000
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType
-from tfs_proxy.payload.npy import read_npy
+from tfs_proxy.payload.formats.npy import read_npy
 from tfs_proxy.payload.untyped import decode_array, encode_array
 
 

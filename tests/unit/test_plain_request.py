@@ -9,7 +9,7 @@ from gunicorn.http import get_parser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.web.plain_request import PlainRequest, plain_request
+from tfs_proxy.web.workers.plain_request import PlainRequest, plain_request
 
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: text/csv\r\nContent-Length: 5\r\n\r\n"
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from fake_upstream import FakeUpstream
+from tfs_proxy.dataplane.model_client import Backend
 from tfs_proxy.deployment import Instance
-from tfs_proxy.script.access import Backend
-from tfs_proxy.script.context import Context, ScriptRequest
+from tfs_proxy.script.handlers.context import Context, ScriptRequest
 from tfs_proxy.signature import Target
 
 INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")

@@ -10,9 +10,9 @@ import pytest
 
 from tfs_proxy.errors import ScriptTimeout
 from tfs_proxy.script.deadline import TIMEOUTS_IN_A_ROW, Abandoned, Call, Watch
-from tfs_proxy.script.loop import WorkerLoop
-from tfs_proxy.script.place import frames_of_coroutine, frames_of_thread, own_part, place_of
-from tfs_proxy.script.run import ScriptRunner
+from tfs_proxy.script.event_loop import WorkerLoop
+from tfs_proxy.script.runner import ScriptRunner
+from tfs_proxy.script.tracebacks_of_threads import frames_of_coroutine, frames_of_thread, own_part, place_of
 from tfs_proxy.supervisor.hangs import Hangs
 
 FOLDER = __file__.rpartition("/")[0]

@@ -3,10 +3,10 @@
 import numpy as np
 import requests
 
-from tfs_proxy.payload.batch import Outputs
-from tfs_proxy.script.model_response import ModelResponse
+from tfs_proxy.batch import Outputs
+from tfs_proxy.script.handlers.model_response import ModelResponse
 from tfs_proxy.signature import PREDICT_METHOD, Signature
-from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.interface import Answer
 
 SIGNATURE = Signature("serving_default", PREDICT_METHOD, {}, {})
 

@@ -5,12 +5,12 @@ import pickle
 import pytest
 
 import tfs_proxy
+from tfs_proxy.dataplane.bodies import encoded
 from tfs_proxy.errors import RequestError, ScriptFailure
-from tfs_proxy.script.bodies import encoded
-from tfs_proxy.script.loop import WorkerLoop
+from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.returned import ScriptReply
 from tfs_proxy.script.returned import script_reply as read_reply
-from tfs_proxy.script.run import ScriptRunner
+from tfs_proxy.script.runner import ScriptRunner
 
 
 def script_reply(returned: object, function: str, accept: str | None, status: int) -> ScriptReply:

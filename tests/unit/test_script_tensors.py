@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tfs_proxy.dataplane.tensors import as_batch
 from tfs_proxy.errors import ScriptFailure
-from tfs_proxy.script.tensors import as_batch
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 
 

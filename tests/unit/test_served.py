@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from archives import SAVED_MODEL
-from tfs_proxy.check import describe
 from tfs_proxy.errors import ScriptLoadError, SettingsError
+from tfs_proxy.report.served import look_into
+from tfs_proxy.report.startup import describe
 from tfs_proxy.script.load import load_script
-from tfs_proxy.served import look_into
 from tfs_proxy.settings import Settings
 
 STAGE = "def model_fn(model_dir): ...\ndef predict_fn(data, model): ...\n"

@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from tfs_proxy.supervisor import noexec
-from tfs_proxy.supervisor.devices import Devices
-from tfs_proxy.supervisor.orphans import Orphans
+from tfs_proxy.supervisor.host import noexec
+from tfs_proxy.supervisor.host.devices import Devices
+from tfs_proxy.supervisor.host.orphans import Orphans
 
 GPU_LINE = (
     "I0000 00:00:1 gpu_device.cc:2019] Created device /job:localhost/replica:0/task:0/device:GPU:0 with 13764 MB "

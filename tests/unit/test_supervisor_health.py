@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.supervisor.health import Health, Heartbeats, Phase, ServableState, read_status
-from tfs_proxy.supervisor.watch import ModelWatch
+from tfs_proxy.supervisor.model_states import ModelWatch
+from tfs_proxy.supervisor.readiness import Health, Heartbeats, Phase, ServableState, read_status
 
 INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")
 AVAILABLE = ServableState("AVAILABLE")

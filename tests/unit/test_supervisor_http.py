@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.supervisor.door import Door
-from tfs_proxy.supervisor.health import Health, Heartbeats, Phase
-from tfs_proxy.supervisor.http import Answer, Reply, serve_connection
+from tfs_proxy.supervisor.control_api import Door
+from tfs_proxy.supervisor.readiness import Health, Heartbeats, Phase
+from tfs_proxy.wire.http_server import Answer, Reply, serve_connection
 
 
 class Writer:

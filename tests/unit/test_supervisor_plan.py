@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from tfs_proxy.archive.discover import DiscoveredModel
-from tfs_proxy.deployment import Deployment, Instance
+from tfs_proxy.deployment import Deployment, Instance, ServedModel
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import ModelLayout, Workspace
-from tfs_proxy.served import Served
+from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor import gunicorn, model_server, nginx, plan
-from tfs_proxy.supervisor.model_server import ServedModel
-from tfs_proxy.supervisor.serving_api import GrpcDoor
-from tfs_proxy.supervisor.sockets import free_blocks, model_server_ports
+from tfs_proxy.supervisor import plan
+from tfs_proxy.supervisor.host.sockets import free_blocks, model_server_ports
+from tfs_proxy.supervisor.nginx import config as nginx
+from tfs_proxy.supervisor.nginx.serving_api import GrpcDoor
+from tfs_proxy.supervisor.programs import gunicorn, model_server
 
 WORKSPACE = Workspace(Path("/run/tfs"))
 INSTANCE = Instance(1, rest_port=8501, grpc_port=8500, grpc_socket="/run/tfs/tfs1.sock")
@@ -144,7 +145,7 @@ def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
     assert {"--bind=fd://5", "--workers=3", "--threads=9", "--timeout=77", "--log-level=warning"} <= set(
         words
     )
-    assert "--worker-class=tfs_proxy.web.worker.SequentialWorker" in words
+    assert "--worker-class=tfs_proxy.web.workers.base.SequentialWorker" in words
 
 
 def test_workers_find_the_doors_and_installed_packages() -> None:

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.connection import Endpoint
 from tfs_proxy.transform.description import make_job, read_description
+from tfs_proxy.transform.fingerprints import mark_of, model_digest
 from tfs_proxy.transform.job import Effort, Job
-from tfs_proxy.transform.marks import mark_of, model_digest
-from tfs_proxy.transform.objects import shard
-from tfs_proxy.transform.s3 import relative_name
-from tfs_proxy.transform.send import pause_seconds
-from tfs_proxy.transform.stack import stack_environment
-from tfs_proxy.transform.stores import InputObject
+from tfs_proxy.transform.send.connection import Endpoint
+from tfs_proxy.transform.send.sender import pause_seconds
+from tfs_proxy.transform.send.stack import stack_environment
+from tfs_proxy.transform.stores.interface import InputObject
+from tfs_proxy.transform.stores.objects import shard
+from tfs_proxy.transform.stores.s3 import relative_name
 from tfs_proxy.transform.tally import Expected, Tally
 
 SEED: dict[str, Any] = {

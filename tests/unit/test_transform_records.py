@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge
-from tfs_proxy.payload.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.transform.batches import Batch, pack
+from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
 from tfs_proxy.transform.job import GZIP, LINE, MULTI, NONE, RECORDIO, SINGLE, TFRECORD
-from tfs_proxy.transform.records import lines, opened, records
+from tfs_proxy.transform.records.batches import Batch, pack
+from tfs_proxy.transform.records.split import lines, opened, records
 
 FRAMES: dict[str, Callable[[bytes], bytes]] = {
     TFRECORD: tfrecord_frame,

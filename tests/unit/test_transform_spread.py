@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.transform.engines.node import Witness
+from tfs_proxy.transform.engines.scheduler import MOST_LOSSES, Spread
 from tfs_proxy.transform.job import Effort
-from tfs_proxy.transform.local import local_object
-from tfs_proxy.transform.node import Witness
-from tfs_proxy.transform.spread import MOST_LOSSES, Spread
-from tfs_proxy.transform.stores import InputObject
+from tfs_proxy.transform.stores.interface import InputObject
+from tfs_proxy.transform.stores.local import local_object
 
 MB = 1 << 20
 EFFORT = Effort("SingleRecord", MB, 2)

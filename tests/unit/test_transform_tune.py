@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from tfs_proxy.transform.engines.tuning import Measured, advice, best_of
 from tfs_proxy.transform.job import Job
-from tfs_proxy.transform.tune import Measured, advice, best_of
 
 BATCHING = {"SAGEMAKER_TFS_ENABLE_BATCHING": "true"}
 

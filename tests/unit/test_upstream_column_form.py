@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfs_proxy.payload.batch import Batch
-from tfs_proxy.upstream.serving_json import named_signature, request_body
+from tfs_proxy.batch import Batch
+from tfs_proxy.serving_json.messages import named_signature, request_body
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.upstream.http1 import MOST_HEAD_BYTES, BrokenAnswer, NoAnswer, Receive, Reply, read_reply
+from tfs_proxy.wire.http_answer import MOST_HEAD_BYTES, BrokenAnswer, NoAnswer, Receive, Reply, read_reply
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_", min_size=1, max_size=12)
 VALUE = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=20)

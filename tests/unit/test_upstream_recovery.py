@@ -7,7 +7,7 @@ import pytest
 from fake_upstream import Call, FakeUpstream
 from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.interface import Answer
 from tfs_proxy.upstream.recovery import ATTEMPTS, PATIENCE_SECONDS, Recovering, sent_before
 
 TARGET = Target("m")

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.upstream.roster import BREAKS, LONGEST_PAUSE_SECONDS, NotReached, Roster
+from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.upstream.load_balancer import BREAKS, LONGEST_PAUSE_SECONDS, Roster
 
 ONE, TWO, THREE = (Instance(index, 8501 + index, 0, "") for index in range(3))
 

@@ -7,16 +7,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.errors import BadInput, UpstreamError
-from tfs_proxy.payload.batch import Batch, Examples
-from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
-from tfs_proxy.upstream.serving_json import (
+from tfs_proxy.serving_json.messages import (
     read_answer,
     read_metadata,
     read_outputs,
     request_body,
     with_signature,
 )
+from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 
 NAN, INF = float("nan"), float("inf")
 

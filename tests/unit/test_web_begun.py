@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.web.begun import AGAIN, REQUEST, WORKER_DIED, Begun, noting, under_way
+from tfs_proxy.web.workers.begun import AGAIN, REQUEST, WORKER_DIED, Begun, noting, under_way
 
 ONE, OTHER = "1" * 32, "2" * 32
 

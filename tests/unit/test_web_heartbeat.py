@@ -4,7 +4,7 @@ import os
 import socket
 from pathlib import Path
 
-from tfs_proxy.web.heartbeat import Heartbeat
+from tfs_proxy.web.workers.heartbeat import Heartbeat
 
 
 def test_at_most_once_a_second(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from gunicorn.http import errors
 
-from tfs_proxy.web.refusals import OUR_FAULT, REFUSALS, refusal
-from tfs_proxy.web.worker import closing_connections, collect_logs
+from tfs_proxy.web.workers.base import closing_connections, collect_logs
+from tfs_proxy.web.workers.refusals import OUR_FAULT, REFUSALS, refusal
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from fake_upstream import Call, FakeUpstream
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.script.load import load_script
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
-from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.interface import Answer
 from tfs_proxy.web.app import create_app
 
 INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")

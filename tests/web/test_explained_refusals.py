@@ -10,9 +10,9 @@ import pytest
 
 from fake_upstream import Call
 from tfs_proxy.signature import Signature, Target, TensorSpec
-from tfs_proxy.upstream.base import Answer
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.fake_server import FakeModelServer
+from tfs_proxy.upstream.interface import Answer
 
 ErrorOf = Callable[[falcon.testing.Result], str]
 WORDS = "Matrix size-incompatible: In[0]: [1,2], In[1]: [3,4]\n\t [[{{node dense/Relu}}]]"

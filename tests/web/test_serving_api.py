@@ -10,7 +10,7 @@ import pytest
 from fake_upstream import FakeUpstream
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.errors import UpstreamUnavailable
-from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.interface import Answer
 from tfs_proxy.web.app import create_app
 
 ErrorOf = Callable[[falcon.testing.Result], str]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tfs_proxy.archive.discover import SAVED_MODEL_FILES
 from tfs_proxy.archive.graph import lost_variables
-from tfs_proxy.archive.skim import NOTHING, Malformed, map_entry, numbers, text, views
 from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.wire.protobuf_file import NOTHING, Malformed, map_entry, numbers, text, views
 
 BINARY_FILE = SAVED_MODEL_FILES[0]
 SERVE_TAG = "serve"

@@ -17,6 +17,6 @@ def main(argv: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    from tfs_proxy.embedded import serve
+    from tfs_proxy.embedded import server as serve
 
     return serve.main(argv)

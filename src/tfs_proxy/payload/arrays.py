@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.errors import BadInput
-from tfs_proxy.payload.batch import BYTES, Batch
-from tfs_proxy.payload.dtypes import Kind, dtype_of
 from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.wire.dtypes import Kind, dtype_of
 
 _TAKEN: Mapping[Kind, str] = {Kind.FLOAT: "fiu", Kind.INTEGER: "iu", Kind.BOOL: "b", Kind.STRING: "O"}
 """The kinds of numpy's dtypes that each kind of input takes."""

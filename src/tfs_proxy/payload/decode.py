@@ -3,24 +3,24 @@
 import codecs
 from collections.abc import Callable, Mapping
 
+from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
-from tfs_proxy.payload import media
+from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.arrays import batch_of_arrays
-from tfs_proxy.payload.batch import Batch, Examples
-from tfs_proxy.payload.csv_records import csv_dialect, decode_csv
-from tfs_proxy.payload.json_documents import documents
-from tfs_proxy.payload.json_records import decode_json, decode_lines, examples_of, records_of
-from tfs_proxy.payload.media import MediaType
-from tfs_proxy.payload.npy import read_npy
-from tfs_proxy.payload.npz import read_npz
-from tfs_proxy.payload.raw_bytes import decode_bytes
-from tfs_proxy.payload.recordio_protobuf import decode_recordio, examples_of_recordio
-from tfs_proxy.payload.tf_example import (
+from tfs_proxy.payload.formats.csv_records import csv_dialect, decode_csv
+from tfs_proxy.payload.formats.json_records import decode_json, decode_lines, examples_of, records_of
+from tfs_proxy.payload.formats.npy import read_npy
+from tfs_proxy.payload.formats.npz import read_npz
+from tfs_proxy.payload.formats.raw_bytes import decode_bytes
+from tfs_proxy.payload.formats.recordio_protobuf import decode_recordio, examples_of_recordio
+from tfs_proxy.payload.formats.tf_example import (
     decode_example,
     decode_tfrecords,
     examples_of_example,
     examples_of_tfrecords,
 )
+from tfs_proxy.payload.media_types import MediaType
+from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.signature import Signature
 
 Decoder = Callable[[bytes, MediaType, Signature, int], Batch]

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tfs_proxy.batch import Outputs
 from tfs_proxy.errors import NotAcceptable
-from tfs_proxy.payload import media
-from tfs_proxy.payload.batch import Outputs
-from tfs_proxy.payload.csv_text import csv_of_outputs, csv_of_values
-from tfs_proxy.payload.json_lines import lines_of_outputs, lines_of_values
-from tfs_proxy.payload.npy import write_npy
-from tfs_proxy.payload.npz import write_npz
+from tfs_proxy.payload import media_types as media
+from tfs_proxy.payload.formats.csv_text import csv_of_outputs, csv_of_values
+from tfs_proxy.payload.formats.json_lines import lines_of_outputs, lines_of_values
+from tfs_proxy.payload.formats.npy import write_npy
+from tfs_proxy.payload.formats.npz import write_npz
 from tfs_proxy.payload.portable import portable
 
 

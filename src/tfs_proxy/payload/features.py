@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfs_proxy.batch import BYTES, Batch, Examples
 from tfs_proxy.errors import BadInput
 from tfs_proxy.payload.arrays import typed
-from tfs_proxy.payload.batch import BYTES, Batch, Examples
-from tfs_proxy.payload.json_text import BASE64, base64_of
 from tfs_proxy.payload.shapes import fits, shape_text
+from tfs_proxy.serving_json.text import BASE64, base64_of
 from tfs_proxy.signature import Signature, TensorSpec
 
 Shape = tuple[int, ...]

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfs_proxy.batch import BYTES, Outputs
 from tfs_proxy.errors import NotAcceptable
-from tfs_proxy.payload import media
-from tfs_proxy.payload.batch import BYTES, Outputs
+from tfs_proxy.payload import media_types as media
 
 _ARRAYS = frozenset({media.NPY, media.NPZ})
 

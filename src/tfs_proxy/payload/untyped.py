@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfs_proxy.batch import BYTES
 from tfs_proxy.errors import BadInput, NotAcceptable
-from tfs_proxy.payload import media
-from tfs_proxy.payload.batch import BYTES
-from tfs_proxy.payload.csv_records import Row, csv_dialect, csv_rows
-from tfs_proxy.payload.csv_text import csv_of_outputs, csv_of_values
+from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.decode import as_utf8
-from tfs_proxy.payload.json_documents import BYTE_ORDER_MARK, documents
-from tfs_proxy.payload.json_text import dumps, whole
-from tfs_proxy.payload.media import MediaType, parse_media_type
-from tfs_proxy.payload.npy import read_npy, write_npy
-from tfs_proxy.payload.number_text import csv_array
+from tfs_proxy.payload.formats.csv_records import Row, csv_dialect, csv_rows
+from tfs_proxy.payload.formats.csv_text import csv_of_outputs, csv_of_values
+from tfs_proxy.payload.formats.npy import read_npy, write_npy
+from tfs_proxy.payload.media_types import MediaType, parse_media_type
+from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
+from tfs_proxy.serving_json.numbers import csv_array
+from tfs_proxy.serving_json.text import dumps, whole
 from tfs_proxy.signature import TensorSpec
 
 _DOUBLES = TensorSpec("", "DT_DOUBLE", None)

@@ -5,10 +5,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfs_proxy.pipeline.front import Asked
-from tfs_proxy.pipeline.hop import Hop, StageFailed
-from tfs_proxy.supervisor.http import Reply
-from tfs_proxy.upstream.http1 import Reply as StageReply
+from tfs_proxy.pipeline.http_server import Asked
+from tfs_proxy.pipeline.stage_client import Hop, StageFailed
+from tfs_proxy.wire.http_answer import Reply as StageReply
+from tfs_proxy.wire.http_server import Reply
 
 PLATFORM = "x-amzn-sagemaker-"
 """Headers of this kind are the contract's: every stage gets the caller's, the caller the last stage's."""

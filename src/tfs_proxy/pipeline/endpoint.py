@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain
-from tfs_proxy.pipeline.front import Asked
+from tfs_proxy.pipeline.http_server import Asked
 from tfs_proxy.pipeline.stage import Stage
-from tfs_proxy.supervisor.http import Reply
+from tfs_proxy.wire.http_server import Reply
 
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 NOTHING_HERE = "there is nothing at this path: POST goes to /invocations, GET to /ping"

@@ -4,10 +4,10 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 
-from tfs_proxy.pipeline.hop import words_of
 from tfs_proxy.pipeline.stage import Stage
-from tfs_proxy.supervisor import http
-from tfs_proxy.supervisor.sockets import LOOPBACK
+from tfs_proxy.pipeline.stage_client import words_of
+from tfs_proxy.supervisor.host.sockets import LOOPBACK
+from tfs_proxy.wire import http_server as http
 
 ASK_SECONDS = 2.0
 """What the platform gives a ping (contract 1.3)."""

@@ -14,21 +14,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
-from tfs_proxy.first_request import command_in, ready_line
 from tfs_proxy.layout import Workspace
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain, Limits
 from tfs_proxy.pipeline.endpoint import Endpoint
-from tfs_proxy.pipeline.front import Front
-from tfs_proxy.pipeline.hop import Hop
+from tfs_proxy.pipeline.http_server import Front
 from tfs_proxy.pipeline.stage import Stage, StageOrder, check_count, ports_needed, process, stage
+from tfs_proxy.pipeline.stage_client import Hop
+from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.settings import CONCURRENCY, Settings
-from tfs_proxy.supervisor import sockets
-from tfs_proxy.supervisor.intake import take_the_rest
+from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.listener_end import take_the_rest
+from tfs_proxy.supervisor.host.stop_signals import reason, stop_signals
+from tfs_proxy.supervisor.host.watchdog import Watchdog
+from tfs_proxy.supervisor.host.workspace import make_workspace
 from tfs_proxy.supervisor.process import ChildProcess, State, describe_exit
-from tfs_proxy.supervisor.stop_signals import reason, stop_signals
-from tfs_proxy.supervisor.watchdog import Watchdog
-from tfs_proxy.supervisor.workspace import make_workspace
 
 log = logging.getLogger(__name__)
 

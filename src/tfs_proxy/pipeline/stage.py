@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.settings import Settings, for_inner_stack
+from tfs_proxy.supervisor.host.sockets import LOOPBACK
 from tfs_proxy.supervisor.process import ProcessSpec
-from tfs_proxy.supervisor.sockets import LOOPBACK
 
 FEWEST, MOST = 2, 15
 """How many containers SageMaker takes in one pipeline (contract 1.8)."""

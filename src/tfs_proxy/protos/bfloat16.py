@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.protos.tensors import CONTENT, DT_BFLOAT16, DTYPE, SHAPE, shape_bytes
-from tfs_proxy.protos.wire import Piece, field, memory, message_field, varint_field
+from tfs_proxy.wire.protobuf import Piece, field, memory, message_field, varint_field
 
 _QUIET_NAN = 0x7FC0
 

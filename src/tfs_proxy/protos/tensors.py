@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.protos import DATA_TYPE_NAMES, TensorProto
-from tfs_proxy.protos.wire import Piece, field, memory, message_field, varint, varint_at, varint_field
+from tfs_proxy.wire.protobuf import Piece, field, memory, message_field, varint, varint_at, varint_field
 
 DT_STRING = 7
 DT_BOOL = 10

@@ -25,7 +25,7 @@ from tfs_proxy.protos.tensors import (
     SHAPE,
     to_array,
 )
-from tfs_proxy.protos.wire import LENGTH, VARINT, read_fields, read_varint
+from tfs_proxy.wire.protobuf import LENGTH, VARINT, read_fields, read_varint
 
 _OUTPUTS, _MODEL_SPEC = 1, 2
 _KEY, _VALUE = 1, 2

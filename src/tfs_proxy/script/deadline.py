@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from tfs_proxy.errors import ScriptTimeout
-from tfs_proxy.script.place import frames_of_coroutine, frames_of_thread, place_of
+from tfs_proxy.script.tracebacks_of_threads import frames_of_coroutine, frames_of_thread, place_of
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.script.contract import HANDLERS, PARAMETERS, form_of, no_handler
-from tfs_proxy.script.origin import own_line, own_report
+from tfs_proxy.script.tracebacks import own_line, own_report
 
 log = logging.getLogger(__name__)
 

@@ -54,7 +54,7 @@ def _run(argv: Sequence[str], seconds: float) -> str | None:
 
 def _outcome(path: str, import_paths: Sequence[str], *, stage: bool) -> dict[str, str]:
     from tfs_proxy.script.load import load_script
-    from tfs_proxy.script.stage import load_stage
+    from tfs_proxy.script.script_model.call import load_stage
 
     try:
         (load_stage if stage else load_script)(path, import_paths)

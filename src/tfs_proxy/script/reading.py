@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tfs_proxy.script.ast_names import Outline
 from tfs_proxy.script.contract import (
     HANDLERS,
     PARAMETERS,
@@ -12,7 +13,6 @@ from tfs_proxy.script.contract import (
     no_handler,
     no_model_fn,
 )
-from tfs_proxy.script.outline import Outline
 
 
 def fault_of(outline: Outline, path: object, *, stage: bool) -> str | None:

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
+from tfs_proxy.dataplane.bodies import encoded, named
+from tfs_proxy.dataplane.values import Response
 from tfs_proxy.errors import ScriptFailure
-from tfs_proxy.payload import media
-from tfs_proxy.script.bodies import encoded, named
-from tfs_proxy.script.response import Response
-from tfs_proxy.script.run import ScriptRunner
+from tfs_proxy.payload import media_types as media
+from tfs_proxy.script.runner import ScriptRunner
 from tfs_proxy.script.stream import Stream
 
 EXPECTED = (

@@ -13,18 +13,18 @@ from google.protobuf import text_format
 from tfs_proxy.archive.discover import DiscoveredModel, default_model
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.first_request import first_request
 from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.protos import POOL, ModelServerConfig
-from tfs_proxy.script_report import ScriptFindings, report_on_script
-from tfs_proxy.served import Served
+from tfs_proxy.report.first_request import first_request
+from tfs_proxy.report.prepare import Prepared, check_worker_class, refuse_multi_model
+from tfs_proxy.report.script import ScriptFindings, report_on_script
+from tfs_proxy.report.served import Served
+from tfs_proxy.report.serving_flags import Flags, as_the_image
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.model_server import is_embedded
+from tfs_proxy.supervisor.host.sockets import free_ports
 from tfs_proxy.supervisor.plan import Host, Plan, deployment_of
-from tfs_proxy.supervisor.prepare import Prepared, check_worker_class, refuse_multi_model
 from tfs_proxy.supervisor.process import ProcessSpec
-from tfs_proxy.supervisor.serving_flags import Flags, as_the_image
-from tfs_proxy.supervisor.sockets import free_ports
+from tfs_proxy.supervisor.programs.model_server import is_embedded
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - as in tensorflow/serving
 STILL_HEEDED = frozenset({"SAGEMAKER_TFS_DEFAULT_MODEL_NAME", "SAGEMAKER_TFS_NGINX_LOGLEVEL"})

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfs_proxy.deployment import Deployment, Instance, TransformLimits
+from tfs_proxy.deployment import Deployment, Instance, ServedModel, TransformLimits
 from tfs_proxy.layout import Workspace
-from tfs_proxy.served import Served
+from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor import gunicorn, model_server, nginx
-from tfs_proxy.supervisor.model_server import ServedModel
-from tfs_proxy.supervisor.noise import is_start_up
+from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.process import ProcessSpec, hides_nothing
+from tfs_proxy.supervisor.programs import gunicorn, model_server
+from tfs_proxy.supervisor.programs.start_noise import is_start_up
 
 MAX_TRANSFORM_MB = 100
 DEFAULT_TRANSFORM_MB = 6

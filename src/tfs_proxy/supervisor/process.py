@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tfs_proxy.supervisor.death import tied_by
+from tfs_proxy.supervisor.host.parent_death import tied_by
 
 log = logging.getLogger(__name__)
 

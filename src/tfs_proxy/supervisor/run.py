@@ -24,23 +24,27 @@ from tfs_proxy.errors import (
     StartTimeout,
     StopServing,
 )
-from tfs_proxy.first_request import FirstRequest, ready_line
 from tfs_proxy.layout import Workspace
+from tfs_proxy.report.first_request import FirstRequest, ready_line
+from tfs_proxy.report.prepare import Prepared, count_gpus, prepare, without_workspace
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor import gunicorn, intake, nginx, noexec, packages, plan, sockets
-from tfs_proxy.supervisor.devices import Devices
-from tfs_proxy.supervisor.door import Door
-from tfs_proxy.supervisor.front import Front, refuse_grpc_without_nginx
+from tfs_proxy.supervisor import plan
+from tfs_proxy.supervisor.control_api import Door
 from tfs_proxy.supervisor.hangs import Hangs
-from tfs_proxy.supervisor.health import Health, Heartbeats, Phase
-from tfs_proxy.supervisor.model_server import program
-from tfs_proxy.supervisor.orphans import Orphans
-from tfs_proxy.supervisor.prepare import Prepared, count_gpus, prepare, without_workspace
+from tfs_proxy.supervisor.host import listener_end as intake
+from tfs_proxy.supervisor.host import noexec, sockets
+from tfs_proxy.supervisor.host.devices import Devices
+from tfs_proxy.supervisor.host.orphans import Orphans
+from tfs_proxy.supervisor.host.stop_signals import reason, stop_signals
+from tfs_proxy.supervisor.host.watchdog import Watchdog
+from tfs_proxy.supervisor.host.workspace import make_workspace
+from tfs_proxy.supervisor.model_states import ModelWatch
+from tfs_proxy.supervisor.nginx import config as nginx
+from tfs_proxy.supervisor.nginx.proxy import Front, refuse_grpc_without_nginx
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit, shell_status
-from tfs_proxy.supervisor.stop_signals import reason, stop_signals
-from tfs_proxy.supervisor.watch import ModelWatch
-from tfs_proxy.supervisor.watchdog import Watchdog
-from tfs_proxy.supervisor.workspace import make_workspace
+from tfs_proxy.supervisor.programs import gunicorn, packages
+from tfs_proxy.supervisor.programs.model_server import program
+from tfs_proxy.supervisor.readiness import Health, Heartbeats, Phase
 
 log = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.connection import Endpoint
-from tfs_proxy.transform.isolate import FAIL
+from tfs_proxy.transform.fingerprints import model_digest
 from tfs_proxy.transform.job import MANIFEST, Effort, Job
-from tfs_proxy.transform.local import LocalSource, LocalTarget
-from tfs_proxy.transform.marks import model_digest
-from tfs_proxy.transform.s3 import S3_SCHEME, S3_TIMEOUT_SECONDS, S3Source, s3_client
-from tfs_proxy.transform.s3_target import S3Target
-from tfs_proxy.transform.stack import execution_parameters, serving, stack_environment
-from tfs_proxy.transform.stores import InputObject, Target
+from tfs_proxy.transform.send.connection import Endpoint
+from tfs_proxy.transform.send.isolation import FAIL
+from tfs_proxy.transform.send.stack import execution_parameters, serving, stack_environment
+from tfs_proxy.transform.stores.interface import InputObject, Target
+from tfs_proxy.transform.stores.local import LocalSource, LocalTarget
+from tfs_proxy.transform.stores.s3 import S3_SCHEME, S3_TIMEOUT_SECONDS, S3Source, s3_client
+from tfs_proxy.transform.stores.s3_target import S3Target
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

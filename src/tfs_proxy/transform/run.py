@@ -8,14 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform import tune as tuning
-from tfs_proxy.transform.engine import engine_of
+from tfs_proxy.transform.engines import tuning
+from tfs_proxy.transform.engines.local import engine_of
+from tfs_proxy.transform.engines.on_cluster import on_cluster
 from tfs_proxy.transform.job import Effort, Job
-from tfs_proxy.transform.left import announce, left_of
-from tfs_proxy.transform.local import check_writable
-from tfs_proxy.transform.objects import objects_of, shard
-from tfs_proxy.transform.on_cluster import on_cluster
-from tfs_proxy.transform.order import Passage
+from tfs_proxy.transform.leftovers import announce, left_of
+from tfs_proxy.transform.ordered_output import Passage
 from tfs_proxy.transform.progress import Progress
 from tfs_proxy.transform.request import (
     RAY,
@@ -24,9 +22,11 @@ from tfs_proxy.transform.request import (
     endpoint_of,
     target_of,
 )
-from tfs_proxy.transform.s3 import S3_SCHEME
-from tfs_proxy.transform.stack import execution_parameters
-from tfs_proxy.transform.stores import InputObject, Target
+from tfs_proxy.transform.send.stack import execution_parameters
+from tfs_proxy.transform.stores.interface import InputObject, Target
+from tfs_proxy.transform.stores.local import check_writable
+from tfs_proxy.transform.stores.objects import objects_of, shard
+from tfs_proxy.transform.stores.s3 import S3_SCHEME
 from tfs_proxy.transform.tally import Tally
 
 INCOMPLETE = 1

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfs_proxy.batch import BYTES, Batch, Examples
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
-from tfs_proxy.payload.batch import BYTES, Batch, Examples
-from tfs_proxy.payload.dtypes import has_json
 from tfs_proxy.protos import bfloat16
 from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.protos.tensors import to_pieces
-from tfs_proxy.protos.wire import Piece, map_entry, message_field
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.base import Answer
 from tfs_proxy.upstream.grpc import GrpcCalls
+from tfs_proxy.upstream.interface import Answer
+from tfs_proxy.upstream.load_balancer import Roster
 from tfs_proxy.upstream.rest import RestUpstream, model_path
-from tfs_proxy.upstream.roster import Roster
 from tfs_proxy.upstream.tensor_answer import JSON_HEADERS, TensorAnswer
+from tfs_proxy.wire.dtypes import has_json
+from tfs_proxy.wire.protobuf import Piece, map_entry, message_field
 
 SMALL_BYTES = 16_384
 """How large records may be to go over REST where JSON is wanted."""
@@ -30,7 +30,7 @@ _BFLOAT16 = "DT_BFLOAT16"
 
 
 class BinaryUpstream:
-    """`tfs_proxy.upstream.base.Upstream` over gRPC and REST; threads and greenlets share one.
+    """`tfs_proxy.upstream.interface.Upstream` over gRPC and REST; threads and greenlets share one.
 
     ``timeout_seconds`` is how long one call may take. Make it in the worker, after the fork: processes
     must not share connections.

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy.typing as npt
 
+from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamError, UpstreamRefused
-from tfs_proxy.payload.batch import Batch, Examples
-from tfs_proxy.payload.json_documents import documents
-from tfs_proxy.payload.json_records import PREDICT, decode_serving_form, serving_form
+from tfs_proxy.payload.formats.json_records import PREDICT, decode_serving_form, serving_form
 from tfs_proxy.payload.shapes import misfits
+from tfs_proxy.serving_json.documents import documents
+from tfs_proxy.serving_json.messages import error_text, targeted
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.base import Answer, Upstream
-from tfs_proxy.upstream.serving_json import error_text, targeted
+from tfs_proxy.upstream.interface import Answer, Upstream
 
 BAD_REQUEST, NOT_FOUND = 400, 404
 
 
 class Explaining:
-    """`tfs_proxy.upstream.base.Upstream` around another, for the models whose names are ``models``."""
+    """`tfs_proxy.upstream.interface.Upstream` around another, for the models whose names are ``models``."""
 
     def __init__(self, upstream: Upstream, models: Collection[str]) -> None:
         self._upstream = upstream

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfs_proxy.batch import BYTES, Batch, Examples, Outputs
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
-from tfs_proxy.payload.batch import BYTES, Batch, Examples, Outputs
-from tfs_proxy.payload.dtypes import dtype_of
-from tfs_proxy.payload.json_answer import json_of_outputs
-from tfs_proxy.payload.json_documents import documents
-from tfs_proxy.payload.json_records import COLUMN, PREDICT, decode_serving_form, serving_form
-from tfs_proxy.payload.json_text import dumps
+from tfs_proxy.payload.formats.json_answer import json_of_outputs
+from tfs_proxy.payload.formats.json_records import COLUMN, PREDICT, decode_serving_form, serving_form
 from tfs_proxy.payload.shapes import misfits
+from tfs_proxy.serving_json.documents import documents
+from tfs_proxy.serving_json.messages import targeted
+from tfs_proxy.serving_json.text import dumps
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target, TensorSpec
-from tfs_proxy.upstream.base import OK, Answer
-from tfs_proxy.upstream.serving_json import targeted
+from tfs_proxy.upstream.interface import OK, Answer
+from tfs_proxy.wire.dtypes import dtype_of
 
 Versions = Mapping[int, Mapping[str, Signature]]
 """Signatures by name, of each version of a model."""
@@ -50,7 +50,7 @@ class ArraysAnswer(Answer):
 
 
 class FakeModelServer:
-    """Implements `tfs_proxy.upstream.base.Upstream` for ``models``, by the signatures of their versions.
+    """Implements `tfs_proxy.upstream.interface.Upstream` for ``models``, by the signatures of their versions.
 
     It refuses what a model server would: unknown models and signatures, missing inputs, other dtypes than
     the signature's, and other shapes if the signature declares a size. Else it answers ``outputs``, or

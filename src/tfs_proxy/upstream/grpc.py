@@ -10,12 +10,11 @@ from threading import Lock
 from typing import Any
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.payload import serving_text
-from tfs_proxy.protos.statuses import HTTP_STATUS
-from tfs_proxy.upstream.base import Answer
-from tfs_proxy.upstream.roster import NotReached
+from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.serving_json import answer_text as serving_text
+from tfs_proxy.upstream.interface import Answer
 from tfs_proxy.upstream.tensor_answer import JSON_HEADERS, TensorAnswer
+from tfs_proxy.wire.grpc_codes import HTTP_STATUS
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.upstream.base import OK
+from tfs_proxy.upstream.interface import OK
 
 TIMEOUT_SECONDS = 5.0
 

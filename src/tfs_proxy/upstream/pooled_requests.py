@@ -25,9 +25,9 @@ from urllib3 import HTTPResponse
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.upstream.connections import Patience
-from tfs_proxy.upstream.http1 import Reply
 from tfs_proxy.upstream.rest import RestUpstream
+from tfs_proxy.wire.connections import Patience
+from tfs_proxy.wire.http_answer import Reply
 
 _METHODS = {"GET", "POST"}
 _OPTIONS = {"params", "data", "json", "headers", "timeout"}

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
+from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
-from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.errors import NotReached, UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.base import Answer, Upstream
-from tfs_proxy.upstream.roster import NotReached
+from tfs_proxy.upstream.interface import Answer, Upstream
 
 ATTEMPTS = 2
 """How often a request may break the connection to a model server."""
@@ -50,7 +49,7 @@ def sent_before() -> Iterator[None]:
 
 
 class Recovering:
-    """`tfs_proxy.upstream.base.Upstream` around another.
+    """`tfs_proxy.upstream.interface.Upstream` around another.
 
     ``settled`` says whether no model server is being restarted, as far as the supervisor knows. Waits
     ``PATIENCE_SECONDS`` for it at most; then the answer or the error of the last attempt stands.

@@ -4,22 +4,22 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
+from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamRefused
-from tfs_proxy.payload.batch import Batch, Examples
+from tfs_proxy.serving_json.messages import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.base import OK, Answer
-from tfs_proxy.upstream.connections import Connect, Connections, Patience, Timeouts, connect_tcp
-from tfs_proxy.upstream.http1 import Reply
-from tfs_proxy.upstream.roster import Roster
-from tfs_proxy.upstream.serving_json import Metadata, read_metadata, request_body, with_signature
+from tfs_proxy.upstream.interface import OK, Answer
+from tfs_proxy.upstream.load_balancer import Roster
 from tfs_proxy.upstream.signatures import Signatures
+from tfs_proxy.wire.connections import Connect, Connections, Patience, Timeouts, connect_tcp
+from tfs_proxy.wire.http_answer import Reply
 
 _JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
 
 
 class RestUpstream:
-    """`tfs_proxy.upstream.base.Upstream` over REST; threads and greenlets share one.
+    """`tfs_proxy.upstream.interface.Upstream` over REST; threads and greenlets share one.
 
     ``timeout_seconds`` is how long one call may take, from the first byte sent to the last read.
     Make it in the worker, after the fork: processes must not share connections.

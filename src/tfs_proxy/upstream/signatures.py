@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tfs_proxy.errors import BadInput
+from tfs_proxy.serving_json.messages import Metadata
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
-from tfs_proxy.upstream.serving_json import Metadata
 
 FOLLOW_SECONDS = 10.0
 """How long a label, or no version, is taken to mean what it meant."""

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfs_proxy.batch import Outputs
 from tfs_proxy.errors import UpstreamError
-from tfs_proxy.payload import serving_text
-from tfs_proxy.payload.batch import Outputs
 from tfs_proxy.protos.views import read_response
+from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.signature import Signature
-from tfs_proxy.upstream.base import OK, Answer
+from tfs_proxy.upstream.interface import OK, Answer
 
 JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
 BAD_REQUEST = 400

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 import falcon
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.payload.media import JSON
+from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.script.deadline import Watch
 from tfs_proxy.script.load import Script
-from tfs_proxy.upstream.base import Upstream
 from tfs_proxy.upstream.explaining import Explaining
+from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.execution_parameters import ExecutionParameters
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, StageInvocations
@@ -18,7 +18,7 @@ from tfs_proxy.web.ping import Ping, PingResource
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
 
 if TYPE_CHECKING:
-    from tfs_proxy.script.stage import Stage
+    from tfs_proxy.script.script_model.call import Stage
 
 OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
 """What a script may raise of the web framework's, to be answered as it is."""
@@ -69,8 +69,8 @@ def create_app(
     if script is None:
         app.add_route("/invocations", ModelInvocations(deployment, upstream))
     else:
-        from tfs_proxy.script.access import Backend
-        from tfs_proxy.script.call import ScriptCaller
+        from tfs_proxy.dataplane.model_client import Backend
+        from tfs_proxy.script.handlers.call import ScriptCaller
 
         backend = Backend(
             upstream,
@@ -93,7 +93,7 @@ def create_stage_app(deployment: Deployment, stage: "Stage", *, ping: Ping) -> C
 
     Raises ScriptLoadError where that failed.
     """
-    from tfs_proxy.script.stage import StageCaller
+    from tfs_proxy.script.script_model.call import StageCaller
 
     app = _app(deployment, ping)
     folder = deployment.stage or ""

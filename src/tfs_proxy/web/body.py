@@ -7,7 +7,7 @@ from typing import Any
 import falcon
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge
-from tfs_proxy.payload.packed import unpacked
+from tfs_proxy.wire.gzip_body import unpacked
 
 _MEGABYTE = 1024 * 1024
 _PIECE_BYTES = 64 * 1024

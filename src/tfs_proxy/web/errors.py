@@ -6,6 +6,7 @@ from typing import Any
 
 import falcon
 
+from tfs_proxy.dataplane.values import HTTPError
 from tfs_proxy.errors import (
     BadInput,
     NotAcceptable,
@@ -19,9 +20,8 @@ from tfs_proxy.errors import (
     UpstreamUnavailable,
 )
 from tfs_proxy.script.deadline import Abandoned
-from tfs_proxy.script.response import HTTPError
 from tfs_proxy.web.body import AnswerBeforeTheEnd, BrokenBody
-from tfs_proxy.web.json_error import INTERNAL_ERROR, error_body
+from tfs_proxy.wire.error_body import INTERNAL_ERROR, error_body
 
 log = logging.getLogger(__name__)
 

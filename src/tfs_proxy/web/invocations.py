@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING
 
 import falcon
 
+from tfs_proxy.dataplane.conversions import answer
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.payload.default import answer
-from tfs_proxy.script.context import ScriptRequest
-from tfs_proxy.script.stage_context import StageRequest
-from tfs_proxy.upstream.base import Upstream
+from tfs_proxy.script.handlers.context import ScriptRequest
+from tfs_proxy.script.script_model.context import StageRequest
+from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.web.attributes import HEADER, parse_target
 from tfs_proxy.web.body import read_body
 
 if TYPE_CHECKING:
-    from tfs_proxy.script.call import ScriptCaller
+    from tfs_proxy.script.handlers.call import ScriptCaller
     from tfs_proxy.script.returned import ScriptReply
-    from tfs_proxy.script.stage import StageCaller
+    from tfs_proxy.script.script_model.call import StageCaller
 
 
 class _Headers(Mapping[str, str]):

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import falcon
 
-from tfs_proxy.upstream.base import Answer
+from tfs_proxy.upstream.interface import Answer
 from tfs_proxy.web.body import read_body
 
 PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], Answer]

@@ -26,7 +26,7 @@ def _model_app(deployment: Deployment, door: Path) -> ContainerApp:
 
 
 def _stage_app(deployment: Deployment, door: Path) -> ContainerApp:
-    from tfs_proxy.script.stage import load_stage
+    from tfs_proxy.script.script_model.call import load_stage
 
     stage = load_stage(deployment.script or "", deployment.import_paths)
     return create_stage_app(deployment, stage, ping=partial(ping, door))

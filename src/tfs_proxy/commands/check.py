@@ -1,0 +1,159 @@
+"""``tfs-proxy check``: the start-up report, the script's import, and one request with a fake model server."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfs_proxy.errors import ArchiveError, ScriptLoadError
+from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.report.prepare import prepare, without_workspace
+from tfs_proxy.report.served import Served
+from tfs_proxy.script.probe import importable
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.host.workspace import temporary_workspace
+from tfs_proxy.supervisor.programs.packages import brings_packages
+from tfs_proxy.upstream.fake_server import ModelCall
+
+log = logging.getLogger(__name__)
+
+FAILED = ScriptLoadError.exit_status
+DOUBTFUL = 2
+ERRORS_FROM = 400
+SHOWN_CHARACTERS = 2000
+STDIN = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A request to try: the file with its body (``-`` is stdin), and its headers, None for those it lacks."""
+
+    file: Path
+    content_type: str | None = None
+    accept: str | None = None
+    custom_attributes: str | None = None
+
+    def read(self) -> bytes:
+        """The body; raises ArchiveError if the file can't be read."""
+        if self.file == STDIN:
+            return sys.stdin.buffer.read()
+        try:
+            return self.file.read_bytes()
+        except OSError as error:
+            raise ArchiveError(f"The request {self.file} can't be read: {error.strerror}.") from error
+
+
+def check(
+    model: str | None,
+    sample: Sample | None,
+    settings: Settings,
+    environ: Mapping[str, str],
+    *,
+    strict: bool = False,
+    show: Callable[[str], None] = print,
+) -> int:
+    """Show the report on ``model``, import its script, and show the answer to ``sample``.
+
+    Returns the exit status, which warnings make `DOUBTFUL` if it is ``strict``. Raises what start-up
+    raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
+    """
+    body = sample.read() if sample else b""
+    with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
+        prepared = prepare(model or settings.model, settings, workspace, environ)
+        for line in prepared.report:
+            show(line)
+        warnings = list(prepared.warnings)
+        prepared.refuse_unusable_script()
+        try:
+            missing = _missing_module(prepared.served, settings)
+            if missing:
+                warnings.append(f"Warning: {missing}")
+            for line in warnings:
+                show(line)
+            status = _try(sample, body, prepared.served, settings, show) if sample else 0
+        except ScriptLoadError as error:
+            raise _readable(error, workspace) from None
+    return DOUBTFUL if strict and warnings and not status else status
+
+
+def _missing_module(served: Served, settings: Settings) -> str | None:
+    """Import the script; a warning if it lacks a module that only ``serve`` would install.
+
+    Raises ScriptLoadError if it can't be imported for any other reason.
+    """
+    if served.script is None:
+        return None
+    try:
+        importable(
+            served.script,
+            served.import_paths,
+            stage=served.stage is not None,
+            seconds=settings.wait_time_seconds,
+        )
+    except ScriptLoadError as error:
+        if not (error.missing and brings_packages(served.layout)):
+            raise
+        name = served.layout.script.relative_to(served.layout.root)
+        return (
+            f"{name} could not be tried, because {error.missing} can't be imported here: only serve "
+            f"installs {served.layout.requirements.relative_to(served.layout.root)}."
+        )
+    return None
+
+
+def _readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
+    """``error`` after its traceback, in words that don't name a folder that is gone."""
+    if error.report:
+        log.error("%s", without_workspace(error.report, workspace))
+    return ScriptLoadError(without_workspace(str(error), workspace))
+
+
+def _try(sample: Sample, body: bytes, served: Served, settings: Settings, show: Callable[[str], None]) -> int:
+    from tfs_proxy import testing
+
+    layout = served.layout
+    with _explained(layout), testing.load(layout.root, settings=settings) as script:
+        began = time.perf_counter()
+        reply = script.post(body, sample.content_type, sample.accept, sample.custom_attributes)
+        milliseconds = (time.perf_counter() - began) * 1000
+        asked = "; ".join(_asked(script.calls))
+    show(f"Request: {sample.file}, {sample.content_type or 'no Content-Type'}, {len(body)} bytes")
+    if served.models:
+        show(f"Model server (a fake one, which answers zeros): {asked or 'not asked'}")
+    broken = ", broken off by an error" if reply.broken else ""
+    show(
+        f"Answer: {reply.status} {reply.content_type}, {len(reply.body)} bytes, {milliseconds:.1f} ms{broken}"
+    )
+    show(_shown(reply.body))
+    return FAILED if reply.broken or reply.status >= ERRORS_FROM else 0
+
+
+@contextmanager
+def _explained(layout: ModelLayout) -> Iterator[None]:
+    """Say of a script that can't be imported what the reason may be."""
+    try:
+        yield
+    except ScriptLoadError as error:
+        if brings_packages(layout):
+            raise ScriptLoadError(
+                f"{error} Only serve installs {layout.requirements.name}: check uses this environment.",
+                report=error.report,
+            ) from error
+        raise
+
+
+def _asked(calls: Sequence[ModelCall]) -> Iterator[str]:
+    for call in calls:
+        tensors = (f"{name} {array.dtype}{list(array.shape)}" for name, array in call.inputs.items())
+        yield f"{call.target.model} {call.target.method}: {', '.join(tensors) or 'features'}"
+
+
+def _shown(body: bytes) -> str:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return "(no text)"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

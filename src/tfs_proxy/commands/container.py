@@ -1,0 +1,72 @@
+"""The image's entry point: what the words behind `docker run IMAGE` mean.
+
+Commands of ours, flags of tensorflow_model_server as the image tensorflow/serving takes them, or any program.
+"""
+
+import os
+import signal
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from tfs_proxy.errors import ProgramNotRun
+from tfs_proxy.layout import SAGEMAKER_MODEL_DIR, SERVING_BASE_PATH
+from tfs_proxy.settings import Settings
+
+SERVE = "serve"
+DROP_IN = "tensorflow-serving"
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""Exit statuses of shells for a program that is not there, or can't be run."""
+
+
+def command_of(words: Sequence[str], commands: Collection[str]) -> list[str] | None:
+    """The words of our own command that is meant; None if they are another program's.
+
+    Raises SettingsError if there are no words, and a setting can't be used.
+    """
+    if not words:
+        return [DROP_IN if holds_served_models(Settings.from_env()) else SERVE]
+    if words[0].startswith("--"):
+        return [DROP_IN, *words]
+    if words[0] in commands or words[0].startswith("-"):
+        return list(words)
+    return None
+
+
+def holds_served_models(
+    settings: Settings, served: Path = Path(SERVING_BASE_PATH), archives: Path = SAGEMAKER_MODEL_DIR
+) -> bool:
+    """Whether the container was started as one of tensorflow/serving is: by its variables, or its folder."""
+    if settings.serving_model_name or settings.serving_base_path:
+        return True
+    if settings.model is not None or _has_content(archives):
+        return False
+    from tfs_proxy.report.serving_flags import model_folders
+
+    return bool(model_folders(served))
+
+
+def _has_content(folder: Path) -> bool:
+    try:
+        return bool(list(folder.iterdir()))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def run_program(words: Sequence[str], commands: Sequence[str] = ()) -> NoReturn:
+    """Become the program that ``words`` start. Raises ProgramNotRun if it can't be run."""
+    # What Python ignores, the program would ignore too: `bash -c "yes | head"` would complain.
+    previous = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        os.execvp(words[0], list(words))  # noqa: S606 - to run it is what was asked for
+    except FileNotFoundError:
+        text = f"{words[0]} is neither a command of tfs-proxy ({', '.join(commands)}) nor a program on PATH."
+        raise ProgramNotRun(text, NOT_FOUND) from None
+    except OSError as error:
+        raise ProgramNotRun(f"{words[0]} can't be run: {error.strerror}.", NOT_EXECUTABLE) from error
+    finally:
+        with suppress(ValueError):
+            signal.signal(signal.SIGPIPE, previous)

@@ -1,0 +1,124 @@
+"""The flags of `tfs-proxy transform`, named as CreateTransformJob's fields; read into a `Request`."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfs_proxy.transform.description import make_job, read_description
+from tfs_proxy.transform.job import CHOICES, MANIFEST
+from tfs_proxy.transform.request import ENGINES, LOCAL, Request
+from tfs_proxy.transform.send.isolation import FAIL, ON_ERROR
+from tfs_proxy.transform.stores.s3 import S3_TIMEOUT_SECONDS
+
+HELP = """\
+Run a SageMaker Batch Transform job on this machine.
+
+JOB.json is what `aws sagemaker create-transform-job --cli-input-json` takes; flags win over it. The model
+comes from --model, served for the run, or from --endpoint. What is finished is not done again when the
+same command runs again.
+"""
+
+MANIFEST_ENDING = ".manifest"
+_JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
+    "input": ("--input", "PATH", "file, folder, manifest or s3:// prefix to read"),
+    "data_type": (
+        "--s3-data-type", "", "default: S3Prefix; ManifestFile where the input ends in .manifest"
+    ),
+    "output": ("--output", "PATH", "folder or s3:// prefix to write NAME.out into"),
+    "content_type": ("--content-type", "TYPE", "Content-Type of each request"),
+    "split_type": ("--split-type", "", "how an object is divided into records (default: None)"),
+    "strategy": ("--strategy", "", "records in a request (default: MultiRecord)"),
+    "assemble_with": ("--assemble-with", "", "what follows each answer (default: None)"),
+    "accept": ("--accept", "TYPE", "Accept of each request"),
+    "compression": ("--compression", "", "compression of the input (default: None)"),
+    "max_payload_mb": ("--max-payload-mb", "N", "MB in a request at most; 0 streams (default: 6)"),
+    "max_concurrent": ("--max-concurrent", "N", "requests at once (default: as the container says, else 1)"),
+    "input_filter": ("--input-filter", "JSONPATH", "part of each record to send (default: $)"),
+    "output_filter": ("--output-filter", "JSONPATH", "part of each result to write (default: $)"),
+    "join": ("--join", "", "Input puts each record beside its prediction (default: None)"),
+    "timeout_seconds": ("--timeout-seconds", "N", "s that a request may take (default: 600)"),
+    "max_retries": ("--max-retries", "N", "further attempts after a failure that is not 4xx (default: 3)"),
+}  # fmt: skip
+_NUMBERS = {"max_payload_mb", "max_concurrent", "timeout_seconds", "max_retries"}
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Define them all."""
+    parser.add_argument("job", nargs="?", metavar="JOB.json", type=Path, help="a CreateTransformJob request")
+    source = parser.add_argument_group("where the model comes from")
+    source.add_argument("--model", help="model.tar.gz, folder or s3:// address to serve for this run")
+    source.add_argument("--endpoint", metavar="URL", help="http://HOST:PORT of a stack that runs")
+    source.add_argument(
+        "--model-server", default="auto", metavar="auto|embedded|PATH", help="as for serve (default: auto)"
+    )
+    job = parser.add_argument_group("the job")
+    for name, (flag, metavar, text) in _JOB_FLAGS.items():
+        job.add_argument(
+            flag,
+            dest=name,
+            help=text,
+            type=int if name in _NUMBERS else str,
+            **({"choices": CHOICES[name]} if name in CHOICES else {"metavar": metavar}),
+        )
+    _add_run_flags(parser.add_argument_group("the run"))
+
+
+def _add_run_flags(run: "argparse._ArgumentGroup") -> None:
+    run.add_argument(
+        "--on-error",
+        choices=ON_ERROR,
+        default=FAIL,
+        help="a record that the server refuses fails its object, is replaced in the output, or left out; "
+        "NAME.err names it (default: fail)",
+    )
+    run.add_argument(
+        "--no-resume", dest="resume", action="store_false", help="do again what an earlier run finished"
+    )
+    run.add_argument(
+        "--tune", action="store_true", help="measure a sample and print the best values; nothing is written"
+    )
+    run.add_argument("--summary", type=Path, metavar="FILE", help="write counts and latencies as JSON")
+    run.add_argument("--instance-index", type=int, default=0, metavar="I", help="which of N machines, from 0")
+    run.add_argument(
+        "--instance-count", type=int, default=1, metavar="N", help="machines that share the objects"
+    )
+    run.add_argument(
+        "--s3-timeout-seconds",
+        type=float,
+        default=S3_TIMEOUT_SECONDS,
+        metavar="N",
+        help="s that S3 may be silent before it is asked again (default: %(default)g)",
+    )
+    run.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default=LOCAL,
+        help="ray spreads the objects over the nodes of a Ray cluster, each with a serving stack of its own; "
+        "input, output and model must be in S3 or in folders that all nodes share (default: local)",
+    )
+    run.add_argument(
+        "--ray-address", metavar="HOST:PORT", help="its address (default: RAY_ADDRESS, else one started here)"
+    )
+
+
+def request_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Request:
+    """What they ask for; ``environment`` is the one that a serving stack inherits. Raises SettingsError."""
+    description = read_description(arguments.job) if arguments.job else {}
+    flags = {name: getattr(arguments, name) for name in _JOB_FLAGS}
+    if flags["data_type"] is None and (flags["input"] or "").endswith(MANIFEST_ENDING):
+        flags["data_type"] = MANIFEST
+    return Request(
+        job=make_job(description, flags),
+        model=arguments.model,
+        endpoint=arguments.endpoint,
+        model_server=arguments.model_server,
+        environment=environment,
+        on_error=arguments.on_error,
+        resume=arguments.resume,
+        summary=arguments.summary,
+        instance_index=arguments.instance_index,
+        instance_count=arguments.instance_count,
+        s3_timeout_seconds=arguments.s3_timeout_seconds,
+        engine=arguments.engine,
+        ray_address=arguments.ray_address,
+    )

@@ -1,0 +1,1 @@
+"""Requests gathered into batches, on TensorFlow's own scheduler."""

@@ -1,0 +1,208 @@
+"""Requests of one signature gathered into batches, on TensorFlow's own C++ batch scheduler.
+
+The signature's graph is imported into a function, which the batch op calls for a whole batch; it
+shares the session's variables. Requests whose rows differ in shape go to queues of their own, so
+that none fails another. All queues of a loaded model share one scheduler, and so its
+``num_batch_threads``: each queued request brings the function that it is for.
+"""
+
+import itertools
+import re
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from tfs_proxy.embedded.batching import instrumentation as batch_witness
+from tfs_proxy.embedded.batching.instrumentation import Watch
+from tfs_proxy.embedded.batching.options import BatchOptions
+from tfs_proxy.embedded.core.errors import ServingError, invalid, tensorflow_errors
+from tfs_proxy.embedded.core.servable import Array, Call
+from tfs_proxy.embedded.core.tall import TallArray
+from tfs_proxy.embedded.tensorflow import runtime
+from tfs_proxy.embedded.tensorflow.session import SessionBackend
+from tfs_proxy.protos.tensors import FLOAT8, QUANTIZED, SMALL
+from tfs_proxy.resources import available_resources
+
+MAX_QUEUES = 64
+"""Row shapes beyond this many per signature run unbatched: each queue stays in the graph for good."""
+
+MAX_EXTRA_FUNCTIONS = 64
+"""Sets of outputs beyond this many that are no signature's run unbatched: each is a copy of the graph."""
+
+_UNSHARED_OPS = frozenset({"Iterator", "IteratorV2"})
+"""Ops whose state, set up at load, a function does not share: models with one run unbatched."""
+
+_UNJOINED_TYPES = frozenset({*QUANTIZED, *FLOAT8, *SMALL})
+"""Types that the batch op can't join: quantized ones, floats of eight bits, integers of four bits and less.
+Calls with one run unbatched."""
+
+_OF_THE_OP = re.compile(
+    r"^(?:\{\{function_node [^}]*\}\} )+"
+    r"|(?<=sizes of the input tensors)\. 0th dimension size: [^\n]*"
+    r"|\n\t \[\[(?:[^{}\]]*|\{\{node BatchFunction\w*\}\})\]\](?=\n|$)"
+)
+"""What an error text gains on its way through the batch op."""
+
+
+class BatchingBackend:
+    """A session whose calls are batched: those of whole signatures, of some outputs, of several at once."""
+
+    waits = True
+
+    def __init__(self, backend: SessionBackend, options: BatchOptions, watch: Watch) -> None:
+        self._backend = backend
+        self._scheduler = _Scheduler(backend, options)
+        self._watch = watch
+        self._whole = {
+            (
+                frozenset(tensor.name for tensor in signature.inputs.values()),
+                frozenset(tensor.name for tensor in signature.outputs.values()),
+            )
+            for signature in backend.signatures.values()
+        }
+        self._calls: dict[tuple[frozenset[str], frozenset[str]], Call] = {}
+        self._making = threading.Lock()
+        self._extra = 0
+        self.signatures = backend.signatures
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        """A batched call; those of the same tensors share their queues, whatever the tensors' order."""
+        inputs, outputs = sorted(feeds), sorted(set(fetches))
+        call = self._shared(inputs, outputs)
+        taken = [feeds.index(name) for name in inputs]
+        given = [outputs.index(name) for name in fetches]
+
+        def ordered(arrays: Sequence[Array]) -> Sequence[Array]:
+            results = call([arrays[index] for index in taken])
+            return [results[index] for index in given]
+
+        return call if (inputs, outputs) == (list(feeds), list(fetches)) else ordered
+
+    def _shared(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        key = frozenset(feeds), frozenset(fetches)
+        with self._making:
+            call = self._calls.get(key)
+            if call is None:
+                call = self._calls[key] = self._made(feeds, fetches, extra=key not in self._whole)
+            return call
+
+    def _made(self, feeds: Sequence[str], fetches: Sequence[str], *, extra: bool) -> Call:
+        if not feeds:
+            raise invalid("Batching Run() must have at least one input tensor")
+        direct = self._backend.prepare(feeds, fetches)
+        if not fetches or (extra and self._extra >= MAX_EXTRA_FUNCTIONS):
+            return direct
+        kinds = {kind.as_datatype_enum for kind in self._scheduler.kinds([*feeds, *fetches])}
+        if self._backend.op_types & _UNSHARED_OPS or kinds & _UNJOINED_TYPES:
+            return direct
+        batched = BatchCall(self._scheduler, feeds, fetches, self._watch, direct)
+        self._extra += extra
+        return batched
+
+    def close(self) -> None:
+        """Close the session."""
+        self._calls.clear()
+        self._backend.close()
+
+
+class _Scheduler:
+    """Adds functions and queues to a loaded model's graph; they all share one batch scheduler."""
+
+    def __init__(self, backend: SessionBackend, options: BatchOptions) -> None:
+        self.options = options
+        self._backend = backend
+        self._changing = threading.Lock()
+        self._queues = itertools.count()
+
+    def function(self, feeds: Sequence[str], fetches: Sequence[str], watch: Watch) -> Any:
+        """The function of a signature: its inputs and the watch's to the outputs of both."""
+        computed = self._backend.computed(fetches)
+        with self._changing, tensorflow_errors():
+            return runtime.graph_function(self._backend.graph, feeds, computed, watch.kinds, watch.witness)
+
+    def kinds(self, names: Sequence[str]) -> list[Any]:
+        """The types of tensors of the graph."""
+        return runtime.kinds_of(self._backend.graph, names)
+
+    def queue(self, function: Any, kinds: Sequence[Any], out_kinds: Sequence[Any]) -> Call:
+        """A queue of its own in front of a function."""
+        options = self.options
+        with self._changing, tensorflow_errors(), self._backend.graph.as_default():
+            inputs = [runtime.array_operations().placeholder(kind) for kind in kinds]
+            outputs = runtime.batch_function(
+                in_tensors=inputs,
+                captured_tensors=[],
+                f=function,
+                num_batch_threads=options.num_batch_threads or available_resources().cores,
+                max_batch_size=options.max_batch_size,
+                batch_timeout_micros=options.batch_timeout_micros,
+                Tout=out_kinds,
+                max_enqueued_batches=options.max_enqueued_batches,
+                allowed_batch_sizes=options.op_batch_sizes,
+                shared_name=f"batches_{id(self)}",
+                batching_queue=f"queue_{next(self._queues)}",
+                enable_large_batch_splitting=options.splits,
+            )
+        return self._backend.prepare([each.name for each in inputs], [each.name for each in outputs])
+
+
+class BatchCall:
+    """One signature's function, and a queue in front of it per shape of its rows."""
+
+    def __init__(
+        self,
+        scheduler: _Scheduler,
+        feeds: Sequence[str],
+        fetches: Sequence[str],
+        watch: Watch,
+        direct: Call,
+    ) -> None:
+        self._scheduler = scheduler
+        self._max_batch_size = scheduler.options.max_batch_size
+        self._watch = watch
+        self._direct = direct
+        self._queues: dict[tuple[tuple[int, ...], ...], Call] = {}
+        self._lock = threading.Lock()
+        self._function = scheduler.function(feeds, fetches, watch)
+        self._kinds = [*scheduler.kinds(feeds), *watch.kinds]
+        self._out_kinds = [*scheduler.kinds(fetches), *watch.kinds]
+        self._outputs = len(fetches)
+
+    def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Raises ServingError: with the scheduler's text where the queue is full, or the batch too large."""
+        if TallArray in map(type, arrays) or not _rows(arrays):
+            return self._direct(arrays)
+        shapes = tuple(array.shape[1:] for array in arrays)
+        queue = self._queues.get(shapes) or self._queue(shapes)
+        return self._direct(arrays) if queue is None else self._run(queue, arrays)
+
+    def _run(self, queue: Call, arrays: Sequence[Array]) -> Sequence[Array]:
+        marks = self._watch.marks(arrays)
+        size = len(arrays[0])
+        if size > self._max_batch_size:
+            raise invalid(f"Task size {size} is larger than maximum input batch size {self._max_batch_size}")
+        asked = batch_witness.now()
+        try:
+            results = queue([*arrays, *marks])
+        except ServingError as error:
+            raise ServingError(error.code, _OF_THE_OP.sub("", error.text)) from error
+        self._watch.count(marks, results[self._outputs :], asked)
+        return results[: self._outputs]
+
+    def _queue(self, shapes: tuple[tuple[int, ...], ...]) -> Call | None:
+        with self._lock:
+            if shapes not in self._queues:
+                if len(self._queues) >= MAX_QUEUES:
+                    return None
+                self._queues[shapes] = self._scheduler.queue(self._function, self._kinds, self._out_kinds)
+            return self._queues[shapes]
+
+
+def _rows(arrays: Sequence[Array]) -> int:
+    """How many rows a request has. Raises ServingError where its inputs do not agree."""
+    if any(not array.shape for array in arrays):
+        raise invalid("Batching Run() input tensors must have at least one dimension")
+    sizes = {array.shape[0] for array in arrays}
+    if len(sizes) > 1:
+        raise invalid("Batching Run() input tensors must have equal 0th-dimension size")
+    return int(sizes.pop())

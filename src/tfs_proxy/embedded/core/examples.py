@@ -1,0 +1,243 @@
+"""Classify, regress and multi-inference: tf.Examples in, classes and regressions out.
+
+The graph gets its examples serialized, as one string tensor, whatever type the signature declares for
+its input; its outputs are checked for the shape that the method promises. Texts are TF Serving's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tfs_proxy.embedded.core.describe import spec_of
+from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
+from tfs_proxy.protos import (
+    DATA_TYPE_NAMES,
+    ClassificationResult,
+    InferenceTask,
+    Input,
+    MultiInferenceRequest,
+    MultiInferenceResponse,
+    RegressionResult,
+)
+from tfs_proxy.protos.tensors import DT_STRING, data_type_of
+from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
+
+_INPUTS, _CLASSES, _SCORES, _OUTPUTS = "inputs", "classes", "scores", "outputs"
+_DT_FLOAT = 1
+_MATRIX = 2
+
+Named = Mapping[str, Array]
+"""Fetched arrays by tensor name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one method reads and fetches in a signature: an input, and output tensors by alias."""
+
+    feed: Tensor
+    fetches: Mapping[str, Tensor]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tensors to fetch."""
+        return tuple(tensor.name for tensor in self.fetches.values())
+
+
+def serialized(examples: Input, servable: Servable) -> Array:
+    """The examples of an Input as a string tensor, its context put in front of each; they are counted.
+
+    Raises ServingError where there is none.
+    """
+    if examples.WhichOneof("kind") == "example_list_with_context":
+        listed = examples.example_list_with_context
+        context = listed.context.SerializeToString()
+        lines = [context + each.SerializeToString() for each in listed.examples]
+    else:
+        lines = [each.SerializeToString() for each in examples.example_list.examples]
+    if not lines:
+        raise invalid("Input is empty.")
+    tensor = np.empty(len(lines), object)
+    tensor[:] = lines
+    servable.count_examples(len(lines))
+    return tensor
+
+
+def signature_for(servable: Servable, name: str, method: str) -> Signature:
+    """The signature that a classify or regress request names. Raises ServingError."""
+    signature = servable.signatures.get(name or DEFAULT_SIGNATURE)
+    if signature is None:
+        raise invalid(f"No signature was found with the name: {name or DEFAULT_SIGNATURE}")
+    if signature.checked and signature.message.method_name != method:
+        kind = "classification" if method == CLASSIFY_METHOD else "regression"
+        raise invalid(
+            f"Expected {kind} signature method_name to be {method}. Was: {signature.message.method_name}"
+        )
+    return signature
+
+
+def classify_plan(signature: Signature) -> Plan:
+    """What classify needs of a signature. Raises ServingError where it has not got it."""
+    if len(signature.inputs) != 1:
+        raise invalid("Expected one input Tensor.")
+    if len(signature.outputs) not in {1, 2}:
+        raise invalid(f"Expected one or two output Tensors, found {len(signature.outputs)}")
+    if _INPUTS not in signature.inputs:
+        raise invalid(f"No classification inputs found in SignatureDef: {signature.message}")
+    fetches = {alias: signature.outputs[alias] for alias in (_CLASSES, _SCORES) if alias in signature.outputs}
+    if not fetches:
+        raise invalid(
+            f'Expected classification signature outputs to contain at least one of "{_CLASSES}" or '
+            f'"{_SCORES}". Signature was: {signature.message}'
+        )
+    return Plan(_fed(signature), fetches)
+
+
+def regress_plan(signature: Signature) -> Plan:
+    """What regress needs of a signature. Raises ServingError where it has not got it."""
+    if len(signature.inputs) != 1:
+        raise invalid("Expected one input Tensor.")
+    if len(signature.outputs) != 1:
+        raise invalid("Expected one output Tensor.")
+    if _INPUTS not in signature.inputs:
+        raise invalid(f"No regression inputs found in SignatureDef: {signature.message}")
+    if _OUTPUTS not in signature.outputs:
+        raise invalid(f"No regression outputs found in SignatureDef: {signature.message}")
+    return Plan(_fed(signature), {_OUTPUTS: signature.outputs[_OUTPUTS]})
+
+
+def _fed(signature: Signature) -> Tensor:
+    """The signature's input as what it is fed, strings; the placeholder itself may refuse them."""
+    return replace(signature.inputs[_INPUTS], data_type=DT_STRING)
+
+
+def plan_for(signature: Signature, method: str) -> Plan:
+    """The plan of either method. Raises ServingError."""
+    return classify_plan(signature) if method == CLASSIFY_METHOD else regress_plan(signature)
+
+
+def runner_for(servable: Servable, plan: Plan, api: str) -> Runner:
+    """The call that a plan runs; ``api`` is what it is counted under."""
+    return servable.tensor_runner([plan.feed], plan.names, api)
+
+
+def run(runner: Runner, plan: Plan, examples: Array) -> Named:
+    """Run a plan on serialized examples. Raises ServingError."""
+    outputs = runner.run({plan.feed.alias: examples})
+    return dict(zip(plan.names, outputs, strict=True))
+
+
+def classes(plan: Plan, outputs: Named, count: int) -> list[list[tuple[bytes, float]]]:
+    """Labels and scores per example. Raises ServingError where the tensors' shapes are not theirs."""
+    labels = _checked(plan, outputs, _CLASSES, DT_STRING, count)
+    scores = _checked(plan, outputs, _SCORES, _DT_FLOAT, count)
+    if labels is not None and scores is not None and labels.shape[1] != scores.shape[1]:
+        raise invalid(
+            "Tensors class and score should match in dim_size(1). "
+            f"Got {labels.shape[1]} vs. {scores.shape[1]}"
+        )
+    return [_pairs(labels, scores, row) for row in range(count)]
+
+
+def classification(plan: Plan, outputs: Named, count: int) -> ClassificationResult:
+    """The same as a message, whose labels are text: other bytes would make it unreadable for clients."""
+    result = ClassificationResult()
+    for pairs in classes(plan, outputs, count):
+        line = result.classifications.add()
+        for label, score in pairs:
+            line.classes.add(label=label.decode("utf-8", "replace"), score=score)
+    return result
+
+
+def regression(plan: Plan, outputs: Named, count: int) -> RegressionResult:
+    """One number per example. Raises ServingError where the tensor's shape is not that."""
+    values = outputs[plan.fetches[_OUTPUTS].name]
+    if values.ndim != 1 and not (values.ndim == _MATRIX and values.shape[1] == 1):
+        raise invalid(
+            "Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got "
+            f"{_bracketed(values)}"
+        )
+    if values.shape[0] != count:
+        raise invalid(f"Input batch size did not match output batch size: {count} vs. {values.shape[0]}")
+    if data_type_of(values) != _DT_FLOAT:
+        raise invalid(f"Expected output Tensor of DT_FLOAT.  Got: {DATA_TYPE_NAMES[data_type_of(values)]}")
+    result = RegressionResult()
+    for value in values.ravel().tolist():
+        result.regressions.add(value=value)
+    return result
+
+
+def multi_inference(servable: Servable, request: MultiInferenceRequest) -> MultiInferenceResponse:
+    """Several signatures on the same examples in one run. Raises ServingError."""
+    plans = _task_plans(servable, request.tasks)
+    examples = serialized(request.input, servable)
+    outputs = _run_together(servable, plans, examples)
+    answer = MultiInferenceResponse()
+    for task, plan in zip(request.tasks, plans, strict=True):
+        result = answer.results.add()
+        result.model_spec.CopyFrom(spec_of(servable, task.model_spec.signature_name or DEFAULT_SIGNATURE))
+        if task.method_name == CLASSIFY_METHOD:
+            result.classification_result.CopyFrom(classification(plan, outputs, len(examples)))
+        else:
+            result.regression_result.CopyFrom(regression(plan, outputs, len(examples)))
+    return answer
+
+
+def _run_together(servable: Servable, plans: Sequence[Plan], examples: Array) -> Named:
+    """What all plans fetch, in one run: each signature's own placeholder gets the same examples."""
+    feeds = {plan.feed.name: plan.feed for plan in plans}
+    fetches = tuple(sorted({name for plan in plans for name in plan.names}))
+    runner = servable.tensor_runner([feeds[name] for name in sorted(feeds)], fetches, "MultiInference")
+    outputs = runner.run({feed.alias: examples for feed in feeds.values()})
+    return dict(zip(fetches, outputs, strict=True))
+
+
+def _task_plans(servable: Servable, tasks: Sequence[InferenceTask]) -> list[Plan]:
+    plans: list[Plan] = []
+    seen: set[str] = set()
+    for task in tasks:
+        if not task.model_spec.name:
+            raise invalid("Found ModelSpec with an empty model name.")
+        if task.model_spec.name != tasks[0].model_spec.name:
+            raise invalid("All ModelSpecs in a MultiInferenceRequest must access the same model name.")
+        name = task.model_spec.signature_name or DEFAULT_SIGNATURE
+        if name in seen:
+            raise invalid(f"Duplicate evaluation of signature: {name}")
+        seen.add(name)
+        if name not in servable.signatures:
+            raise invalid(f"Requested signature not found in model graph: {name}")
+        if task.method_name not in {CLASSIFY_METHOD, REGRESS_METHOD}:
+            raise ServingError(Code.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
+        signature = signature_for(servable, name, task.method_name)
+        plans.append(plan_for(signature, task.method_name))
+    return plans
+
+
+def _checked(plan: Plan, outputs: Named, alias: str, data_type: int, count: int) -> Array | None:
+    tensor = plan.fetches.get(alias)
+    if tensor is None:
+        return None
+    array = outputs[tensor.name]
+    if array.ndim != _MATRIX:
+        raise invalid(f"Expected Tensor shape: [batch_size num_classes] but got {_bracketed(array)}")
+    if data_type_of(array) != data_type:
+        raise invalid(
+            f"Expected {alias} Tensor of {DATA_TYPE_NAMES[data_type]}. "
+            f"Got: {DATA_TYPE_NAMES[data_type_of(array)]}"
+        )
+    if array.shape[0] != count:
+        raise invalid(f"Expected {alias} output batch size of {count}. Got: {array.shape[0]}")
+    return array
+
+
+def _pairs(labels: Array | None, scores: Array | None, row: int) -> list[tuple[bytes, float]]:
+    if labels is None:
+        return [(b"", score) for score in scores[row].tolist()] if scores is not None else []
+    if scores is None:
+        return [(label, 0.0) for label in labels[row].tolist()]
+    return list(zip(labels[row].tolist(), scores[row].tolist(), strict=True))
+
+
+def _bracketed(array: Array) -> str:
+    return f"[{','.join(map(str, array.shape))}]"

@@ -1,0 +1,106 @@
+"""The methods of PredictionService on one servable, from message to message: for gRPC and warm-up."""
+
+from math import prod
+
+from tfs_proxy.embedded.core import describe, examples
+from tfs_proxy.embedded.core.errors import invalid
+from tfs_proxy.embedded.core.predict import check_inputs, chosen_outputs, outputs_of, signature_of
+from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Servable, Signature
+from tfs_proxy.embedded.core.tall import MAX_RANK, MAX_TENSOR_RANK, TallArray, shape_of
+from tfs_proxy.protos import (
+    ClassificationRequest,
+    ClassificationResponse,
+    ModelSpec,
+    MultiInferenceRequest,
+    MultiInferenceResponse,
+    PredictRequest,
+    RegressionRequest,
+    RegressionResponse,
+    TensorProto,
+)
+from tfs_proxy.protos.predict import response_bytes
+from tfs_proxy.protos.tensors import to_array
+from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
+
+
+def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True) -> bytes:
+    """A serialized PredictResponse; ``as_list`` as in `tensors.to_pieces`. Raises ServingError."""
+    signature = signature_of(servable, request.model_spec.signature_name)
+    check_inputs(signature, request.inputs.keys())
+    arrays = _arrays(signature, request)
+    aliases = chosen_outputs(signature, request.output_filter)
+    computed = servable.computed(signature, aliases)
+    outputs = outputs_of(servable.runner(signature, computed), computed, arrays)
+    if computed is not aliases:
+        outputs = {alias: outputs[alias] for alias in aliases}
+    shapes = {alias: shape_of(array) for alias, array in outputs.items() if type(array) is TallArray}
+    return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list, shapes=shapes)
+
+
+def classify(servable: Servable, request: ClassificationRequest) -> ClassificationResponse:
+    """Labels and scores of a request's examples. Raises ServingError."""
+    plan, count, outputs = _run(servable, request, CLASSIFY_METHOD)
+    answer = ClassificationResponse(model_spec=_answered(servable, request.model_spec))
+    answer.result.CopyFrom(examples.classification(plan, outputs, count))
+    return answer
+
+
+def regress(servable: Servable, request: RegressionRequest) -> RegressionResponse:
+    """One number for each of a request's examples. Raises ServingError."""
+    plan, count, outputs = _run(servable, request, REGRESS_METHOD)
+    answer = RegressionResponse(model_spec=_answered(servable, request.model_spec))
+    answer.result.CopyFrom(examples.regression(plan, outputs, count))
+    return answer
+
+
+def multi_inference(servable: Servable, request: MultiInferenceRequest) -> MultiInferenceResponse:
+    """Several signatures on the same examples. Raises ServingError."""
+    return examples.multi_inference(servable, request)
+
+
+def _run(
+    servable: Servable,
+    request: ClassificationRequest | RegressionRequest,
+    method: str,
+) -> tuple[examples.Plan, int, examples.Named]:
+    name = request.model_spec.signature_name
+    signature = examples.signature_for(servable, name, method)
+    plan = examples.plan_for(signature, method)
+    array = examples.serialized(request.input, servable)
+    api = "Classify" if method == CLASSIFY_METHOD else "Regress"
+    return plan, len(array), examples.run(examples.runner_for(servable, plan, api), plan, array)
+
+
+def _answered(servable: Servable, spec: ModelSpec) -> ModelSpec:
+    return describe.spec_of(servable, spec.signature_name or DEFAULT_SIGNATURE)
+
+
+def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
+    """The signature's inputs as arrays, defaults where the request has none."""
+    arrays = {}
+    given = request.inputs
+    for alias in signature.inputs:
+        tensor = given[alias] if alias in given else signature.message.defaults[alias]
+        try:
+            arrays[alias] = to_array(tensor)
+        except (ValueError, MemoryError) as error:
+            tall = _tall(tensor)
+            if tall is None:
+                raise invalid(f"tensor parsing error: {alias}") from error
+            arrays[alias] = tall
+    return arrays
+
+
+def _tall(tensor: TensorProto) -> Array | None:
+    """A tensor of more dimensions than numpy has, flat; None where that is not what is the matter with it."""
+    sizes = [dim.size for dim in tensor.tensor_shape.dim]
+    if not MAX_RANK < len(sizes) <= MAX_TENSOR_RANK or min(sizes) < 0:
+        return None
+    flat = TensorProto()
+    flat.CopyFrom(tensor)
+    flat.ClearField("tensor_shape")
+    try:
+        flat.tensor_shape.dim.add(size=prod(sizes))
+        return TallArray(to_array(flat), sizes)
+    except (ValueError, MemoryError):
+        return None

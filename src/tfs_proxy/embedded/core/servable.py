@@ -1,0 +1,269 @@
+"""One loaded model version: its signatures, and the calls into TensorFlow that run them."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from tfs_proxy.embedded.core.call_threads import aside
+from tfs_proxy.embedded.core.errors import invalid
+from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.protos import DATA_TYPE_NAMES, SignatureDef
+from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of
+from tfs_proxy.signature import CLASSIFY_METHOD, PREDICT_METHOD, REGRESS_METHOD
+
+Array = npt.NDArray[Any]
+
+DEFAULT_SIGNATURE = "serving_default"
+
+_METHODS = (PREDICT_METHOD, CLASSIFY_METHOD, REGRESS_METHOD)
+
+INLINE_LIMIT_SECONDS = 0.001
+"""A call that takes longer than this on average does not run on the event loop's thread."""
+
+MAX_RUNNERS = 64
+"""Beyond this many calls filters of outputs get none of their own: each stays while the model is loaded."""
+
+_RECENT = 0.2
+"""The weight of the newest measurement in a call's average."""
+
+
+class Call(Protocol):
+    """Runs one set of tensors: arrays in the order of its feeds to arrays in that of its fetches."""
+
+    def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Raises ServingError with TensorFlow's code and text."""
+
+
+class Backend(Protocol):
+    """What a servable runs on: a TF1 session, a batcher in front of one, or a TFLite interpreter.
+
+    Where it ``waits``, a call may take longer than its own computing: others are in front of it.
+    """
+
+    @property
+    def waits(self) -> bool:
+        """Whether calls wait for others."""
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        """A call from and to these tensor names."""
+
+    def close(self) -> None:
+        """Give its memory back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input or output of a signature: its alias, its name in the graph, and its type."""
+
+    alias: str
+    name: str
+    data_type: int
+
+
+class Signature:
+    """One entry of a model's signature_def, read once.
+
+    ``unfit`` says why predict refuses it, which it does only where method names are checked.
+    """
+
+    def __init__(self, name: str, message: SignatureDef, *, check_method: bool = False) -> None:
+        self.name = name
+        self.message = message
+        self.checked = check_method
+        self.unfit = ""
+        if check_method and message.method_name not in _METHODS:
+            self.unfit = (
+                f"Expected prediction signature method_name to be one of {{{', '.join(_METHODS)}}}. "
+                f"Was: {message.method_name}"
+            )
+        self.inputs = {alias: Tensor(alias, info.name, info.dtype) for alias, info in message.inputs.items()}
+        # NOTE: sorted, for a protobuf map has another order in each process: answers would differ by it.
+        self.outputs = {
+            alias: Tensor(alias, info.name, info.dtype) for alias, info in sorted(message.outputs.items())
+        }
+        self.aliases = tuple(self.outputs)
+
+
+Observe = Callable[[float], None]
+"""Is told how long each run took, in seconds."""
+
+
+def _unseen(_seconds: float) -> None:
+    """Nobody counts."""
+
+
+class Runner:
+    """A prepared call with its feeds in order, and how long it takes: the unit that is timed."""
+
+    def __init__(
+        self, backend: Backend, inputs: Sequence[Tensor], fetches: Sequence[str], observe: Observe = _unseen
+    ) -> None:
+        ordered = {tensor.name: tensor for tensor in sorted(inputs, key=lambda tensor: tensor.name)}
+        self._inputs = tuple(ordered.values())
+        self._kinds = [NUMPY_TYPES.get(tensor.data_type) for tensor in self._inputs]
+        self._prepare = partial(backend.prepare, [tensor.name for tensor in self._inputs], fetches)
+        self._waits = backend.waits
+        self._preparing = threading.Lock()
+        self._call: Call | None = None
+        self._observe = observe
+        self._calls = 0
+        self._seconds = 0.0
+        self._last_seconds = 0.0
+
+    @property
+    def quick(self) -> bool:
+        """Whether its measured time allows it to run where it holds up everything else.
+
+        The first two calls are not: they trace, optimise and allocate. Nor is one that waits for others:
+        a batch would never have more than it.
+        """
+        return self._calls > 2 and self._seconds < INLINE_LIMIT_SECONDS and not self._waits  # noqa: PLR2004
+
+    def run(self, arrays: Mapping[str, Array]) -> Sequence[Array]:
+        """The fetches for arrays by alias.
+
+        Raises ServingError for a wrong type, and for whatever TensorFlow says.
+        """
+        ordered = [arrays[tensor.alias] for tensor in self._inputs]
+        if [array.dtype for array in ordered] != self._kinds:
+            self._refuse(ordered)
+        if self.quick:
+            return self._timed(ordered)
+        with aside():
+            return self._timed(ordered)
+
+    def _timed(self, ordered: Sequence[Array]) -> Sequence[Array]:
+        call = self._call or self._prepared()
+        began = perf_counter()
+        outputs = call(ordered)
+        seconds = perf_counter() - began
+        self._observe(seconds)
+        self._learn(seconds)
+        return outputs
+
+    def _learn(self, seconds: float) -> None:
+        """Of two calls in a row the quicker one counts: any one may have waited for a core."""
+        self._calls += 1
+        if self._calls > 2:  # noqa: PLR2004
+            self._seconds += (min(seconds, self._last_seconds) - self._seconds) * _RECENT
+        elif self._calls > 1:
+            self._seconds = seconds
+        self._last_seconds = seconds
+
+    def _prepared(self) -> Call:
+        """The call, made at the first run: TensorFlow optimises the graph for it, which takes seconds."""
+        with self._preparing:
+            if self._call is None:
+                self._call = self._prepare()
+            return self._call
+
+    def _refuse(self, ordered: Sequence[Array]) -> None:
+        for index, (tensor, array) in enumerate(zip(self._inputs, ordered, strict=True)):
+            given = data_type_of(array)
+            if given != tensor.data_type or tensor.data_type not in NUMPY_TYPES:
+                wanted = type_name(tensor.data_type)
+                raise invalid(f"Expects arg[{index}] to be {wanted} but {type_name(given)} is provided")
+
+
+class Servable:
+    """A model version that can be run, counted by its users so that none loses it in mid-request."""
+
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        signatures: Mapping[str, SignatureDef],
+        backend: Backend,
+        metrics: Metrics | None = None,
+        *,
+        check_methods: bool = False,
+    ) -> None:
+        self._metrics = metrics or Metrics()
+        self.name = name
+        self.version = version
+        self.signatures = {
+            key: Signature(key, message, check_method=check_methods) for key, message in signatures.items()
+        }
+        self._backend = backend
+        self._runners: dict[tuple[str, tuple[str, ...]], Runner] = {}
+        self._specs: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+        self._empty = threading.Event()
+        self._users = 0
+        self._retired = False
+
+    def enter(self) -> bool:
+        """Count one more user; False once it is on its way out."""
+        with self._lock:
+            if self._retired:
+                return False
+            self._users += 1
+            return True
+
+    def leave(self) -> None:
+        """The inverse of `enter`."""
+        with self._lock:
+            self._users -= 1
+            if self._retired and not self._users:
+                self._empty.set()
+
+    def retire(self) -> None:
+        """Refuse new users, wait for those that are in, and free the memory."""
+        with self._lock:
+            self._retired = True
+            if not self._users:
+                self._empty.set()
+        self._empty.wait()
+        self._runners.clear()
+        self._backend.close()
+
+    def spec_bytes(self, signature: str) -> bytes:
+        """The ModelSpec of an answer, serialized."""
+        spec = self._specs.get(signature)
+        if spec is None:
+            spec = self._specs[signature] = model_spec(self.name, self.version, signature=signature)
+        return spec
+
+    def computed(self, signature: Signature, aliases: tuple[str, ...]) -> tuple[str, ...]:
+        """The outputs to compute where these are asked for: all, once too many sets of outputs are kept."""
+        if (signature.name, aliases) in self._runners or len(self._runners) < MAX_RUNNERS:
+            return aliases
+        return signature.aliases
+
+    def runner(self, signature: Signature, aliases: tuple[str, ...]) -> Runner:
+        """The call for one signature and these of its outputs."""
+        key = (signature.name, aliases)
+        runner = self._runners.get(key)
+        if runner is None:
+            fetches = [signature.outputs[alias].name for alias in aliases]
+            runner = Runner(
+                self._backend, tuple(signature.inputs.values()), fetches, self._observer("Predict")
+            )
+            self._runners[key] = runner
+        return runner
+
+    def tensor_runner(self, feeds: Sequence[Tensor], fetches: tuple[str, ...], api: str) -> Runner:
+        """The call from inputs to graph tensors by name; ``api`` is what it is counted under."""
+        key = (f"{api} of {', '.join(feed.name for feed in feeds)}", fetches)
+        runner = self._runners.get(key)
+        if runner is None:
+            runner = self._runners[key] = Runner(self._backend, feeds, fetches, self._observer(api))
+        return runner
+
+    def count_examples(self, count: int) -> None:
+        """Count the examples of a request."""
+        self._metrics.examples(self.name, count)
+
+    def _observer(self, api: str) -> Observe:
+        return partial(self._metrics.run, self.name, api)
+
+
+def type_name(data_type: int) -> str:
+    """TensorFlow's short name of a type, as its error texts have it (``float``, ``int32``)."""
+    return DATA_TYPE_NAMES.get(data_type, "DT_UNKNOWN").removeprefix("DT_").lower()

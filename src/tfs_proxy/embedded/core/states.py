@@ -1,0 +1,79 @@
+"""What a model version goes through, as GetModelStatus tells it: set by the engine."""
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from tfs_proxy.embedded.core.errors import Code, ServingError
+
+
+class State(IntEnum):
+    """ModelVersionStatus.State, by number."""
+
+    UNKNOWN = 0
+    START = 10
+    LOADING = 20
+    AVAILABLE = 30
+    UNLOADING = 40
+    END = 50
+
+
+NEXT = {
+    State.UNKNOWN: {State.START},
+    State.START: {State.LOADING, State.END},
+    State.LOADING: {State.AVAILABLE, State.END},
+    State.AVAILABLE: {State.UNLOADING},
+    State.UNLOADING: {State.END},
+    State.END: {State.START},
+}
+"""Which state may follow which; END starts over when the version is wanted again."""
+
+
+@dataclass(slots=True)
+class VersionStatus:
+    """One version's state and the error of its last load, if it had one.
+
+    It is ``called_off`` once it is wanted no more, until it starts over: a load under way is in vain.
+    """
+
+    version: int
+    state: State = State.UNKNOWN
+    error: ServingError | None = None
+    called_off: bool = False
+
+    def change_state(self, state: State, error: ServingError | None = None) -> None:
+        """Go on to the next state; an error stays until a load succeeds or starts over."""
+        if state not in NEXT[self.state]:
+            raise ValueError(f"version {self.version} can't go from {self.state.name} to {state.name}")
+        self.state = state
+        self.error = error
+        self.called_off &= state is not State.START
+
+    def copy(self) -> "VersionStatus":
+        """As it is at this moment."""
+        return replace(self)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether it is not there, and has not failed since it was wanted."""
+        ended = self.state is State.END and (self.error is None or self.called_off)
+        return self.state is State.UNKNOWN or ended
+
+    @property
+    def failed(self) -> bool:
+        """Whether its last try is over, and nothing came of it."""
+        return self.state is State.END and not self.may_start
+
+    @property
+    def untried(self) -> bool:
+        """Whether it is on its way in, and no attempt has failed so far."""
+        return self.state < State.AVAILABLE and self.error is None
+
+    @property
+    def code(self) -> Code:
+        """The gRPC code that the status carries: OK until the version has ended, whatever tries it takes."""
+        return self.error.code if self.error and self.state is State.END else Code.OK
+
+    @property
+    def message(self) -> str:
+        """The text that goes with `code`."""
+        return self.error.text if self.error and self.state is State.END else ""

@@ -1,0 +1,1 @@
+"""The embedded server's gRPC services."""

@@ -1,0 +1,146 @@
+"""The health service, grpc.health.v1: the server's state asked once or watched, beside `grpc_server`.
+
+Names, codes and texts are those of gRPC's own health service in C++, which TF Serving turns on. A watch
+holds none of the threads for calls: it is told what changes, when it changes.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from tfs_proxy.embedded.core.call_threads import aside
+from tfs_proxy.embedded.core.catalog import Catalog, still_loading
+from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.protos import HealthCheckRequest, HealthCheckResponse
+
+SERVICE = "grpc.health.v1.Health"
+
+_NAMES = frozenset(
+    {
+        "",
+        "ModelService",
+        "PredictionService",
+        "tensorflow.serving.ModelService",
+        "tensorflow.serving.PredictionService",
+    }
+)
+"""What has a health: the server as a whole, and its services under the names that clients use."""
+
+_LONGEST_NAME = 200
+
+Status = HealthCheckResponse.ServingStatus
+
+Send = Callable[[bytes | None], None]
+"""Sends one more message of a stream, or ends it."""
+
+
+class _Watch:
+    """One stream of statuses; several threads may find that there is something to tell."""
+
+    def __init__(self, status: Callable[[], Status], context: Any, send: Send) -> None:
+        self._status = status
+        self._context = context
+        self._send = send
+        self._telling = threading.Lock()
+        self._told: Status | None = None
+
+    def tell(self) -> None:
+        """Send the status, if it is another one than the last."""
+        with self._telling:
+            status = self._status()
+            if status != self._told:
+                self._told = status
+                self._send(HealthCheckResponse(status=status).SerializeToString())
+
+    def end(self) -> None:
+        """Send the last status, and that there are no more."""
+        self.tell()
+        self._context.set_code(grpc.StatusCode.UNAVAILABLE)
+        self._context.set_details("The model server is stopping")
+        self._send(None)
+
+
+class Health:
+    """Both methods. Before the first models are loaded the server is not serving, nor is it when it stops."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._lock = threading.Lock()
+        self._watches: set[_Watch] = set()
+        self._stopping = False
+
+    def check(self, message: bytes, _context: Any) -> bytes:
+        """The status of one name. Raises ServingError where it has none.
+
+        Before the first models are loaded it fails as a request does, where the official server's port
+        is closed.
+        """
+        status = self._status(_name(message, Code.INVALID_ARGUMENT))
+        if status == HealthCheckResponse.SERVICE_UNKNOWN:
+            raise ServingError(Code.NOT_FOUND, "service name unknown")
+        if self._catalog.starting:
+            raise still_loading()
+        return HealthCheckResponse(status=status).SerializeToString()
+
+    def watch(self, message: bytes, context: Any, send: Send) -> None:
+        """Send the status of one name at once, and again whenever it changes; returns at once too.
+
+        Raises ServingError where the message names none.
+        """
+        name = _name(message, Code.INTERNAL)
+        watch = _Watch(lambda: self._status(name), context, send)
+        with self._lock:
+            stopping = self._stopping
+            if not stopping:
+                self._watches.add(watch)
+        with aside():
+            if stopping:
+                watch.end()
+            elif context.add_callback(lambda: self._forget(watch)):
+                watch.tell()
+            else:
+                self._forget(watch)
+
+    def follow(self) -> None:
+        """Wait until the first models are loaded, and tell those who watch."""
+        with self._catalog.changed:
+            self._catalog.changed.wait_for(lambda: not self._catalog.starting)
+        with self._lock:
+            _each([watch.tell for watch in self._watches])
+
+    def close(self) -> None:
+        """Tell those who watch that nothing is served any more, and end their streams."""
+        with self._lock:
+            self._stopping = True
+            _each([watch.end for watch in self._watches])
+            self._watches.clear()
+
+    def _status(self, name: str) -> Status:
+        if self._stopping:
+            return HealthCheckResponse.NOT_SERVING
+        if name not in _NAMES:
+            return HealthCheckResponse.SERVICE_UNKNOWN
+        return HealthCheckResponse.NOT_SERVING if self._catalog.starting else HealthCheckResponse.SERVING
+
+    def _forget(self, watch: _Watch) -> None:
+        with self._lock:
+            self._watches.discard(watch)
+
+
+def _name(message: bytes, code: Code) -> str:
+    try:
+        name: str = HealthCheckRequest.FromString(message).service
+    except DecodeError as error:
+        raise ServingError(code, "could not parse request") from error
+    if len(name.encode()) > _LONGEST_NAME:
+        raise ServingError(code, "could not parse request")
+    return name
+
+
+def _each(steps: list[Callable[[], None]]) -> None:
+    """Run each on a thread of its own: a client that takes nothing holds up only itself."""
+    for step in steps:
+        threading.Thread(target=step, daemon=True, name="health").start()

@@ -1,0 +1,266 @@
+"""TF Serving's gRPC API: PredictionService and ModelService in front of engine and inference.
+
+Handlers take and give bytes: predictions are written as wire format around the arrays' memory.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from tfs_proxy.embedded import model_config
+from tfs_proxy.embedded.core import describe
+from tfs_proxy.embedded.core import prediction_service as requests
+from tfs_proxy.embedded.core.call_threads import aside
+from tfs_proxy.embedded.core.catalog import Catalog
+from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.lifecycle.servables import Engine
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.protos import (
+    ClassificationRequest,
+    GetModelMetadataRequest,
+    GetModelStatusRequest,
+    ModelSpec,
+    MultiInferenceRequest,
+    PredictRequest,
+    RegressionRequest,
+    ReloadConfigRequest,
+    ReloadConfigResponse,
+)
+
+log = logging.getLogger(__name__)
+
+PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
+MODEL_SERVICE = "tensorflow.serving.ModelService"
+
+Handler = Callable[[bytes, Any], bytes]
+Stream = Callable[[bytes, Any, Callable[[bytes | None], None]], None]
+"""A method that answers with a stream: it returns at once, and sends message by message, None at the end."""
+
+_MAX_MESSAGE = 2**31 - 1
+_STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class Services:
+    """The methods of both services, each from a serialized request to a serialized answer."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        engine: Engine,
+        metrics: Metrics,
+        *,
+        as_content: bool = False,
+    ) -> None:
+        self._catalog = catalog
+        self._engine = engine
+        self._metrics = metrics
+        self._as_list = not as_content
+
+    def handlers(self) -> Mapping[str, Mapping[str, Handler]]:
+        """Every method by service and name."""
+        return {
+            PREDICTION_SERVICE: {
+                "Predict": self.predict,
+                "Classify": self.classify,
+                "Regress": self.regress,
+                "MultiInference": self.multi_inference,
+                "GetModelMetadata": self.get_model_metadata,
+            },
+            MODEL_SERVICE: {
+                "GetModelStatus": self.get_model_status,
+                "HandleReloadConfigRequest": self.reload_config,
+            },
+        }
+
+    def predict(self, message: bytes, _context: Any) -> bytes:
+        """PredictionService.Predict."""
+        request = PredictRequest.FromString(message)
+        with self._counted(_spec_of(request), "Predict") as servable:
+            return requests.predict(servable, request, as_list=self._as_list)
+
+    def classify(self, message: bytes, _context: Any) -> bytes:
+        """PredictionService.Classify."""
+        request = ClassificationRequest.FromString(message)
+        with self._counted(_spec_of(request), "Classify") as servable:
+            answer = requests.classify(servable, request)
+        return answer.SerializeToString()
+
+    def regress(self, message: bytes, _context: Any) -> bytes:
+        """PredictionService.Regress."""
+        request = RegressionRequest.FromString(message)
+        with self._counted(_spec_of(request), "Regress") as servable:
+            answer = requests.regress(servable, request)
+        return answer.SerializeToString()
+
+    def multi_inference(self, message: bytes, _context: Any) -> bytes:
+        """PredictionService.MultiInference."""
+        request = MultiInferenceRequest.FromString(message)
+        spec = request.tasks[0].model_spec if request.tasks else ModelSpec()
+        with self._counted(spec, "MultiInference") as servable:
+            answer = requests.multi_inference(servable, request)
+        return answer.SerializeToString()
+
+    def get_model_metadata(self, message: bytes, _context: Any) -> bytes:
+        """PredictionService.GetModelMetadata."""
+        request = GetModelMetadataRequest.FromString(message)
+        spec = _spec_of(request)
+        if not request.metadata_field:
+            raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
+        for field in request.metadata_field:
+            if field != describe.SIGNATURE_DEF:
+                raise invalid(f"Metadata field {field} is not supported")
+        with self._catalog.using(*_target(spec)) as servable:
+            return describe.metadata(servable).SerializeToString()
+
+    def get_model_status(self, message: bytes, _context: Any) -> bytes:
+        """ModelService.GetModelStatus."""
+        request = GetModelStatusRequest.FromString(message)
+        name, version, _ = _target(_spec_of(request))
+        return describe.status(self._catalog, name, version).SerializeToString()
+
+    def reload_config(self, message: bytes, context: Any) -> bytes:
+        """ModelService.HandleReloadConfigRequest: answers once every new model is loaded.
+
+        The answer has by how much the counters that are asked for have grown meanwhile.
+        One that comes before the models of the start are loaded waits for them, as for the official
+        server's port, and one that comes while another waits for its models for that one. Raises
+        ServingError where the config can't be taken, or a new model failed.
+        """
+        request = ReloadConfigRequest.FromString(message)
+        if request.config.WhichOneof("config") != "model_config_list":
+            raise invalid(
+                "ServerModelConfig type not supported by HandleReloadConfigRequest. "
+                "Only ModelConfigList is currently supported"
+            )
+        sources = model_config.from_request(request.config, self._catalog.names)
+        answer = ReloadConfigResponse()
+        answer.status.SetInParent()
+        with aside(), self._engine.turn(context.is_active):
+            counted = {name: self._metrics.count_of(name) for name in request.metric_names}
+            before = self._catalog.names
+            self._engine.reload(sources)
+            new = [source.name for source in sources if source.name not in before]
+            self._engine.wait_until_available(new, context.is_active)
+            for name, count in counted.items():
+                answer.metric.add(name=name, int64_value_increase=self._metrics.count_of(name) - count)
+        return answer.SerializeToString()
+
+    @contextmanager
+    def _counted(self, spec: ModelSpec, api: str) -> Iterator[Servable]:
+        began = perf_counter()
+        code = Code.INTERNAL
+        try:
+            servable = self._catalog.acquire(*_target(spec))
+            try:
+                yield servable
+            finally:
+                servable.leave()
+            code = Code.OK
+        except ServingError as error:
+            code = error.code
+            raise
+        finally:
+            if spec.name in self._catalog.names:
+                self._metrics.request(spec.name, api, "GRPC", code, (perf_counter() - began) * 1e6)
+
+
+def _spec_of(request: Any) -> ModelSpec:
+    if not request.HasField("model_spec"):
+        raise invalid("Missing ModelSpec")
+    spec: ModelSpec = request.model_spec
+    return spec
+
+
+def _target(spec: ModelSpec) -> tuple[str, int | None, str | None]:
+    choice = spec.WhichOneof("version_choice")
+    version = spec.version.value if choice == "version" else None
+    return spec.name, version, spec.version_label if choice == "version_label" else None
+
+
+def start(
+    handlers: Mapping[str, Mapping[str, Handler]],
+    *,
+    streams: Mapping[str, Mapping[str, Stream]] = MappingProxyType({}),
+    addresses: Iterable[str],
+    threads: Executor,
+    options: Iterable[tuple[str, int | str]] = (),
+    credentials: Any = None,
+) -> Any:
+    """A running `grpc.Server` on these addresses; any message size is taken.
+
+    Raises SettingsError where an address can't be bound.
+    """
+    server = grpc.server(
+        threads,
+        options=[
+            ("grpc.max_send_message_length", _MAX_MESSAGE),
+            ("grpc.max_receive_message_length", _MAX_MESSAGE),
+            ("grpc.so_reuseport", 0),
+            *options,
+        ],
+    )
+    for service, methods in handlers.items():
+        table = {
+            name: grpc.unary_unary_rpc_method_handler(_guarded(name, run)) for name, run in methods.items()
+        }
+        for name, stream in streams.get(service, {}).items():
+            table[name] = grpc.unary_stream_rpc_method_handler(_streamed(name, stream))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, table),))
+    for address in addresses:
+        _bind(server, address, credentials)
+    server.start()
+    return server
+
+
+def _bind(server: Any, address: str, credentials: Any) -> None:
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise SettingsError(f"Can't listen for gRPC on {address}: {error}") from error
+    if not port:
+        raise SettingsError(f"Can't listen for gRPC on {address}.")
+
+
+def _guarded(name: str, run: Handler) -> Handler:
+    def handle(message: bytes, context: Any) -> bytes:
+        try:
+            return run(message, context)
+        except Exception as error:
+            _refuse(name, error, context)
+            raise AssertionError(name) from error
+
+    return handle
+
+
+def _streamed(name: str, run: Stream) -> Stream:
+    def handle(message: bytes, context: Any, send: Callable[[bytes | None], None]) -> None:
+        try:
+            run(message, context, send)
+        except Exception as error:
+            _refuse(name, error, context)
+            raise AssertionError(name) from error
+
+    handle.experimental_non_blocking = True  # type: ignore[attr-defined]
+    return handle
+
+
+def _refuse(name: str, error: Exception, context: Any) -> None:
+    """End a call with the status of its error; always raises."""
+    if isinstance(error, ServingError):
+        context.abort(_STATUS_CODES[int(error.code)], error.text)
+    if isinstance(error, DecodeError):
+        context.abort(grpc.StatusCode.INTERNAL, f"The request is no message of {name}")
+    log.error("%s failed", name, exc_info=error)
+    context.abort(_STATUS_CODES[int(Code.INTERNAL)], "Internal error: see the model server's log")

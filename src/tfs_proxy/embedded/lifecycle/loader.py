@@ -1,0 +1,141 @@
+"""Loads one model version: the folder on disk to a servable that is ready for requests."""
+
+import gc
+import logging
+import threading
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from tfs_proxy.embedded.batching import options as batch_options
+from tfs_proxy.embedded.batching.options import BatchOptions
+from tfs_proxy.embedded.core.errors import Code, ServingError, tensorflow_errors
+from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.lifecycle import warmup
+from tfs_proxy.embedded.tensorflow.shape_guard import ENDING_OPS, RankGuard
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.resources import available_resources
+
+if TYPE_CHECKING:
+    from tfs_proxy.embedded.batching import instrumentation as batch_witness
+    from tfs_proxy.embedded.batching import scheduler as batching
+    from tfs_proxy.embedded.tensorflow import lite as tflite
+    from tfs_proxy.embedded.tensorflow import session
+
+    Loaded = session.SessionBackend | batching.BatchingBackend | tflite.TfliteBackend | RankGuard
+
+log = logging.getLogger(__name__)
+
+_COLLECT_AFTER = (50_000, 20, 100)
+
+
+class Loader:
+    """Makes servables as the flags say; the first load imports TensorFlow.
+
+    Raises SettingsError where the batching parameters, or the options for sessions, can't be used.
+    """
+
+    def __init__(self, flags: Flags, metrics: Metrics) -> None:
+        batches = flags.enable_batching
+        self._batching = batch_options.read_options(flags.batching_parameters_file) if batches else None
+        self._metrics = metrics
+        self._flags = flags
+        self._tags = tuple(tag for tag in flags.saved_model_tags.split(",") if tag)
+        self._importing = threading.Lock()
+        self._imported = False
+        if flags.tensorflow_session_config_file:
+            self._prepare_at_once()
+
+    def prepare(self) -> None:
+        """Import TensorFlow, once.
+
+        What is imported lives as long as the process: the garbage collector is told so, which
+        makes large JSON bodies several times cheaper to read.
+        """
+        with self._importing:
+            if not self._imported:
+                with tensorflow_errors():
+                    from tfs_proxy.embedded.tensorflow import session
+                self._session_config = session.session_config(self._flags)
+                gc.collect()
+                gc.freeze()
+                gc.set_threshold(*_COLLECT_AFTER)
+                self._imported = True
+
+    def _prepare_at_once(self) -> None:
+        try:
+            self.prepare()
+        except ServingError as error:
+            raise SettingsError(f"Failed to start server. Error: {error.text}") from error
+
+    def __call__(self, name: str, version: int, folder: Path) -> Servable:
+        """Load, and warm up. Raises ServingError."""
+        self.prepare()
+        log.info("Loading servable version {name: %s version: %d} from %s", name, version, folder)
+        backend = self._counted(folder)
+        check_methods = self._flags.enable_signature_method_name_check
+        servable = Servable(
+            name, version, backend.signatures, backend, self._metrics, check_methods=check_methods
+        )
+        if self._flags.enable_model_warmup:
+            try:
+                self._warm_up(servable, folder)
+            except BaseException:
+                backend.close()
+                raise
+        return servable
+
+    def _counted(self, folder: Path) -> "Loaded":
+        began = perf_counter()
+        code = Code.INTERNAL
+        try:
+            backend = self._backend(folder)
+            code = Code.OK
+        except ServingError as error:
+            code = error.code
+            raise
+        finally:
+            self._metrics.load(str(folder), code, perf_counter() - began)
+        return backend
+
+    def _warm_up(self, servable: Servable, folder: Path) -> None:
+        if not (folder / warmup.FILE).exists():
+            return
+        began = perf_counter()
+        count = warmup.warm_up(servable, folder, iterations=self._flags.num_request_iterations_for_warmup)
+        self._metrics.warmup(str(folder), perf_counter() - began)
+        log.info("Warmed up {name: %s version: %d} with %d requests", servable.name, servable.version, count)
+
+    def _backend(self, folder: Path) -> "Loaded":
+        from tfs_proxy.embedded.batching import scheduler as batching
+        from tfs_proxy.embedded.tensorflow import lite as tflite
+        from tfs_proxy.embedded.tensorflow import session
+
+        lite = folder / tflite.FILE
+        prefers_lite = self._flags.prefer_tflite_model or self._flags.use_tflite_model
+        if prefers_lite and lite.exists():
+            with tensorflow_errors():
+                return tflite.TfliteBackend(lite, self._flags.num_tflite_pools or available_resources().cores)
+        options = self._batch_options(folder)
+        with tensorflow_errors():
+            backend = session.SessionBackend(folder, self._tags, self._session_config)
+        loaded: Loaded = backend
+        if options is not None:
+            loaded = batching.BatchingBackend(backend, options, self._watch(options))
+        if backend.op_types & ENDING_OPS:
+            return RankGuard(loaded, backend.signatures, backend.static_sizes, compiled=backend.compiled)
+        return loaded
+
+    def _watch(self, options: BatchOptions) -> "batch_witness.Watch":
+        from tfs_proxy.embedded.batching import instrumentation as batch_witness
+
+        if not self._flags.monitoring_config_file:
+            return batch_witness.Unwatched()
+        return batch_witness.Watched(self._metrics.batches, pads=bool(options.allowed_batch_sizes))
+
+    def _batch_options(self, folder: Path) -> BatchOptions | None:
+        if self._batching is None or not self._flags.enable_per_model_batching_parameters:
+            return self._batching
+        return batch_options.own_options(folder, self._batching)

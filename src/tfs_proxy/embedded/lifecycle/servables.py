@@ -1,0 +1,308 @@
+"""Keeps what is served in step with the folders on disk: loads, retries, and lets go.
+
+A new version is loaded before the one that it replaces goes (TF Serving's availability-preserving
+policy). Loads run on a pool of their own, and unloads, which wait for requests, on another.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfs_proxy.embedded.core.catalog import Catalog, Model, still_loading
+from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.core.states import State, VersionStatus
+from tfs_proxy.embedded.lifecycle import versions
+from tfs_proxy.embedded.model_config import ModelSource
+
+log = logging.getLogger(__name__)
+
+_UNLOAD_THREADS = 64
+"""Each unload waits for its version's last request; a thread comes with the first unload that needs it."""
+
+Load = Callable[[str, int, Path], Servable]
+"""Loads one version: model name, version number, folder. Raises ServingError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a failed load is tried again, and after how long."""
+
+    times: int = 5
+    interval_seconds: float = 60.0
+
+
+class Engine:
+    """The one writer of a `Catalog`.
+
+    With ``labels_for_unavailable`` a new label may name any version, with ``labels_for_any`` an old one
+    too; without ``polls`` no folder is ever looked at.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        load: Load,
+        *,
+        retry: Retry,
+        load_threads: int,
+        labels_for_unavailable: bool = False,
+        labels_for_any: bool = False,
+        polls: bool = True,
+    ) -> None:
+        self._catalog = catalog
+        self._load = load
+        self._retry = retry
+        self._labels_for_unavailable = labels_for_unavailable
+        self._labels_for_any = labels_for_any
+        self._polls = polls
+        self._sources: tuple[ModelSource, ...] = ()
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(load_threads, thread_name_prefix="load")
+        self._unloads = ThreadPoolExecutor(_UNLOAD_THREADS, thread_name_prefix="unload")
+        self._said: set[str] = set()
+        self._taken = False
+
+    def reload(self, sources: Sequence[ModelSource]) -> None:
+        """Serve these models from now on; loads go on in the background.
+
+        Raises ServingError where a label names a version that is not available.
+        """
+        catalog = self._catalog
+        with catalog.changed:
+            labels = self._checked_labels(sources)
+            self._sources = tuple(sources)
+            catalog.labels = labels
+            for name in catalog.names - {source.name for source in sources}:
+                catalog.models[name].aspire({})
+            for source in sources:
+                catalog.models.setdefault(source.name, Model())
+            catalog.names = frozenset(source.name for source in sources)
+        self.poll()
+
+    def poll(self) -> None:
+        """Look at the sources' folders once, and load and unload accordingly."""
+        if not self._polls:
+            return
+        for source in self._sources:
+            try:
+                found = versions.find(source.base_path)
+            except OSError as error:
+                self._say(
+                    f"Could not find base path {source.base_path} for servable {source.name} "
+                    f"with error {error.strerror}"
+                )
+                continue
+            chosen = source.policy.choose(list(found))
+            self._say_what_is_missing(source, chosen)
+            with self._catalog.changed:
+                if source in self._sources:
+                    self._catalog.models[source.name].aspire({version: found[version] for version in chosen})
+        self._reconcile()
+
+    @contextmanager
+    def turn(self, still_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        """A block that nobody else is in, begun once the models of the start are loaded, or have failed once.
+
+        Raises ServingError where its turn does not come while it is wanted.
+        """
+        with self._catalog.changed:
+            while self._must_wait and still_wanted() and not self._stopping.is_set():
+                self._catalog.changed.wait(0.1)
+            if self._must_wait:
+                raise still_loading()
+            self._taken = True
+        try:
+            yield
+        finally:
+            with self._catalog.changed:
+                self._taken = False
+                self._catalog.changed.notify_all()
+
+    @property
+    def _must_wait(self) -> bool:
+        return self._taken or self._catalog.starting
+
+    def wait_until_available(
+        self, names: Sequence[str], still_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Wait until these models serve, and no wanted version of theirs waits for its first attempt.
+
+        A model that serves does not wait for another try of a version that failed. Raises ServingError
+        that names the models of which no version could be loaded, or whose folders are not there.
+        """
+        models = self._catalog.models
+        with self._catalog.changed:
+            while still_wanted() and not all(models[name].settled for name in names):
+                self._catalog.changed.wait(0.1)
+            failed = [_failure(name, models[name]) for name in names if not models[name].serving]
+        if failed:
+            told = "".join(f"{{{line}}}, " for line in failed)
+            raise ServingError(Code.UNKNOWN, f"{len(failed)} model(s) did not become available: {{{told}}}")
+
+    def stop(self) -> None:
+        """Begin no more loads; those under way are finished, and whoever waits for another is told."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Stop loading, and give every servable back once its requests are done."""
+        self.stop()
+        with self._catalog.changed:
+            self._sources = ()
+            leaving = [each for model in self._catalog.models.values() for each in model.serving.values()]
+            for model in self._catalog.models.values():
+                model.aspired = {}
+                model.publish({})
+            self._catalog.changed.notify_all()
+        for servable in leaving:
+            servable.retire()
+        self._pool.shutdown(cancel_futures=True)
+        self._unloads.shutdown()
+
+    def _checked_labels(self, sources: Sequence[ModelSource]) -> Mapping[str, Mapping[str, int]]:
+        for source in sources:
+            model = self._catalog.models.get(source.name)
+            for label, version in source.labels.items():
+                known = self._catalog.labels.get(source.name, {}).get(label, version)
+                if self._labels_for_any or (self._labels_for_unavailable and known == version):
+                    continue
+                if model is None or version not in model.serving:
+                    raise ServingError(
+                        Code.FAILED_PRECONDITION,
+                        f"Request to assign label to version {version} of model {source.name}, "
+                        "which is not currently available for inference",
+                    )
+        return {source.name: dict(source.labels) for source in sources}
+
+    def _reconcile(self) -> None:
+        with self._catalog.changed:
+            for name, model in self._catalog.models.items():
+                for version in sorted(model.aspired, reverse=True):
+                    self._want(name, model, version, model.aspired[version])
+                self._let_go(model)
+            self._catalog.starting &= any(model.untried for model in self._catalog.models.values())
+            self._catalog.changed.notify_all()
+
+    def _want(self, name: str, model: Model, version: int, folder: Path) -> None:
+        status = model.versions.setdefault(version, VersionStatus(version))
+        if status.may_start:
+            status.change_state(State.START)
+            self._pool.submit(self._bring_up, name, model, status, folder)
+
+    def _let_go(self, model: Model) -> None:
+        replaced = not model.aspired or any(version in model.serving for version in model.aspired)
+        leaving = [version for version in model.serving if version not in model.aspired]
+        if not replaced or not leaving:
+            return
+        serving = dict(model.serving)
+        for version in leaving:
+            servable = serving.pop(version)
+            model.versions[version].change_state(State.UNLOADING)
+            self._unloads.submit(self._take_down, servable, model.versions[version])
+        model.publish(serving)
+
+    def _bring_up(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
+        with self._catalog.changed:
+            status.change_state(State.LOADING)
+        self._attempt(name, model, status, folder, self._retry.times)
+
+    def _attempt(self, name: str, model: Model, status: VersionStatus, folder: Path, retries: int) -> None:
+        """One try at a load; where it fails and ``retries`` are left, the next one comes later."""
+        error = self._try(name, model, status, folder)
+        with self._catalog.changed:
+            if error is not None and (not retries or self._in_vain(status)):
+                status.change_state(State.END, error)
+            elif error is not None:
+                status.error = error
+                self._later(self._attempt, name, model, status, folder, retries - 1)
+            self._reconcile()
+
+    def _try(self, name: str, model: Model, status: VersionStatus, folder: Path) -> ServingError | None:
+        """Load, unless nobody wants that any more. Returns what went wrong, whatever it is."""
+        if self._in_vain(status):
+            return status.error or _cancelled()
+        try:
+            self._load_into(name, model, status, folder)
+        except Exception as error:  # noqa: BLE001
+            return _told(name, status.version, error)
+        return None
+
+    def _in_vain(self, status: VersionStatus) -> bool:
+        return status.called_off or self._stopping.is_set()
+
+    def _load_into(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
+        servable = self._load(name, status.version, folder)
+        with self._catalog.changed:
+            wanted = not status.called_off
+            if wanted:
+                status.change_state(State.AVAILABLE)
+                model.publish({**model.serving, status.version: servable})
+        if not wanted:
+            servable.retire()
+            raise _cancelled()
+        log.info("Successfully loaded servable version {name: %s version: %d}", name, status.version)
+
+    def _later(self, work: Callable[..., None], *arguments: object) -> None:
+        """Submit work after the retry interval; the wait takes none of the pool's threads."""
+
+        def wait() -> None:
+            self._stopping.wait(min(self._retry.interval_seconds, threading.TIMEOUT_MAX))
+            with suppress(RuntimeError):  # the pool has been closed
+                self._pool.submit(work, *arguments)
+
+        threading.Thread(target=wait, daemon=True, name="retry").start()
+
+    def _take_down(self, servable: Servable, status: VersionStatus) -> None:
+        try:
+            servable.retire()
+        finally:
+            with self._catalog.changed:
+                status.change_state(State.END)
+                self._reconcile()
+        log.info("Unloaded servable version {name: %s version: %d}", servable.name, servable.version)
+
+    def _say_what_is_missing(self, source: ModelSource, chosen: Collection[int]) -> None:
+        for version in source.policy.specific:
+            if version not in chosen:
+                self._say(
+                    f"Version {version} of servable {source.name}, which was requested to be served as a "
+                    "'specific' version in the servable's version policy, was not found in the file system"
+                )
+        if not chosen:
+            self._say(
+                f"No versions of servable {source.name} found under base path {source.base_path}. "
+                "Did you forget to name your leaf directory as a number (eg. '/1/')?"
+            )
+
+    def _say(self, text: str) -> None:
+        """Log what a poll would say again every second, once."""
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("%s", text)
+
+
+def _told(name: str, version: int, error: Exception) -> ServingError:
+    """The error of a load, in the log and as it is answered."""
+    if isinstance(error, ServingError):
+        log.error("%s version %d: load failed: %s", name, version, error.text)
+        return error
+    log.error("%s version %d: load failed", name, version, exc_info=error)
+    return ServingError(Code.INTERNAL, f"The load failed: {type(error).__name__}: {error}")
+
+
+def _cancelled() -> ServingError:
+    return ServingError(Code.CANCELLED, "Loading of servable cancelled")
+
+
+def _failure(name: str, model: Model) -> str:
+    """What became of a model: of its newest version, as TF Serving tells it."""
+    errors = {each.version: each.error for each in model.versions.values() if each.version in model.aspired}
+    version = max(errors, default=None)
+    error = errors.get(version) if version is not None else None
+    if error is None:
+        return f"{{name: {name}}} due to error: NOT_FOUND: no versions of it were found"
+    return f"{{name: {name} version: {version}}} due to error: {error.code.name}: {error.text}"

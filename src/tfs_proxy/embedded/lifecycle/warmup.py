@@ -1,0 +1,67 @@
+"""Replays a model's recorded requests before it becomes available.
+
+The file is TF Serving's: ``assets.extra/tf_serving_warmup_requests``, a TFRecord of PredictionLog.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from tfs_proxy.embedded.core import prediction_service as requests
+from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.payload.formats.framing import tfrecords
+from tfs_proxy.protos import PredictionLog
+
+FILE = Path("assets.extra") / "tf_serving_warmup_requests"
+MAX_RECORDS = 1000
+
+
+def warm_up(servable: Servable, folder: Path, *, iterations: int = 1) -> int:
+    """Replay the requests of a version's folder, each this many times; returns how many there were.
+
+    Raises ServingError where the file is no TFRecord, or a request of it fails.
+    """
+    path = folder / FILE
+    count = 0
+    for record in _records(path):
+        count += 1
+        if count > MAX_RECORDS:
+            raise invalid(f"Number of warmup records exceeds the maximum ({MAX_RECORDS}) at {path}")
+        for _ in range(max(1, iterations)):
+            _replay(servable, record)
+    return count
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    """The records of a TFRecord file. Raises ServingError where it is none, or damaged."""
+    with path.open("rb") as file:
+        try:
+            for frame in tfrecords(file, max_bytes=path.stat().st_size):
+                yield bytes(frame.payload)
+        except (BadInput, PayloadTooLarge) as error:
+            raise ServingError(
+                Code.DATA_LOSS, f"{path}: {error} Please verify your warmup data is in TFRecord format."
+            ) from error
+
+
+def _replay(servable: Servable, record: bytes) -> None:
+    """Run one recorded request; as in TF Serving, one of a kind that nobody knows is no request."""
+    try:
+        log = PredictionLog.FromString(record)
+    except DecodeError as error:
+        raise invalid("Failed to parse warmup record: no PredictionLog") from error
+    kind = log.WhichOneof("log_type")
+    if kind == "predict_log":
+        requests.predict(servable, log.predict_log.request)
+    elif kind == "classify_log":
+        requests.classify(servable, log.classify_log.request)
+    elif kind == "regress_log":
+        requests.regress(servable, log.regress_log.request)
+    elif kind == "multi_inference_log":
+        requests.multi_inference(servable, log.multi_inference_log.request)
+    elif kind == "session_run_log":
+        number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
+        raise ServingError(Code.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")

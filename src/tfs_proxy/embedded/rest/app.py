@@ -1,0 +1,279 @@
+"""TF Serving's REST API as a bare ASGI application: HTTP in front of the catalog and inference.
+
+A prediction runs on the event loop's own thread while it is measured to be quick (`Runner.quick`)
+and its body is small; otherwise on a bounded pool, so that everything else answers meanwhile.
+"""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from google.protobuf import json_format
+
+from tfs_proxy.embedded.core import describe
+from tfs_proxy.embedded.core.call_threads import WouldWait
+from tfs_proxy.embedded.core.catalog import Catalog
+from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.rest import http_body
+from tfs_proxy.embedded.rest import routes as rest_routes
+from tfs_proxy.embedded.rest.handlers import WORK, Work
+from tfs_proxy.embedded.rest.http_body import Headers
+from tfs_proxy.embedded.rest.json import answer as json_answer
+from tfs_proxy.embedded.rest.routes import Route
+from tfs_proxy.wire.grpc_codes import HTTP_STATUS
+
+log = logging.getLogger(__name__)
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+_JSON: Headers = [(b"content-type", b"application/json")]
+_TEXT: Headers = [(b"content-type", b"text/plain")]
+_HTML: Headers = [(b"content-type", b"text/html")]
+_CORS: Headers = [
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-allow-methods", b"POST, GET"),
+    (b"access-control-allow-headers", b"Content-Type"),
+]
+_WEB_ORIGIN = re.compile(rb"https?://")
+_MAX_ROUTES = 4096
+_LONGEST_KEPT = 512
+_SMALL_BODY = 65536
+
+
+class Answer(NamedTuple):
+    """A whole HTTP answer; one that is not ``of_api`` says nothing of other origins."""
+
+    status: int
+    body: bytes
+    headers: Headers
+    of_api: bool = True
+
+
+class _Left(NamedTuple):
+    """What is left to do for an answer, where that would hold up everything else."""
+
+    work: Work
+    run: Callable[[], Answer]
+
+
+def _page(status: int, reason: str) -> Answer:
+    """What TF Serving's HTTP server answers with where no handler is asked."""
+    body = (
+        f"<HTML><HEAD>\n<TITLE>{status} {reason}</TITLE>\n</HEAD><BODY>\n<H1>{reason}</H1>\n</BODY></HTML>\n"
+    )
+    return Answer(status, body.encode(), _HTML, of_api=False)
+
+
+_NOT_FOUND = _page(404, "Not Found")
+_BAD_REQUEST = _page(400, "Bad Request")
+
+
+def _refusal(error: ServingError) -> Answer:
+    return Answer(HTTP_STATUS[error.code], json_answer.error(error.text), _JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class RestOptions:
+    """How the REST side behaves.
+
+    ``metrics_path`` is None where metrics are not asked for, ``timeout_seconds`` where requests may
+    take as long as they like.
+    """
+
+    timeout_seconds: float | None = 30.0
+    cors: bool = False
+    metrics_path: str | None = None
+
+
+class RestApp:
+    """The ASGI application."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        pool: Executor,
+        metrics: Metrics,
+        options: RestOptions,
+    ) -> None:
+        self._catalog = catalog
+        self._pool = pool
+        self._metrics = metrics
+        self._options = options
+        self._routes: dict[tuple[str, bytes], Route] = {}
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        body = await _read(receive)
+        if body is None:
+            return
+        answer = await self._answer(scope["method"], _target(scope), scope["headers"], body)
+        length = (b"content-length", b"%d" % len(answer.body))
+        cors = _CORS if self._options.cors and answer.of_api else ()
+        headers = [*answer.headers, *cors, length]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _answer(self, method: str, raw_path: bytes, headers: Headers, body: bytes) -> Answer:
+        """PERF: the one coroutine between a body and its answer; a quick request never waits in it."""
+        began = perf_counter()
+        route, code = None, Code.OK
+        try:
+            route = self._routes.get((method, raw_path))
+            if route is None:
+                path = raw_path.decode("latin-1")
+                outside = self._outside(path)
+                if outside is not None:
+                    return outside
+                route = rest_routes.match(method, path)
+                self._keep(method, raw_path, route)
+            answer = self._act(route, headers, body)
+            if not isinstance(answer, Answer):
+                answer = await self._in_pool(answer)
+        except ServingError as error:
+            code, answer = error.code, _refusal(error)
+        except RecursionError:
+            code = Code.INVALID_ARGUMENT
+            answer = _refusal(invalid("JSON Parse error: The document is nested too deeply"))
+        except Exception:
+            log.exception("%s %r failed", method, raw_path)
+            code = Code.INTERNAL
+            answer = _refusal(ServingError(code, "Internal error: see the model server's log"))
+        if route is not None and route.action in WORK and route.model in self._catalog.names:
+            self._metrics.request(route.model, route.action, "REST", code, (perf_counter() - began) * 1e6)
+        return answer
+
+    def _outside(self, path: str) -> Answer | None:
+        """The answer to a path that is not the API's; None for one that is."""
+        if not rest_routes.is_uri(path):
+            return _BAD_REQUEST
+        metrics = self._options.metrics_path
+        if metrics is not None and path.partition("?")[0] == metrics:
+            if path != metrics:
+                text = f"Unexpected path: {path}. Should be {metrics}"
+                return Answer(400, text.encode(), _TEXT, of_api=False)
+            return Answer(200, self._metrics.text(), _TEXT, of_api=False)
+        return None if rest_routes.is_api(path) else _NOT_FOUND
+
+    def _keep(self, method: str, raw_path: bytes, route: Route) -> None:
+        """PERF: matching takes as long as a quick prediction. Clients that make paths up fill no memory."""
+        if len(raw_path) > _LONGEST_KEPT:
+            return
+        if len(self._routes) >= _MAX_ROUTES:
+            self._routes.clear()
+        self._routes[method, raw_path] = route
+
+    def _act(self, route: Route, headers: Headers, body: bytes) -> Answer | _Left:
+        """The answer, or what is left to do for it."""
+        kind = WORK.get(route.action)
+        if kind is not None:
+            work = kind(self._catalog, route)
+            if http_body.is_packed(headers):
+                return _Left(work, lambda: _whole(work, http_body.unpacked(body)))
+            return self._predict(work, body)
+        if route.action == rest_routes.PREFLIGHT:
+            return _preflight(headers)
+        if route.action == "status":
+            return Answer(200, _status(self._catalog, route), _JSON)
+        return Answer(200, _metadata(self._catalog, route), _JSON)
+
+    @staticmethod
+    def _predict(work: Work, body: bytes) -> Answer | _Left:
+        if len(body) > _SMALL_BODY:
+            return _Left(work, lambda: _whole(work, body))
+        try:
+            work.read(body)
+        except BaseException:
+            work.close()
+            raise
+        return _at_once(work) if work.quick else _Left(work, lambda: _finish(work))
+
+    async def _in_pool(self, left: _Left) -> Answer:
+        running = self._pool.submit(left.run)
+        try:
+            async with asyncio.timeout(self._options.timeout_seconds):
+                return await asyncio.wrap_future(running)
+        except TimeoutError as error:
+            if running.cancel():
+                left.work.close()
+            raise ServingError(Code.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
+
+
+def _whole(work: Work, body: bytes) -> Answer:
+    try:
+        work.read(body)
+        return Answer(200, work.answer(), _JSON)
+    finally:
+        work.close()
+
+
+def _at_once(work: Work) -> Answer | _Left:
+    try:
+        answer = Answer(200, work.answer(), _JSON)
+    except WouldWait:
+        return _Left(work, lambda: _finish(work))
+    except BaseException:
+        work.close()
+        raise
+    work.close()
+    return answer
+
+
+def _finish(work: Work) -> Answer:
+    try:
+        return Answer(200, work.answer(), _JSON)
+    finally:
+        work.close()
+
+
+def _target(scope: Mapping[str, Any]) -> bytes:
+    """All that follows the host: TF Serving's patterns are matched with the query in."""
+    query: bytes = scope["query_string"]
+    path: bytes = scope["raw_path"]
+    return path + b"?" + query if query else path
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """The whole body; None where the client went away in the middle of it."""
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        return bytes(message.get("body", b""))
+    parts: list[bytes] = []
+    while message["type"] != "http.disconnect":
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)
+        message = await receive()
+    return None
+
+
+def _preflight(headers: Headers) -> Answer:
+    """What a browser asks in front of a request: fine for any origin of the web."""
+    origins = (value for name, value in headers if name == b"origin")
+    return Answer(200 if _WEB_ORIGIN.search(next(origins, b"")) else 400, b"", [])
+
+
+def _status(catalog: Catalog, route: Route) -> bytes:
+    answer = describe.status(catalog, route.model, route.version)
+    return _pretty(answer).encode() + b"\n"
+
+
+def _metadata(catalog: Catalog, route: Route) -> bytes:
+    with catalog.using(route.model, route.version, route.label) as servable:
+        spec = _pretty(describe.spec_of(servable))
+        signatures = _pretty(describe.signatures(servable))
+    return f'{{\n"model_spec":{spec}\n,\n"metadata": {{"signature_def": {signatures}\n}}\n}}\n'.encode()
+
+
+def _pretty(message: Any) -> str:
+    fields = json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return json.dumps(fields, indent=1, ensure_ascii=False)

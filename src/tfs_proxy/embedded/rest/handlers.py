@@ -1,0 +1,129 @@
+"""One POST of the REST API between its body and its answer: predict, classify and regress.
+
+Reading and running are two steps, so that the front door can choose where the second one happens.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import numpy as np
+
+from tfs_proxy.embedded.core import examples
+from tfs_proxy.embedded.core.catalog import Catalog
+from tfs_proxy.embedded.core.errors import invalid
+from tfs_proxy.embedded.core.predict import check_method, outputs_of, with_defaults
+from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
+from tfs_proxy.embedded.rest.json import answer as json_answer
+from tfs_proxy.embedded.rest.json import examples as json_examples
+from tfs_proxy.embedded.rest.json import predict as json_predict
+from tfs_proxy.embedded.rest.routes import Route
+from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
+
+
+class Work(ABC):
+    """One request; it holds its servable from `read` to `close`."""
+
+    def __init__(self, catalog: Catalog, route: Route) -> None:
+        self._catalog = catalog
+        self._route = route
+        self._servable: Servable | None = None
+        self._runner: Runner | None = None
+
+    @property
+    def quick(self) -> bool:
+        """Whether the second step may run where it holds up everything else."""
+        return self._runner is not None and self._runner.quick
+
+    @abstractmethod
+    def read(self, body: bytes) -> None:
+        """The first step: understand the body. Raises ServingError."""
+
+    @abstractmethod
+    def answer(self) -> bytes:
+        """The second step: run it and write the answer. Raises ServingError."""
+
+    def close(self) -> None:
+        """Give the servable back."""
+        if self._servable is not None:
+            self._servable.leave()
+
+    def _acquire(self) -> Servable:
+        if self._servable is None:
+            self._servable = self._catalog.acquire(self._route.model, self._route.version, self._route.label)
+        return self._servable
+
+
+class Predict(Work):
+    """``POST …:predict``."""
+
+    _signature: Signature
+    _call: json_predict.PredictCall
+    _arrays: Mapping[str, Array]
+
+    def read(self, body: bytes) -> None:
+        """Decode the body against the signature that it names. Raises ServingError."""
+        self._call = json_predict.decode(body, self._inputs)
+        check_method(self._signature)
+        self._arrays = with_defaults(self._signature, self._call.arrays)
+        self._runner = self._acquire().runner(self._signature, self._signature.aliases)
+
+    def _inputs(self, name: str) -> Mapping[str, Tensor]:
+        signature = self._acquire().signatures.get(name or DEFAULT_SIGNATURE)
+        if signature is None:
+            raise invalid(f'Serving signature name: "{name or DEFAULT_SIGNATURE}" not found in signature def')
+        self._signature = signature
+        return signature.inputs
+
+    def answer(self) -> bytes:
+        """Rows or columns. Raises ServingError."""
+        assert self._runner is not None  # noqa: S101 (read comes first)
+        outputs = outputs_of(self._runner, self._signature.aliases, self._arrays)
+        if not outputs:
+            raise invalid("Cannot convert empty tensor map to JSON")
+        return json_answer.rows(outputs) if self._call.by_row else json_answer.columns(outputs)
+
+
+class ExampleWork(Work):
+    """``POST …:classify`` and ``…:regress``: both read examples."""
+
+    method: str
+    _plan: examples.Plan
+    _examples: Array
+
+    def read(self, body: bytes) -> None:
+        """Decode the examples, then look at the signature. Raises ServingError."""
+        call = json_examples.decode(body)
+        servable = self._acquire()
+        signature = examples.signature_for(servable, call.signature, self.method)
+        self._plan = examples.plan_for(signature, self.method)
+        self._examples = examples.serialized(call.examples, servable)
+        self._runner = examples.runner_for(servable, self._plan, self._route.action.title())
+
+    def _outputs(self) -> examples.Named:
+        assert self._runner is not None  # noqa: S101 (read comes first)
+        return examples.run(self._runner, self._plan, self._examples)
+
+
+class Classify(ExampleWork):
+    """``POST …:classify``."""
+
+    method = CLASSIFY_METHOD
+
+    def answer(self) -> bytes:
+        """Labels with scores. Raises ServingError."""
+        return json_answer.classes(examples.classes(self._plan, self._outputs(), len(self._examples)))
+
+
+class Regress(ExampleWork):
+    """``POST …:regress``."""
+
+    method = REGRESS_METHOD
+
+    def answer(self) -> bytes:
+        """One number per example. Raises ServingError."""
+        result = examples.regression(self._plan, self._outputs(), len(self._examples))
+        return json_answer.regressions(np.array([each.value for each in result.regressions]))
+
+
+WORK: Mapping[str, type[Work]] = {"predict": Predict, "classify": Classify, "regress": Regress}
+"""What does each method of the REST API."""

@@ -1,0 +1,158 @@
+"""The fast way through large bodies of numbers: parsed and converted without a Python object each.
+
+simdjson turns a list of numbers of any depth into one flat buffer. That the lists are regular is
+seen from the body with everything but its structure taken out, which must read exactly as that of
+a tensor of this shape.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import simdjson
+
+from tfs_proxy.embedded.core.servable import Array, Tensor
+from tfs_proxy.embedded.core.tall import MAX_RANK
+
+WORTHWHILE_BYTES = 4096
+"""From this size on a body is worth the attempt."""
+
+_STRUCTURE = b'[]{},:"'
+_VALUES = bytes(code for code in range(256) if code not in _STRUCTURE)
+_PARSERS = threading.local()
+
+_DOUBLES: dict[int, np.dtype[Any]] = {1: np.dtype(np.float32), 2: np.dtype(np.float64)}
+_SIGNED: dict[int, np.dtype[Any]] = {3: np.dtype(np.int32), 9: np.dtype(np.int64)}
+
+Found = tuple[str, bool, dict[str, Array]]
+
+
+class _Unfit(Exception):
+    """The body is not of the kind that this module reads; the exact reader has a look at it."""
+
+
+def decode(body: bytes, inputs_of: Callable[[str], Mapping[str, Tensor]]) -> Found | None:
+    """Signature name, whether by row, and arrays by input; None for what has to be read value by value.
+
+    Raises ServingError only where ``inputs_of`` does.
+    """
+    if b"\\" in body:
+        return None
+    try:
+        document = _parse(body)
+        if not isinstance(document, simdjson.Object):
+            return None
+        return _decode(body, document, inputs_of)
+    except (_Unfit, ValueError, TypeError):
+        return None
+
+
+def _parse(body: bytes) -> Any:
+    """A body in this thread's own parser, whose memory is kept; in a new one while that is in use."""
+    parser = getattr(_PARSERS, "own", None)
+    if parser is None:
+        parser = _PARSERS.own = simdjson.Parser()
+    try:
+        return parser.parse(body)
+    except RuntimeError:
+        try:
+            return simdjson.Parser().parse(body)
+        except RuntimeError as error:  # nested more deeply than it reads
+            raise _Unfit from error
+
+
+def _decode(body: bytes, document: Any, inputs_of: Callable[[str], Mapping[str, Tensor]]) -> Found:
+    keys = list(document.keys())
+    by_row = "instances" in keys
+    wanted = "instances" if by_row else "inputs"
+    signature = document.get("signature_name") or ""
+    if sorted({*keys, "signature_name"}) != sorted(["signature_name", wanted]) or len(set(keys)) != len(keys):
+        raise _Unfit
+    if not isinstance(signature, str):
+        raise _Unfit
+    inputs = inputs_of(signature)
+    columns, skeleton = _columns(document[wanted], inputs, by_row=by_row)
+    if any(mark in name for name in (signature, *inputs) for mark in '[]{},:"'):
+        raise _Unfit
+    parts = ['"":""' if key == "signature_name" else f'"":{skeleton}' for key in keys]
+    if body.translate(None, _VALUES) != f"{{{','.join(parts)}}}".encode():
+        raise _Unfit
+    return signature, by_row, {name: _joined(column, inputs[name]) for name, column in columns.items()}
+
+
+Column = tuple[tuple[int, ...], list[Any]]
+"""An input's shape, and the JSON arrays whose values one after the other fill it."""
+
+
+def _columns(value: Any, inputs: Mapping[str, Tensor], *, by_row: bool) -> tuple[dict[str, Column], str]:
+    """Each input's column, with the structure that the whole value must have."""
+    if isinstance(value, simdjson.Array) and len(value) and isinstance(value[0], simdjson.Object) and by_row:
+        return _row_columns(list(value), inputs)
+    if isinstance(value, simdjson.Object) and not by_row:
+        columns, skeleton = _row_columns([value], inputs)
+        return {name: (shape[1:], arrays) for name, (shape, arrays) in columns.items()}, skeleton[1:-1]
+    if len(inputs) != 1:
+        raise _Unfit
+    shape = _shape(value)
+    return {name: (shape, [value]) for name in inputs}, _skeleton(shape)
+
+
+def _row_columns(rows: list[Any], inputs: Mapping[str, Tensor]) -> tuple[dict[str, Column], str]:
+    columns: dict[str, list[Any]] = {name: [] for name in inputs}
+    skeletons = []
+    for row in rows:
+        if not isinstance(row, simdjson.Object):
+            raise _Unfit
+        keys = list(row.keys())
+        if sorted(keys) != sorted(inputs):
+            raise _Unfit
+        for key in keys:
+            columns[key].append(row[key])
+        skeletons.append("{" + ",".join(f'"":{_skeleton(_shape(row[key]))}' for key in keys) + "}")
+    shaped: dict[str, Column] = {}
+    for name, arrays in columns.items():
+        shapes = {_shape(array) for array in arrays}
+        if len(shapes) != 1:
+            raise _Unfit
+        shaped[name] = ((len(rows), *shapes.pop()), arrays)
+    return shaped, f"[{','.join(skeletons)}]"
+
+
+def _joined(column: Column, tensor: Tensor) -> Array:
+    shape, arrays = column
+    flat = [_flat(array, tensor.data_type) for array in arrays]
+    return (flat[0] if len(flat) == 1 else np.concatenate(flat)).reshape(shape)
+
+
+def _flat(array: Any, data_type: int) -> Array:
+    if data_type in _DOUBLES:
+        with np.errstate(over="ignore"):
+            return np.frombuffer(array.as_buffer(of_type="d"), np.float64).astype(_DOUBLES[data_type])
+    if data_type not in _SIGNED:
+        raise _Unfit
+    numbers = np.frombuffer(array.as_buffer(of_type="i"), np.int64)
+    narrow = numbers.astype(_SIGNED[data_type])
+    if narrow.dtype != numbers.dtype and not np.array_equal(narrow, numbers):
+        raise _Unfit
+    return narrow
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    shape: list[int] = []
+    while isinstance(value, simdjson.Array):
+        shape.append(len(value))
+        if not len(value) or len(shape) >= MAX_RANK:
+            raise _Unfit
+        value = value[0]
+    if not shape or isinstance(value, simdjson.Object):
+        raise _Unfit
+    return tuple(shape)
+
+
+def _skeleton(shape: tuple[int, ...]) -> str:
+    """The brackets and commas of a regular list of this shape."""
+    text = ""
+    for size in reversed(shape):
+        text = f"[{','.join([text] * size)}]"
+    return text

@@ -1,0 +1,198 @@
+"""One value of a request's JSON to an array of a type that TensorFlow has.
+
+Regular lists of numbers take a path that looks at whole lists at a time; whatever that does not
+understand is gone through value by value, and refused with TF Serving's own text (contract 3.1).
+"""
+
+from array import array as packed
+from collections.abc import Mapping
+from itertools import chain
+from math import prod
+from typing import Any
+
+import numpy as np
+import pybase64
+
+from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.servable import Array, type_name
+from tfs_proxy.embedded.core.tall import MAX_RANK, TallArray
+from tfs_proxy.embedded.rest.json.text import shown
+from tfs_proxy.protos.tensors import DT_STRING, NUMPY_TYPES
+
+_FLOAT = 1
+_BOOL = 10
+_DECIMALS = {1, 2}
+_INT32 = range(-(2**31), 2**31)
+_RANGES = {
+    3: _INT32,
+    5: _INT32,
+    6: _INT32,
+    4: _INT32,
+    9: range(-(2**63), 2**63),
+    22: range(2**32),
+    23: range(2**64),
+}
+"""What a JSON number must lie in: 8 and 16 bit types take any 32 bit number, and keep its low bits."""
+
+_KINDS: Mapping[int, frozenset[type]] = {
+    **dict.fromkeys(_DECIMALS, frozenset({int, float})),
+    **dict.fromkeys(_RANGES, frozenset({int})),
+    _BOOL: frozenset({bool}),
+    DT_STRING: frozenset({str}),
+}
+"""What values of a type may be in JSON; bytes besides have a form of their own."""
+
+_INT_TYPES = {
+    number: np.int32 if within is _INT32 else NUMPY_TYPES[number] for number, within in _RANGES.items()
+}
+
+
+def is_base64(value: Any) -> bool:
+    """Whether a value is ``{"b64": "…"}`` and nothing else."""
+    return isinstance(value, dict) and len(value) == 1 and isinstance(value.get("b64"), str)
+
+
+def base64_bytes(value: dict[str, str]) -> bytes:
+    """The bytes of such a value; padding may be missing. Raises ServingError."""
+    text = value["b64"]
+    try:
+        return _decoded(text)
+    except ValueError:
+        # White space is rare, and looking for it costs more than decoding.
+        spaceless = "".join(text.split())
+    try:
+        return _decoded(spaceless)
+    except ValueError as error:
+        raise invalid("Unable to base64 decode") from error
+
+
+def _decoded(text: str) -> bytes:
+    bare = text.rstrip("=.")
+    return pybase64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
+
+
+def array_of(value: Any, data_type: int) -> Array:
+    """The array of a value with lists in lists, as deep as they go. Raises ServingError."""
+    array = regular_array(value, data_type)
+    if array is not None:
+        return array
+    shape = shape_of(value)
+    values: list[Any] = []
+    fill(value, 0, shape, data_type, values)
+    return made(values, shape, data_type)
+
+
+def regular_array(value: Any, data_type: int) -> Array | None:
+    """The array of equally long lists of numbers, bools or text; None for anything else."""
+    flat = value if type(value) is list else [value]
+    shape = [len(flat)] if flat is value else []
+    while flat and type(flat[0]) is list:
+        size = len(flat[0])
+        if len(shape) >= MAX_RANK or any(type(each) is not list or len(each) != size for each in flat):
+            return None
+        shape.append(size)
+        flat = list(chain.from_iterable(flat))
+    if not _fits(set(map(type, flat)), data_type):
+        return None
+    if data_type == DT_STRING:
+        return made([text.encode("utf-8", "surrogateescape") for text in flat], shape, data_type)
+    if (
+        data_type in _RANGES
+        and flat
+        and not (min(flat) in _RANGES[data_type] and max(flat) in _RANGES[data_type])
+    ):
+        return None
+    return made(flat, shape, data_type)
+
+
+def _fits(kinds: set[type], data_type: int) -> bool:
+    allowed = _KINDS.get(data_type)
+    return allowed is not None and kinds <= allowed
+
+
+def made(values: list[Any], shape: list[int], data_type: int) -> Array:
+    """The array of this shape; ``values`` are in the order of memory, and right for the type.
+
+    Rows that name an input twice leave too many, of which the first ones count, as in any TensorProto.
+    """
+    array = _flat(values, data_type)[: prod(shape)]
+    if len(shape) == 1:
+        return array
+    return TallArray(array, shape) if len(shape) > MAX_RANK else array.reshape(shape)
+
+
+def _flat(values: list[Any], data_type: int) -> Array:
+    if data_type == _FLOAT and values:
+        # PERF: the C cast of the array module says nothing of values beyond float32, which are infinite.
+        return np.frombuffer(packed("f", values), np.float32)
+    if data_type == DT_STRING:
+        array = np.empty(len(values), object)
+        array[:] = values
+        return array
+    if data_type in _RANGES:
+        return np.array(values, _INT_TYPES[data_type]).astype(NUMPY_TYPES[data_type])
+    return np.array(values, NUMPY_TYPES.get(data_type, np.float32))
+
+
+def shape_of(value: Any) -> list[int]:
+    """The shape that the first value of each list has; the rest is `fill`'s business."""
+    shape: list[int] = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        if not value:
+            break
+        value = value[0]
+    return shape
+
+
+def fill(value: Any, level: int, shape: list[int], data_type: int, values: list[Any]) -> None:
+    """Go through one value, appending to ``values``; an explicit stack holds what is still to come."""
+    waiting = [(value, level)]
+    while waiting:
+        value, level = waiting.pop()
+        if not isinstance(value, list):
+            if level != len(shape):
+                raise invalid(
+                    f"JSON Value: {shown(value)} found at incorrect level: {level + 1} in the JSON DOM. "
+                    f"Expected at level: {len(shape)}"
+                )
+            values.append(_leaf(value, data_type))
+            continue
+        if level >= len(shape):
+            raise invalid(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
+        if len(value) != shape[level]:
+            raise invalid(
+                f"Encountered list at unexpected size: {len(value)} at level: {level} "
+                f"expected size: {shape[level]}"
+            )
+        waiting.extend((each, level + 1) for each in reversed(value))
+
+
+def _leaf(value: Any, data_type: int) -> Any:
+    if data_type == DT_STRING and isinstance(value, dict):
+        if not is_base64(value):
+            raise invalid(f"JSON Value: {shown(value)} not formatted correctly for base64 data")
+        return base64_bytes(value)
+    if isinstance(value, dict):
+        raise _wrong_type(value, data_type)
+    if data_type not in _DECIMALS | _RANGES.keys() | {_BOOL, DT_STRING}:
+        raise ServingError(
+            Code.UNIMPLEMENTED, f"Conversion of JSON Value: {shown(value)} to type: {type_name(data_type)}"
+        )
+    if not _fits({type(value)}, data_type) or (data_type in _RANGES and value not in _RANGES[data_type]):
+        raise _wrong_type(value, data_type)
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+
+
+def _wrong_type(value: Any, data_type: int) -> ServingError:
+    return invalid(
+        f"JSON Value: {shown(value)} Type: {json_type(value)} is not of expected type: {type_name(data_type)}"
+    )
+
+
+def json_type(value: Any) -> str:
+    """What a JSON value is, as error texts name it."""
+    if isinstance(value, bool):
+        return str(value)
+    kinds = {dict: "Object", list: "Array", str: "String", type(None): "Null"}
+    return kinds.get(type(value), "Number")

@@ -1,0 +1,74 @@
+"""Paths of TF Serving's REST API to what they ask for (contract 3.1)."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from tfs_proxy.embedded.core.errors import invalid
+
+_CHOICE = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
+_PREDICTION = re.compile(
+    rf"/v1/models/(?P<model>[^/:]+){_CHOICE}:(?P<method>classify|regress|predict)", re.IGNORECASE
+)
+_STATUS = re.compile(rf"/v1/models(?:/(?P<model>[^/:]+))?{_CHOICE}(?P<metadata>/metadata)?", re.IGNORECASE)
+_API = re.compile(r"/v1/.*", re.IGNORECASE | re.DOTALL)
+_URI = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
+"""Path and query by RFC 3986: everything else is to be percent-encoded."""
+
+_METHODS = {"classify", "regress", "predict"}
+PREFLIGHT = "preflight"
+_MAX_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One request's target: what to do with which version, or which label, of which model."""
+
+    action: str
+    model: str
+    version: int | None = None
+    label: str | None = None
+
+
+def is_uri(path: str) -> bool:
+    """Whether a path with its query is written as the standard says; others are plain 400s."""
+    return _URI.fullmatch(path) is not None
+
+
+def is_api(path: str) -> bool:
+    """Whether a path is the API's at all; others are plain 404s."""
+    return _API.fullmatch(path) is not None
+
+
+def match(method: str, path: str) -> Route:
+    """What a request asks for. Raises ServingError where the path means nothing."""
+    if method == "OPTIONS":
+        return Route(PREFLIGHT, "")
+    found = None
+    if method == "POST":
+        found = _PREDICTION.fullmatch(path)
+    elif method == "GET":
+        found = _STATUS.fullmatch(path)
+    parts = found.groupdict() if found else {}
+    if found is None or (method == "POST" and parts["method"] not in _METHODS):
+        raise invalid(f"Malformed request: {method} {path}")
+    version = parts["version"]
+    if version is not None and int(version) > _MAX_VERSION:
+        raise invalid(f"Failed to convert version: {version} to numeric.")
+    action = (
+        parts["method"]
+        if method == "POST"
+        else ("metadata" if parts["metadata"] == "/metadata" else "status")
+    )
+    if not parts["model"]:
+        raise invalid("Missing model name in request.")
+    return Route(
+        action,
+        _decoded(parts["model"]),
+        int(version) if version is not None else None,
+        _decoded(parts["label"]) if parts["label"] is not None else None,
+    )
+
+
+def _decoded(text: str) -> str:
+    return unquote_to_bytes(text).decode("utf-8", "replace")

@@ -1,0 +1,297 @@
+"""Runs the embedded model server: flags to engine and front doors, until a signal ends it."""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import uvicorn
+
+import tfs_proxy
+from tfs_proxy.embedded import flags as command_line
+from tfs_proxy.embedded import model_config
+from tfs_proxy.embedded.core.call_threads import CallThreads, never_wait_here
+from tfs_proxy.embedded.core.catalog import Catalog
+from tfs_proxy.embedded.core.errors import ServingError
+from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.grpc import health, security
+from tfs_proxy.embedded.grpc import server as grpc_server
+from tfs_proxy.embedded.grpc.profiler import Profiler
+from tfs_proxy.embedded.lifecycle.loader import Loader
+from tfs_proxy.embedded.lifecycle.servables import Engine, Retry
+from tfs_proxy.embedded.rest.app import RestApp, RestOptions
+from tfs_proxy.embedded.rest.http_protocol import Connection
+from tfs_proxy.errors import SettingsError, StopServing
+from tfs_proxy.protos import MonitoringConfig
+from tfs_proxy.resources import available_resources
+
+log = logging.getLogger(__name__)
+
+_METRICS_PATH = "/monitoring/prometheus/metrics"
+_MICROS = 1e6
+_MILLIS = 1e3
+_BACKLOG = 1024
+_KEEP_ALIVE_SECONDS = 600
+"""Longer than any proxy in front keeps an idle connection, so that it is never the server that closes.
+
+Within a request nothing may come for as long.
+"""
+_AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
+"""What gRPC calls in flight have after a signal, in seconds: who starts the server has a limit of his own."""
+_CUT_OFF_SECONDS = 1.0
+"""Nothing stops a computation of TensorFlow, nor a load: where one that nobody waits for any more goes on
+for so long, the process ends with it."""
+_ONE_SIGNAL_SECONDS = 0.1
+"""Signals so close together are one: ``timeout`` sends it to the process, and again to its group."""
+_THREADS_PER_CORE = 4
+_THREADS = 32
+"""At least as many, so that a few slow requests leave threads for the status of models."""
+_MOST_COMPUTING = 7
+"""Of calls shorter than `INLINE_LIMIT_SECONDS` more at a time wait for Python's lock, on any machine."""
+_BATCHED_THREADS = 128
+"""With batching a request waits for others, which need threads of their own to arrive on."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit status."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if {"--help", "-h"} & set(argv):
+        print(command_line.usage())  # noqa: T201
+        return 0
+    try:
+        flags, remarks = command_line.parse(argv)
+        if flags.version:
+            print(_versions())  # noqa: T201
+            return 0
+        for remark in remarks:
+            log.warning("%s", remark)
+        return Server(flags).run()
+    except StopServing as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return error.exit_status
+
+
+def _versions() -> str:
+    for name in ("tensorflow-cpu", "tensorflow"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return (
+                f"TensorFlow ModelServer: 2.20.0 (embedded, tfs-proxy {tfs_proxy.__version__})\n"
+                f"TensorFlow Library: {importlib.metadata.version(name)}"
+            )
+    return f"TensorFlow ModelServer: 2.20.0 (embedded, tfs-proxy {tfs_proxy.__version__})"
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its own signal handlers: ours stop gRPC too."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals alone."""
+        yield
+
+
+class Server:
+    """The engine and both front doors of one run."""
+
+    def __init__(self, flags: Flags) -> None:
+        self._flags = flags
+        self._metrics = Metrics()
+        self._loader = Loader(flags, self._metrics)
+        cores = available_resources().cores
+        self._profiler = Profiler(self._loader.prepare)
+        self._catalog = Catalog()
+        self._health = health.Health(self._catalog)
+        self._engine = Engine(
+            self._catalog,
+            self._loader,
+            retry=Retry(max(0, flags.max_num_load_retries), flags.load_retry_interval_micros / _MICROS),
+            load_threads=flags.num_load_threads or cores,
+            labels_for_unavailable=flags.allow_version_labels_for_unavailable_models,
+            labels_for_any=flags.force_allow_any_version_labels_for_unavailable_models,
+            polls=flags.file_system_poll_wait_seconds >= 0,
+        )
+        waiting = _BATCHED_THREADS if flags.enable_batching else max(_THREADS_PER_CORE * cores, _THREADS)
+        self._rest_threads = flags.rest_api_num_threads or waiting
+        self._grpc_threads = flags.grpc_max_threads or waiting
+        self._grpc_places = min(cores, _MOST_COMPUTING) + 1
+        self._rest_options = _rest_options(flags)
+        self._stopping = threading.Event()
+
+    def run(self) -> int:
+        """Serve until a signal; returns 0. Raises StopServing where it can't start."""
+        with CallThreads(self._grpc_threads, places=self._grpc_places) as threads:
+            return self._run(threads)
+
+    def _run(self, threads: CallThreads) -> int:
+        sources = model_config.from_flags(self._flags)
+        listener = self._listen()
+        grpc_running = self._start_grpc(threads)
+        self._reload(sources)
+        self._background(self._poll_folders)
+        self._background(self._poll_config)
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve(listener, grpc_running))
+        finally:
+            self._stopping.set()
+            grpc_running.stop(0)
+            self._engine.close()
+        return 0
+
+    def _reload(self, sources: Sequence[model_config.ModelSource]) -> None:
+        try:
+            self._engine.reload(sources)
+        except ServingError as error:
+            raise SettingsError(f"Failed to start server. Error: {error.code.name}: {error.text}") from error
+
+    def _listen(self) -> socket.socket | None:
+        flags = self._flags
+        if not flags.rest_api_port:
+            return None
+        family = socket.AF_INET6 if ":" in flags.host else socket.AF_INET
+        try:
+            listener = socket.create_server(
+                (flags.host, flags.rest_api_port), family=family, backlog=_BACKLOG
+            )
+        except OSError as error:
+            raise SettingsError(f"Can't listen on {flags.host}:{flags.rest_api_port}: {error}") from error
+        log.info("Exporting HTTP/REST API at:%s:%d ...", flags.host, flags.rest_api_port)
+        return listener
+
+    def _start_grpc(self, threads: CallThreads) -> Any:
+        flags = self._flags
+        host = f"[{flags.host}]" if ":" in flags.host else flags.host
+        addresses = [f"{host}:{flags.port}"] if flags.port else []
+        if flags.grpc_socket_path:
+            addresses.append(f"unix:{flags.grpc_socket_path}")
+        services = grpc_server.Services(
+            self._catalog,
+            self._engine,
+            self._metrics,
+            as_content=flags.enable_serialization_as_tensor_content,
+        )
+        handlers, streams = dict(services.handlers()), {}
+        if flags.enable_profiler:
+            handlers.update(self._profiler.handlers())
+        if flags.enable_grpc_healthcheck_service:
+            handlers[health.SERVICE] = {"Check": self._health.check}
+            streams[health.SERVICE] = {"Watch": self._health.watch}
+            self._background(self._health.follow)
+        running = grpc_server.start(
+            handlers,
+            streams=streams,
+            addresses=addresses,
+            threads=threads,
+            options=security.channel_arguments(flags.grpc_channel_arguments),
+            credentials=security.credentials(flags.ssl_config_file),
+        )
+        for address in addresses:
+            log.info("Running gRPC ModelServer at %s ...", address)
+        return running
+
+    def _background(self, work: Any) -> None:
+        threading.Thread(target=work, daemon=True, name=work.__name__).start()
+
+    def _poll_folders(self) -> None:
+        seconds = self._flags.file_system_poll_wait_seconds
+        while seconds > 0 and not self._stopping.wait(seconds):
+            self._engine.poll()
+
+    def _poll_config(self) -> None:
+        path, seconds = self._flags.model_config_file, self._flags.model_config_file_poll_wait_seconds
+        while path and seconds > 0 and not self._stopping.wait(seconds):
+            try:
+                sources = model_config.again_from_file(path, self._catalog.names)
+                with self._engine.turn():
+                    self._engine.reload(sources)
+            except (SettingsError, ServingError) as error:
+                log.warning("%s is not taken over: %s", path, error)
+
+    async def _serve(self, listener: socket.socket | None, grpc_running: Any) -> None:
+        """Serve until a signal, then until nothing is in flight; a second signal cuts off what still is."""
+        never_wait_here()
+        signals: asyncio.Queue[None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, signals.put_nowait, None)
+        with ThreadPoolExecutor(self._rest_threads, thread_name_prefix="rest") as pool:
+            rest = self._uvicorn(pool) if listener is not None else None
+            serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
+            await signals.get()
+            self._engine.stop()
+            self._profiler.close()
+            self._health.close()
+            stopped = grpc_running.stop(_AS_LONG_AS_THEY_TAKE)
+            if rest:
+                rest.should_exit = True
+            impatient = asyncio.create_task(_cut_off_at(signals, grpc_running, rest))
+            if serving:
+                await serving
+            await asyncio.to_thread(stopped.wait)
+            impatient.cancel()
+            _end_soon()
+
+    def _uvicorn(self, pool: ThreadPoolExecutor) -> _Uvicorn:
+        app = RestApp(self._catalog, pool, self._metrics, self._rest_options)
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        )
+        return _Uvicorn(config)
+
+
+async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: _Uvicorn | None) -> None:
+    """At one more signal, close all connections, and end the process where TensorFlow still computes."""
+    await asyncio.sleep(_ONE_SIGNAL_SECONDS)
+    while not signals.empty():
+        signals.get_nowait()
+    await signals.get()
+    log.warning("A second signal: what is still in flight is cut off.")
+    _end_soon()
+    if rest:
+        rest.force_exit = True
+    await asyncio.to_thread(grpc_running.stop, None)
+
+
+def _end_soon() -> None:
+    """End the process, if it has not ended by itself until then."""
+    end = threading.Timer(_CUT_OFF_SECONDS, os._exit, (0,))
+    end.daemon = True
+    end.start()
+
+
+def _rest_options(flags: Flags) -> RestOptions:
+    path = None
+    if flags.monitoring_config_file:
+        config = model_config.read_text(flags.monitoring_config_file, MonitoringConfig())
+        if config.prometheus_config.enable:
+            path = config.prometheus_config.path or _METRICS_PATH
+    return RestOptions(
+        timeout_seconds=flags.rest_api_timeout_in_ms / _MILLIS if flags.rest_api_timeout_in_ms > 0 else None,
+        cors=flags.rest_api_enable_cors_support,
+        metrics_path=path,
+    )
+
+
+def _loop_factory() -> Any:
+    import uvloop
+
+    return uvloop.new_event_loop

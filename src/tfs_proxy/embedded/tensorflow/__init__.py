@@ -1,0 +1,1 @@
+"""A SavedModel or TensorFlow Lite model in TensorFlow: loaded, guarded and run."""

@@ -1,0 +1,242 @@
+"""A TensorFlow Lite model behind the same calls as a session: ``--prefer_tflite_model``."""
+
+import queue
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfs_proxy.embedded.core.call_threads import next_of
+from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Call
+from tfs_proxy.embedded.core.tall import TallArray, listed, shape_of
+from tfs_proxy.embedded.tensorflow import lite_runtime
+from tfs_proxy.embedded.tensorflow.lite_file import LiteFile
+from tfs_proxy.protos import SignatureDef, TensorInfo
+from tfs_proxy.protos.tensors import DT_STRING, data_type_of
+from tfs_proxy.signature import PREDICT_METHOD
+
+FILE = "model.tflite"
+
+Details = Mapping[str, Mapping[str, Any]]
+"""What the interpreter says of its inputs or outputs, by alias."""
+
+_MAX_RANK = 6
+"""The most dimensions that the interpreter's delegate has room for, which does not count them."""
+
+_MAX_RESIZED_RANK = 4
+"""The most dimensions of a tensor of another shape than declared: at five some kernels end the process."""
+
+_FEWEST_OF_IMAGES = 3
+"""From so many dimensions on a tensor may be one of images, of which some operations want one at least."""
+
+Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""Runs one signature of one interpreter, from and to arrays by alias."""
+
+
+Idle = queue.SimpleQueue[int]
+"""The interpreters of the pool that run nothing, by number: all signatures share them."""
+
+
+class _Signature:
+    """One signature of the model: its tensors, and one runner per interpreter of the pool.
+
+    With ``resizable`` its inputs take other shapes than declared.
+    """
+
+    def __init__(
+        self, inputs: Details, outputs: Details, runs: Sequence[Run], idle: Idle, *, resizable: bool
+    ) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._resizable = resizable
+        self._sizes = {alias: _sizes(detail) for alias, detail in inputs.items()}
+        self._runs = runs
+        self._idle = idle
+
+    def message(self) -> SignatureDef:
+        """It as TF Serving shows it."""
+        signature = SignatureDef(method_name=PREDICT_METHOD)
+        for tensors, shown in ((self.inputs, signature.inputs), (self.outputs, signature.outputs)):
+            for alias, detail in tensors.items():
+                shown[alias].CopyFrom(_info(detail))
+        return signature
+
+    def run(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Run on whichever interpreter is idle. Raises ServingError, and WouldWait as `next_of` does."""
+        for alias, array in arrays.items():
+            if not (self._resizable and _is_resized(array)):
+                _check(alias, self._sizes[alias], array)
+        chosen = next_of(self._idle)
+        try:
+            return self._runs[chosen](arrays)
+        except (ValueError, RuntimeError) as error:
+            raise invalid(str(error).strip()) from error
+        finally:
+            self._idle.put(chosen)
+
+
+class TfliteBackend:
+    """A pool of interpreters of one model; one that is running can run nothing else."""
+
+    waits = False
+
+    def __init__(self, path: Path, interpreters: int) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                pool = [lite_runtime.interpreter(str(path)) for _ in range(interpreters)]
+        except (ValueError, RuntimeError) as error:
+            raise ServingError(Code.INVALID_ARGUMENT, f"Failed to load {path}: {error}") from error
+        file = LiteFile(path)
+        self._signatures = _signatures(pool, file)
+        self.signatures = file.signatures or {
+            name: signature.message() for name, signature in self._signatures.items()
+        }
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        """A call of the signature that these tensors belong to. Raises ServingError where there is none."""
+        for signature in self._signatures.values():
+            inputs = {detail["name"]: alias for alias, detail in signature.inputs.items()}
+            outputs = {detail["name"]: alias for alias, detail in signature.outputs.items()}
+            if inputs.keys() == set(feeds) and outputs.keys() >= set(fetches):
+                return _call(signature, [inputs[name] for name in feeds], [outputs[name] for name in fetches])
+        raise invalid(f"No signature of the TensorFlow Lite model takes {', '.join(feeds)}")
+
+    def close(self) -> None:
+        """Let the interpreters go."""
+        self._signatures = {}
+
+
+def _call(signature: _Signature, inputs: Sequence[str], outputs: Sequence[str]) -> Call:
+    def call(arrays: Sequence[Array]) -> Sequence[Array]:
+        found = signature.run(dict(zip(inputs, map(_readable, arrays), strict=True)))
+        return [np.array(found[alias]) for alias in outputs]
+
+    return call
+
+
+def _is_resized(array: Array) -> bool:
+    """Whether operations that look at their input's shape take this one, whatever is declared."""
+    return type(array) is not TallArray and array.size > 0 and array.ndim <= _MAX_RESIZED_RANK
+
+
+def _check(alias: str, sizes: Sequence[int], array: Array) -> None:
+    """Raises ServingError for a shape that the interpreter would compute with, although the model can't.
+
+    Only the first size may differ from the model's own; one without dimensions may take any number.
+    """
+    given = shape_of(array)
+    if sizes and len(given) != len(sizes):
+        raise invalid(f"input {alias} must be {len(sizes)}-dimensional: [{listed(given)}]")
+    if type(array) is TallArray or len(given) > max(_MAX_RANK, len(sizes)):
+        raise invalid(f"TensorFlow Lite takes {_MAX_RANK} dimensions at most: [{listed(given)}]")
+    if any(size >= 0 and size != other for size, other in zip(sizes[1:], given[1:], strict=False)):
+        raise invalid(f"input {alias} must be of shape [{listed(sizes)}]: [{listed(given)}]")
+    if not array.size and len(given) >= _FEWEST_OF_IMAGES:
+        raise invalid(f"input {alias} has no elements: [{listed(given)}]")
+
+
+def _readable(array: Array) -> Array:
+    """An array as the interpreter reads it: of one without dimensions the memory, never an object."""
+    if array.ndim or array.dtype != object:
+        return array
+    text = array.item()
+    return np.ndarray((), f"S{len(text)}", text)
+
+
+def _signatures(pool: Sequence[Any], file: LiteFile) -> dict[str, _Signature]:
+    """Those of the file's metadata; else those that the interpreter knows; else one of all tensors."""
+    idle: Idle = queue.SimpleQueue()
+    for number in range(len(pool)):
+        idle.put(number)
+    inputs, outputs = pool[0].get_input_details(), pool[0].get_output_details()
+    if file.signatures:
+        return {
+            name: _by_index(
+                pool,
+                idle,
+                _named(signature.inputs, inputs, "input"),
+                _named(signature.outputs, outputs, "output"),
+                resizable=file.resizable,
+            )
+            for name, signature in file.signatures.items()
+        }
+    names = list(pool[0].get_signature_list())
+    if not names:
+        shown = [{_alias(detail): detail for detail in details} for details in (inputs, outputs)]
+        return {DEFAULT_SIGNATURE: _by_index(pool, idle, *shown, resizable=file.resizable)}
+    signatures = {}
+    for name in names:
+        runners = [interpreter.get_signature_runner(name) for interpreter in pool]
+        inputs, outputs = runners[0].get_input_details(), runners[0].get_output_details()
+        runs = [_by_keyword(runner) for runner in runners]
+        signatures[name] = _Signature(inputs, outputs, runs, idle, resizable=file.resizable)
+    return signatures
+
+
+def _named(shown: Mapping[str, TensorInfo], details: Sequence[Mapping[str, Any]], kind: str) -> Details:
+    """The interpreter's tensors that a SignatureDef names, whose names become the interpreter's.
+
+    Older converters left the output's number away. Raises ServingError for one that there is not.
+    """
+    by_name = {str(detail["name"]): detail for detail in details}
+    for alias, info in shown.items():
+        known = [name for name in (info.name, info.name.partition(":")[0]) if name in by_name]
+        if not known:
+            raise ServingError(
+                Code.INTERNAL,
+                f"Unknown tensor '{info.name}'.\n\tSignature {kind} {alias} references an unknown tensor",
+            )
+        info.name = known[0]
+    return {alias: by_name[info.name] for alias, info in shown.items()}
+
+
+def _by_keyword(runner: Any) -> Run:
+    return lambda arrays: runner(**arrays)
+
+
+def _by_index(
+    pool: Sequence[Any], idle: Idle, inputs: Details, outputs: Details, *, resizable: bool
+) -> _Signature:
+    """A signature of tensors that the interpreter knows by number alone."""
+
+    def by_index(interpreter: Any) -> Run:
+        def run(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+            for alias, array in arrays.items():
+                interpreter.resize_tensor_input(inputs[alias]["index"], array.shape)
+            interpreter.allocate_tensors()
+            for alias, array in arrays.items():
+                interpreter.set_tensor(inputs[alias]["index"], array)
+            interpreter.invoke()
+            return {alias: interpreter.get_tensor(detail["index"]) for alias, detail in outputs.items()}
+
+        return run
+
+    runs = [by_index(interpreter) for interpreter in pool]
+    return _Signature(inputs, outputs, runs, idle, resizable=resizable)
+
+
+def _alias(detail: Mapping[str, Any]) -> str:
+    return str(detail["name"]).removesuffix(":0")
+
+
+def _data_type(kind: np.dtype[Any]) -> Any:
+    return DT_STRING if kind.kind in "SO" else data_type_of(np.empty(0, kind))
+
+
+def _sizes(detail: Mapping[str, Any]) -> list[int]:
+    """A tensor's shape as the model has it; -1 is any size."""
+    return list(detail["shape_signature"].tolist())
+
+
+def _info(detail: Mapping[str, Any]) -> TensorInfo:
+    kind = np.dtype(detail["dtype"])
+    info = TensorInfo(name=detail["name"])
+    info.dtype = _data_type(kind)
+    for size in _sizes(detail):
+        info.tensor_shape.dim.add(size=size)
+    info.tensor_shape.SetInParent()
+    return info

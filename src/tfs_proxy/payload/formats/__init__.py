@@ -1,0 +1,1 @@
+"""One module per format, between bytes and arrays."""

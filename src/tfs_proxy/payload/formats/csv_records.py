@@ -1,0 +1,284 @@
+"""text/csv (RFC 4180) -> records: typed by the signature, one record a row.
+
+A row of one cell is a scalar (a list where the signature wants lists of one), a longer one a list.
+``header=present`` says that the first row names the inputs: a name over several columns takes a
+list of their cells. Where the media type doesn't say, a first row is a header if each cell of it is
+the name of an input, all of them are there and none could be a value; ``header=absent`` says it is
+a record. ``delimiter`` is the character between cells. Numbers may be written as people do (``+1``,
+``.5``, ``5.``, ``007``, ``NaN``, ``inf``, spaces around); blank lines are skipped.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.batch import BYTES, Batch
+from tfs_proxy.errors import BadInput, UnsupportedMediaType
+from tfs_proxy.payload.media_types import shown
+from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
+from tfs_proxy.serving_json.numbers import csv_array, is_numeric
+from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.wire.dtypes import Kind, dtype_of
+
+CHUNK_ROWS = 4096
+_HEADER_HINT = " If row 1 is a header, say so: text/csv; header=present."
+_SHOWN_CHARACTERS = 40
+_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*(?:e[+-]?[0-9]+)?|\.[0-9]+(?:e[+-]?[0-9]+)?|nan|inf|infinity)",
+    re.ASCII | re.IGNORECASE,
+)
+_HEADERS = {"": None, "present": True, "absent": False}
+_DELIMITERS = {"tab": "\t", "\\t": "\t", "t": "\t"}
+"""Names of delimiters; ``t`` is what RFC 9110 makes of a quoted backslash and t."""
+_NO_DELIMITERS = '"\r\n+-._ '
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}
+# NOTE: the csv module stops at 131,072 characters a cell; the size of a body is limited elsewhere.
+csv.field_size_limit(2**31 - 1)
+
+Row = list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a table is written; ``header`` None means that its first row has to tell."""
+
+    header: bool | None = None
+    delimiter: str = ","
+
+
+def csv_dialect(parameters: Mapping[str, str]) -> Dialect:
+    """Read the parameters of ``text/csv`` (RFC 4180: header); raises UnsupportedMediaType."""
+    header = parameters.get("header", "").lower()
+    if header not in _HEADERS:
+        raise UnsupportedMediaType(
+            f"text/csv; header={shown(header)} is not understood: it is present or absent (RFC 4180)."
+        )
+    given = parameters.get("delimiter", ",")
+    delimiter = _DELIMITERS.get(given.lower(), given)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in _NO_DELIMITERS:
+        raise UnsupportedMediaType(
+            f"text/csv; delimiter={shown(given)} is not understood: it is one character, as ; or |, or tab."
+        )
+    return Dialect(_HEADERS[header], delimiter)
+
+
+def decode_csv(body: bytes, signature: Signature, dialect: Dialect | None = None) -> Batch:
+    """Decode rows for predict.
+
+    Models of several inputs need a header row; for one input any names will do, if the dialect says
+    that there is one. Raises BadInput naming row and column, both counted from 1, blank lines and the
+    header row left out.
+    """
+    body = body.removeprefix(BYTE_ORDER_MARK)
+    dialect = dialect or Dialect()
+    if not dialect.header and len(signature.inputs) == 1:
+        ((name, spec),) = signature.inputs.items()
+        array = csv_array(body, spec, dialect.delimiter) if is_numeric(spec) else None
+        if array is not None:
+            return Batch({name: _shaped(array, spec)}, len(array))
+    rows = csv_rows(body, dialect.delimiter)
+    first = next(rows, None)
+    if dialect.header or (dialect.header is None and first is not None and _is_header(first, signature)):
+        columns = _columns(first, signature)
+    else:
+        columns = _unnamed(signature)
+        rows = chain(() if first is None else (first,), rows)
+    return _decode_rows(rows, columns, signature)
+
+
+def _is_header(row: Row, signature: Signature) -> bool:
+    """Whether a row names the inputs and can be nothing else."""
+    names = {cell.strip() for cell in row}
+    if names != signature.inputs.keys():
+        return False
+    if len(signature.inputs) > 1:
+        return True
+    ((name, spec),) = signature.inputs.items()
+    return dtype_of(spec)[0] is not Kind.STRING and not _NUMBER.fullmatch(name) and name.lower() not in _BOOLS
+
+
+def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:
+    """The cells of each row that has any; raises BadInput where the text is no CSV, or no UTF-8."""
+    lines = io.TextIOWrapper(io.BytesIO(body), "utf-8", newline="")
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        yield from (row for row in reader if row)
+    except UnicodeDecodeError:
+        raise _no_utf8(body) from None
+    except csv.Error as error:
+        raise BadInput(f"Line {reader.line_num} is no CSV: {error}.") from None
+
+
+def _no_utf8(body: bytes) -> BadInput:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        return BadInput(f"The body is no UTF-8: byte {error.start} can't be read.")
+    return BadInput("The body is no UTF-8.")
+
+
+def _unnamed(signature: Signature) -> Mapping[str, Sequence[int]] | None:
+    if len(signature.inputs) != 1:
+        raise BadInput(
+            f"The model takes {len(signature.inputs)} inputs ({', '.join(sorted(signature.inputs))}): send a "
+            "header row that names each of them, or send JSON."
+        )
+    return None
+
+
+def _columns(header: Row | None, signature: Signature) -> Mapping[str, Sequence[int]] | None:
+    """Which columns each input takes; None where all of them go to the only input."""
+    if header is None:
+        raise BadInput("The body holds no header row.")
+    if len(signature.inputs) == 1:
+        return None
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(header):
+        places.setdefault(name.strip(), []).append(place)
+    unknown, missing = places.keys() - signature.inputs.keys(), signature.inputs.keys() - places.keys()
+    if unknown or missing:
+        problems = {"names": unknown, "lacks": missing}
+        said = " and ".join(f"{verb} {_quoted(names)}" for verb, names in problems.items() if names)
+        raise BadInput(f"The header row {said}; the model takes {', '.join(sorted(signature.inputs))}.")
+    return places
+
+
+def _decode_rows(
+    rows: Iterator[Row], columns: Mapping[str, Sequence[int]] | None, signature: Signature
+) -> Batch:
+    """Turn rows into arrays a chunk at a time, so that memory follows the arrays, not the text."""
+    chunks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in signature.inputs}
+    width, count = 0, 0
+    while chunk := _chunk(rows, count, width, signature, columns):
+        width = len(chunk[0])
+        for name, spec in signature.inputs.items():
+            places = range(width) if columns is None else columns[name]
+            if max(places) >= width:
+                raise BadInput(
+                    f"Row {count + 1} has {width} cells, fewer than the header row{_lacks(columns, width)}."
+                )
+            chunks[name].append(_cells(chunk, places, spec, count))
+        count += len(chunk)
+    if not count:
+        raise BadInput("The body holds no rows.")
+    specs = signature.inputs
+    return Batch({name: _shaped(np.concatenate(each), specs[name]) for name, each in chunks.items()}, count)
+
+
+def _chunk(
+    rows: Iterator[Row],
+    count: int,
+    width: int,
+    signature: Signature,
+    columns: Mapping[str, Sequence[int]] | None,
+) -> list[Row]:
+    numeric = all(dtype_of(spec)[0] is not Kind.STRING for spec in signature.inputs.values())
+    chunk: list[Row] = []
+    for row in rows:
+        if numeric and len(row) == 1 and row[0].isspace():
+            continue
+        expected = width or len(chunk[0] if chunk else row)
+        if len(row) != expected:
+            place = count + len(chunk) + 1
+            raise BadInput(
+                f"Row {place} has {len(row)} cells where row 1 has {expected}{_lacks(columns, len(row))}."
+            )
+        chunk.append(row)
+        if len(chunk) == CHUNK_ROWS:
+            break
+    return chunk
+
+
+def _lacks(columns: Mapping[str, Sequence[int]] | None, width: int) -> str:
+    """Which of the header's columns a row of ``width`` cells does not have, for an error text."""
+    missing = [name for name, places in (columns or {}).items() if max(places) >= width]
+    return f": it lacks {_quoted(missing)}" if missing else ""
+
+
+def _cells(chunk: Sequence[Row], places: Sequence[int], spec: TensorSpec, above: int) -> npt.NDArray[Any]:
+    """The cells of some columns, typed, as an array ``[rows, columns]``."""
+    kind, dtype = dtype_of(spec)
+    parse = _PARSERS[kind]
+    values: list[Any] = []
+    for number, row in enumerate(chunk, above + 1):
+        for place in places:
+            try:
+                values.append(parse(row[place]))
+            except (KeyError, ValueError):
+                raise _bad_cell(row[place], number, place, spec, kind) from None
+    if dtype == BYTES:
+        array = np.empty(len(values), BYTES)
+        array[:] = values
+        return array.reshape(len(chunk), len(places))
+    return _typed(values, (len(chunk), len(places)), (above, places), spec, dtype)
+
+
+def _typed(
+    values: list[Any],
+    shape: tuple[int, int],
+    origin: tuple[int, Sequence[int]],
+    spec: TensorSpec,
+    dtype: np.dtype[Any],
+) -> npt.NDArray[Any]:
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(values, dtype).reshape(shape)
+    except OverflowError:
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        odd = next(i for i, value in enumerate(values) if not low <= value <= high)
+        row, place = odd // shape[1] + origin[0] + 1, origin[1][odd % shape[1]]
+        raise BadInput(
+            f"Row {row}, column {place + 1}: {values[odd]} is out of the range of {spec.dtype}."
+        ) from None
+
+
+def _float(cell: str) -> float:
+    text = cell.strip()
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return float(text)
+
+
+def _whole(cell: str) -> int:
+    text = cell.strip()
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(text)
+    return int(text)
+
+
+_PARSERS: Mapping[Kind, Callable[[str], Any]] = {
+    Kind.FLOAT: _float,
+    Kind.INTEGER: _whole,
+    Kind.BOOL: lambda cell: _BOOLS[cell.strip().lower()],
+    Kind.STRING: str.encode,
+}
+
+
+def _bad_cell(cell: str, row: int, place: int, spec: TensorSpec, kind: Kind) -> BadInput:
+    what = f"{_shown(cell)} stands" if cell.strip() else "the cell is empty"
+    return BadInput(
+        f"Row {row}, column {place + 1}: {what} where {kind.value} are needed "
+        f'(input "{spec.name}" is {spec.dtype}).' + (_HEADER_HINT if row == 1 and cell.strip() else "")
+    )
+
+
+def _shaped(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
+    """One column is one scalar a row, but where the signature has lists of one: ``[None, 1]``."""
+    lists_of_one = spec.shape is not None and len(spec.shape) == 2 and spec.shape[1] in {1, None}  # noqa: PLR2004
+    return array if array.shape[1] > 1 or lists_of_one else array[:, 0]
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(_shown(name) for name in sorted(names))
+
+
+def _shown(text: str) -> str:
+    return f'"{text}"' if len(text) <= _SHOWN_CHARACTERS else f'"{text[:_SHOWN_CHARACTERS]}..."'

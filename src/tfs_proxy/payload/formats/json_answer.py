@@ -1,0 +1,41 @@
+"""Outputs -> JSON as TF Serving answers: what `default_output` gives where JSON is wanted."""
+
+from typing import Any
+
+from tfs_proxy.batch import Outputs
+from tfs_proxy.payload import media_types as media
+from tfs_proxy.payload.formats.json_lines import BYTES_SUFFIX
+from tfs_proxy.payload.portable import portable
+from tfs_proxy.serving_json.text import dumps, rows, whole
+
+PREDICTIONS = "predictions"
+OUTPUTS = "outputs"
+
+
+def json_of_outputs(outputs: Outputs) -> bytes:
+    """Write arrays by output name in row form (contract 3.1), in column form where they have no rows.
+
+    Rows are bare for a single output, else objects; outputs have no rows in common where their first
+    axes differ or are missing. Raises NotAcceptable for what JSON can't carry.
+    """
+    outputs = portable(outputs, media.JSON)
+    lengths = {array.shape[:1] for array in outputs.values()}
+    if len(lengths) != 1 or () in lengths:
+        return dumps({OUTPUTS: _bare({name: _whole(name, outputs) for name in outputs})})
+    columns = {name: rows(array, as_base64=_as_base64(name)) for name, array in outputs.items()}
+    if len(columns) == 1:
+        return dumps({PREDICTIONS: list(*columns.values())})
+    by_row = zip(*columns.values(), strict=True)
+    return dumps({PREDICTIONS: [dict(zip(columns, row, strict=True)) for row in by_row]})
+
+
+def _whole(name: str, outputs: Outputs) -> Any:
+    return whole(outputs[name], as_base64=_as_base64(name))
+
+
+def _bare(columns: dict[str, Any]) -> Any:
+    return next(iter(columns.values())) if len(columns) == 1 else columns
+
+
+def _as_base64(name: str) -> bool:
+    return name.endswith(BYTES_SUFFIX)

@@ -1,0 +1,123 @@
+"""JSON bodies -> records: what bare values, lists, objects and JSON lines mean.
+
+The rule (contract 2.4, and what AWS's container does with such bodies): one document that is an
+object is one record; a list of lists or of objects is one record per element; any other list is
+one record, as is a bare value. ``{"b64": ...}`` is a value, not an object. In JSON lines, and where
+one body holds several documents, each document is one record, whatever it looks like.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfs_proxy.batch import Batch, Examples
+from tfs_proxy.errors import BadInput
+from tfs_proxy.serving_json.columns import batch_of, column, is_base64
+from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
+from tfs_proxy.serving_json.numbers import is_numeric, json_array
+from tfs_proxy.signature import Signature
+
+PREDICT = "predict"
+ROW = "instances"
+COLUMN = "inputs"
+EXAMPLES = "examples"
+
+
+def serving_form(found: Sequence[Any], method: str) -> Mapping[str, Any] | None:
+    """The object that is TF Serving's own form, where these documents are that and nothing more.
+
+    For predict that is one object with ``instances`` or ``inputs``, for classify and regress one
+    with ``examples``. TF Serving would answer the first of several documents and drop the rest
+    without a word, so several are never its form: ``{"instances": [1]}`` twice in one body is two
+    records, and refused unless the model has an input called ``instances``.
+    """
+    if len(found) != 1 or type(found[0]) is not dict:
+        return None
+    keys = (ROW, COLUMN) if method == PREDICT else (EXAMPLES,)
+    return found[0] if any(key in found[0] for key in keys) else None
+
+
+def decode_json(body: bytes, signature: Signature) -> Batch:
+    """Decode application/json for predict; TF Serving's row and column form are read too."""
+    fast = _numbers(body, signature)
+    if fast is not None:
+        return fast
+    found = documents(body)
+    form = serving_form(found, PREDICT)
+    return decode_documents(found, signature) if form is None else decode_serving_form(form, signature)
+
+
+def decode_documents(found: Sequence[Any], signature: Signature) -> Batch:
+    """Decode documents of application/json that are not TF Serving's form."""
+    return batch_of(records_of(found), signature)
+
+
+def decode_lines(body: bytes, signature: Signature) -> Batch:
+    """Decode JSON lines: each document of the body is one record."""
+    return batch_of(documents(body), signature)
+
+
+def examples_of(records: Sequence[Any]) -> Examples:
+    """Records as feature dicts for classify and regress; raises BadInput for other values."""
+    if not records:
+        raise BadInput("The body holds no records.")
+    for number, record in enumerate(records, 1):
+        if type(record) is not dict:
+            raise BadInput(f"Record {number} is no object: classify and regress take features by name.")
+    return Examples(tuple(records))
+
+
+def records_of(found: Sequence[Any]) -> Sequence[Any]:
+    """The records that application/json documents stand for; raises BadInput for a mixed list."""
+    if len(found) != 1 or type(found[0]) is not list:
+        return found
+    elements: list[Any] = found[0]
+    containers = [_is_record(element) for element in elements]
+    if not any(containers):
+        return found
+    if not all(containers):
+        odd = containers.index(not containers[0])
+        what = "a list or an object" if containers[odd] else "a plain value"
+        raise BadInput(
+            f"Element {odd + 1} of the list is {what}, unlike element 1: a list holds either "
+            "the values of one record, or one list or object per record."
+        )
+    return elements
+
+
+def _is_record(element: Any) -> bool:
+    return type(element) in {list, dict} and not is_base64(element)
+
+
+def _numbers(body: bytes, signature: Signature) -> Batch | None:
+    """The fast way for lists of plain numbers; None where the long way has to be gone."""
+    if len(signature.inputs) != 1:
+        return None
+    ((name, spec),) = signature.inputs.items()
+    array = json_array(body.removeprefix(BYTE_ORDER_MARK), spec) if is_numeric(spec) else None
+    if array is None:
+        return None
+    array = array[None] if array.ndim == 1 else array
+    return Batch({name: array}, len(array))
+
+
+def decode_serving_form(form: Mapping[str, Any], signature: Signature) -> Batch:
+    """Decode an object that is TF Serving's form for predict; raises BadInput if it is malformed."""
+    if ROW in form and COLUMN in form:
+        raise BadInput(f"The body has both {ROW} and {COLUMN}: only one may stand in it.")
+    if ROW in form:
+        if type(form[ROW]) is not list:
+            raise BadInput(f"{ROW} has to be a list.")
+        return batch_of(form[ROW], signature)
+    return _column_batch(form[COLUMN], signature)
+
+
+def _column_batch(value: Any, signature: Signature) -> Batch:
+    by_name = value if type(value) is dict and not is_base64(value) else None
+    if by_name is None:
+        if len(signature.inputs) != 1:
+            raise BadInput(f"{COLUMN} has to be an object: the model takes {', '.join(signature.inputs)}.")
+        by_name = dict.fromkeys(signature.inputs, value)
+    if by_name.keys() != signature.inputs.keys():
+        raise BadInput(f"{COLUMN} has {', '.join(by_name)}; the model takes {', '.join(signature.inputs)}.")
+    arrays = {name: column([by_name[name]], spec)[0] for name, spec in signature.inputs.items()}
+    return Batch(arrays, max((len(array) for array in arrays.values() if array.ndim), default=1))

@@ -1,0 +1,143 @@
+"""NumPy's npy format <-> one array (NEP 1): read from the bytes alone, never unpickled.
+
+The header is matched against a pattern, not evaluated. What it declares has to be as long as the
+bytes that follow before an array is made of them.
+"""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.batch import BYTES
+from tfs_proxy.errors import BadInput
+
+MAGIC = b"\x93NUMPY"
+_HEAD_BYTES = {1: 10, 2: 12, 3: 12}
+MAX_HEADER_BYTES = 65536
+"""Longer than any header without field names, whatever fills it up to a multiple of a page."""
+_MAX_DIMENSIONS = 64
+_MAX_DIGITS = 18
+_ENTRY = re.compile(
+    r"\s*'(?P<key>descr|fortran_order|shape)'\s*:\s*"
+    r"(?:(?P<fields>\[)|(?:'(?P<descr>[^']*)'|(?P<bool>True|False)|\((?P<shape>[0-9L,\s]*)\))\s*(?:,|(?=\})))",
+    re.ASCII,
+)
+_DESCR = re.compile(r"[<>|=]?([biufcSU])([0-9]{1,9})", re.ASCII)
+
+
+def read_npy(body: bytes | memoryview, name: str = "The body") -> npt.NDArray[Any]:
+    """The array of an npy file; text and bytes of fixed width become objects that are ``bytes``.
+
+    Numbers share the body's memory. Raises BadInput, beginning with ``name`` and saying at which
+    byte, for pickled objects, structured types, and whatever does not fit its header.
+    """
+    descr, fortran, shape, start = _header(body, name)
+    dtype = _dtype(descr, name)
+    count = math.prod(shape)
+    held = len(body) - start
+    if count * dtype.itemsize != held:
+        raise BadInput(
+            f"{name} declares {count} values of {dtype.itemsize} bytes ({count * dtype.itemsize} bytes), "
+            f"but {held} bytes follow its header, at byte {start}."
+        )
+    if count and dtype.itemsize:
+        values = np.frombuffer(body, dtype, count, start)
+    elif count:
+        raise BadInput(f"{name} declares values of no width at all.")
+    else:
+        values = np.empty(0, dtype)
+    if dtype.kind in "SU":
+        values = _strings(values, name)
+    return values.reshape(shape, order="F" if fortran else "C")
+
+
+def write_npy(array: npt.NDArray[Any]) -> bytes:
+    """An array as an npy file, in little-endian C order; strings are of fixed width.
+
+    Strings are ``U`` where all are UTF-8, else ``S``; either drops zero bytes at a string's end.
+    """
+    if array.dtype == BYTES:
+        array = _fixed_width(array)
+    array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
+    shape = f"({', '.join(map(str, array.shape))}{',' if array.ndim == 1 else ''})"
+    header = f"{{'descr': '{array.dtype.str}', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (-(_HEAD_BYTES[1] + len(header) + 1) % 64) + "\n"
+    return b"".join((MAGIC, b"\x01\x00", len(header).to_bytes(2, "little"), header.encode(), array.tobytes()))
+
+
+def _header(body: bytes | memoryview, name: str) -> tuple[str, bool, list[int], int]:
+    """What the header declares (descr, Fortran order, shape), and where the values start."""
+    if bytes(body[: len(MAGIC)]) != MAGIC:
+        raise BadInput(f"{name} is no npy file: it doesn't start with \\x93NUMPY.")
+    version = body[len(MAGIC)] if len(body) > len(MAGIC) else 0
+    size = _HEAD_BYTES.get(version)
+    if size is None or len(body) < size:
+        raise BadInput(f"{name} is an npy file cut off, or of a version that isn't known, at byte 6.")
+    length = int.from_bytes(body[8:size], "little")
+    if length > min(MAX_HEADER_BYTES, len(body) - size):
+        raise BadInput(
+            f"{name} declares a header of {length} bytes, more than there are or may be, at byte 8."
+        )
+    text = bytes(body[size : size + length]).decode("latin-1").strip()
+    found = _entries(text)
+    if found is None or found["fields"]:
+        what = "of a structured type" if found else "that can't be read"
+        raise BadInput(f"{name} has a header {what}, at byte {size}: send arrays of numbers or strings.")
+    dimensions = [each for each in re.split(r"[\s,L]+", found["shape"]) if each]
+    if len(dimensions) > _MAX_DIMENSIONS or any(len(each) > _MAX_DIGITS for each in dimensions):
+        raise BadInput(f"{name} declares a shape that no array has, at byte {size}.")
+    return found["descr"], found["bool"] == "True", [int(each) for each in dimensions], size + length
+
+
+def _entries(text: str) -> dict[str, str] | None:
+    """The three entries of the header by their pattern's group; None for anything else."""
+    found: dict[str, str] = {"fields": ""}
+    keys: list[str] = []
+    place = 1
+    while match := _ENTRY.match(text, place):
+        keys.append(match["key"])
+        found |= {group: value for group, value in match.groupdict().items() if value is not None}
+        place = match.end()
+        if found["fields"]:
+            return found
+    whole = text.startswith("{") and text[place:].strip() == "}"
+    complete = (
+        sorted(keys) == ["descr", "fortran_order", "shape"] and {"descr", "bool", "shape"} <= found.keys()
+    )
+    return found if whole and complete else None
+
+
+def _dtype(descr: str, name: str) -> np.dtype[Any]:
+    if "O" in descr:
+        raise BadInput(f"{name} holds pickled objects, which are never read: send numbers or strings.")
+    try:
+        dtype = np.dtype(descr) if _DESCR.fullmatch(descr) else None
+    except (TypeError, ValueError):
+        dtype = None
+    if dtype is None:
+        raise BadInput(f"{name} is of the type '{descr[:40]}', which no input takes.")
+    return dtype
+
+
+def _strings(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    array = np.empty(values.shape, BYTES)
+    if values.dtype.kind == "S":
+        array[:] = values.tolist()
+        return array
+    try:
+        array[:] = [text.encode() for text in values.tolist()]
+    except (ValueError, SystemError):
+        # NOTE: SystemError is what numpy raises for code points past the last.
+        raise BadInput(f"{name} holds text that is no Unicode.") from None
+    return array
+
+
+def _fixed_width(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    flat = array.ravel().tolist()
+    try:
+        return np.array([value.decode() for value in flat], np.str_).reshape(array.shape)
+    except UnicodeDecodeError:
+        return np.array(flat, np.bytes_).reshape(array.shape)

@@ -1,0 +1,47 @@
+"""A body that is one string, an image say -> `Batch`: for models that take bytes and decode themselves."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfs_proxy.batch import BYTES, Batch
+from tfs_proxy.errors import BadInput, UnsupportedMediaType
+from tfs_proxy.payload.media_types import MediaType
+from tfs_proxy.signature import Signature, TensorSpec
+
+_LISTS_OF_ONE = 2
+
+
+def string_input(signature: Signature) -> TensorSpec | None:
+    """The only input of a model, where it takes strings; else None."""
+    if len(signature.inputs) != 1:
+        return None
+    (spec,) = signature.inputs.values()
+    return spec if spec.dtype == "DT_STRING" else None
+
+
+def strings_batch(strings: Sequence[bytes], spec: TensorSpec) -> Batch:
+    """One record per string, shaped ``[records]``, or ``[records, 1]`` where the signature has that."""
+    array = np.empty(len(strings), BYTES)
+    array[:] = strings
+    lists = spec.shape is not None and len(spec.shape) == _LISTS_OF_ONE
+    return Batch({spec.name: array[:, None] if lists else array}, len(strings))
+
+
+def decode_bytes(body: bytes, content_type: MediaType, signature: Signature) -> Batch:
+    """The whole body as one record for the one string input of a model.
+
+    Raises UnsupportedMediaType for other models, naming a script as the way, and BadInput for an
+    empty body.
+    """
+    spec = string_input(signature)
+    if spec is None:
+        inputs = ", ".join(f'"{name}" ({each.dtype})' for name, each in sorted(signature.inputs.items()))
+        raise UnsupportedMediaType(
+            f"{content_type.name} can't be converted for this model, which takes {inputs or 'nothing'}: only "
+            "a model with one input of strings takes such a body as it is. A script (code/inference.py with "
+            "an input_handler) can turn it into arrays; or send application/x-npy or JSON."
+        )
+    if not body:
+        raise BadInput("The body is empty.")
+    return strings_batch([body], spec)

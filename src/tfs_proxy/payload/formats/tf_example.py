@@ -1,0 +1,98 @@
+"""tf.Example, alone or in TFRecords -> `Batch` or `Examples`, without TensorFlow.
+
+A model with one input of strings takes the records as they are, serialized, as its graph parses
+them; but where each has a feature of strings under that input's name, the feature is what it
+takes. All other models take features by the names of their inputs.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+
+from tfs_proxy.batch import BYTES, Batch, Examples
+from tfs_proxy.errors import BadInput
+from tfs_proxy.payload.features import Feature, Record, batch_of_features, examples_of_features
+from tfs_proxy.payload.formats.framing import tfrecords
+from tfs_proxy.payload.formats.raw_bytes import string_input, strings_batch
+from tfs_proxy.protos import Example
+from tfs_proxy.signature import PREDICT_METHOD, Signature
+
+
+def decode_example(body: bytes, signature: Signature) -> Batch:
+    """One serialized tf.Example for predict; raises BadInput where it is none, or lacks an input."""
+    records = [_record(body, 1)]
+    return _serialized([body], records, signature) or batch_of_features(records, signature)
+
+
+def decode_tfrecords(body: bytes, signature: Signature, limit_bytes: int) -> Batch:
+    """TFRecords for predict: strings of any kind for a model with one input of strings, else tf.Examples.
+
+    Raises BadInput naming record and byte for damaged framing, record and feature for the rest.
+    """
+    payloads = _payloads(body, limit_bytes)
+    if string_input(signature) is None:
+        return batch_of_features(_records(payloads), signature)
+    try:
+        records = _records(payloads)
+    except BadInput:
+        records = []
+    return _serialized(payloads, records, signature) or batch_of_features(records, signature)
+
+
+def examples_of_example(body: bytes) -> Examples:
+    """One serialized tf.Example for classify and regress."""
+    return examples_of_features([_record(body, 1)])
+
+
+def examples_of_tfrecords(body: bytes, limit_bytes: int) -> Examples:
+    """TFRecords of tf.Examples for classify and regress."""
+    return examples_of_features(_records(_payloads(body, limit_bytes)))
+
+
+def _payloads(body: bytes, limit_bytes: int) -> list[bytes]:
+    payloads = [bytes(frame.payload) for frame in tfrecords(io.BytesIO(body), limit_bytes)]
+    if not payloads:
+        raise BadInput("The body holds no records.")
+    return payloads
+
+
+def _serialized(payloads: Sequence[bytes], records: Sequence[Record], signature: Signature) -> Batch | None:
+    """The records as strings, where that is what the model takes."""
+    spec = string_input(signature)
+    if spec is None:
+        return None
+    named = bool(records) and all(
+        spec.name in record and record[spec.name].values.dtype == BYTES for record in records
+    )
+    if named and signature.method == PREDICT_METHOD:
+        return None
+    return strings_batch(payloads, spec)
+
+
+def _records(payloads: Sequence[bytes]) -> list[Record]:
+    return [_record(payload, number) for number, payload in enumerate(payloads, 1)]
+
+
+def _record(payload: bytes, number: int) -> Record:
+    try:
+        example = Example.FromString(payload)
+    except DecodeError:
+        raise BadInput(f"Record {number} is no serialized tf.Example.") from None
+    return {name: Feature(_values(feature)) for name, feature in example.features.feature.items()}
+
+
+def _values(feature: Any) -> npt.NDArray[Any]:
+    match feature.WhichOneof("kind"):
+        case "bytes_list":
+            strings = list(feature.bytes_list.value)
+            array = np.empty(len(strings), BYTES)
+            array[:] = strings
+            return array
+        case "float_list":
+            return np.array(feature.float_list.value, np.float32)
+        case _:
+            return np.array(feature.int64_list.value, np.int64)

@@ -1,0 +1,206 @@
+"""The request that start-up suggests when all is ready: a curl command that the model should answer."""
+
+import json
+import math
+import mmap
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from tfs_proxy.archive.saved_model import BINARY_FILE
+from tfs_proxy.payload import media_types as media
+from tfs_proxy.report.served import Served
+from tfs_proxy.report.startup import ModelReport
+from tfs_proxy.script.ast_names import Outline, outline_of
+from tfs_proxy.script.media_types import media_types_in
+from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
+
+INVOCATIONS = "/invocations"
+TRY = "  try: "
+READY_LINE = re.compile(rf"\bready: (?P<url>http://\S+){TRY}(?P<command>.*)")
+LONGEST_BODY = 400
+"""Characters of a body that still fits into a command for people."""
+
+NPY_TYPES: Mapping[str, str] = {
+    "DT_HALF": "<f2",
+    "DT_BFLOAT16": "<f4",
+    "DT_FLOAT": "<f4",
+    "DT_DOUBLE": "<f8",
+    "DT_INT8": "|i1",
+    "DT_INT16": "<i2",
+    "DT_INT32": "<i4",
+    "DT_INT64": "<i8",
+    "DT_UINT8": "|u1",
+    "DT_UINT16": "<u2",
+    "DT_UINT32": "<u4",
+    "DT_UINT64": "<u8",
+    "DT_BOOL": "|b1",
+}
+# `payload.dtypes` has these too, but importing numpy takes 80 ms of start-up; a test compares them.
+FLOATS = frozenset({"DT_HALF", "DT_BFLOAT16", "DT_FLOAT", "DT_DOUBLE"})
+PICTURE_OPS = ("DecodeJpeg", "DecodePng", "DecodeImage", "DecodeBmp", "DecodeAndCropJpeg")
+BASE64_OP = "DecodeBase64"
+AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRequest:
+    """What follows ``curl``, in shell words, before the address; its path; and what is piped into it."""
+
+    words: str
+    path: str = INVOCATIONS
+    piped: str = ""
+
+    def command(self, url: str) -> str:
+        """The whole command, for a server at ``url``."""
+        before = f"{self.piped} | " if self.piped else ""
+        return f"{before}{' '.join(filter(None, ['curl', self.words, shlex.quote(url + self.path)]))}"
+
+
+def ready_line(url: str, command: str) -> str:
+    """The last line of a start: where it listens, and ``command`` to try; `command_in` reads it."""
+    return f"ready: {url}{TRY}{command}"
+
+
+def command_in(line: str, url: str) -> str | None:
+    """The command of a ready line, for a server at ``url`` instead; None if ``line`` is another."""
+    found = READY_LINE.search(line)
+    return found["command"].replace(found["url"], url) if found else None
+
+
+def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bool) -> FirstRequest:
+    """A request for what is ``served``, made of the default model's signature or of the script's text."""
+    signature = _signature(served, models)
+    outline = outline_of(served.layout.script)
+    if outline is not None:
+        return _for_script(outline, signature)
+    known = _for_model(served, signature) if signature is not None else None
+    if known is not None:
+        return known
+    return FirstRequest(
+        "", f"/v1/models/{quote(served.default_model, safe='')}/metadata" if rest_api else "/ping"
+    )
+
+
+def _signature(served: Served, models: Sequence[ModelReport]) -> Signature | None:
+    """The one that a request gets that names none; else the first."""
+    found = next((model.signatures for model in models if model.name == served.default_model), None)
+    if not found:
+        return None
+    return found.get(DEFAULT_SIGNATURE) or next(iter(found.values()))
+
+
+def _for_script(outline: Outline, signature: Signature | None) -> FirstRequest:
+    """The first type that the script's text names: what it does with a body is not known."""
+    content_type = next(iter(media_types_in(outline.tree)), media.JSON)
+    if content_type == media.JSON:
+        return _typed(media.JSON, (_json(signature) if signature else None) or '{"instances": [1.0]}')
+    row = _csv_row(signature) if content_type == media.CSV and signature else None
+    return _typed(content_type, row) if row else _file(content_type)
+
+
+def _for_model(served: Served, signature: Signature) -> FirstRequest | None:
+    if [spec.dtype for spec in signature.inputs.values()] == ["DT_STRING"] and _has_op(served, PICTURE_OPS):
+        if _has_op(served, (BASE64_OP,)):
+            return FirstRequest(f"-H {shlex.quote(f'Content-Type: {media.JSON}')} -d '{AS_JSON_TEXT}'")
+        return _file(media.IMAGE)
+    body = _json(signature)
+    if body is not None:
+        return _typed(media.JSON, body)
+    return _npy(signature) if signature.name == DEFAULT_SIGNATURE else None
+
+
+def _typed(content_type: str, body: str) -> FirstRequest:
+    return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}", "-d", body]))
+
+
+def _file(content_type: str) -> FirstRequest:
+    """The reader knows what to put for FILE."""
+    return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}"]) + " --data-binary @FILE")
+
+
+def _json(signature: Signature) -> str | None:
+    """TF Serving's JSON with one record; None if there is none, or none of a few words."""
+    specs = signature.inputs
+    if not specs or any(spec.dtype not in {*NPY_TYPES, "DT_STRING"} for spec in specs.values()):
+        return None
+    if any(math.prod(_sizes(spec)) > LONGEST_BODY for spec in specs.values()):
+        return None
+    named = {} if signature.name == DEFAULT_SIGNATURE else {"signature_name": signature.name}
+    body = json.dumps({**named, **_inputs(specs, in_rows=_answers_in_rows(signature))})
+    return body if len(body) <= LONGEST_BODY else None
+
+
+def _answers_in_rows(signature: Signature) -> bool:
+    """Whether every output has a value for each record, as far as shapes tell."""
+    return all(spec.shape != () for spec in signature.outputs.values())
+
+
+def _inputs(specs: Mapping[str, TensorSpec], *, in_rows: bool) -> Any:
+    """In rows if all inputs have as many records, and all outputs some, else in columns."""
+    values = {name: _value(_sizes(spec), spec.dtype) for name, spec in specs.items()}
+    records = {_sizes(spec)[:1] for spec in specs.values()}
+    if not in_rows or len(records) != 1 or records == {()}:
+        return {"inputs": _only(values)}
+    rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    return {"instances": [_only(row) for row in rows]}
+
+
+def _only(named: Mapping[str, Any]) -> Any:
+    """The value of a single input goes without its name."""
+    return next(iter(named.values())) if len(named) == 1 else named
+
+
+def _sizes(spec: TensorSpec) -> tuple[int, ...]:
+    """The shape to send: 1 for each size that is open, a vector if even the rank is."""
+    shape = (None,) if spec.shape is None else spec.shape
+    return tuple(1 if size is None else size for size in shape)
+
+
+def _value(sizes: Sequence[int], dtype: str) -> Any:
+    if sizes:
+        return [_value(sizes[1:], dtype)] * sizes[0]
+    if dtype == "DT_STRING":
+        return "a"
+    if dtype == "DT_BOOL":
+        return True
+    return 1.0 if dtype in FLOATS else 1
+
+
+def _csv_row(signature: Signature) -> str | None:
+    """One row for the only input, if it takes vectors of a few values, or single values."""
+    specs = list(signature.inputs.values())
+    if len(specs) != 1 or len(_sizes(specs[0])) not in {1, 2}:
+        return None
+    row = ",".join([str(_value((), specs[0].dtype))] * math.prod(_sizes(specs[0])[1:]))
+    return row if len(row) <= LONGEST_BODY else None
+
+
+def _npy(signature: Signature) -> FirstRequest | None:
+    """Zeros of the only input's shape, made by the shell: too many for a line of JSON."""
+    specs = list(signature.inputs.values())
+    descr = NPY_TYPES.get(specs[0].dtype) if len(specs) == 1 else None
+    if descr is None:
+        return None
+    sizes = _sizes(specs[0])
+    shape = f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}"
+    low, high = (len(header) + 1) % 256, (len(header) + 1) // 256
+    head = rf'printf "\223NUMPY\001\000\{low:03o}\{high:03o}{header}\n"'
+    zeros = f"head -c {math.prod(sizes) * int(descr[2:])} /dev/zero"
+    words = shlex.join(["-H", f"Content-Type: {media.NPY}"]) + " --data-binary @-"
+    return FirstRequest(words, piped=f"{{ {head}; {zeros}; }}")
+
+
+def _has_op(served: Served, ops: Iterable[str]) -> bool:
+    """Whether the default model's newest graph has one of ``ops``, as far as its bytes tell."""
+    model = next(model for model in served.models if model.name == served.default_model)
+    path = model.versions[max(model.versions)] / BINARY_FILE
+    if not path.is_file():
+        return False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        # A NodeDef's second field is the name of its op.
+        return any(content.find(bytes((0x12, len(op))) + op.encode()) >= 0 for op in ops)

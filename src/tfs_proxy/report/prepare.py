@@ -1,0 +1,133 @@
+"""Blocking part of start-up: fetch and open the archive, find models, write the start-up report."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from tfs_proxy.archive.discover import stage
+from tfs_proxy.archive.extract import Limits
+from tfs_proxy.archive.fetch import fetch
+from tfs_proxy.archive.rights import refuse_unreadable, unreadable
+from tfs_proxy.deployment import ServedModel
+from tfs_proxy.errors import ArchiveError, DiscoveryError, ScriptLoadError, SettingsError
+from tfs_proxy.layout import Workspace
+from tfs_proxy.report.first_request import FirstRequest, first_request
+from tfs_proxy.report.served import Served, look_into
+from tfs_proxy.report.serving_flags import Flags
+from tfs_proxy.report.startup import describe
+from tfs_proxy.settings import Settings
+
+NVIDIA_SMI_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An open archive: what it serves, and its models as the model server reads them.
+
+    ``report`` and ``warnings`` are lines to be shown; ``script_fault`` says why the script can't be used;
+    ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
+    these models. ``flags`` are the model server's, if they say what to serve, and not an archive.
+    """
+
+    settings: Settings
+    served: Served
+    models: tuple[ServedModel, ...]
+    report: tuple[str, ...]
+    warnings: tuple[str, ...]
+    script_fault: str | None
+    first_request: FirstRequest
+    flags: Flags | None = None
+
+    def refuse_unusable_script(self) -> None:
+        """Raise ScriptLoadError if reading the script has shown that it can't be used."""
+        if self.script_fault is not None:
+            raise ScriptLoadError(self.script_fault)
+
+
+def prepare(
+    model: str | None, settings: Settings, workspace: Workspace, environ: Mapping[str, str]
+) -> Prepared:
+    """Open ``model`` and find out what it serves.
+
+    Raises ArchiveError, DiscoveryError, SettingsError, or ScriptLoadError for a script that should be
+    the model and is not valid Python.
+    """
+    refuse_multi_model(settings)
+    check_worker_class(settings)
+    limits = Limits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
+    try:
+        root = fetch(model, workspace, limits)
+        served = look_into(root, settings)
+        refuse_unreadable(path for model in served.models for path in model.files())
+        settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
+        bases = stage(served.models, workspace.root / "models")
+        report = describe(served, settings, environ)
+    except (ArchiveError, DiscoveryError, ScriptLoadError) as error:
+        raise type(error)(without_workspace(str(error), workspace)) from error
+    except PermissionError as error:
+        raise ArchiveError(unreadable(Path(error.filename), error)) from error
+    models = tuple(
+        ServedModel(each.name, bases[each.name], tuple(sorted(each.versions))) for each in served.models
+    )
+    check_labels(settings, models)
+    return Prepared(
+        settings=settings,
+        served=served,
+        models=models,
+        report=tuple(report.lines()),
+        warnings=tuple(report.warning_lines()),
+        script_fault=report.script_fault,
+        first_request=first_request(served, report.models, rest_api=settings.rest_api),
+    )
+
+
+def without_workspace(text: str, workspace: Workspace) -> str:
+    """Names as the archive has them: the folder that it was unpacked to is gone when they are read."""
+    for folder in (workspace.model, workspace.root / "download"):
+        text = text.replace(f"{folder}/", "").replace(str(folder), "the archive")
+    return text
+
+
+def refuse_multi_model(settings: Settings) -> None:
+    """Raise SettingsError where multi-model mode is asked for."""
+    if settings.multi_model:
+        raise SettingsError(
+            "SAGEMAKER_MULTI_MODEL=true can't be used: this version serves one model archive."
+        )
+
+
+def check_worker_class(settings: Settings) -> None:
+    """Raise SettingsError for a worker class whose library is not installed."""
+    library = settings.gunicorn_worker_class
+    if library in {"gevent", "tornado"} and find_spec(library) is None:
+        raise SettingsError(
+            f"SAGEMAKER_GUNICORN_WORKER_CLASS={library} can't be used: {library} is not installed. "
+            f"Install it (pip install {library}), or take gthread."
+        )
+
+
+def check_labels(settings: Settings, models: tuple[ServedModel, ...]) -> None:
+    """Raise SettingsError for a label on a version that no model has."""
+    versions = {version for model in models for version in model.versions}
+    for label, version in settings.version_labels.items():
+        if version not in versions:
+            there = ", ".join(str(each) for each in sorted(versions)) or "none, as there is no model"
+            raise SettingsError(
+                f"SAGEMAKER_TFS_VERSION_LABELS={label}={version} can't be used: "
+                f"no model has version {version}; there are: {there}."
+            )
+
+
+def count_gpus() -> int:
+    """How many GPUs the driver shows; 0 without a driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    try:
+        listed = subprocess.run([program, "-L"], capture_output=True, timeout=NVIDIA_SMI_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return sum(line.startswith(b"GPU ") for line in listed.stdout.splitlines())

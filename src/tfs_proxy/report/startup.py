@@ -1,0 +1,263 @@
+"""What a run serves, in plain language: the report that start-up prints and ``tfs-proxy check`` is.
+
+Nothing is run for it: SavedModels are read by their own files, the script by its syntax alone.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfs_proxy.archive.discover import DiscoveredModel
+from tfs_proxy.archive.saved_model import SavedModelSummary, read_saved_model
+from tfs_proxy.layout import ModelLayout
+from tfs_proxy.report.capacity import capacity
+from tfs_proxy.report.script import ScriptReport, StageReport, report_on_script, words_joined
+from tfs_proxy.report.served import Served
+from tfs_proxy.settings import SERVING_VARIABLES, TABLE, Settings, unknown_variables
+from tfs_proxy.signature import Signature, TensorSpec
+
+MODELS_SHOWN = 6
+SIGNATURES_SHOWN = 3
+TENSORS_SHOWN = 6
+NOTES_SHOWN = 8
+NAMES_SHOWN = 5
+BELOW_ROOT = ModelLayout(Path())
+SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|CREDENTIAL", re.IGNORECASE)
+SECRET_PAIR = re.compile(r"([\w-]*(?:key|secret|token|password|signature)[\w-]*=)[^\s&]+", re.IGNORECASE)
+USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReport:
+    """One model: its versions, ascending, and the signatures of the newest (None: unreadable form)."""
+
+    name: str
+    versions: tuple[int, ...]
+    signatures: Mapping[str, Signature] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is served from ``root``, as values; ``notes`` are sentences on what was ignored.
+
+    ``warnings`` are sentences on what can be served, and won't do what was meant; ``script_fault`` says
+    why the script can't be used at all.
+    """
+
+    root: Path
+    models: tuple[ModelReport, ...]
+    default_model: str
+    default_reason: str
+    script: ScriptReport | StageReport
+    processes: str
+    settings: Mapping[str, str]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    script_fault: str | None = None
+
+    def lines(self) -> Iterator[str]:
+        """The report as text, about a screen of it, without `warning_lines`."""
+        yield f"Serving from {_printable(str(self.root))}"
+        yield from (_printable(line) for line in self._lines())
+
+    def warning_lines(self) -> Iterator[str]:
+        """The warnings as text; nothing in it or in `lines` moves a terminal's cursor."""
+        return (f"Warning: {_printable(warning)}" for warning in self.warnings)
+
+    def _lines(self) -> Iterator[str]:
+        for model in self.models[:MODELS_SHOWN]:
+            default = f" (default: {self.default_reason})" if model.name == self.default_model else ""
+            yield f"Model {model.name}, {_versions(model.versions)}{default}"
+            yield from (f"  {line}" for line in _signature_lines(model.signatures))
+        if len(self.models) > MODELS_SHOWN:
+            rest = (f"{model.name} ({_versions(model.versions)})" for model in self.models[MODELS_SHOWN:])
+            yield f"and {len(self.models) - MODELS_SHOWN} models more: {', '.join(rest)}"
+            yield f"The default is {self.default_model} ({self.default_reason})"
+        yield f"Script: {self.script.sentence}"
+        yield f"Processes: {self.processes}"
+        if self.settings:
+            yield "Settings: " + ", ".join(f"{name}={value}" for name, value in self.settings.items())
+        yield from (f"Note: {note}" for note in self.notes[:NOTES_SHOWN])
+        if len(self.notes) > NOTES_SHOWN:
+            yield f"and {len(self.notes) - NOTES_SHOWN} notes more"
+
+
+def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> Report:
+    """Look at everything that decides how ``served`` is answered.
+
+    Raises DiscoveryError where a saved_model.pb is damaged.
+    """
+    layout, models = served.layout, served.models
+    read = {
+        (model.name, version): read_saved_model(path)
+        for model in models
+        for version, path in model.versions.items()
+    }
+    script = report_on_script(layout, stage=served.stage is not None)
+    return Report(
+        root=layout.root,
+        models=tuple(_model_report(model, read) for model in models),
+        default_model=served.default_model,
+        default_reason=_default_reason(models, settings),
+        script=script.found,
+        processes=capacity(settings, models=bool(models)),
+        settings={
+            name: _without_secrets(name, value)
+            for name, value in settings.changed.items()
+            if name not in SERVING_VARIABLES
+        },
+        notes=(
+            *_name_notes(models, settings),
+            *script.notes,
+            *_program_notes(layout, settings),
+            *_code_notes(layout),
+            *_misplaced_code(layout, models),
+            *(_leftovers(layout, models) if models else ()),
+            *_variable_notes(environ),
+        ),
+        warnings=(*_model_warnings(models, read), *script.warnings),
+        script_fault=script.fault,
+    )
+
+
+Summaries = Mapping[tuple[str, int], SavedModelSummary | None]
+
+
+def _model_report(model: DiscoveredModel, read: Summaries) -> ModelReport:
+    newest = read[model.name, max(model.versions)]
+    return ModelReport(model.name, tuple(model.versions), newest.signatures if newest else None)
+
+
+def _default_reason(models: Sequence[DiscoveredModel], settings: Settings) -> str:
+    if settings.default_model_name is not None:
+        return "named by SAGEMAKER_TFS_DEFAULT_MODEL_NAME"
+    return "the only one" if len(models) == 1 else "the first by name"
+
+
+def _versions(versions: Sequence[int]) -> str:
+    if len(versions) == 1:
+        return f"version {versions[0]}"
+    return f"versions {', '.join(map(str, versions))}"
+
+
+def _signature_lines(signatures: Mapping[str, Signature] | None) -> Iterator[str]:
+    if signatures is None:
+        yield "saved_model.pbtxt: its signatures are not read here"
+        return
+    for signature in list(signatures.values())[:SIGNATURES_SHOWN]:
+        method = signature.method.rpartition("/")[2] or "no method"
+        yield f"{signature.name} ({method}): {_tensors(signature.inputs)} -> {_tensors(signature.outputs)}"
+    if len(signatures) > SIGNATURES_SHOWN:
+        yield f"and {len(signatures) - SIGNATURES_SHOWN} signatures more"
+
+
+def _tensors(specs: Mapping[str, TensorSpec]) -> str:
+    shown = [f"{alias} {_type_and_shape(spec)}" for alias, spec in list(specs.items())[:TENSORS_SHOWN]]
+    more = [f"{len(specs) - TENSORS_SHOWN} more"] if len(specs) > TENSORS_SHOWN else []
+    return ", ".join(shown + more) or "nothing"
+
+
+def _type_and_shape(spec: TensorSpec) -> str:
+    dtype = spec.dtype.removeprefix("DT_").lower()
+    if spec.shape is None:
+        return f"{dtype}[...]"
+    return f"{dtype}[{', '.join('?' if size is None else str(size) for size in spec.shape)}]"
+
+
+def _model_warnings(models: Sequence[DiscoveredModel], read: Summaries) -> Iterator[str]:
+    for model in models:
+        for version in model.versions:
+            summary = read[model.name, version]
+            if summary is None:
+                continue
+            name = f"{model.name} version {version}"
+            if ("serve",) not in summary.tags:
+                tags = "; ".join(", ".join(tags) or "none" for tags in summary.tags)
+                yield f"{name} has no graph tagged serve (its tags: {tags}), so it won't load."
+            elif not summary.signatures:
+                yield f"{name} has no signatures, so no request can reach it: save it with some."
+            if summary.lost_variables:
+                lost = summary.lost_variables[0]
+                yield (
+                    f"{name} will fail every predict with 'Could not find variable {lost}': "
+                    "tf.saved_model.save loses the variables of Keras 3 models. "
+                    "Export it again with model.export(FOLDER)."
+                )
+
+
+def _name_notes(models: Sequence[DiscoveredModel], settings: Settings) -> Iterator[str]:
+    if settings.model_name and len(models) > 1:
+        yield f"TFS_PROXY_MODEL_NAME={settings.model_name} is ignored: there is more than one model."
+
+
+def _program_notes(layout: ModelLayout, settings: Settings) -> Iterator[str]:
+    if settings.program != layout.program:
+        missing = BELOW_ROOT.code / settings.program
+        yield f"SAGEMAKER_PROGRAM={settings.program} is ignored: there is no {missing}."
+
+
+def _code_notes(layout: ModelLayout) -> Iterator[str]:
+    """What in ``code/`` has no effect."""
+    requirements, lib, wheels = layout.requirements.is_file(), layout.lib.is_dir(), layout.wheels.is_dir()
+    if layout.code.is_dir() and not layout.script.is_file():
+        others = words_joined(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
+        found = f"; it has {others}" if others else ""
+        yield f"{BELOW_ROOT.code}/ is ignored, because it has no {layout.program}{found}."
+    elif requirements and lib:
+        yield f"{BELOW_ROOT.requirements} is ignored, because {BELOW_ROOT.lib}/ holds the packages."
+    elif wheels and not requirements:
+        yield f"{BELOW_ROOT.wheels}/ is ignored, because there is no {BELOW_ROOT.requirements}."
+
+
+def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
+    """Scripts and requirements that lie where nobody looks for them."""
+    folders = {layout.root}
+    for model in models:
+        for path in model.versions.values():
+            folders |= {path, *(folder for folder in path.parents if folder.is_relative_to(layout.root))}
+    for folder in sorted(folders):
+        below = folder.relative_to(layout.root)
+        if folder != layout.root and (folder / BELOW_ROOT.script).is_file():
+            yield f"{below / BELOW_ROOT.code}/ is ignored: the script's folder is code/ at the top."
+        for path in (BELOW_ROOT.script, BELOW_ROOT.requirements):
+            if (folder / path.name).is_file():
+                yield f"{below / path.name} is ignored: it must be {path}."
+
+
+def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
+    """What else lies at the top, unless the top is a SavedModel itself."""
+    paths = [path for model in models for path in model.versions.values()]
+    known = {layout.code.name, layout.script.name, layout.requirements.name}
+    if layout.root in paths:
+        return
+    others = [
+        entry.name + "/" * entry.is_dir()
+        for entry in sorted(layout.root.iterdir())
+        if entry.name not in known
+        and not entry.name.startswith(".")
+        and not any(path.is_relative_to(entry) for path in paths)
+    ]
+    if others:
+        more = f" and {len(others) - NAMES_SHOWN} more" if len(others) > NAMES_SHOWN else ""
+        yield f"Not served, as no SavedModel: {', '.join(others[:NAMES_SHOWN])}{more}."
+
+
+def _variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
+    known = [row.variable for row in TABLE]
+    for name in unknown_variables(environ):
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+        hint = f": did you mean {close[0]}?" if close else "."
+        yield f"{name} is set, but is no setting{hint}"
+
+
+def _without_secrets(name: str, value: str) -> str:
+    if SECRET_NAME.search(name):
+        return "(hidden)"
+    return SECRET_PAIR.sub(r"\1(hidden)", USER_IN_URL.sub("(hidden)@", value))
+
+
+def _printable(text: str) -> str:
+    """``text`` with control characters escaped: names in it come from an untrusted archive."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,0 +1,1 @@
+"""AWS's TensorFlow contract: ``handler``, ``input_handler`` and ``output_handler``."""

@@ -1,0 +1,127 @@
+"""One request through the user's script: data and context in, the model server between, the answer out.
+
+Where AWS's two versions disagree (contract 2.5, 2.9), this holds: an error of the model server reaches
+``output_handler``, as in the old one (the new one answers by itself), and what the script makes of it
+goes out with the model server's status (the old one: 200, or 500 where the script raised). An
+exception of the script's is a 500 with its type and text (both: its text); an error with a status of
+its own, ours or falcon's, keeps it, as in the new one, but in the shape ``{"error": text}``.
+"""
+
+import io
+import logging
+from typing import Any
+
+from tfs_proxy.dataplane.model_call import INPUT, Asking, ClientsBody, prepared
+from tfs_proxy.dataplane.model_client import Backend, WorkerContext
+from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import ScriptFailure, ScriptLoadError
+from tfs_proxy.script.deadline import Watch
+from tfs_proxy.script.event_loop import WorkerLoop
+from tfs_proxy.script.handlers.context import Context, ScriptRequest
+from tfs_proxy.script.handlers.model_response import ModelResponse
+from tfs_proxy.script.load import Script
+from tfs_proxy.script.returned import ScriptReply, script_reply
+from tfs_proxy.script.runner import ScriptRunner
+from tfs_proxy.upstream.interface import OK
+
+log = logging.getLogger(__name__)
+
+OUTPUT = "output_handler"
+
+
+class ScriptCaller:
+    """A loaded script with what it needs to answer requests; one per worker, used by all its threads.
+
+    ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch`` ends
+    calls that are over their deadline; without it there is none.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        backend: Backend,
+        own_errors: tuple[type[Exception], ...] = (),
+        watch: Watch | None = None,
+    ) -> None:
+        self._script = script
+        self._backend = backend
+        self._loop = WorkerLoop()
+        self._runner = ScriptRunner(script.path, self._loop, own_errors, watch)
+        self._begun = False
+
+    def begin(self) -> None:
+        """Call the script's ``init(context)``; raises ScriptLoadError where that fails."""
+        self._begun = True
+        if self._script.init is None:
+            return
+        try:
+            self._runner.call("init", self._script.init, WorkerContext(self._backend))
+        except Exception as error:
+            raise ScriptLoadError(f"{self._script.path}: init(context) failed: {error}") from error
+
+    def answer(self, request: ScriptRequest) -> ScriptReply:
+        """Run the script: ``handler`` where there is one, else both halves around the model server.
+
+        Raises HTTPError and ``own_errors`` as the script raised them, ScriptFailure for anything else
+        that it raises or returns, ScriptTimeout beyond the deadline, and UpstreamError where the model
+        server can't be reached.
+        """
+        with self._runner.watch.call():
+            return self._answer(request)
+
+    def _answer(self, request: ScriptRequest) -> ScriptReply:
+        instance = self._backend.upstream.choose()
+        context = Context(request, instance, self._backend)
+        if self._script.handler is not None:
+            data = io.BytesIO(request.body)
+            returned = self._runner.call("handler", self._script.handler, data, context)
+            reply = self._read(returned, "handler", request.accept, OK)
+        else:
+            reply = self._halves(request, context, instance)
+        return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
+
+    def close(self) -> None:
+        """Call the script's ``close()``, then close what requests opened; idempotent."""
+        if self._begun and self._script.close is not None:
+            self._begun = False
+            try:
+                self._runner.call("close", self._script.close)
+            except Exception as error:  # noqa: BLE001 - the worker ends all the same
+                log.warning("%s: close() failed: %s", self._script.path, error)
+        self._loop.close()
+        self._backend.channels.close()
+
+    def _halves(self, request: ScriptRequest, context: Context, instance: Instance) -> ScriptReply:
+        """Around the model server: the script's halves, the default conversion for one that is missing."""
+        asking = self._asking(request, context, instance)
+        if self._script.output_handler is None:
+            reply = asking.reply(request.accept)
+            return ScriptReply(reply.body, reply.content_type, reply.status)
+        answer = asking.answer()
+        upstream = self._backend.upstream
+        response = ModelResponse(answer, lambda: upstream.signature(asking.answered_target()))
+        returned = self._runner.call(
+            OUTPUT, self._script.output_handler, response, context, status=lambda: response.status_code
+        )
+        return self._read(returned, OUTPUT, request.accept, response.status_code)
+
+    def _asking(self, request: ScriptRequest, context: Context, instance: Instance) -> Asking:
+        """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""
+        upstream = self._backend.upstream
+        if self._script.input_handler is None:
+            limit = self._backend.max_payload_bytes
+            return ClientsBody(upstream, request.target, instance, request.body, request.content_type, limit)
+        data = io.BytesIO(request.body)
+        returned = self._runner.call(INPUT, self._script.input_handler, data, context)
+        try:
+            return prepared(upstream, request.target, instance, returned)
+        except ScriptFailure as error:
+            raise self._runner.complain(error) from None
+
+    def _read(self, returned: Any, function: str, accept: str | None, status: int) -> ScriptReply:
+        """Read what the script returned; where it is unusable the log names the script too."""
+        try:
+            return script_reply(returned, function, accept, status, self._runner)
+        except ScriptFailure as error:
+            raise self._runner.complain(error) from error.__cause__

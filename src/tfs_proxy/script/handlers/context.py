@@ -1,0 +1,172 @@
+"""What a script's functions see of one request: the fields of AWS's Context, by the same names, and more."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy.typing as npt
+from requests.structures import CaseInsensitiveDict
+
+from tfs_proxy.batch import Examples
+from tfs_proxy.dataplane.conversions import Passthrough, default_input, default_output
+from tfs_proxy.dataplane.model_client import LOGGER, Backend, ModelAccess
+from tfs_proxy.dataplane.values import custom_attributes
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import BadInput
+from tfs_proxy.payload.formats.json_records import decode_json
+from tfs_proxy.signature import Target
+from tfs_proxy.upstream.rest import model_path
+
+DEFAULT_TYPE = "application/json"
+INFERENCE_ID = "X-Amzn-SageMaker-Inference-Id"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRequest:
+    """One request as web hands it to the script: header values are raw, None where there was none."""
+
+    target: Target
+    body: bytes
+    content_type: str | None = None
+    accept: str | None = None
+    custom_attributes: str | None = None
+    content_length: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Context(ModelAccess):
+    """One request's context, with the names, types and order of AWS's namedtuple (contract 2.5).
+
+    ``model_name``, ``method`` and ``channel`` are always filled; ``model_version`` is the version as
+    text where the client named one. ``rest_uri`` and ``channel`` lead to the same instance of the
+    model server. ``custom_attributes``, ``request_content_type`` and ``accept_header`` are the raw
+    headers, the latter two ``application/json`` where the client sent none. ``timeout`` is in seconds.
+    It unpacks, indexes and prints like a namedtuple; ``channel`` is opened when it is first read.
+    What AWS's lacks is no part of the tuple: `predict` and all else below.
+    """
+
+    __slots__ = (
+        "_instance",
+        "_records",
+        "_reply_attributes",
+        "_request",
+        "accept_header",
+        "content_length",
+        "custom_attributes",
+        "grpc_port",
+        "method",
+        "model_name",
+        "model_version",
+        "request_content_type",
+        "rest_uri",
+        "timeout",
+    )
+
+    _fields: ClassVar[tuple[str, ...]] = (
+        "model_name",
+        "model_version",
+        "method",
+        "rest_uri",
+        "grpc_port",
+        "channel",
+        "custom_attributes",
+        "request_content_type",
+        "accept_header",
+        "content_length",
+        "timeout",
+    )
+
+    def __init__(self, request: ScriptRequest, instance: Instance, backend: Backend) -> None:
+        target = request.target
+        super().__init__(backend, target)
+        self._request = request
+        self._instance = instance
+        self._records: int | None = None
+        self._reply_attributes: str | None = None
+        self.model_name = target.model
+        self.model_version = None if target.version is None else str(target.version)
+        self.method = target.method
+        self.rest_uri = f"http://localhost:{instance.rest_port}{model_path(target)}:{target.method}"
+        self.grpc_port = str(instance.grpc_port)
+        self.custom_attributes = request.custom_attributes
+        self.request_content_type = request.content_type or DEFAULT_TYPE
+        self.accept_header = request.accept or DEFAULT_TYPE
+        self.content_length = request.content_length
+        self.timeout = backend.timeout_seconds
+
+    @property
+    def channel(self) -> Any:
+        """The ``grpc.Channel`` to the instance that ``rest_uri`` leads to."""
+        return self._backend.channels.get(self._instance)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The request's headers; upper and lower case in a name are the same."""
+        return CaseInsensitiveDict({name.lower(): value for name, value in self._request.headers.items()})
+
+    @property
+    def inference_id(self) -> str | None:
+        """The client's id of this request, None where it gave none (contract 1.5)."""
+        return self.headers.get(INFERENCE_ID)
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger whose records carry ``model_name`` and ``inference_id``."""
+        known = {"model_name": self.model_name, "inference_id": self.inference_id}
+        return logging.LoggerAdapter(LOGGER, known)
+
+    @property
+    def reply_attributes(self) -> str | None:
+        """What `set_custom_attributes` was given, as the header has it."""
+        return self._reply_attributes
+
+    def set_custom_attributes(self, value: str | Mapping[str, str] | Iterable[str]) -> None:
+        """Set ``X-Amzn-SageMaker-Custom-Attributes`` on the answer: text, or a mapping, as ``key=value,...``.
+
+        Raises ValueError for more than 1024 characters or any that is not visible ASCII. Errors that
+        the script raises go out without it.
+        """
+        self._reply_attributes = custom_attributes(value)
+
+    def default_input(self, data: Any) -> dict[str, npt.NDArray[Any]]:
+        """A body, or the file that a handler gets, as arrays by input name: what is done without a script.
+
+        Raises BadInput (400) where the body is malformed, and UnsupportedMediaType (415).
+        """
+        body = data if isinstance(data, bytes) else data.read()
+        limit = self._backend.max_payload_bytes
+        read = default_input(body, self._request.content_type, self.signature, limit_bytes=limit)
+        if isinstance(read, Passthrough):
+            read = decode_json(read.body, self.signature)
+        if isinstance(read, Examples):
+            raise BadInput("classify and regress take features, which have no arrays")
+        self._records = read.records
+        return dict(read.inputs)
+
+    def default_output(self, tensors: Any) -> tuple[bytes, str]:
+        """Arrays by output name, or a response that has them, in the type that Accept asks for.
+
+        Returns body and content type, to be returned by a handler as they are. Raises
+        NotAcceptable (406) where Accept can't be met.
+        """
+        outputs = getattr(tensors, "outputs", tensors)
+        return default_output(outputs, self._request.accept, self.signature, records=self._records)
+
+    def _asdict(self) -> Mapping[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, name) for name in self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return tuple(getattr(self, name) for name in self._fields[index])
+        return getattr(self, self._fields[index])
+
+    def __repr__(self) -> str:
+        shown = ((name, getattr(self, name)) for name in self._fields if name != "channel")
+        return f"Context({', '.join(f'{name}={value!r}' for name, value in shown)})"

@@ -1,0 +1,77 @@
+"""Runs the functions of a user's script, async ones too, and turns what they raise into answers."""
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from tfs_proxy.dataplane.values import STATUSES, HTTPError
+from tfs_proxy.errors import RequestError, ScriptFailure
+from tfs_proxy.script.deadline import Watch
+from tfs_proxy.script.event_loop import WorkerLoop
+from tfs_proxy.script.tracebacks import client_text, own_line, own_report
+from tfs_proxy.upstream.interface import OK
+
+log = logging.getLogger(__name__)
+
+
+class ScriptRunner:
+    """Calls functions of the script at ``path``; one per worker, used by all its threads.
+
+    ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch`` ends calls
+    that are over their deadline.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        loop: WorkerLoop,
+        own_errors: tuple[type[Exception], ...] = (),
+        watch: Watch | None = None,
+    ) -> None:
+        self.path = path
+        self.loop = loop
+        self.watch = watch or Watch()
+        self._left_alone: tuple[type[BaseException], ...] = (RequestError, *own_errors)
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        status: Callable[[], int] = lambda: OK,
+    ) -> Any:
+        """Call one of the script's functions, and wait for its result where it is a coroutine.
+
+        What it raises becomes the answer, and a line in the log: HTTPError, other errors of ours and
+        ``own_errors`` as they are, anything else as ScriptFailure. ``status`` gives the model server's:
+        where that is an error, the script's own goes out with it.
+        """
+        try:
+            result = function(*arguments)
+            if not inspect.isawaitable(result):
+                return result
+            return self.loop.run(result, self.watch.current(), arguments)
+        except self._left_alone:
+            raise
+        except BaseException as error:
+            if self.watch.interrupted():
+                raise self.watch.timeout() from None
+            # Not Exception alone: sys.exit or a cancelled task in a script must not end the worker.
+            # A subclass of SystemExit is the worker's own end, which arises in whatever code runs.
+            if isinstance(error, SystemExit) and type(error) is not SystemExit:
+                raise
+            raise self._failure(name, error, status()) from error
+
+    def complain(self, error: ScriptFailure) -> ScriptFailure:
+        """Name the script in the log, where what it returned is unusable."""
+        log.error("%s: %s", self.path, error)
+        return error
+
+    def _failure(self, name: str, error: BaseException, status: int) -> RequestError:
+        line = own_line(error, self.path, name)
+        if status in STATUSES:
+            log.warning("%s (the model server had answered %d)", line, status)
+            return HTTPError(status, client_text(error))
+        log.error("%s\n%s", line, own_report(error, self.path))
+        return ScriptFailure(client_text(error))

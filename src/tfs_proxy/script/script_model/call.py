@@ -1,0 +1,203 @@
+"""A script that is the model itself: loaded once per worker, called once per request, no model server.
+
+The contract of AWS's toolkits (contract 1.8): ``model_fn(model_dir)`` loads the model;
+``input_fn(data, content_type)``, ``predict_fn(data, model)`` and ``output_fn(prediction, accept)`` answer
+a request, with a default for each that is missing; or ``transform_fn(model, data, content_type, accept)``
+answers it alone. A function that takes one argument more gets a context. Other than in the toolkits,
+``content_type`` and ``accept`` are single media types without parameters: scripts compare them.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES, FRAMING, Response
+from tfs_proxy.errors import RequestError, ScriptFailure, ScriptLoadError
+from tfs_proxy.payload import media_types as media
+from tfs_proxy.payload.media_types import negotiate, parse_media_type, preferred
+from tfs_proxy.payload.untyped import ENCODED, as_text, decode_array, encode_array
+from tfs_proxy.script.contract import PARAMETERS, STAGE_FUNCTIONS, no_model_fn
+from tfs_proxy.script.deadline import Watch
+from tfs_proxy.script.event_loop import WorkerLoop
+from tfs_proxy.script.load import function_of, import_script, own_function, takes
+from tfs_proxy.script.returned import ScriptReply, script_reply
+from tfs_proxy.script.runner import ScriptRunner
+from tfs_proxy.script.script_model.context import StageContext, StageRequest
+from tfs_proxy.script.script_model.sagemaker_shims import offer_toolkits
+from tfs_proxy.upstream.interface import OK
+
+log = logging.getLogger(__name__)
+
+MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = STAGE_FUNCTIONS
+TEXT = frozenset({media.JSON, media.CSV})
+"""Bodies of these types reach a script as str, all others as bytes."""
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A loaded script: its path, the functions that it defines, each of which takes a context last."""
+
+    path: str
+    model_fn: Function
+    input_fn: Function | None = None
+    predict_fn: Function | None = None
+    output_fn: Function | None = None
+    transform_fn: Function | None = None
+    close: Callable[[], Any] | None = None
+
+
+def load_stage(path: str, import_paths: Sequence[str] = ()) -> Stage:
+    """Import the script at ``path``; modules of AWS's toolkits that it imports are there.
+
+    Raises ScriptLoadError where it can't be imported, has no ``model_fn``, has ``transform_fn`` beside
+    what that stands in for, or a function that can't be called with what it gets.
+    """
+    offer_toolkits()
+    module = import_script(path, import_paths)
+    found = {name: _with_context(module, name) for name in STAGE_FUNCTIONS}
+    model_fn = found.pop(MODEL)
+    if model_fn is None:
+        raise ScriptLoadError(no_model_fn(path, vars(module)))
+    others = [name for name in (INPUT, PREDICT, OUTPUT) if found[name] is not None]
+    if found[TRANSFORM] is not None and others:
+        raise ScriptLoadError(
+            f"{path} defines transform_fn and {others[0]}: transform_fn answers alone, take one of them."
+        )
+    return Stage(path, model_fn, **found, close=own_function(module, "close", 0))
+
+
+def _with_context(module: ModuleType, name: str) -> Function | None:
+    """The script's function as one that takes a context last, whether its own does or not."""
+    function = function_of(module, name)
+    if function is None:
+        return None
+    count = len(PARAMETERS[name])
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some that are written in C tell nobody
+        return lambda *arguments: function(*arguments[:-1])
+    if len(signature.parameters) == count + 1 and takes(signature, count + 1):
+        return function
+    if not takes(signature, count):
+        raise ScriptLoadError(
+            f"{module.__file__}: {name}{signature} can't be called with {count} arguments, "
+            "or with those and a context."
+        )
+    return lambda *arguments: function(*arguments[:-1])
+
+
+class StageCaller:
+    """A loaded stage with its model; one per worker, used by all its threads.
+
+    ``model_dir`` is what ``model_fn`` gets, ``default_accept`` the answer's type where the client does
+    not say. ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch``
+    ends calls that are over their deadline; without it there is none.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        model_dir: str,
+        default_accept: str = media.JSON,
+        own_errors: tuple[type[Exception], ...] = (),
+        watch: Watch | None = None,
+    ) -> None:
+        self._stage = stage
+        self._model_dir = model_dir
+        self._default_accept = default_accept
+        self._loop = WorkerLoop()
+        self._runner = ScriptRunner(stage.path, self._loop, own_errors, watch)
+        self._begun = False
+        self._model: Any = None
+
+    def begin(self) -> None:
+        """Load the model; raises ScriptLoadError where that fails, or gives what can't predict."""
+        self._begun = True
+        path = self._stage.path
+        try:
+            self._model = self._runner.call(
+                MODEL, self._stage.model_fn, self._model_dir, StageContext(self._model_dir)
+            )
+        except Exception as error:
+            raise ScriptLoadError(f"{path}: model_fn({self._model_dir!r}) failed: {error}") from error
+        asks_model = self._stage.predict_fn is None and self._stage.transform_fn is None
+        if asks_model and not hasattr(self._model, "predict"):
+            raise ScriptLoadError(
+                f"{path} defines no predict_fn, and what its model_fn returned, of type "
+                f"{type(self._model).__name__}, has no predict()."
+            )
+
+    def answer(self, request: StageRequest) -> ScriptReply:
+        """Run the script's functions on one request.
+
+        Raises what the script raises as HTTPError or one of ``own_errors``, ScriptFailure for anything
+        else of it, ScriptTimeout beyond the deadline, and UnsupportedMediaType, BadInput and NotAcceptable
+        of the default conversions.
+        """
+        with self._runner.watch.call():
+            return self._answer(request)
+
+    def _answer(self, request: StageRequest) -> ScriptReply:
+        context = StageContext(self._model_dir, request)
+        accept = self._accept(request)
+        function, returned = self._transformed(request, accept, context)
+        try:
+            reply = script_reply(_response(returned), function, accept, OK, self._runner)
+        except ScriptFailure as error:
+            raise self._runner.complain(error) from error.__cause__
+        return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
+
+    def close(self) -> None:
+        """Call the script's ``close()``; idempotent."""
+        if self._begun and self._stage.close is not None:
+            self._begun = False
+            try:
+                self._runner.call("close", self._stage.close)
+            except RequestError as error:
+                log.warning("%s: close() failed: %s", self._stage.path, error)
+        self._loop.close()
+
+    def _accept(self, request: StageRequest) -> str:
+        """The one type that the answer is wanted in; the default ``output_fn`` knows what it can give."""
+        if self._stage.output_fn or self._stage.transform_fn:
+            return preferred(request.accept, self._default_accept)
+        return negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ENCODED))))
+
+    def _transformed(self, request: StageRequest, accept: str, context: StageContext) -> tuple[str, Any]:
+        """The function that answered, and what it returned."""
+        call, stage = self._runner.call, self._stage
+        if stage.transform_fn is not None:
+            data, content_type = _given(request)
+            return TRANSFORM, call(
+                TRANSFORM, stage.transform_fn, self._model, data, content_type, accept, context
+            )
+        if stage.input_fn is None:
+            read = decode_array(request.body, request.content_type)
+        else:
+            read = call(INPUT, stage.input_fn, *_given(request), context)
+        if stage.predict_fn is None:
+            prediction = call(PREDICT, self._model.predict, read)
+        else:
+            prediction = call(PREDICT, stage.predict_fn, read, self._model, context)
+        if stage.output_fn is None:
+            return OUTPUT, (call(OUTPUT, encode_array, prediction, accept), accept)
+        return OUTPUT, call(OUTPUT, stage.output_fn, prediction, accept, context)
+
+
+def _given(request: StageRequest) -> tuple[str | bytes, str]:
+    """The body as a script gets it, and its media type without parameters."""
+    kind = parse_media_type(request.content_type)
+    return (as_text(request.body, kind) if kind.name in TEXT else request.body), kind.name
+
+
+def _response(returned: Any) -> Any:
+    """A response of Flask's, which the older toolkit's are, as one of ours; all else as it is."""
+    if not (hasattr(returned, "get_data") and hasattr(returned, "status_code")):
+        return returned
+    headers = {name: value for name, value in returned.headers.items() if name.lower() not in FRAMING}
+    return Response(returned.get_data(), returned.content_type, returned.status_code, headers)

@@ -1,0 +1,86 @@
+"""What a stage's functions see of one request, where they take one argument more (``context``)."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from requests.structures import CaseInsensitiveDict
+
+from tfs_proxy.dataplane.model_client import LOGGER
+from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES, custom_attributes
+from tfs_proxy.script.handlers.context import INFERENCE_ID
+
+
+@dataclass(frozen=True, slots=True)
+class StageRequest:
+    """One request as web hands it to a stage: header values are raw, None where there was none."""
+
+    body: bytes = b""
+    content_type: str | None = None
+    accept: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class StageContext:
+    """One request's context; ``model_fn`` gets one without a request.
+
+    ``system_properties`` and ``get_request_header`` are named as in AWS's toolkits, the rest as in
+    the context of a handler.
+    """
+
+    __slots__ = ("_reply_attributes", "_request", "system_properties")
+
+    def __init__(self, model_dir: str, request: StageRequest | None = None) -> None:
+        self._request = request or StageRequest()
+        self._reply_attributes: str | None = None
+        self.system_properties: Mapping[str, str | None] = {"model_dir": model_dir, "gpu_id": None}
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The request's headers; upper and lower case in a name are the same."""
+        return CaseInsensitiveDict(self._request.headers)
+
+    def get_request_header(self, _index: int, name: str) -> str | None:
+        """One header of the request; there is one request, whatever the index."""
+        return self.headers.get(name)
+
+    def get_all_request_header(self, _index: int) -> Mapping[str, str]:
+        """The request's headers; there is one request, whatever the index."""
+        return self.headers
+
+    @property
+    def request_content_type(self) -> str | None:
+        """The Content-Type as it was sent, with its parameters."""
+        return self._request.content_type
+
+    @property
+    def accept_header(self) -> str | None:
+        """The Accept as it was sent."""
+        return self._request.accept
+
+    @property
+    def custom_attributes(self) -> str | None:
+        """``X-Amzn-SageMaker-Custom-Attributes`` of the request."""
+        return self.headers.get(CUSTOM_ATTRIBUTES)
+
+    @property
+    def inference_id(self) -> str | None:
+        """The client's id of this request, None where it gave none (contract 1.5)."""
+        return self.headers.get(INFERENCE_ID)
+
+    @property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger whose records carry ``inference_id``."""
+        return logging.LoggerAdapter(LOGGER, {"model_name": None, "inference_id": self.inference_id})
+
+    @property
+    def reply_attributes(self) -> str | None:
+        """What `set_custom_attributes` was given, as the header has it."""
+        return self._reply_attributes
+
+    def set_custom_attributes(self, value: str | Mapping[str, str] | Iterable[str]) -> None:
+        """Set ``X-Amzn-SageMaker-Custom-Attributes`` on the answer: text, or a mapping.
+
+        Raises ValueError for more than 1024 characters or any that is not visible ASCII.
+        """
+        self._reply_attributes = custom_attributes(value)

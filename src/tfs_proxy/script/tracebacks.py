@@ -1,0 +1,62 @@
+"""Where in the script an error comes from: read from its traceback, for the log alone."""
+
+import os
+import re
+import traceback
+from types import TracebackType
+
+from tfs_proxy.serving_json.messages import error_text
+
+_FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^/\s'\"<>]+/)+(?=[^/\s'\"<>])")
+"""The folders of an absolute path, up to its last name; an address like http://a/b is none."""
+
+
+def described(error: BaseException) -> str:
+    """The name of an exception's class and what it says: ``KeyError: 'customer_id'``."""
+    name, text = type(error).__name__, _text(error)
+    return f"{name}: {text}" if text else name
+
+
+def client_text(error: BaseException) -> str:
+    """What a client reads of a script's exception: `described`, absolute paths without their folders.
+
+    Where files lie is no client's business. A script may raise the body of the model server's error,
+    ``{"error": words}``: then it is the words alone.
+    """
+    words = error_text(_text(error).encode("utf-8", "replace"))
+    return _FOLDERS.sub("", described(error) if words is None else words)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a script's exception may have a faulty __str__
+        return ""
+
+
+def own_traceback(error: BaseException, path: str) -> TracebackType | None:
+    """The traceback of ``error`` from the first frame in the script ``path`` on, or None."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename != path:
+        found = found.tb_next
+    return found
+
+
+def own_report(error: BaseException, path: str) -> str:
+    """The printed traceback of ``error``, without the frames that lead to the script."""
+    lines = traceback.format_exception(type(error), error, own_traceback(error, path))
+    return _printable("".join(lines).rstrip())
+
+
+def own_line(error: BaseException, path: str, function: str) -> str:
+    """The script's innermost line, as in ``inference.py:42 in input_handler: ValueError: no image``."""
+    place = f"{os.path.basename(path)} in {function}"  # noqa: PTH119 - a name for the log, no file access
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == path:
+            place = f"{os.path.basename(path)}:{frame.lineno} in {frame.name}"  # noqa: PTH119
+    return _printable(f"{place}: {described(error)}")
+
+
+def _printable(text: str) -> str:
+    """``text`` as any UTF-8 log can hold it."""
+    return text.encode("utf-8", "backslashreplace").decode()

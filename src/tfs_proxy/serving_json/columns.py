@@ -1,0 +1,219 @@
+"""Records of JSON values -> one typed array per input: where every text format ends up.
+
+The strictness is TF Serving's own: what it refuses is refused here, with the record's number.
+"""
+
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pybase64
+
+from tfs_proxy.batch import BYTES, Batch
+from tfs_proxy.errors import BadInput
+from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.wire.dtypes import Kind, dtype_of
+
+MAX_DIMENSIONS = 64
+"""How deep a record may nest: numpy's limit."""
+
+_SHOWN_CHARACTERS = 40
+_ALLOWED: Mapping[Kind, frozenset[type]] = {
+    Kind.FLOAT: frozenset({float, int}),
+    Kind.INTEGER: frozenset({int}),
+    Kind.BOOL: frozenset({bool}),
+    Kind.STRING: frozenset({str, dict, bytes}),
+}
+_JSON_NAMES: Mapping[type, str] = {
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+    bool: "a boolean",
+    type(None): "no value",
+    float: "no whole number",
+    int: "a number",
+}
+
+
+def is_base64(value: Any) -> bool:
+    """Whether a JSON value is TF Serving's way to write bytes: ``{"b64": "..."}`` alone."""
+    return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
+
+
+def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
+    """Make arrays by input name of JSON records: objects by input name, or bare values.
+
+    Raises BadInput naming record, input and value, also where bare values meet a signature of
+    several inputs, or where names are missing or unknown.
+    """
+    if not records:
+        raise BadInput("The body holds no records.")
+    named = _named(records)
+    if named:
+        _check_names(records, signature)
+        return Batch(
+            {
+                name: column([record[name] for record in records], spec)
+                for name, spec in signature.inputs.items()
+            },
+            len(records),
+        )
+    if len(signature.inputs) != 1:
+        raise BadInput(
+            f"The model takes {len(signature.inputs)} inputs ({_names(signature)}): "
+            "send each record as an object that names them."
+        )
+    ((name, spec),) = signature.inputs.items()
+    return Batch({name: column(records, spec)}, len(records))
+
+
+def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
+    """One input of all records as an array of the signature's dtype: ``[records, ...]``.
+
+    The shape is the data's own: whether it fits is for the graph to say, as in TF Serving. Raises
+    BadInput for ragged values and for values that the dtype does not take.
+    """
+    kind, dtype = dtype_of(spec)
+    flat, shape, types = _flatten(values, spec)
+    if not types <= _ALLOWED[kind]:
+        raise _wrong_type(flat, len(values), spec, kind)
+    if kind is Kind.STRING:
+        return _strings(flat, len(values), spec).reshape(shape)
+    return _numbers(flat, len(values), spec, dtype).reshape(shape)
+
+
+def _named(records: Sequence[Any]) -> bool:
+    """Whether records are objects by input name; raises BadInput where only some are."""
+    by_name = [type(record) is dict and not is_base64(record) for record in records]
+    if all(by_name):
+        return True
+    if any(by_name):
+        odd = by_name.index(not by_name[0])
+        what = "an object" if by_name[odd] else "no object"
+        raise BadInput(f"Record {odd + 1} is {what}, unlike record 1: all or none must name their inputs.")
+    return False
+
+
+def _check_names(records: Sequence[Mapping[str, Any]], signature: Signature) -> None:
+    expected = signature.inputs.keys()
+    for number, record in enumerate(records, 1):
+        if record.keys() == expected:
+            continue
+        for name in (name for name in record if name not in expected):
+            raise BadInput(
+                f"Record {number} names {_shown(name)}, which is no input of the model ({_names(signature)})."
+                + _serving_hint(name)
+            )
+        missing = ", ".join(f'"{name}"' for name in sorted(expected - record.keys()))
+        raise BadInput(f"Record {number} has no {missing}; the model's inputs are {_names(signature)}.")
+
+
+def _serving_hint(name: str) -> str:
+    if name not in {"instances", "inputs"}:
+        return ""
+    return " TensorFlow Serving's own form has to be the only document of its body, as application/json."
+
+
+def _names(signature: Signature) -> str:
+    return ", ".join(sorted(signature.inputs)) or "none"
+
+
+def _flatten(values: Sequence[Any], spec: TensorSpec) -> tuple[Sequence[Any], list[int], set[type]]:
+    """The leaves of nested lists in order, their shape, and the types among them.
+
+    PERF: level by level in C (map, chain), 5 ms for 150,000 numbers three levels deep.
+    """
+    level, shape = values, [len(values)]
+    while True:
+        types = set(map(type, level))
+        if list not in types:
+            return level, shape, types
+        if len(types) > 1:
+            raise _mixed(level, len(values), spec)
+        sizes = set(map(len, level))
+        if len(sizes) > 1:
+            raise _ragged(level, len(values), spec)
+        if len(shape) == MAX_DIMENSIONS:
+            raise BadInput(f'Input "{spec.name}" nests deeper than {MAX_DIMENSIONS} levels.')
+        shape.append(sizes.pop())
+        level = list(chain.from_iterable(level))
+
+
+def _place(index: int, size: int, records: int, spec: TensorSpec) -> str:
+    """Where the value at ``index`` of ``size`` leaves stands, for an error text."""
+    return f'Record {index * records // size + 1}, input "{spec.name}"'
+
+
+def _mixed(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
+    first = type(level[0]) is list
+    odd = next(i for i, value in enumerate(level) if (type(value) is list) != first)
+    place = _place(odd, len(level), records, spec)
+    return BadInput(
+        f"{place}: {_shown(level[odd])} stands where others have {'lists' if first else 'plain values'}."
+    )
+
+
+def _ragged(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
+    usual = len(level[0])
+    odd = next(i for i, value in enumerate(level) if len(value) != usual)
+    place = _place(odd, len(level), records, spec)
+    return BadInput(f"{place}: a list of {len(level[odd])} values where the first has {usual}.")
+
+
+def _wrong_type(flat: Sequence[Any], records: int, spec: TensorSpec, kind: Kind) -> BadInput:
+    odd = next(i for i, value in enumerate(flat) if type(value) not in _ALLOWED[kind])
+    what = _JSON_NAMES.get(type(flat[odd]), "no JSON value")
+    place = _place(odd, len(flat), records, spec)
+    return BadInput(f"{place}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
+
+
+def _numbers(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    try:
+        # NOTE: 1e39 becomes Infinity in a float32, as TF Serving has it (recorded).
+        with np.errstate(over="ignore"):
+            return np.array(flat, dtype)
+    except OverflowError:
+        raise _out_of_range(flat, records, spec, dtype) from None
+
+
+def _out_of_range(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]) -> BadInput:
+    for index, value in enumerate(flat):
+        try:
+            np.array(value, dtype)
+        except OverflowError:
+            place = _place(index, len(flat), records, spec)
+            return BadInput(f"{place}: {_shown(value)} is out of the range of {spec.dtype}.")
+    return BadInput(f'Input "{spec.name}" has a number out of the range of {spec.dtype}.')
+
+
+def _strings(flat: Sequence[Any], records: int, spec: TensorSpec) -> npt.NDArray[Any]:
+    array = np.empty(len(flat), BYTES)
+    for index, value in enumerate(flat):
+        try:
+            array[index] = _bytes(value)
+        except ValueError as error:
+            raise BadInput(f"{_place(index, len(flat), records, spec)}: {_shown(value)} {error}.") from None
+    return array
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    if type(value) is str:
+        # NOTE: only a model server's answer can hold escapes here: bytes of an output that are no UTF-8.
+        return value.encode("utf-8", "surrogateescape")
+    if not is_base64(value):
+        raise ValueError('is an object, but a string or {"b64": ...} is needed')
+    try:
+        return pybase64.b64decode(value["b64"], validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError("is no base64") from None
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

@@ -1,0 +1,195 @@
+"""TF Serving's JSON, both ways: the only place that writes its requests or reads its answers."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from tfs_proxy.batch import Batch, Examples, Outputs
+from tfs_proxy.errors import BadInput, UpstreamError
+from tfs_proxy.serving_json.columns import column
+from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
+from tfs_proxy.serving_json.text import dumps, rows, whole
+from tfs_proxy.signature import Signature, Target, TensorSpec
+
+SIGNATURE_NAME = "signature_name"
+INTERNAL_SIGNATURE = "__saved_model_init_op"
+
+
+def request_body(records: Batch | Examples, signature_name: str | None) -> bytes:
+    """The row form of decoded records, the column form of tensors that have no records (contract 3.1).
+
+    int64 is exact, floats keep every digit of their own type, NaN and infinities are written as
+    TF Serving reads them, bytes as base64.
+    """
+    named: dict[str, Any] = {} if signature_name is None else {SIGNATURE_NAME: signature_name}
+    if isinstance(records, Examples):
+        text = dumps({**named, "examples": records.features})
+        # NOTE: orjson writes NaN and infinities as null; TF Serving reads them by their names.
+        return text if b"null" not in text else json.dumps({**named, "examples": records.features}).encode()
+    if any(array.shape[:1] != (records.records,) for array in records.inputs.values()):
+        columns = {name: whole(array, as_base64=True) for name, array in records.inputs.items()}
+        return dumps({**named, "inputs": columns})
+    if len(records.inputs) == 1:
+        (array,) = records.inputs.values()
+        return dumps({**named, "instances": whole(array, as_base64=True)})
+    by_record = [rows(array, as_base64=True) for array in records.inputs.values()]
+    instances = [dict(zip(records.inputs, row, strict=True)) for row in zip(*by_record, strict=True)]
+    return dumps({**named, "instances": instances})
+
+
+def named_signature(body: bytes) -> str | None:
+    """The signature that a body of TF Serving's JSON asks for by name, None where it names none."""
+    return _signature_name(body) or None
+
+
+def targeted(target: Target, body: bytes) -> Target:
+    """The target that a body of TF Serving's JSON is for: with the signature that it names, if it does."""
+    return replace(target, signature=named_signature(body) or target.signature)
+
+
+def error_text(body: bytes) -> str | None:
+    """The text of a model server's ``{"error": text}``; None if the body is anything else.
+
+    It need not be strict JSON: TF Serving may write raw line ends in a string.
+    """
+    try:
+        answer = json.loads(body.decode(errors="replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return error if isinstance(error, str) else None
+
+
+def with_signature(body: bytes, signature_name: str | None) -> bytes:
+    """TF Serving's JSON, with a signature name spliced in where it has none of its own.
+
+    The body stays as it is where no name is asked for, where it names the same, and where it is no
+    object (TF Serving says so itself). Raises BadInput where it names another.
+    """
+    if signature_name is None:
+        return body
+    own = _signature_name(body)
+    if own is None or own == signature_name:
+        return body
+    if own:
+        raise BadInput(
+            f'The body asks for signature "{own}" and tfs-signature-name for "{signature_name}": '
+            "name one signature."
+        )
+    head, _, rest = body.removeprefix(BYTE_ORDER_MARK).partition(b"{")
+    # NOTE: of equal names TF Serving takes the first, so an empty name further on does no harm.
+    comma = b"" if rest.lstrip().startswith(b"}") else b","
+    return head + b'{"signature_name":' + orjson.dumps(signature_name) + comma + rest
+
+
+def _signature_name(body: bytes) -> str | None:
+    """The name in a body; "" for none, None where the body is left to TF Serving to refuse."""
+    try:
+        found = documents(body)
+    except BadInput:
+        return None
+    if not found or type(found[0]) is not dict:
+        return None
+    name = found[0].get(SIGNATURE_NAME, "")
+    return name if type(name) is str else None
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a model server says of one model version; None for a version that it does not tell."""
+
+    version: int | None
+    signatures: Mapping[str, Signature]
+
+
+def read_metadata(body: bytes) -> Metadata:
+    """Version and signatures by name out of the answer to ``GET .../metadata``."""
+    try:
+        answer = orjson.loads(body)
+        by_name = answer["metadata"]["signature_def"]["signature_def"]
+        version = answer.get("model_spec", {}).get("version")
+        signatures = {
+            name: Signature(name, entry["method_name"], _specs(entry["inputs"]), _specs(entry["outputs"]))
+            for name, entry in by_name.items()
+            if name != INTERNAL_SIGNATURE
+        }
+        return Metadata(None if version is None else int(version), signatures)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UpstreamError("The model server's metadata can't be read.") from error
+
+
+def _specs(entries: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    return {
+        name: TensorSpec(name, entry["dtype"], _shape(entry.get("tensor_shape")))
+        for name, entry in entries.items()
+    }
+
+
+def _shape(shape: Mapping[str, Any] | None) -> tuple[int | None, ...] | None:
+    """A TensorShapeProto in JSON; None, an unknown rank, if it is absent: a scalar's has no dimensions."""
+    if shape is None or shape.get("unknown_rank"):
+        return None
+    sizes = (int(dimension["size"]) for dimension in shape.get("dim", ()))
+    return tuple(None if size < 0 else size for size in sizes)
+
+
+def read_outputs(body: bytes, signature: Signature) -> Outputs:
+    """Arrays by output name out of an answer to predict, in row or in column form.
+
+    Bytes are those that the model gave, also where they are no UTF-8. Raises UpstreamError where
+    the answer does not fit the signature.
+    """
+    answer = read_answer(body)
+    try:
+        if "predictions" in answer:
+            columns = _columns_of_rows(answer["predictions"], signature)
+        else:
+            columns = _columns(answer["outputs"], signature)
+        return {
+            name: _array(value, signature.outputs[name], unwrap="predictions" not in answer)
+            for name, value in columns.items()
+        }
+    except (KeyError, TypeError, BadInput) as error:
+        raise UpstreamError(
+            f"The model server's answer does not fit the signature {signature.name}."
+        ) from error
+
+
+def read_answer(body: bytes) -> Mapping[str, Any]:
+    """The object that a model server answered; raises UpstreamError where it is none."""
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        answer = _lenient(body)
+    if not isinstance(answer, dict):
+        raise UpstreamError("The model server's answer is no JSON object.")
+    return answer
+
+
+def _lenient(body: bytes) -> Any:
+    """An answer with NaN or infinities, or with strings that are no UTF-8."""
+    try:
+        return json.loads(body.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError) as error:
+        raise UpstreamError("The model server's answer is no JSON.") from error
+
+
+def _columns_of_rows(predictions: Sequence[Any], signature: Signature) -> Mapping[str, Any]:
+    if len(signature.outputs) == 1:
+        return dict.fromkeys(signature.outputs, predictions)
+    return {name: [row[name] for row in predictions] for name in signature.outputs}
+
+
+def _columns(outputs: Any, signature: Signature) -> Mapping[str, Any]:
+    return dict.fromkeys(signature.outputs, outputs) if len(signature.outputs) == 1 else outputs
+
+
+def _array(value: Any, spec: TensorSpec, *, unwrap: bool) -> npt.NDArray[Any]:
+    """Values of one output; a column may be a scalar, so it is wrapped to be read."""
+    array = column([value], spec)[0] if unwrap else column(value, spec)
+    return np.asarray(array, object if spec.dtype == "DT_STRING" else None)

@@ -1,0 +1,73 @@
+"""Arrays -> JSON text that loses nothing: what requests to a model server and answers share."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pybase64
+
+from tfs_proxy.batch import BYTES
+
+_NAN, _INFINITY, _MINUS_INFINITY = b"NaN", b"Infinity", b"-Infinity"
+
+BASE64 = "b64"
+"""The only key of TF Serving's way to write bytes in JSON."""
+
+
+def dumps(value: Any) -> bytes:
+    """Compact JSON of nested lists, dicts, numpy arrays and what `whole` and `rows` give."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def whole(array: npt.NDArray[Any], *, as_base64: bool) -> Any:
+    """One array as something that `dumps` writes; strings as base64 objects or as text."""
+    if array.dtype == BYTES:
+        return _strings(array.tolist(), as_base64=as_base64)
+    if not _is_finite(array):
+        return _with_literals(array)
+    return np.ascontiguousarray(array) if array.ndim else array.item()
+
+
+def rows(array: npt.NDArray[Any], *, as_base64: bool) -> Sequence[Any]:
+    """Each element along the first axis, as `whole` gives arrays."""
+    if array.dtype == BYTES:
+        return [_strings(row, as_base64=as_base64) for row in array.tolist()]
+    finite = list(np.ascontiguousarray(array))
+    return finite if _is_finite(array) else [_with_literals(np.asarray(row)) for row in finite]
+
+
+def text_of(value: bytes) -> str | None:
+    """Bytes as text; None where they are no UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def base64_of(value: bytes) -> str:
+    """Bytes in base64."""
+    return pybase64.b64encode(value).decode("ascii")
+
+
+def _is_finite(array: npt.NDArray[Any]) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def _with_literals(array: npt.NDArray[Any]) -> orjson.Fragment:
+    """Numbers with ``NaN``, ``Infinity`` and ``-Infinity`` where orjson, strictly JSON, writes null."""
+    flat = np.atleast_1d(array)
+    odd = flat[~np.isfinite(flat)]
+    literals = np.select([np.isnan(odd), odd > 0], [_NAN, _INFINITY], _MINUS_INFINITY).tolist()
+    parts = dumps(np.ascontiguousarray(flat)).split(b"null")
+    text = b"".join(chain.from_iterable(zip(parts, [*literals, b""], strict=True)))
+    return orjson.Fragment(text if array.ndim else text[1:-1])
+
+
+def _strings(value: Any, *, as_base64: bool) -> Any:
+    if isinstance(value, list):
+        return [_strings(each, as_base64=as_base64) for each in value]
+    text = None if as_base64 else text_of(value)
+    return {BASE64: base64_of(value)} if text is None else text

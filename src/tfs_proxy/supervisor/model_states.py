@@ -1,0 +1,84 @@
+"""Asks the model servers for the state of their models and tells `Health`: fast while they load."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+from urllib.parse import quote
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.supervisor.readiness import Health, ServableState, read_status
+from tfs_proxy.wire import http_server as http
+
+ASK_SECONDS: Final = 2.0
+LOADING_PAUSE_SECONDS: Final = 0.01
+SERVING_PAUSE_SECONDS: Final = 1.0
+PAUSE_SECONDS_A_MODEL: Final = 0.02
+"""With hundreds of models their statuses are asked for less often: the questions cost processor time."""
+
+MISSES: Final = 3
+"""How many status calls in a row may fail before a serving instance counts as unreachable."""
+
+NOT_FOUND: Final = 404
+
+Get = Callable[[str, int, str, float], Awaitable[http.Reply]]
+
+
+class ModelWatch:
+    """Keeps `Health` true about models and versions."""
+
+    def __init__(
+        self, instances: Iterable[Instance], models: Iterable[str], health: Health, get: Get = http.get
+    ) -> None:
+        self._instances = tuple(instances)
+        self._models = tuple(models)
+        self._health = health
+        self._get = get
+        self._pause_seconds = max(SERVING_PAUSE_SECONDS, len(self._models) * PAUSE_SECONDS_A_MODEL)
+        self._misses = dict.fromkeys((instance.index for instance in self._instances), 0)
+
+    async def until_available(self) -> None:
+        """Return once every version is AVAILABLE, or one has failed for good."""
+        while self._health.missing() and not self._health.failure():
+            await self.refresh()
+            await asyncio.sleep(LOADING_PAUSE_SECONDS)
+
+    async def forever(self) -> None:
+        """Refresh about once a second; at once, and then fast, after an instance has died."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_seconds):
+                    await self._health.disturbed.wait()
+            await self.refresh()
+            if self._health.missing() is None:
+                self._health.disturbed.clear()
+            elif self._health.disturbed.is_set():
+                await asyncio.sleep(LOADING_PAUSE_SECONDS)
+
+    async def refresh(self) -> None:
+        """Ask every instance for every model once, instances at the same time."""
+        await asyncio.gather(*(self._ask(instance) for instance in self._instances))
+
+    async def _ask(self, instance: Instance) -> None:
+        for model in self._models or ("",):
+            path = f"/v1/models/{quote(model, safe='')}"
+            try:
+                reply = await self._get(instance.host, instance.rest_port, path, ASK_SECONDS)
+                states = self._states(reply)
+            except (OSError, TimeoutError, ValueError):
+                self._miss(instance)
+                return
+            self._misses[instance.index] = 0
+            self._health.note(instance.index, model, states)
+
+    def _states(self, reply: http.Reply) -> Mapping[int, ServableState]:
+        """The versions that the model server has of a model: none if it does not know the model, or yet."""
+        if reply.status == NOT_FOUND or not self._models:
+            return {}
+        return read_status(reply.body)
+
+    def _miss(self, instance: Instance) -> None:
+        """A busy model server may be slow to answer; only a row of misses means that it is away."""
+        self._misses[instance.index] += 1
+        if self._misses[instance.index] >= MISSES:
+            self._health.unreachable.add(instance.index)

@@ -1,0 +1,1 @@
+"""nginx in front: its configuration for each phase, and its process."""

@@ -1,0 +1,182 @@
+"""Configuration, argv and environment of nginx: pure. nginx routes and buffers, Python decides."""
+
+import os
+import pwd
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.layout import Workspace
+from tfs_proxy.payload.media_types import JSON
+from tfs_proxy.setting_values import MODEL_NAME
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.nginx import fast_path, serving_api
+from tfs_proxy.supervisor.nginx.serving_api import GrpcDoor, Limits
+
+REFUSALS: Mapping[int, str] = {
+    400: "bad request: it is not HTTP as RFC 9112 has it",
+    403: "forbidden",
+    404: "there is nothing at this path",
+    405: "this method is not allowed here",
+    408: "the request did not arrive in time",
+    411: "a Content-Length is needed",
+    413: "the body is larger than $limit MB, the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
+    414: "the URI is too long",
+    416: "the range can't be satisfied",
+    421: "misdirected request",
+    429: "too many requests",
+    431: "the request's headers are too large",
+    500: "internal error of the HTTP front",
+    501: "this transfer coding is not implemented",
+    503: "not available",
+    504: "no answer in time",
+    505: "this version of HTTP is not supported",
+}
+"""What nginx refuses by itself, as the text under ``error``."""
+
+KEEP_ALIVE_SECONDS = 75
+
+PROXY_HEADERS = ('proxy_set_header Connection "";', "proxy_set_header Host $http_host;")
+
+REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
+"""nginx's own status numbers, and what clients get instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """Where nginx listens, and where it sends requests to.
+
+    ``grpc`` is None where gRPC is not published, ``serving`` until everything is ready.
+    """
+
+    listen: str
+    web: tuple[str, ...]
+    door: Path
+    grpc: GrpcDoor | None = None
+    serving: Deployment | None = None
+
+    @property
+    def fast(self) -> str | None:
+        """The default model where requests may go past the workers: no script, no default Accept."""
+        serving = self.serving
+        if serving is None or serving.script is not None or serving.default_accept not in {None, JSON}:
+            return None
+        if MODEL_NAME.fullmatch(serving.default_model) is None:  # a flag may name a model as it likes
+            return None
+        return serving.default_model
+
+
+def find() -> str | None:
+    """The nginx program, also where a user's PATH has no sbin."""
+    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
+
+
+def config(front: Front, settings: Settings, workspace: Workspace) -> str:
+    """The whole nginx.conf."""
+    template = Template(files(__package__).joinpath("nginx.conf.template").read_text())
+    limits = Limits(
+        settings.max_payload_mb or 100,
+        max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds),
+    )
+    serving = front.serving
+    gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
+    return template.substitute(
+        user=_user_line(),
+        home=workspace.nginx,
+        listen=front.listen,
+        web_servers="\n        ".join(_web_servers(front)),
+        proxy_headers="\n        ".join(PROXY_HEADERS),
+        to_workers=_to_workers("web"),
+        to_workers_again=_to_workers("web_anew", again="1"),
+        to_workers_after=_to_workers("web", sent="1"),
+        door=front.door,
+        log_level=settings.nginx_loglevel,
+        max_payload_mb=limits.message_mb,
+        read_seconds=limits.read_seconds,
+        stop_seconds=max(int(settings.stop_seconds), 1),
+        keep_seconds=KEEP_ALIVE_SECONDS if serving else 0,
+        refusals=_refusals(settings),
+        rest_upstream=serving_api.rest_upstream(serving.instances) if serving else "",
+        rest_location=serving_api.rest_location() if serving and serving.publishes_rest else "",
+        grpc_upstream=serving_api.grpc_upstream(gates) if front.grpc else "",
+        grpc_server=_grpc_server(front, limits),
+        fast_maps=fast_path.maps(front.fast) if front.fast else "",
+        fast_location=fast_path.location() if front.fast else "",
+        # NOTE: an error_page of a location's own hides those of the server block, so they are repeated.
+        entrance="\n            ".join((fast_path.ENTRANCE, *_error_pages())) if front.fast else "",
+    )
+
+
+def _grpc_server(front: Front, limits: Limits) -> str:
+    if front.grpc is None:
+        return ""
+    has_models = front.serving is None or bool(front.serving.instances)
+    return serving_api.grpc_server(front.grpc, limits, has_models=has_models)
+
+
+def _web_servers(front: Front) -> tuple[str, ...]:
+    return tuple(f"server {address} max_fails=0;" for address in front.web)
+
+
+def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
+    """Sends a request to the workers, by the name under which they note that they begin it."""
+    lines = (
+        f"proxy_pass http://{upstream};",
+        "proxy_next_upstream off;",
+        # NOTE: headers of a location's own hide those of the server block, so they are repeated.
+        *PROXY_HEADERS,
+        "proxy_set_header X-Tfs-Proxy-Request $request_id;",
+        f'proxy_set_header X-Tfs-Proxy-Again "{again}";',
+        f'proxy_set_header X-Tfs-Proxy-Sent "{sent}";',
+    )
+    return "\n            ".join(lines)
+
+
+def _timeout_message(settings: Settings) -> str:
+    """The sentence that workers answer where a model server takes too long."""
+    return f"The model server did not answer within {settings.request_timeout_seconds:g} seconds."
+
+
+def _user_line() -> str:
+    """As root nginx would change to a user who can't open the workspace."""
+    if os.geteuid() != 0:
+        return ""
+    return f"user {pwd.getpwuid(0).pw_name};"
+
+
+def _refusals(settings: Settings) -> str:
+    """``error_page`` lines and the internal locations they lead to.
+
+    A named location would answer a malformed URI in HTML; an internal location does not.
+    """
+    lines = _error_pages()
+    for status, text in REFUSALS.items():
+        said = text.replace("$limit", str(settings.max_payload_mb or 100)).replace("'", "\\'")
+        lines.append(_refusal(f"{status}", status, said))
+    lines.append(_refusal("model-server-504", 504, _timeout_message(settings)))
+    return "\n        ".join(lines)
+
+
+def _refusal(name: str, status: int, text: str) -> str:
+    body = f'{{"error": "{text}"}}'
+    return f"location = /.refused/{name} {{ internal; lingering_close on; return {status} '{body}'; }}"
+
+
+def _error_pages() -> list[str]:
+    lines = [f"error_page {status} /.refused/{status};" for status in REFUSALS]
+    lines.append("error_page 502 = @again;")
+    return lines + [f"error_page {own} ={status} /.refused/{status};" for own, status in REPLACED.items()]
+
+
+def argv(nginx: str, workspace: Workspace) -> tuple[str, ...]:
+    """The whole command."""
+    return (nginx, "-p", str(workspace.nginx), "-c", str(workspace.nginx / "nginx.conf"), "-e", "stderr")
+
+
+def environment(base: Mapping[str, str], listener_fds: Sequence[int]) -> dict[str, str]:
+    """``base`` with the variable by which nginx inherits listening sockets (its own upgrade protocol)."""
+    return {**base, "NGINX": "".join(f"{fd};" for fd in listener_fds)}

@@ -1,0 +1,130 @@
+"""nginx in front: its listeners, its process and the configuration of each phase, for the run loop."""
+
+import asyncio
+import logging
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.layout import Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor import plan
+from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.orphans import child_pids
+from tfs_proxy.supervisor.nginx import config as nginx
+from tfs_proxy.supervisor.nginx.serving_api import GrpcDoor
+from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec
+
+log = logging.getLogger(__name__)
+
+VERSION_SECONDS = 10.0
+RELOAD_LOOKS, RELOAD_PAUSE_SECONDS = 400, 0.005
+
+
+class Front:
+    """nginx on ``listener``, in front of workers that accept on ``web``; gRPC has a listener of its own.
+
+    A change of ``web`` counts from the next `configure` on.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        settings: Settings,
+        workspace: Workspace,
+        listener: socket.socket,
+        web: Sequence[socket.socket],
+    ) -> None:
+        self._program = program
+        self._settings = settings
+        self._workspace = workspace
+        self._listener = listener
+        self.web = web
+        self._grpc = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
+        self._grpc_door = self._open_grpc_door()
+        self._open: frozenset[int] = frozenset()
+
+    def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
+        """The process; its configuration for the start is written."""
+        self._workspace.nginx.mkdir()
+        self.configure(None)
+        listeners = [each for each in (self._listener, self._grpc) if each is not None]
+        for each in listeners:
+            each.set_inheritable(True)
+        return plan.front(self._program, self._workspace, [each.fileno() for each in listeners], environ)
+
+    def configure(self, serving: Deployment | None) -> None:
+        """Write nginx.conf, for what is served now; nginx reads it at its start and on SIGHUP."""
+        listen = sockets.shown_address(self._listener)
+        web = tuple(sockets.shown_address(each) for each in self.web)
+        front = nginx.Front(listen, web, self._workspace.control_socket, self._grpc_door, serving)
+        text = nginx.config(front, self._settings, self._workspace)
+        (self._workspace.nginx / "nginx.conf").write_text(text)
+
+    async def reload(self, nginx: ChildProcess, serving: Deployment) -> None:
+        """Only now may nginx send requests past the workers: it is reloaded once, before any 200.
+
+        Its worker of before closes the connections that it kept: nobody who saw a 200 may be on one.
+        """
+        former = set(child_pids(nginx.pid or 0))
+        self.configure(serving)
+        nginx.send_signal(signal.SIGHUP)
+        for _ in range(RELOAD_LOOKS):
+            if former.isdisjoint(child_pids(nginx.pid or 0)):
+                return
+            await asyncio.sleep(RELOAD_PAUSE_SECONDS)
+
+    @property
+    def grpc_listener(self) -> socket.socket | None:
+        """Where gRPC is published, if it is."""
+        return self._grpc
+
+    @property
+    def publishes_grpc(self) -> bool:
+        """Whether there are gates to open."""
+        return self._grpc is not None
+
+    def let_calls_through_to(self, instances: Collection[int]) -> None:
+        """Open the gates of these model servers for gRPC, and shut all others.
+
+        So no call reaches one that has not loaded its models, and nginx needs no reload for it.
+        """
+        for index in range(self._settings.instance_count):
+            gate = self._workspace.grpc_gate(index)
+            if index in instances and index not in self._open:
+                gate.symlink_to(self._workspace.grpc_socket(index))
+            elif index in self._open and index not in instances:
+                gate.unlink()
+        self._open = frozenset(instances)
+
+    def close(self) -> None:
+        """Stop listening for gRPC; idempotent. ``listener`` is the run loop's own to close."""
+        if self._grpc is not None:
+            self._grpc.close()
+
+    def _open_grpc_door(self) -> GrpcDoor | None:
+        if self._grpc is None:
+            return None
+        address = sockets.shown_address(self._grpc)
+        log.info("listening for gRPC on %s", address)
+        return GrpcDoor(address, nginx_version(self._program))
+
+
+def refuse_grpc_without_nginx(settings: Settings) -> None:
+    """Raise SettingsError where gRPC is to be published: nginx does that."""
+    if settings.grpc_port is not None and settings.grpc_port.required:
+        raise SettingsError(
+            f"TFS_PROXY_GRPC_PORT={settings.grpc_port.number} can't be used without nginx, which is what "
+            "publishes the gRPC API. Install nginx, or take off."
+        )
+
+
+def nginx_version(program: str) -> tuple[int, ...]:
+    """The version of nginx, as 1, 26, 3; (0,) where it does not say."""
+    said = subprocess.run([program, "-v"], capture_output=True, timeout=VERSION_SECONDS, check=False).stderr
+    found = re.search(rb"/(\d+)\.(\d+)\.(\d+)", said)
+    return tuple(int(number) for number in found.groups()) if found else (0,)

@@ -1,0 +1,74 @@
+"""argv and environment of gunicorn, which runs the workers: pure."""
+
+import select
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tfs_proxy.layout import Workspace
+from tfs_proxy.settings import Settings
+
+PROGRAM = "tfs_proxy.web.workers.gunicorn_master"
+APPLICATION = "tfs_proxy.web.wsgi:app"
+HOOKS = "python:tfs_proxy.web.workers.gunicorn_hooks"
+OWN_SOCKET = "tfs_proxy.web.workers.threads.ThreadWorker"
+"""The class whose workers accept on a socket of their own."""
+
+WORKER_CLASSES = {
+    "gthread": OWN_SOCKET if hasattr(select, "epoll") else "tfs_proxy.web.workers.base.HandOverWorker",
+    "sync": "tfs_proxy.web.workers.base.SequentialWorker",
+    "gevent": "tfs_proxy.web.workers.gevent.GeventWorker",
+    "tornado": "tfs_proxy.web.workers.tornado.TornadoWorker",
+}
+MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - gunicorn's own heartbeat files, not ours
+KEEP_ALIVE_SECONDS = 75
+BOOT_FAILED = (3, 4)
+"""gunicorn's exit statuses where a worker could not load the application."""
+
+
+def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
+    """The whole command; gunicorn accepts on the inherited ``listener_fds``."""
+    return (
+        sys.executable,
+        "-m",
+        PROGRAM,
+        APPLICATION,
+        f"--config={HOOKS}",
+        *(f"--bind=fd://{descriptor}" for descriptor in listener_fds),
+        f"--workers={settings.gunicorn_workers}",
+        f"--threads={settings.gunicorn_threads}",
+        f"--worker-class={WORKER_CLASSES[settings.gunicorn_worker_class]}",
+        f"--timeout={settings.gunicorn_timeout_seconds}",
+        f"--graceful-timeout={max(int(settings.stop_seconds), 1)}",
+        f"--keep-alive={KEEP_ALIVE_SECONDS}",
+        f"--log-level={settings.gunicorn_loglevel}",
+        "--logger-class=tfs_proxy.web.workers.gunicorn_log.QuietLogger",
+        "--http-parser=python",
+        "--no-control-socket",
+        "--forwarded-allow-ips=",  # no client may set SCRIPT_NAME or the scheme by a header
+        "--limit-request-line=8190",
+        *(("--worker-tmp-dir", str(MEMORY_FOLDER)) if MEMORY_FOLDER.is_dir() else ()),
+    )
+
+
+def listeners(settings: Settings) -> int:
+    """How many sockets nginx shares requests out to: one for each worker, where the class keeps to its own.
+
+    The kernel would give connections to whichever worker is faster, and kept connections stay with it.
+    """
+    return settings.gunicorn_workers if WORKER_CLASSES[settings.gunicorn_worker_class] == OWN_SOCKET else 1
+
+
+def environment(
+    base: Mapping[str, str], settings: Settings, workspace: Workspace, paths: Sequence[Path]
+) -> dict[str, str]:
+    """What workers need beside ``base``: the door, the heartbeat and where installed packages lie."""
+    env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base}
+    env["TFS_PROXY_CONTROL_SOCKET"] = str(workspace.control_socket)
+    env["TFS_PROXY_HEARTBEAT_SOCKET"] = str(workspace.heartbeat_socket)
+    env["TFS_PROXY_SEATS_FILE"] = str(workspace.seats)
+    env["TFS_PROXY_BEGUN_FOLDER"] = str(workspace.begun)
+    joined = [str(path) for path in paths] + [part for part in (base.get("PYTHONPATH"),) if part]
+    if joined:
+        env["PYTHONPATH"] = ":".join(joined)
+    return env

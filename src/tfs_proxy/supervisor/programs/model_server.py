@@ -1,0 +1,147 @@
+"""argv, environment and config files of a model server, official or embedded: pure."""
+
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from tfs_proxy.deployment import Instance, ServedModel
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.settings import Settings
+
+OFFICIAL_BINARY = "tensorflow_model_server"
+EMBEDDED = "embedded"
+AUTO = "auto"
+
+
+def program(choice: str) -> tuple[str, ...]:
+    """The words that start the model server named by ``--model-server``.
+
+    ``auto`` takes the official binary from PATH, else the embedded server. Raises SettingsError
+    where the choice can't run here.
+    """
+    if choice == AUTO:
+        found = shutil.which(OFFICIAL_BINARY)
+        return (found,) if found else _embedded(f"{OFFICIAL_BINARY} is not on PATH, and ")
+    if choice == EMBEDDED:
+        return _embedded("")
+    found = shutil.which(choice)
+    if found is None:
+        raise SettingsError(
+            f"--model-server {choice} is no program that can be run; give a path, auto or embedded."
+        )
+    return (found,)
+
+
+def _embedded(because: str) -> tuple[str, ...]:
+    if find_spec("tensorflow") is None:
+        raise SettingsError(
+            f"{because}the embedded server needs TensorFlow, which is not installed: "
+            "pip install 'tfs-proxy[embedded]'."
+        )
+    return (sys.executable, "-m", "tfs_proxy.embedded")
+
+
+def is_embedded(words: Sequence[str]) -> bool:
+    """Whether ``program`` chose the embedded server."""
+    return "tfs_proxy.embedded" in words
+
+
+def argv(
+    words: Sequence[str],
+    instance: Instance,
+    settings: Settings,
+    model_config: Path,
+    batching_config: Path,
+    gpus: int,
+) -> tuple[str, ...]:
+    """The whole command of one instance (flags: contract 3.3)."""
+    callers = settings.gunicorn_workers * settings.gunicorn_threads
+    flags = [
+        f"--port={instance.grpc_port}",
+        f"--rest_api_port={instance.rest_port}",
+        f"--grpc_socket_path={instance.grpc_socket}",
+        f"--model_config_file={model_config}",
+        "--max_num_load_retries=0",
+        "--allow_version_labels_for_unavailable_models=true",
+        f"--rest_api_timeout_in_ms={int(settings.request_timeout_seconds * 1000)}",
+        f"--rest_api_num_threads={max(callers, 4 * settings.gunicorn_workers)}",
+        # PERF: with fewer than 4 threads a caller, gRPC refuses calls with "Server Threadpool Exhausted".
+        f"--grpc_max_threads={4 * callers}",
+    ]
+    if settings.enable_batching:
+        flags += ["--enable_batching=true", f"--batching_parameters_file={batching_config}"]
+    if settings.inter_op_parallelism:
+        flags.append(f"--tensorflow_inter_op_parallelism={settings.inter_op_parallelism}")
+    if settings.intra_op_parallelism:
+        flags.append(f"--tensorflow_intra_op_parallelism={settings.intra_op_parallelism}")
+    share = gpu_memory_share(settings, gpus, instance.index)
+    if share is not None:
+        flags.append(f"--per_process_gpu_memory_fraction={share:.4f}")
+    return (*words, *flags, *settings.extra_args)
+
+
+def environment(base: Mapping[str, str], settings: Settings, gpus: int, index: int) -> dict[str, str]:
+    """``base`` with a model server's threads, and its GPU where several instances share them."""
+    env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base}
+    if gpus > 1 and settings.instance_count > 1:
+        visible = base.get("CUDA_VISIBLE_DEVICES", "")
+        devices = visible.split(",") if visible else [str(device) for device in range(gpus)]
+        env["CUDA_VISIBLE_DEVICES"] = devices[index % len(devices)]
+    return env
+
+
+def gpu_memory_share(settings: Settings, gpus: int, index: int) -> float | None:
+    """The share of its GPU's memory that instance ``index`` may take; None leaves it to TensorFlow.
+
+    Instance i runs on GPU i mod n, so only those on the same GPU share its memory (AWS divides by
+    all instances, contract 2.1).
+    """
+    if gpus == 0 or settings.instance_count == 1:
+        return None
+    neighbours = sum(1 for other in range(settings.instance_count) if other % gpus == index % gpus)
+    return (1 - settings.gpu_memory_margin) / neighbours
+
+
+def model_config(models: Sequence[ServedModel], labels: Mapping[str, int]) -> str:
+    """ModelServerConfig as text proto: every version on disk is loaded, labels where the version is."""
+    return "model_config_list {\n" + "".join(_model_entry(model, labels) for model in models) + "}\n"
+
+
+def _model_entry(model: ServedModel, labels: Mapping[str, int]) -> str:
+    versions = " ".join(f"versions: {version}" for version in model.versions)
+    named = "".join(
+        f"    version_labels {{ key: {_quoted(label)} value: {version} }}\n"
+        for label, version in labels.items()
+        if version in model.versions
+    )
+    return (
+        "  config {\n"
+        f"    name: {_quoted(model.name)}\n"
+        f"    base_path: {_quoted(str(model.base_path))}\n"
+        '    model_platform: "tensorflow"\n'
+        f"    model_version_policy {{ specific {{ {versions} }} }}\n"
+        f"{named}"
+        "  }\n"
+    )
+
+
+def batching_config(settings: Settings) -> str:
+    """BatchingParameters as text proto (contract 3.4)."""
+    return (
+        f"max_batch_size {{ value: {settings.max_batch_size} }}\n"
+        f"batch_timeout_micros {{ value: {settings.batch_timeout_micros} }}\n"
+        f"num_batch_threads {{ value: {settings.num_batch_threads} }}\n"
+        f"max_enqueued_batches {{ value: {settings.max_enqueued_batches} }}\n"
+    )
+
+
+def _quoted(text: str) -> str:
+    """A text-proto string literal; bytes outside printable ASCII become octal escapes."""
+
+    def escape(match: re.Match[bytes]) -> bytes:
+        return b"\\%03o" % match[0][0]
+
+    return '"' + re.sub(rb"[^ !#-\[\]-~]", escape, text.encode()).decode() + '"'

@@ -1,0 +1,189 @@
+"""code/requirements.txt -> packages that the script can import, made while the model loads.
+
+They go into an overlay: a virtual environment of the run's own that also sees the running one. What
+is installed already counts, what a pin asks for differently lands in the overlay and wins, and the
+running environment is never changed.
+"""
+
+import asyncio
+import importlib.util
+import logging
+import os
+import re
+import shutil
+import signal
+import site
+import sys
+import sysconfig
+import venv
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from tfs_proxy.errors import RequirementsError
+from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.supervisor.host.parent_death import tied_by
+
+TAIL_LINES = 15
+MAX_LINE_BYTES = 256 * 1024
+BASE_PTH = "running-environment.pth"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """What is to be run: the first of ``attempts`` (argv lists) that succeeds is enough.
+
+    ``overlay`` is the virtual environment, ``site_packages`` its folder for the workers' import
+    path, ``folder`` where requirements.txt lies: relative paths in it start there.
+    """
+
+    overlay: Path
+    site_packages: Path
+    folder: Path
+    attempts: tuple[tuple[str, ...], ...]
+
+
+def plan_install(
+    layout: ModelLayout,
+    workspace: Workspace,
+    find_spec: Callable[[str], object | None] = importlib.util.find_spec,
+    which: Callable[[str], str | None] = shutil.which,
+) -> Install | None:
+    """Decide what to install; None without a script or a requirements.txt, or where there is a ``code/lib``.
+
+    With ``code/wheels`` a run without the package index comes first (contract 2.5 has no such
+    folder). Raises RequirementsError where neither pip nor uv is at hand.
+    """
+    if not brings_packages(layout):
+        return None
+    overlay = workspace.packages
+    begin = _installer(overlay, find_spec, which)
+    end = ("--requirement", str(layout.requirements.absolute()))
+    links = ("--find-links", str(layout.wheels.absolute()))
+    attempts: tuple[tuple[str, ...], ...] = ((*begin, *end),)
+    if layout.wheels.is_dir():
+        attempts = ((*begin, "--no-index", *links, *end), (*begin, *links, *end))
+    return Install(overlay, _site_packages(overlay), layout.code.absolute(), attempts)
+
+
+def brings_packages(layout: ModelLayout) -> bool:
+    """Whether there is anything to install for the script before it can be imported."""
+    return layout.script.is_file() and layout.requirements.is_file() and not layout.lib.is_dir()
+
+
+async def run(install: Install) -> None:
+    """Make the overlay and install into it; the running environment stays as it is.
+
+    Raises RequirementsError with the end of the installer's output where no attempt succeeds. When
+    cancelled, the installer is killed first.
+    """
+    await asyncio.to_thread(prepare, install)
+    output: Sequence[str] = ()
+    for number, argv in enumerate(install.attempts, start=1):
+        status, output = await _attempt(argv, install.folder)
+        if status == 0:
+            _warn_of_replaced(install.site_packages)
+            return
+        if number < len(install.attempts):
+            _log.warning("code/wheels does not hold all that requirements.txt asks for: asking the index too")
+    raise RequirementsError(
+        "code/requirements.txt can't be installed; put the missing wheels into code/wheels, vendor the "
+        "packages in code/lib, or mend the file. The installer's last lines:\n" + "\n".join(output)
+    )
+
+
+def prepare(install: Install, base: Iterable[str] | None = None) -> None:
+    """Make the overlay: an environment without pip, with ``base`` behind its own packages.
+
+    ``base`` are the folders of installed packages to see through to, by default the running ones.
+    """
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(install.overlay)
+    folders = _running_packages() if base is None else base
+    (install.site_packages / BASE_PTH).write_text("".join(f"{folder}\n" for folder in folders))
+
+
+def _installer(
+    overlay: Path, find_spec: Callable[[str], object | None], which: Callable[[str], str | None]
+) -> tuple[str, ...]:
+    """The head of the argv. ``-P``: modules of the user's ``code/`` must not shadow pip's own."""
+    python = str(overlay / "bin" / "python")
+    if find_spec("pip") is not None:
+        quiet = ("--no-input", "--disable-pip-version-check", "--progress-bar", "off")
+        return (sys.executable, "-P", "-m", "pip", "--python", python, "install", *quiet)
+    if uv := which("uv"):
+        return (uv, "pip", "install", "--no-progress", "--python", python)
+    raise RequirementsError(
+        f"code/requirements.txt can't be installed: neither pip nor uv is at hand for {sys.executable}. "
+        "Install one of them, or vendor the packages in code/lib."
+    )
+
+
+def _site_packages(overlay: Path) -> Path:
+    return Path(sysconfig.get_path("purelib", "venv", vars={"base": str(overlay), "platbase": str(overlay)}))
+
+
+def _running_packages() -> list[str]:
+    folders = site.getsitepackages()
+    if site.ENABLE_USER_SITE:
+        folders = [site.getusersitepackages(), *folders]
+    return [folder for folder in folders if Path(folder).is_dir()]
+
+
+def _warn_of_replaced(site_packages: Path) -> None:
+    """Say which of this program's own dependencies the script's pins replace in the workers."""
+    try:
+        required = metadata.requires("tfs-proxy") or []
+    except metadata.PackageNotFoundError:
+        return  # run from a bare source tree
+    own = {_project_name(line) for line in required if "extra ==" not in line}
+    for package in metadata.distributions(path=[str(site_packages)]):
+        if _project_name(package.name) in own:
+            _log.warning(
+                "code/requirements.txt replaces %s, which this program uses too, by %s in the workers",
+                package.name,
+                package.version,
+            )
+
+
+def _project_name(requirement: str) -> str:
+    """The name at the beginning, normalised as PyPI does it."""
+    name = re.match(r"[A-Za-z0-9._-]+", requirement)
+    return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
+
+
+async def _attempt(argv: Sequence[str], folder: Path) -> tuple[int, Sequence[str]]:
+    """Run one argv, its output into the log; give its exit status and its last lines."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        cwd=folder,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        limit=MAX_LINE_BYTES,
+        start_new_session=True,
+        preexec_fn=tied_by(signal.SIGKILL),
+    )
+    try:
+        tail = await _follow(process)
+        return await process.wait(), tail
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+async def _follow(process: asyncio.subprocess.Process) -> Sequence[str]:
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
+    if process.stdout is None:
+        return tail
+    async for raw in process.stdout:
+        line = raw.decode(errors="replace").rstrip()
+        _log.info("requirements: %s", line)
+        tail.append(line)
+    return tail

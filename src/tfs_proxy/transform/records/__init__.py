@@ -1,0 +1,1 @@
+"""An object as records, records as batches, answers as output."""

@@ -1,0 +1,98 @@
+"""Records -> mini-batches, the bodies of requests: packed to the payload limit, never over two objects."""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tfs_proxy.payload.formats.framing import Frame
+from tfs_proxy.transform.failures import BadRecord, ObjectFailed
+from tfs_proxy.transform.job import SINGLE
+
+
+@dataclass(slots=True)
+class Batch:
+    """Records that travel together; their bytes lie in one piece, so that small ones stay small.
+
+    ``first`` counts from 1. ``offsets`` are the records' places in the object and ``ends`` their
+    ends in ``body``, both in bytes.
+    """
+
+    first: int
+    body: bytes
+    offsets: "array[int]"
+    ends: "array[int]"
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def records(self) -> list[bytes]:
+        """The records, one by one."""
+        starts = [0, *self.ends[:-1]]
+        return [self.body[start:end] for start, end in zip(starts, self.ends, strict=True)]
+
+    def part(self, begin: int, end: int) -> "Batch":
+        """Records ``begin`` to ``end`` (from 0, ``end`` not included) as a batch of their own."""
+        start = self.ends[begin - 1] if begin else 0
+        return Batch(
+            first=self.first + begin,
+            body=self.body[start : self.ends[end - 1]],
+            offsets=self.offsets[begin:end],
+            ends=array("Q", [each - start for each in self.ends[begin:end]]),
+        )
+
+
+def single(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[Batch]:
+    """One record a batch, its wrapping stripped (contract 1.10). Raises ObjectFailed for one too large."""
+    for number, frame in enumerate(frames, 1):
+        _check_fits(len(frame.payload), max_bytes, number, frame, name)
+        body = bytes(frame.payload)
+        yield Batch(number, body, array("Q", [frame.offset]), array("Q", [len(body)]))
+
+
+def multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[Batch]:
+    """As many records as fit, wrapping and checksums kept. Raises ObjectFailed for one too large."""
+    packing, first = _Packing(), 1
+    for number, frame in enumerate(frames, 1):
+        size = len(frame.framed)
+        _check_fits(size, max_bytes, number, frame, name)
+        if max_bytes is not None and packing.size + size > max_bytes:
+            yield packing.batch(first)
+            packing, first = _Packing(), number
+        packing.add(frame)
+    if packing.parts:
+        yield packing.batch(first)
+
+
+def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[Batch]:
+    """By BatchStrategy; ``name`` is the object's, for errors."""
+    return (single if strategy == SINGLE else multi)(frames, max_bytes, name)
+
+
+def whole(body: bytes) -> Batch:
+    """A whole object as one record."""
+    return Batch(1, body, array("Q", [0]), array("Q", [len(body)]))
+
+
+class _Packing:
+    """A batch in the making."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0
+        self._offsets = array("Q")
+        self._ends = array("Q")
+
+    def add(self, frame: Frame) -> None:
+        self.parts.append(frame.framed)
+        self.size += len(frame.framed)
+        self._offsets.append(frame.offset)
+        self._ends.append(self.size)
+
+    def batch(self, first: int) -> Batch:
+        return Batch(first, b"".join(self.parts), self._offsets, self._ends)
+
+
+def _check_fits(size: int, max_bytes: int | None, number: int, frame: Frame, name: str) -> None:
+    if max_bytes is not None and size > max_bytes:
+        text = f"the record has {size} bytes to send: raise MaxPayloadInMB, which allows {max_bytes}"
+        raise ObjectFailed(BadRecord(name, number, frame.offset, None, text))

@@ -1,0 +1,171 @@
+"""Request bodies out of batches, and an object's output out of answers: filters, joins, AssembleWith."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tfs_proxy.payload.media_types import CSV, JSON, JSON_LINES
+from tfs_proxy.transform.job import INPUT, LINE, Job
+from tfs_proxy.transform.records.batches import Batch
+from tfs_proxy.transform.records.jsonpath import JsonPath, Missing
+
+OUTPUT_KEY, INPUT_KEY = "SageMakerOutput", "SageMakerInput"
+_CELL = re.compile(r'("(?:[^"]|"")*"|(?:[^",][^,]*)?)(,|$)')
+
+Values = list[Any]
+
+
+class Unfit(Exception):
+    """A record or an answer that filters and joins can't work with."""
+
+
+class Plain:
+    """Bodies and answers as they are; AssembleWith Line ends each answer with a newline."""
+
+    def __init__(self, job: Job) -> None:
+        self._ending = b"\n" if job.assemble_with == LINE else b""
+
+    def request(self, batch: Batch) -> bytes:
+        """What is sent."""
+        return batch.body
+
+    def output(self, _batch: Batch, answer: bytes) -> bytes:
+        """What is written for it."""
+        return answer + self._ending if self._ending and not answer.endswith(self._ending) else answer
+
+
+class Processed:
+    """DataProcessing (contract 1.10): InputFilter, then the model, then JoinSource, then OutputFilter."""
+
+    def __init__(self, job: Job) -> None:
+        self._input_filter = JsonPath(job.input_filter)
+        self._output_filter = JsonPath(job.output_filter)
+        self._joins = job.join == INPUT
+        self._read, self._write, self._join = _FORMS[job.record_type]
+        self._read_answer = _FORMS[job.answer_type or job.record_type][0]
+        self._write_answer = _FORMS[job.answer_type or job.record_type][1]
+        self._ending = b"\n" if job.assemble_with == LINE else b""
+        self._plain = Plain(job)
+        self._passes_answers_on = not self._joins and self._output_filter.is_identity
+
+    def request(self, batch: Batch) -> bytes:
+        """The records, filtered. Raises Unfit naming the first that can't be."""
+        if self._joins:
+            self._read(batch.body)  # what can't be joined later must not be sent
+        if self._input_filter.is_identity:
+            return batch.body
+        return self._write(_filtered(self._input_filter, self._read(batch.body)))
+
+    def output(self, batch: Batch, answer: bytes) -> bytes:
+        """The answers, joined to their records and filtered. Raises Unfit.
+
+        If the job neither joins nor filters answers, they stay as they are, whatever they are.
+        """
+        if self._passes_answers_on:
+            return self._plain.output(batch, answer)
+        answers = self._read_answer(answer)
+        if self._joins:
+            answers = self._joined(batch, answers)
+        text = self._write_answer(_filtered(self._output_filter, answers))
+        return text + self._ending if self._ending and not text.endswith(self._ending) else text
+
+    def _joined(self, batch: Batch, answers: Values) -> Values:
+        records = self._read(batch.body)
+        if len(records) != len(answers):
+            raise Unfit(
+                f"{len(records)} record(s) got {len(answers)} answer(s): a join needs one for each, "
+                f"in {CSV} or {JSON_LINES} as the input is"
+            )
+        return [self._join(record, answer) for record, answer in zip(records, answers, strict=True)]
+
+
+def processing(job: Job) -> "Plain | Processed":
+    """What ``job`` asks for."""
+    return Processed(job) if job.processes else Plain(job)
+
+
+def _filtered(path: JsonPath, values: Values) -> Values:
+    if path.is_identity:
+        return values
+    try:
+        return [path(value) for value in values]
+    except Missing as error:
+        raise Unfit(f"the filter {path.text} finds {error}") from error
+
+
+def _read_csv(text: bytes) -> Values:
+    """Rows of cells; a cell keeps its quotes, so that it comes out as it went in."""
+    return [_cells(line) for line in text.decode("utf-8", "surrogateescape").split("\n") if line.strip()]
+
+
+def _cells(line: str) -> list[str]:
+    line = line.removesuffix("\r")
+    if '"' not in line:
+        return line.split(",")
+    cells, at = [], 0
+    while found := _CELL.match(line, at):
+        cells.append(found[1])
+        at = found.end()
+        if not found[2]:
+            return cells
+    raise Unfit(f"{line[:100]!r} has a quoted cell that does not end")
+
+
+def _write_csv(rows: Values) -> bytes:
+    lines = [",".join(map(str, row)) if isinstance(row, list) else str(row) for row in rows]
+    return "".join(line + "\n" for line in lines).encode("utf-8", "surrogateescape")
+
+
+def _join_csv(record: Any, answer: Any) -> Any:
+    return [*record, *answer]
+
+
+def _read_lines(text: bytes) -> Values:
+    return [_loads(line) for line in text.split(b"\n") if line.strip()]
+
+
+def _write_lines(values: Values) -> bytes:
+    return "".join(_dumps(value) + "\n" for value in values).encode("utf-8", "surrogatepass")
+
+
+def _read_document(text: bytes) -> Values:
+    return [_loads(text)]
+
+
+def _loads(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Unfit(f"{text[:100].decode(errors='replace')} is no JSON ({error})") from error
+
+
+def _write_document(values: Values) -> bytes:
+    return _dumps(values[0]).encode("utf-8", "surrogatepass")
+
+
+def _join_json(record: Any, answer: Any) -> Any:
+    if isinstance(record, dict):
+        return {**record, OUTPUT_KEY: answer}
+    return {INPUT_KEY: record, OUTPUT_KEY: answer}
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+_FORMS: dict[str, tuple[Callable[[bytes], Values], Callable[[Values], bytes], Callable[[Any, Any], Any]]] = {
+    CSV: (_read_csv, _write_csv, _join_csv),
+    JSON_LINES: (_read_lines, _write_lines, _join_json),
+    JSON: (_read_document, _write_document, _join_json),
+}
+
+
+def placeholder(job: Job, words: str) -> bytes:
+    """What stands for a bad record in the output: one line or document of the answers' type.
+
+    JSON says the server's words; anything else is ERROR, as AWS advises (contract 1.10).
+    """
+    kind = (job.accept or job.content_type or "").partition(";")[0].strip().lower()
+    text = _dumps({"error": words}).encode() if "json" in kind else b"ERROR"
+    return text + b"\n" if LINE in {job.assemble_with, job.split_type} else text

@@ -1,0 +1,107 @@
+"""An object's stream -> records, by SplitType: the first step of everything that is sent."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import IO, cast
+
+from tfs_proxy.errors import PayloadTooLarge, RequestError
+from tfs_proxy.payload.formats.framing import Frame, recordio, tfrecords
+from tfs_proxy.transform.failures import BadRecord, ObjectFailed, StorageError
+from tfs_proxy.transform.job import GZIP, LINE, RECORDIO, TFRECORD
+
+READ_BYTES = 1 << 20
+_FRAMING_BYTES = 16
+"""No TFRecord head and tail is longer; the exact size is checked when batches are packed."""
+
+Split = Callable[["IO[bytes]", int | None], Iterator[Frame]]
+
+
+class LineTooLong(PayloadTooLarge):
+    """A line that does not fit; ``offset`` is its place in bytes."""
+
+    def __init__(self, number: int, offset: int, max_bytes: int) -> None:
+        super().__init__(f"Line {number}, at byte {offset}, is over the limit of {max_bytes} bytes.")
+        self.offset = offset
+
+
+def lines(stream: "IO[bytes]", max_bytes: int | None = None) -> Iterator[Frame]:
+    """Every line that holds something; framed with its newline, as a payload without.
+
+    A last line needs no newline. Lines of white space alone are no records, as in this package's
+    JSON-lines and CSV readers. Raises LineTooLong before more than ``max_bytes`` of one are read.
+    """
+    offset = number = 0
+    limit = -1 if max_bytes is None else max_bytes + 2
+    while line := stream.readline(limit):
+        if not line.isspace():
+            number += 1
+            payload = line.removesuffix(b"\n")
+            if max_bytes is not None and len(payload) > max_bytes:
+                raise LineTooLong(number, offset, max_bytes)
+            yield Frame(offset, line, payload)
+        offset += len(line)
+
+
+SPLITS: Mapping[str, Split] = {
+    LINE: lines,
+    TFRECORD: cast("Split", tfrecords),
+    RECORDIO: cast("Split", recordio),
+}
+
+
+def records(stream: "IO[bytes]", split_type: str, max_bytes: int | None) -> Iterator[Frame]:
+    """Split ``stream``; memory is bounded by one record of at most ``max_bytes``.
+
+    Raises BadInput for damaged framing and PayloadTooLarge, both naming the record and its place.
+    """
+    return SPLITS[split_type](stream, max_bytes)
+
+
+def located(frames: Iterable[Frame], name: str) -> Iterator[Frame]:
+    """``frames`` of the object ``name``. Raises ObjectFailed with the place of one that can't be read."""
+    number, end = 0, 0
+    try:
+        for frame in frames:
+            number += 1
+            end = frame.offset + len(frame.framed)
+            yield frame
+    except RequestError as error:
+        offset = error.offset if isinstance(error, LineTooLong) else end
+        raise ObjectFailed(BadRecord(name, number + 1, offset, None, str(error))) from error
+
+
+def opened(raw: io.RawIOBase, compression: str) -> "IO[bytes]":
+    """A buffered stream of an object's content, decompressed where ``compression`` is Gzip."""
+    buffered = io.BufferedReader(raw, READ_BYTES)
+    if compression != GZIP:
+        return buffered
+    return io.BufferedReader(_Gunzipped(buffered), READ_BYTES)
+
+
+class _Gunzipped(io.RawIOBase):
+    """gzip content as a raw stream, its errors said in words."""
+
+    def __init__(self, packed: "IO[bytes]") -> None:
+        self._packed = packed
+        self._content = gzip.GzipFile(fileobj=packed, mode="rb")
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
+        """Decompress up to the size of ``buffer``."""
+        try:
+            return self._content.readinto(buffer)
+        except EOFError as error:
+            raise StorageError("its gzip data is cut off") from error
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise StorageError(f"it is no gzip data ({error})") from error
+
+    def close(self) -> None:
+        """Close what is below, too."""
+        self._content.close()
+        self._packed.close()
+        super().close()

@@ -1,0 +1,132 @@
+"""Sends bodies to /invocations: as many at once as connections, each again where that may help."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from tfs_proxy.errors import ServerLost
+from tfs_proxy.transform.failures import RunStopped
+from tfs_proxy.transform.send.connection import Body, Connection, Endpoint, NotAnswered, NotConnected
+from tfs_proxy.transform.tally import Tally
+from tfs_proxy.wire.http_answer import Reply
+
+FIRST_PAUSE_SECONDS = 0.25
+LONGEST_PAUSE_SECONDS = 10.0
+_SERVER_ERROR = 500
+_OK = range(200, 300)
+
+
+class Refused(Exception):
+    """A request that got no good answer, after all its attempts; ``status`` None is no answer at all."""
+
+    def __init__(self, status: int | None, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.words = words
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How requests are sent: their headers' values, and the limits of ModelClientConfig."""
+
+    content_type: str | None
+    accept: str | None
+    timeout_seconds: float
+    max_retries: int
+
+
+class Sender:
+    """``concurrent`` connections, taken and given back by threads: never more requests at once."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        manner: Manner,
+        concurrent: int,
+        tally: Tally,
+        *,
+        sleep: Callable[[float], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._head = _head(endpoint, manner)
+        self._manner = manner
+        self._tally = tally
+        self._clock = clock
+        self._stop = threading.Event()
+        self._sleep = sleep or self._stop.wait
+        self._connections = [Connection(endpoint, manner.timeout_seconds) for _ in range(concurrent)]
+        self._idle: SimpleQueue[Connection] = SimpleQueue()
+        for connection in self._connections:
+            self._idle.put(connection)
+
+    def send(self, body: Body) -> bytes:
+        """The body of the answer.
+
+        Raises Refused, ServerLost where nobody listens, or RunStopped once the run has been stopped.
+
+        Connection failures, timeouts and 5xx are tried again after growing pauses, 4xx is not
+        (contract 1.10, ModelClientConfig).
+        """
+        attempt = 0
+        while True:
+            outcome = self._attempt(body)
+            if isinstance(outcome, bytes):
+                return outcome
+            final = isinstance(outcome, Refused) and _is_final(outcome)
+            if final or attempt >= self._manner.max_retries:
+                raise outcome
+            attempt += 1
+            self._tally.add(retries=1)
+            self._sleep(pause_seconds(attempt))
+
+    def stop(self) -> None:
+        """Let no further request begin; those in flight end."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Close what is idle, once no thread sends any more."""
+        for connection in self._connections:
+            connection.close()
+
+    def _attempt(self, body: Body) -> "bytes | Refused | ServerLost":
+        connection = self._idle.get()
+        try:
+            if self._stop.is_set():
+                raise RunStopped("the run was stopped")
+            began = self._clock()
+            answer = connection.post(self._head, body)
+            self._tally.answered(self._clock() - began)
+        except NotConnected as error:
+            return ServerLost(f"{error}. What is finished stays so: the same command goes on from there.")
+        except (NotAnswered, TimeoutError) as error:
+            return Refused(None, str(error))
+        finally:
+            self._idle.put(connection)
+        return answer.body if answer.status in _OK else _refusal(answer)
+
+
+def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> float:
+    """How long to wait after attempt ``attempt``: doubling, spread so that callers don't march in step."""
+    longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * (1 << (attempt - 1)))
+    return longest * (0.5 + chance() / 2)
+
+
+def _refusal(answer: Reply) -> Refused:
+    words = " ".join(answer.body[:2048].decode("utf-8", "replace").split())
+    return Refused(answer.status, words or "no words")
+
+
+def _is_final(refused: Refused) -> bool:
+    return refused.status is not None and refused.status < _SERVER_ERROR
+
+
+def _head(endpoint: Endpoint, manner: Manner) -> bytes:
+    lines = [f"POST {endpoint.path} HTTP/1.1", f"Host: {endpoint.authority}"]
+    if manner.content_type:
+        lines.append(f"Content-Type: {manner.content_type}")
+    if manner.accept:
+        lines.append(f"Accept: {manner.accept}")
+    return ("\r\n".join(lines) + "\r\n").encode("latin-1")

@@ -1,0 +1,137 @@
+"""The serving stack of a job: `tfs-proxy serve` as a process of its own, for as long as the job runs."""
+
+import contextlib
+import json
+import logging
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from tfs_proxy.errors import ProcessGaveUp, SettingsError, StopServing
+from tfs_proxy.settings import for_inner_stack
+from tfs_proxy.transform.job import MULTI, SINGLE, Job
+from tfs_proxy.transform.send.connection import Connection, Endpoint, NotAnswered, NotConnected
+
+READY_PAUSE_SECONDS = 0.05
+STOP_SECONDS = 40.0
+ASK_SECONDS = 10.0
+_KEPT_LINES = 30
+_LISTENING = re.compile(r"listening on http://[^ ]*:(\d+)")
+_HTTP_OK = 200
+
+log = logging.getLogger(__name__)
+
+
+def stack_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
+    """``base`` with what the platform sets in a batch job (contract 1.10), and the job's own variables.
+
+    What the job does not ask for is not set. The answers' time limit is the job's.
+    """
+    asked = {
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": job.max_payload_mb,
+        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": job.max_concurrent,
+        "SAGEMAKER_BATCH_STRATEGY": {SINGLE: "SINGLE_RECORD", MULTI: "MULTI_RECORD"}.get(job.strategy or ""),
+    }
+    given = {name: str(value) for name, value in asked.items() if value is not None}
+    return {**for_inner_stack(base), "SAGEMAKER_BATCH": "true", **given, **job.environment}
+
+
+class Stack:
+    """A running `tfs-proxy serve` of ``model``; ends when it is closed, or when this process does."""
+
+    def __init__(self, model: str, environment: Mapping[str, str], more: Sequence[str] = ()) -> None:
+        self._model = model
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        serve = [sys.executable, "-m", "tfs_proxy.cli", "serve", model, "--host", "127.0.0.1", "--port", "0"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tfs_proxy.transform.send.parent_death", *serve, *more],
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        self._port: int | None = None
+        self._reader = threading.Thread(target=self._read, daemon=True, name="stack-log")
+        self._reader.start()
+
+    def wait_ready(self) -> str:
+        """Wait for a 200 of /ping; the address. Raises StopServing as `serve` itself would have ended."""
+        while True:
+            self._check_alive()
+            if self._port is not None and _pings(Endpoint("127.0.0.1", self._port, "/ping")):
+                return f"http://127.0.0.1:{self._port}"
+            time.sleep(READY_PAUSE_SECONDS)
+
+    def close(self) -> None:
+        """Stop it and wait."""
+        assert self._process.stdin is not None  # noqa: S101 - it was opened as a pipe
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join(1)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - it was opened as a pipe
+        with contextlib.suppress(ValueError):  # closed meanwhile
+            for text in self._process.stdout:
+                self._lines.append(text.rstrip())
+                log.debug("stack: %s", text.rstrip())
+                if self._port is None and (found := _LISTENING.search(text)):
+                    self._port = int(found[1])
+
+    def _check_alive(self) -> None:
+        status = self._process.poll()
+        if status is None:
+            return
+        self._reader.join(1)
+        error: StopServing = ProcessGaveUp(
+            f"{self._model} could not be served. What the serving stack said:\n" + "\n".join(self._lines)
+        )
+        error.exit_status = status if status > 0 else error.exit_status
+        raise error
+
+
+@contextlib.contextmanager
+def serving(model: str, environment: Mapping[str, str], more: Sequence[str] = ()) -> Iterator[str]:
+    """The address of a stack that is ready, for as long as the block runs."""
+    stack = Stack(model, environment, more)
+    try:
+        yield stack.wait_ready()
+    finally:
+        stack.close()
+
+
+def execution_parameters(endpoint: Endpoint) -> dict[str, object]:
+    """What ``GET /execution-parameters`` answers; {} where it answers nothing of use.
+
+    Raises SettingsError where nobody listens.
+    """
+    try:
+        with contextlib.closing(Connection(endpoint, ASK_SECONDS)) as connection:
+            answer = connection.get(endpoint.parameters_path)
+        values = json.loads(answer.body) if answer.status == _HTTP_OK else {}
+    except NotConnected as error:
+        raise SettingsError(f"The endpoint can't be used: {error}.") from error
+    except (NotAnswered, TimeoutError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _pings(ping: Endpoint) -> bool:
+    try:
+        with contextlib.closing(Connection(ping, ASK_SECONDS)) as connection:
+            return connection.get(ping.path).status == _HTTP_OK
+    except (NotAnswered, TimeoutError):
+        return False

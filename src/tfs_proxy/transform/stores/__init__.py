@@ -1,0 +1,1 @@
+"""Where objects are read and written: local folders and S3."""

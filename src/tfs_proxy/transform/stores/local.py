@@ -1,0 +1,205 @@
+"""Objects in local folders: listed, read, and written whole or not at all."""
+
+import contextlib
+import fcntl
+import io
+import itertools
+import json
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.transform.failures import StorageError
+from tfs_proxy.transform.stores.interface import ERRORS, OUT, InputObject
+
+STATE_FOLDER = ".tfs-proxy-transform"
+MAX_NAME_BYTES = 255
+
+
+def local_objects(path: Path) -> Iterator[InputObject]:
+    """The file ``path``, or every file below the folder ``path``, sorted by name.
+
+    Raises SettingsError where there is nothing of that name.
+    """
+    if path.is_file():
+        yield local_object(path, path.name)
+    elif path.is_dir():
+        for folder, files in _folders(path):
+            for file in files:
+                item = folder / file
+                yield local_object(item, item.relative_to(path).as_posix())
+    else:
+        raise SettingsError(f"There is no input {path}: give a file, a folder or an s3:// address.")
+
+
+def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Folders and the files in each; links are followed, but to no folder twice."""
+    seen = {path.resolve()}
+    for folder, folders, files in os.walk(path, followlinks=True):
+        real = {each: Path(folder, each).resolve() for each in folders if each != STATE_FOLDER}
+        folders[:] = [each for each, place in real.items() if place not in seen]
+        seen.update(real[each] for each in folders)
+        yield Path(folder), files
+
+
+def local_object(path: Path, name: str) -> InputObject:
+    """One file as an object. Raises SettingsError where it can't be read."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise SettingsError(f"The input {path} can't be read: {error.strerror}.") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise SettingsError(f"The input {path} is no file.")
+    return InputObject(str(path), name, status.st_size, f"{status.st_size}-{status.st_mtime_ns}")
+
+
+class LocalSource:
+    """Reads files."""
+
+    def open(self, item: InputObject) -> io.RawIOBase:
+        """The file's bytes. Raises StorageError."""
+        try:
+            return io.FileIO(item.address)
+        except OSError as error:
+            raise StorageError(f"it can't be read: {error.strerror}") from error
+
+
+class LocalTarget:
+    """A folder of outputs, with a journal of what is finished beside them.
+
+    Outputs grow in the state folder, on the same file system, and are renamed into place; a journal
+    line follows. A run killed between the two does that object again, with the same result.
+    ``shard`` keeps the journals of several machines on one file system apart.
+    """
+
+    def __init__(self, folder: Path, shard: str = "0-of-1") -> None:
+        self._folder = folder
+        self._state = folder / STATE_FOLDER
+        self._growing = self._state / f"growing-{shard}"
+        self._journal_path = self._state / f"finished-{shard}.jsonl"
+        self._journal: IO[bytes] | None = None
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    def check(self, items: list[InputObject]) -> None:
+        """Raise SettingsError where nothing can be written, or a key can't be a path below the folder."""
+        check_writable(self._folder, "output")
+        for item in items:
+            parts = (item.name + OUT).split("/")
+            if any(part in {"", ".", ".."} or "\0" in part for part in parts):
+                raise SettingsError(f"The key {item.name!r} can't be a local path: give an s3:// output.")
+            if any(len(os.fsencode(part)) > MAX_NAME_BYTES for part in parts):
+                raise SettingsError(
+                    f"The key {item.name!r} is too long for a local file: give an s3:// output."
+                )
+
+    def prepare(self, items: list[InputObject]) -> None:
+        """Nothing: the first output of a run clears away what grew before it."""
+
+    def finished(self, mark: str) -> dict[str, str]:
+        """What the journals of all shards say, as far as the outputs are still there."""
+        found: dict[str, str] = {}
+        for journal in self._state.glob("finished-*.jsonl"):
+            for line in journal.read_bytes().splitlines():
+                with contextlib.suppress(ValueError):  # a run killed while it wrote leaves half a line
+                    entry = json.loads(line)
+                    if entry["mark"] == mark and self._path(entry["name"], OUT).is_file():
+                        found[entry["name"]] = entry["version"]
+        return found
+
+    def create(self, name: str, mark: str, version: str) -> "LocalSink":
+        """Begin an output. Raises StorageError."""
+        self._begin()
+        entry = {"mark": mark, "name": name, "version": version}
+        growing = self._growing / str(next(self._numbers))
+        return LocalSink(growing, self._path(name, OUT), lambda: self._note(entry))
+
+    def create_errors(self, name: str) -> "LocalSink":
+        """Begin an error file. Raises StorageError."""
+        self._begin()
+        return LocalSink(self._growing / str(next(self._numbers)), self._path(name, ERRORS), lambda: None)
+
+    def remove(self, name: str, ending: str) -> None:
+        """Remove an earlier run's output or error file. Raises StorageError."""
+        path = self._path(name, ending)
+        with _disk_errors(path):
+            path.unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        with self._lock:
+            if self._journal is None:
+                self._journal = self._opened()
+
+    def _opened(self) -> "IO[bytes]":
+        try:
+            self._state.mkdir(parents=True, exist_ok=True)
+            journal = self._journal_path.open("ab", buffering=0)
+            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+            shutil.rmtree(self._growing, ignore_errors=True)
+            self._growing.mkdir()
+            journal.write(b"\n")  # ends a line that a killed run left unfinished
+        except BlockingIOError as error:
+            raise SettingsError(f"Another run is writing to the output {self._folder}.") from error
+        except OSError as error:
+            raise SettingsError(f"The output {self._folder} can't be written: {error.strerror}.") from error
+        else:
+            return journal
+
+    def _note(self, entry: dict[str, str]) -> None:
+        assert self._journal is not None  # noqa: S101 - create() has opened it
+        self._journal.write(json.dumps(entry).encode() + b"\n")
+
+    def _path(self, name: str, ending: str) -> Path:
+        return self._folder.joinpath(*(name + ending).split("/"))
+
+
+def check_writable(path: Path, what: str) -> None:
+    """Raise SettingsError where ``path``, which need not exist, can't be made or written to."""
+    there = next(each for each in (path, *path.resolve().parents) if each.exists())
+    if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
+        why = "it is not allowed" if there.is_dir() or there == path else f"{there} is no folder"
+        raise SettingsError(f"The {what} {path} can't be written: {why}.")
+
+
+class LocalSink:
+    """One output file, growing out of sight."""
+
+    def __init__(self, growing: Path, final: Path, note: Callable[[], None]) -> None:
+        self._growing = growing
+        self._final = final
+        self._note = note
+        with _disk_errors(final):
+            self._file = growing.open("wb")
+
+    def write(self, data: bytes) -> None:
+        """Add to it."""
+        with _disk_errors(self._final):
+            self._file.write(data)
+
+    def commit(self) -> None:
+        """Rename it into place and note it in the journal."""
+        with _disk_errors(self._final):
+            self._file.close()
+            self._final.parent.mkdir(parents=True, exist_ok=True)
+            self._growing.replace(self._final)
+            self._note()
+
+    def abort(self) -> None:
+        """Remove it."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._growing.unlink()
+
+
+@contextlib.contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{path} can't be written: {error.strerror}") from error

@@ -1,0 +1,83 @@
+"""A job's input -> the objects to transform: folders, files, prefixes and manifests, in shards."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.transform.job import MANIFEST
+from tfs_proxy.transform.stores.interface import InputObject
+from tfs_proxy.transform.stores.local import local_object, local_objects
+from tfs_proxy.transform.stores.s3 import HEADS_AT_ONCE, S3_SCHEME, S3Source, s3_object, s3_objects
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+Client = Callable[[], "S3Client"]
+"""Makes, or gives again, the S3 client: only inputs in S3 need one."""
+
+
+def objects_of(address: str, data_type: str, client: Client) -> list[InputObject]:
+    """All objects of an input, sorted by name; no two have the same name.
+
+    Raises SettingsError where there are none, or where it can't be read.
+    """
+    if data_type == MANIFEST:
+        found = list(_manifest_objects(address, client))
+    elif address.startswith(S3_SCHEME):
+        found = list(s3_objects(client(), address))
+    else:
+        found = list(local_objects(Path(address)))
+    if not found:
+        raise SettingsError(f"The input {address} holds no objects.")
+    found.sort(key=lambda item: item.name)
+    for one, other in pairwise(found):
+        if one.name == other.name:
+            raise SettingsError(f"{one.address} and {other.address} would have the same output.")
+    return found
+
+
+def shard(items: Iterable[InputObject], index: int, count: int) -> list[InputObject]:
+    """The objects of machine ``index`` (from 0) of ``count``: every ``count``-th by key."""
+    return [item for place, item in enumerate(items) if place % count == index]
+
+
+def _manifest_objects(address: str, client: Client) -> Iterator[InputObject]:
+    """``[{"prefix": "s3://…/"}, "key", …]``; a prefix may be a local folder too."""
+    entries = _read_manifest(address, client)
+    prefix, *names = entries
+    if not isinstance(prefix, dict) or not isinstance(prefix.get("prefix"), str):
+        raise SettingsError(f'The manifest {address} must begin with {{"prefix": "s3://..."}}.')
+    keys = [_checked_key(address, name) for name in names]
+    if prefix["prefix"].startswith(S3_SCHEME):
+        known = client()
+        with ThreadPoolExecutor(HEADS_AT_ONCE) as heads:
+            yield from heads.map(lambda key: s3_object(known, prefix["prefix"] + key, key), keys)
+    else:
+        yield from (local_object(Path(prefix["prefix"]) / key, key) for key in keys)
+
+
+def _checked_key(address: str, name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise SettingsError(f"The manifest {address} lists {name!r}, which is no key.")
+    return name
+
+
+def _read_manifest(address: str, client: Client) -> list[object]:
+    try:
+        if address.startswith(S3_SCHEME):
+            item = s3_object(client(), address, address)
+            text = S3Source(client()).open(item).readall() or b""
+        else:
+            text = Path(address).read_bytes()
+        entries = json.loads(text)
+    except OSError as error:
+        raise SettingsError(f"The manifest {address} can't be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise SettingsError(f"The manifest {address} is no JSON: {error}.") from error
+    if not isinstance(entries, list) or not entries:
+        raise SettingsError(f"The manifest {address} must be a list of a prefix and keys.")
+    return entries

@@ -1,0 +1,127 @@
+"""Which instance of the model server a request goes to: the least busy of those that are up.
+
+Every instance has a circuit of its own. It opens where connections are refused, or break several times
+in a row; what the model server answers, a 503 of its own included, never opens it. While it is open
+requests pass the instance by, or fail at once where there is no other, and after a pause one request
+at a time goes out to see whether it is back.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import TypeVar
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import NotReached, UpstreamUnavailable
+
+BREAKS = 3
+"""Connections that break in a row before a circuit opens: one alone may be the request's own doing."""
+
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 0.2
+
+Given = TypeVar("Given")
+
+
+@dataclass(slots=True)
+class _State:
+    """One instance as this process knows it; times are of the monotonic clock, in seconds."""
+
+    busy: int = 0
+    breaks: int = 0
+    pause_seconds: float = 0.0
+    ask_again_at: float = 0.0
+    asking: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.pause_seconds > 0
+
+
+class Roster:
+    """The instances that serve the same models, shared by all threads of a worker."""
+
+    def __init__(self, instances: Sequence[Instance], clock: Callable[[], float] = time.monotonic) -> None:
+        self._states = {instance: _State() for instance in instances}
+        self._clock = clock
+        self._turns = itertools.count()
+        self._lock = Lock()
+
+    def choose(self) -> Instance:
+        """The least busy instance that is up, in turn where several are; any where none is.
+
+        Raises UpstreamUnavailable where there are no instances at all.
+        """
+        first = next(self._by_load(), None)
+        if first is None:
+            raise UpstreamUnavailable("No model server is running.")
+        return first
+
+    def send(self, instance: Instance | None, call: Callable[[Instance], Given]) -> Given:
+        """``call`` with ``instance``, or the least busy one; with another one where it is not reached.
+
+        Raises UpstreamUnavailable where none can be reached, and what ``call`` raises but NotReached.
+        """
+        if instance is not None and self._admit(instance):
+            try:
+                return self._used(instance, call)
+            except NotReached:
+                pass
+        for each in list(self._by_load()):
+            if each == instance or not self._admit(each):
+                continue
+            try:
+                return self._used(each, call)
+            except NotReached:
+                continue
+        raise NotReached("No model server can be reached; it may be starting again. Try again later.")
+
+    def _by_load(self) -> Iterator[Instance]:
+        """Instances, those that are up and least busy first; equal ones take turns."""
+        states = list(self._states.items())
+        if len(states) > 1:
+            turn = next(self._turns) % len(states)
+            states = states[turn:] + states[:turn]
+            states.sort(key=lambda item: (item[1].is_open, item[1].busy))
+        return (instance for instance, _ in states)
+
+    def _admit(self, instance: Instance) -> bool:
+        """Whether a request may go to it now; where its circuit is open, one at a time after a pause."""
+        state = self._states[instance]
+        with self._lock:
+            if state.is_open:
+                if state.asking or self._clock() < state.ask_again_at:
+                    return False
+                state.asking = True
+            state.busy += 1
+        return True
+
+    def _used(self, instance: Instance, call: Callable[[Instance], Given]) -> Given:
+        state = self._states[instance]
+        opens = False
+        try:
+            given = call(instance)
+        except NotReached:
+            opens = True
+            raise
+        except UpstreamUnavailable:
+            state.breaks += 1
+            opens = state.is_open or state.breaks >= BREAKS
+            raise
+        else:
+            state.breaks, state.pause_seconds = 0, 0.0
+            return given
+        finally:
+            self._done(state, opens=opens)
+
+    def _done(self, state: _State, *, opens: bool) -> None:
+        with self._lock:
+            state.busy -= 1
+            # NOTE: requests that were under way together fail together; that makes no longer pause.
+            renews = state.asking or not state.is_open
+            state.asking = False
+            if opens and renews:
+                doubled = max(SHORTEST_PAUSE_SECONDS, 2 * state.pause_seconds)
+                state.pause_seconds = min(doubled, LONGEST_PAUSE_SECONDS)
+                state.ask_again_at = self._clock() + state.pause_seconds

@@ -1,0 +1,1 @@
+"""gunicorn's worker classes as this container needs them."""

@@ -1,0 +1,236 @@
+"""gunicorn's workers as this container needs them: JSON refusals, heartbeats, one place for logs.
+
+The supervisor names one of the classes here, or the one in `gevent_worker` or `tornado_worker`.
+"""
+
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from gunicorn import util
+from gunicorn.workers.base import Worker
+from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
+from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
+
+from tfs_proxy.script.deadline import Call, Lane, ThreadLane, Watch
+from tfs_proxy.settings import WorkerEnvironment
+from tfs_proxy.upstream.instances import fetch_deployment, released
+from tfs_proxy.web.workers import overdue
+from tfs_proxy.web.workers.begun import Begun, WsgiApp, noting
+from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure, tell_failure, tell_loading
+from tfs_proxy.web.workers.loading import Loading
+from tfs_proxy.web.workers.refusals import OUR_FAULT, OUT_OF_TIME, refusal
+
+log = logging.getLogger(__name__)
+
+BOOT_FAILED = 3
+"""gunicorn ends with this status too where a worker exits with it: no endless restarts."""
+
+RELEASE_PAUSE_SECONDS = 0.02
+"""Between two questions at the control door, before the supervisor leaves the socket to the workers."""
+
+IDLE_SECONDS = 1.0
+
+
+class WorkerStopped(SystemExit):
+    """gunicorn ends this worker: told apart from a script's own ``sys.exit``, which must not."""
+
+
+class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
+    """What all worker classes share; a mixin in front of one of gunicorn's own."""
+
+    heartbeat: Heartbeat | None = None
+    wsgi: WsgiApp
+    close_app: Callable[[], None]
+    begun: Begun
+    watch = Watch()
+    """Over the script's calls; the application brings one with a deadline."""
+
+    new_lane: Callable[[], Lane] = ThreadLane
+    """What a call of the script runs on in this class of workers."""
+
+    @property
+    def most_hanging(self) -> int:
+        """How many calls can hang before this worker has no room for others."""
+        return int(self.cfg.threads)
+
+    def load_wsgi(self) -> None:
+        """Load the application; the supervisor is told why it can't be loaded, and ends the start."""
+        collect_logs(self.log.error_log)
+        tell_loading(WorkerEnvironment.from_env().heartbeat_socket)
+        try:
+            with self._loading().watched():
+                super().load_wsgi()
+        except Exception as error:  # noqa: BLE001 - the supervisor is told, whatever it is
+            self.give_up(error)
+        self.close_app = self.wsgi.close  # type: ignore[attr-defined]
+        self.watch = self.wsgi.watch  # type: ignore[attr-defined]
+        self.watch.new_lane = self.new_lane
+        self.watch.abandon = self.abandon
+        self.begun = Begun(
+            Path(WorkerEnvironment.from_env().begun_folder),
+            max(self.cfg.worker_connections, self.cfg.threads),
+        )
+        app = overdue.telling_connections(closing_connections(self.wsgi), self.watch)
+        self.wsgi = noting(app, self.begun)
+
+    def _loading(self) -> Loading:
+        environment = WorkerEnvironment.from_env()
+        deployment = fetch_deployment(Path(environment.control_socket))
+        heartbeat = self.heartbeat = Heartbeat(environment.heartbeat_socket)
+
+        def alive(place: str) -> None:
+            super(ContainerWorker, self).notify()
+            heartbeat.say(f"loading {place}")
+
+        give_up = partial(overdue.end_now, 1)
+        return Loading(
+            self.new_lane(), deployment.script_folder, deployment.wait_time_seconds, alive, give_up
+        )
+
+    def give_up(self, error: Exception) -> NoReturn:
+        """End without the application: in the start when gunicorn is ended, later by ending it.
+
+        gunicorn would report each worker's end at length, in front of what the supervisor has to say.
+        """
+        environment = WorkerEnvironment.from_env()
+        failure = boot_failure(error)
+        tell_failure(environment.heartbeat_socket, failure)
+        if released(Path(environment.control_socket)):
+            self.log.error("%s", "\n".join(filter(None, (failure.report, failure.text))))
+            sys.exit(BOOT_FAILED)
+        while self.alive and os.getppid() == self.ppid:
+            super().notify()
+            time.sleep(RELEASE_PAUSE_SECONDS)
+        sys.exit(0)
+
+    def run(self) -> None:
+        """Say that this worker has booted, wait until all is ready, then serve."""
+        door = Path(WorkerEnvironment.from_env().control_socket)
+        self.notify()
+        overdue.mark(self.tmp, overdue.SERVES)
+        while self.alive and not released(door):
+            self.notify()
+            time.sleep(RELEASE_PAUSE_SECONDS)
+        self.watch.start()
+        self.serve()
+        if self.watch.hangs:
+            self.begun.forget()
+            overdue.end_with_hanging_calls(self.close_app)
+        # Not where gunicorn kills the worker: then there is no time for more.
+        self.close_app()
+
+    def serve(self) -> None:
+        """Take requests until told to end."""
+        super().run()
+
+    def notify(self) -> None:
+        """Tell the supervisor as well as gunicorn that this worker lives."""
+        super().notify()
+        if self.heartbeat is not None and self.heartbeat.beat():
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell the supervisor, and gunicorn's master, of calls of the script that hang."""
+        if self.heartbeat is None:
+            return
+        if self.watch.hangs:
+            # The master ends this worker when another one serves: then nobody is in a hurry.
+            patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
+            self.cfg.set("graceful_timeout", patient_seconds)
+            overdue.mark(self.tmp, overdue.HANGS)
+        for words in overdue.words(self.watch, self.most_hanging):
+            self.heartbeat.say(words)
+
+    def abandon(self, call: Call) -> None:
+        """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""
+        overdue.answer_for(call, self.watch)
+
+    def handle_error(self, _req: Any, client: Any, _address: Any, error: BaseException) -> None:
+        """Answer what gunicorn refuses by itself, without a word of the client's text."""
+        refused = OUT_OF_TIME if isinstance(error, WorkerStopped) else refusal(error)
+        if refused in {OUR_FAULT, OUT_OF_TIME}:
+            log.error("a request failed in gunicorn: %s", refused.text, exc_info=error)
+        else:
+            log.debug("refused with %d: %s", refused.status, error)
+        try:
+            util.write_nonblock(client, refused.response())
+        except OSError:
+            log.debug("the client of a refused request was gone")
+
+    def handle_abort(self, sig: int, frame: FrameType | None) -> None:
+        """End, told by gunicorn that the timeout is over."""
+        _stop(super().handle_abort, sig, frame)
+
+    def handle_quit(self, sig: int, frame: FrameType | None) -> None:
+        """End at once."""
+        _stop(super().handle_quit, sig, frame)
+
+
+class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
+    """``gthread`` where there is no epoll: one thread waits for requests, and hands them to a pool."""
+
+
+class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]
+    """``sync``: one request at a time.
+
+    Its name must not end in SyncWorker: gunicorn would put its own gthread class in its place when
+    threads are set.
+    """
+
+    most_hanging = 1
+
+    def wait(self, timeout: float) -> Any:
+        """Wait for a connection, waking up often enough for the heartbeat."""
+        return super().wait(min(timeout, IDLE_SECONDS))
+
+    def abandon(self, call: Call) -> None:
+        """As in the base, then say so at once: the thread that tells otherwise is the one that hangs."""
+        super().abandon(call)
+        self.tell()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End after the request in progress; at once if that one hangs."""
+        if self.watch.hanging:
+            self.begun.forget()
+            overdue.end_now()
+        super().handle_exit(sig, frame)
+
+
+def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: FrameType | None) -> None:
+    """Run gunicorn's signal handler; its exit may arise in the middle of a script's function."""
+    try:
+        handle(sig, frame)
+    except SystemExit as stop:
+        raise WorkerStopped(stop.code) from None
+
+
+def collect_logs(error_log: logging.Logger) -> None:
+    """Give gunicorn's handlers and level to every logger: ours, libraries', and the script's."""
+    root = logging.getLogger()
+    if not root.handlers:
+        root.handlers = list(error_log.handlers)
+        root.setLevel(error_log.level)
+
+
+def closing_connections(app: WsgiApp) -> WsgiApp:
+    """``app``, whose ``Connection: close`` gunicorn follows; by itself it drops that header."""
+
+    def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+            if any(name.lower() == "connection" and value == "close" for name, value in headers):
+                response = getattr(start_response, "__self__", None)
+                if response is not None:
+                    response.force_close()
+            return start_response(status, headers, *exc_info)
+
+        return app(environ, start)
+
+    return wsgi

@@ -1,0 +1,122 @@
+"""Which requests a worker has begun, in memory that outlives it: what killed one must not kill the next.
+
+nginx can't tell a request that a worker had begun from one that lay unread in a connection: both end with
+the connection. So it names each request in a header, and sends what ended like this once more, marked. A
+worker handles a marked request only if no worker has noted that it began it.
+"""
+
+import mmap
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.upstream.recovery import sent_before
+from tfs_proxy.wire.error_body import error_body
+
+REQUEST, AGAIN, SENT = (f"HTTP_X_TFS_PROXY_{name}" for name in ("REQUEST", "AGAIN", "SENT"))
+"""The headers of nginx, as WSGI names them: the request's id, the mark, and whether a model server had it."""
+
+ID_BYTES = 32
+_ENDED, _BEGUN = 0, 1
+_NOTE_BYTES = 1 + ID_BYTES
+_NO_ID = b" " * ID_BYTES
+
+WORKER_DIED = (
+    "The worker process that had begun this request ended before it answered: it was killed, for want of "
+    "memory perhaps, or crashed; the log has how. The request is not sent again, since it may be the cause."
+)
+
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class Begun:
+    """The notes of one worker: a byte that says whether the request has ended, and its id, for each.
+
+    At most ``most`` requests may be under way at once. Places are used in turn, so a note stays readable
+    for a long time after the request's end.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+        with (folder / str(os.getpid())).open("wb+") as file:
+            file.truncate(most * _NOTE_BYTES)
+            self._notes = mmap.mmap(file.fileno(), most * _NOTE_BYTES)
+        self._free = deque(range(0, most * _NOTE_BYTES, _NOTE_BYTES))
+
+    def begin(self, request_id: str) -> int:
+        """Note that a request begins; the place of the note."""
+        place = self._free.popleft()
+        name = request_id.encode("latin-1") if len(request_id) == ID_BYTES else _NO_ID
+        self._notes[place : place + _NOTE_BYTES] = bytes((_BEGUN,)) + name
+        return place
+
+    def end(self, place: int) -> None:
+        """Note that the request at this place has ended."""
+        self._notes[place] = _ENDED
+        self._free.append(place)
+
+    def forget(self) -> None:
+        """Note that all requests have ended, those of abandoned calls too, which somebody else answered."""
+        for place in range(0, len(self._notes), _NOTE_BYTES):
+            self._notes[place] = _ENDED
+
+    def has(self, request_id: str) -> bool:
+        """Whether any worker, dead ones included, has begun this request."""
+        name = request_id.encode("latin-1")
+        return len(name) == ID_BYTES and any(name in record.read_bytes() for record in self._folder.iterdir())
+
+
+def under_way(record: Path) -> int:
+    """How many requests a worker's record says have begun and not ended; 0 if there is no record."""
+    try:
+        return record.read_bytes()[::_NOTE_BYTES].count(_BEGUN)
+    except FileNotFoundError:
+        return 0
+
+
+def noting(app: WsgiApp, begun: Begun) -> WsgiApp:
+    """``app``, whose requests are noted from the call to the end of the answer."""
+
+    def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        request_id = environ.pop(REQUEST, "")
+        if environ.pop(AGAIN, None) and begun.has(request_id):
+            return _refuse(start_response)
+        place = begun.begin(request_id)
+        try:
+            with sent_before() if environ.pop(SENT, None) else nullcontext():
+                return _Noted(app(environ, start_response), begun, place)
+        except BaseException:
+            begun.end(place)
+            raise
+
+    return wsgi
+
+
+class _Noted:
+    """An answer's pieces; closing them notes the request's end."""
+
+    __slots__ = ("_begun", "_pieces", "_place")
+
+    def __init__(self, pieces: Iterable[bytes], begun: Begun, place: int) -> None:
+        self._pieces, self._begun, self._place = pieces, begun, place
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+    def close(self) -> None:
+        try:
+            if hasattr(self._pieces, "close"):
+                self._pieces.close()
+        finally:
+            self._begun.end(self._place)
+
+
+def _refuse(start_response: Callable[..., Any]) -> Iterable[bytes]:
+    body = error_body(WORKER_DIED)
+    headers: Mapping[str, str] = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    start_response("502 Bad Gateway", list(headers.items()))
+    return [body]

@@ -1,0 +1,60 @@
+"""The ``gevent`` worker class: imported only when it is asked for, since gevent is an extra."""
+
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import gevent
+from gunicorn import util
+from gunicorn.workers.ggevent import GeventWorker as GunicornGeventWorker
+
+from tfs_proxy.script.tracebacks_of_threads import frames_from
+from tfs_proxy.web.workers.base import ContainerWorker
+
+
+class Expired(BaseException):
+    """Ends a greenlet whose call is over its deadline: no ``except Exception`` of a script stops it."""
+
+
+class GreenletLane:
+    """The greenlet that makes a call; one that never yields can't be interrupted, and stops all others."""
+
+    def __init__(self) -> None:
+        self._greenlet = gevent.getcurrent()
+
+    def frames(self) -> tuple[FrameType, ...]:
+        """What the greenlet executes; it sleeps, since somebody else asks."""
+        return frames_from(self._greenlet.gr_frame)
+
+    def interrupt(self, unless_over: Callable[[], bool]) -> bool:
+        """Raise an exception in the greenlet, when the event loop comes to it."""
+
+        def throw() -> None:
+            if not unless_over():
+                self._greenlet.throw(Expired())
+
+        gevent.get_hub().loop.run_callback(throw)
+        return True
+
+
+class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
+    """Greenlets over a monkey-patched standard library, gRPC included."""
+
+    new_lane = GreenletLane
+
+    @property
+    def most_hanging(self) -> int:
+        """As many as may be connected."""
+        return int(self.worker_connections)
+
+    def load_wsgi(self) -> None:
+        """Make gRPC wait on gevent's loop before anything opens a channel, then load the application."""
+        from grpc.experimental import gevent as grpc_gevent
+
+        grpc_gevent.init_gevent()
+        super().load_wsgi()
+
+    def handle_error(self, _req: Any, client: Any, address: Any, error: BaseException) -> None:
+        """As in the base, then read on for a moment: closing at once would reset the connection."""
+        super().handle_error(_req, client, address, error)
+        util.close_graceful(client)

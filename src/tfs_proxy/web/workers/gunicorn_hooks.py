@@ -1,0 +1,36 @@
+"""What gunicorn's master does when a worker has ended; gunicorn reads this module as its configuration."""
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.settings import WorkerEnvironment
+from tfs_proxy.web.workers.begun import under_way
+
+KEPT_RECORDS = 64
+"""Records of dead workers. nginx asks for one as soon as a worker is gone; it need not be there for long."""
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """Count what the worker had begun: clients read 502."""
+    folder = Path(WorkerEnvironment.from_env().begun_folder)
+    record = folder / str(worker.pid)
+    count = under_way(record)
+    if count:
+        requests = f"{count} request{'s' if count > 1 else ''}"
+        server.log.error(
+            "worker %d ended with %s under way: what has no answer yet gets 502, and is not sent again",
+            worker.pid,
+            requests,
+        )
+    if record.exists():
+        os.utime(record)
+        _forget_old(folder, server.WORKERS)
+
+
+def _forget_old(folder: Path, alive: Collection[int]) -> None:
+    dead = [record for record in folder.iterdir() if int(record.name) not in alive]
+    dead.sort(key=lambda record: record.stat().st_mtime_ns)
+    for record in dead[:-KEPT_RECORDS]:
+        record.unlink()

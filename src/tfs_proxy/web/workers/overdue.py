@@ -1,0 +1,95 @@
+"""What a worker does about calls of the script that are over their deadline: answers, asks, ends.
+
+The answer goes out on the connection of the thread that hangs, written by the watch's thread. Then the
+worker marks itself for `web.gunicorn_master`, which starts another one before it ends this one.
+"""
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from tfs_proxy.script.deadline import Call, Watch
+from tfs_proxy.script.tracebacks_of_threads import own_part
+from tfs_proxy.web.workers.begun import WsgiApp
+from tfs_proxy.web.workers.refusals import Refusal
+
+log = logging.getLogger(__name__)
+
+SERVES, HANGS = b"S", b"H"
+"""What a worker says of itself in the first byte of the file that it shares with gunicorn's master."""
+
+SOCKET = "gunicorn.socket"
+"""Where WSGI's environ has the connection."""
+
+CLOSE_SECONDS = 5.0
+
+
+def mark(shared_file: Any, state: bytes) -> None:
+    """Tell the master; ``shared_file`` is gunicorn's ``WorkerTmp``, whose time is the sign of life."""
+    os.pwrite(shared_file.fileno(), state, 0)
+    shared_file.notify()
+
+
+def marked(shared_file: Any) -> bytes:
+    """What the worker has told; empty before it serves."""
+    return os.pread(shared_file.fileno(), 1, 0)
+
+
+def telling_connections(app: WsgiApp, watch: Watch) -> WsgiApp:
+    """``app``, which tells ``watch`` on which connection each request came."""
+
+    def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        watch.serve(environ.get(SOCKET))
+        return app(environ, start_response)
+
+    return wsgi
+
+
+def answer_for(call: Call, watch: Watch) -> None:
+    """Answer 504 on the call's connection, or break it if the head of its answer is out."""
+    connection = call.connection
+    if connection is None:
+        return
+    with suppress(OSError):
+        if call.streaming:
+            connection.shutdown(socket.SHUT_RDWR)
+            return
+        refused = Refusal(504, str(watch.timeout()))
+        connection.send(refused.response(), socket.MSG_DONTWAIT)
+        connection.shutdown(socket.SHUT_WR)
+
+
+def words(watch: Watch, most_hanging: int) -> list[str]:
+    """What the supervisor is to know of the script's calls since it was told last."""
+    told = []
+    if watch.answered:
+        watch.answered = False
+        told.append("answered")
+    if watch.hangs:
+        state = "full" if watch.hanging >= most_hanging else "hangs"
+        told.append(f"{state} {own_part(watch.place)}")
+    return told
+
+
+def end_with_hanging_calls(close_app: Callable[[], None]) -> None:
+    """End this process, whose threads would keep it: nothing after this line is run.
+
+    What the script's ``close()`` waits for may be held by a call that hangs, so it has a limit.
+    """
+    log.info("all other requests have been answered: this worker ends")
+    closing = threading.Thread(target=close_app, name="closing", daemon=True)
+    closing.start()
+    closing.join(CLOSE_SECONDS)
+    end_now()
+
+
+def end_now(status: int = 0) -> None:
+    """End this process without waiting for any thread."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,75 @@
+"""What gunicorn refuses before the app sees it: its exceptions as JSON answers, for `web.worker`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from tfs_proxy.wire.error_body import INTERNAL_ERROR, error_body
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A status and the text under ``error``."""
+
+    status: int
+    text: str
+
+    @property
+    def body(self) -> bytes:
+        """The error as JSON."""
+        return error_body(self.text)
+
+    @property
+    def phrase(self) -> str:
+        """The status in words."""
+        return HTTPStatus(self.status).phrase
+
+    def response(self) -> bytes:
+        """The whole HTTP response; the connection closes after it."""
+        body = self.body
+        head = (
+            f"HTTP/1.1 {self.status} {self.phrase}\r\n"
+            "Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        return head.encode("ascii") + body
+
+
+OUT_OF_TIME = Refusal(
+    504, "the worker was stopped before it could answer: SAGEMAKER_GUNICORN_TIMEOUT_SECONDS is what it has"
+)
+OUR_FAULT = Refusal(500, INTERNAL_ERROR)
+REFUSALS: Mapping[str, Refusal] = {
+    "LimitRequestLine": Refusal(414, "the request line is too long"),
+    "LimitRequestHeaders": Refusal(431, "the request's headers are too large"),
+    "UnsupportedTransferCoding": Refusal(
+        501, "this transfer coding is not implemented: send chunked or none"
+    ),
+    "ExpectationFailed": Refusal(417, "the only expectation that can be met is 100-continue"),
+    "ForbiddenProxyRequest": Refusal(403, "this proxy may not send requests here"),
+    "InvalidRequestLine": Refusal(400, "the request line is malformed"),
+    "InvalidRequestMethod": Refusal(400, "the request's method is malformed"),
+    "InvalidHTTPVersion": Refusal(400, "this version of HTTP is not supported"),
+    "InvalidHeaderName": Refusal(400, "a header's name is malformed"),
+    "InvalidHeader": Refusal(400, "a header is malformed"),
+    "ObsoleteFolding": Refusal(400, "a header is folded over several lines, which is obsolete"),
+    "InvalidSchemeHeaders": Refusal(400, "headers contradict each other about the scheme"),
+    "InvalidChunkSize": Refusal(400, "a chunk's size is malformed"),
+    "InvalidChunkExtension": Refusal(400, "a chunk's extension is malformed"),
+    "ChunkMissingTerminator": Refusal(400, "a chunk does not end as it must"),
+    "InvalidResponseHeader": OUR_FAULT,
+    "InvalidResponseHeaderName": OUR_FAULT,
+    "ConfigurationProblem": OUR_FAULT,
+    "ParseException": Refusal(400, "the request is not HTTP as RFC 9112 has it"),
+}
+"""Name of gunicorn's exception class -> answer. By name, since its versions differ in which exist.
+
+501 for an unknown transfer coding is RFC 9112, 6.1.
+"""
+
+
+def refusal(error: BaseException) -> Refusal:
+    """The answer to a request that gunicorn could not hand to the app."""
+    names = (kind.__name__ for kind in type(error).__mro__)
+    return next((REFUSALS[name] for name in names if name in REFUSALS), OUR_FAULT)
