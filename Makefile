@@ -53,7 +53,7 @@ sbom:  ## copy SBOM and licence list out of tfs-proxy:IMAGE (default: embedded) 
 .PHONY: prove-transform
 prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB object needs little memory
 	TRANSFORM_KILLS=20 TRANSFORM_OBJECT_MB=2048 $(BIN)/python -m pytest -s --timeout 600 \
-		tests/processes/test_transform_local.py -k "killed or memory"
+		tests/processes/transform/test_local.py -k "killed or memory"
 
 .PHONY: lint
 lint: $(READY)  ## ruff, formatting and mypy --strict

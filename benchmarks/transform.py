@@ -31,7 +31,7 @@ import stack
 from tfs_proxy.payload.formats.framing import tfrecord_frame
 
 ROOT = Path(__file__).resolve().parents[1]
-SERVER = ROOT / "tests" / "stand_ins" / "invocations.py"
+SERVER = ROOT / "tests" / "support" / "stand_ins" / "invocations.py"
 CONCURRENT = 8
 LINES = 20_000
 POSTS = 2_000

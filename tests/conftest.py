@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["plugins_models"]
+pytest_plugins = ["support.model_fixtures"]
 
 # A test that waits for a busy machine has not failed.
 settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])

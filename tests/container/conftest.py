@@ -6,8 +6,8 @@ from pathlib import Path
 import boto3
 import pytest
 
-import containers
-from archives import pack
+from support import containers
+from support.archives import pack
 
 HALVES = """
 def input_handler(data, context):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import gates
-from archives import pack
-from containers import LOOPBACK, Container, container, docker, mounted
-from load import CLIENTS, Load, load
+from support import gates
+from support.archives import pack
+from support.containers import LOOPBACK, Container, container, docker, mounted
+from support.load_generator import CLIENTS, Load, load
 
 WITHIN_SECONDS = 30.0
 HELD = f"""{gates.SCRIPT}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from archives import pack
-from containers import EMBEDDED, container, mounted
+from support.archives import pack
+from support.containers import EMBEDDED, container, mounted
 
 SCRIPT = """
 import json

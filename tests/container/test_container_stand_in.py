@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from archives import STAND_IN
-from containers import EMBEDDED, container, docker, mounted
+from support.archives import STAND_IN
+from support.containers import EMBEDDED, container, docker, mounted
 
 IMAGE = "tfs-proxy:stand-in"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from containers import EMBEDDED, Container, container, docker, mounted
+from support.containers import EMBEDDED, Container, container, docker, mounted
 
 ASKED, ANSWERED = '{"instances": [1.0, 2.0]}', {"predictions": [2.5, 3.0]}
 LIBRARIES = "numpy pandas sklearn cloudpickle boto3 requests PIL"

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from archives import has_nginx
-from serving import Stack, serving
+from support.archives import has_nginx
+from support.stack import Stack, serving
 from tfs_proxy.protos.predict import model_spec, request_bytes
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serving import serving
+from support.stack import serving
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 pytestmark = pytest.mark.tensorflow

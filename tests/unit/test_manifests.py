@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-import kserve_schema
+from support import kserve_schema
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from archives import pack
+from support.archives import pack
 from tfs_proxy import testing
 from tfs_proxy.errors import ArchiveError, ScriptLoadError
 from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo, TensorShapeProto

@@ -9,7 +9,7 @@ from typing import Any
 import falcon.testing
 import pytest
 
-from fake_upstream import Call, FakeUpstream
+from support.fake_upstream import Call, FakeUpstream
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.script.load import load_script
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec

@@ -8,7 +8,7 @@ from typing import Any
 import falcon.testing
 import pytest
 
-from fake_upstream import Call
+from support.fake_upstream import Call
 from tfs_proxy.signature import Signature, Target, TensorSpec
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.fake_server import FakeModelServer

@@ -6,7 +6,7 @@ from typing import Any
 import falcon.testing
 import pytest
 
-from fake_upstream import Call
+from support.fake_upstream import Call
 from tfs_proxy.errors import UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.signature import Target
 

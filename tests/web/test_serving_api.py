@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import falcon.testing
 import pytest
 
-from fake_upstream import FakeUpstream
+from support.fake_upstream import FakeUpstream
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.errors import UpstreamUnavailable
 from tfs_proxy.upstream.interface import Answer

@@ -1,0 +1,169 @@
+"""grpc.health.v1 of the embedded server, as gRPC's own health service in C++ has it: asked and watched."""
+
+import queue
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from support.gates import gate
+from support.model_fixtures import EmbeddedServer, StartServer
+from support.warmup_files import recorded, warm_up_with
+from tfs_proxy import protos
+from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+
+pytestmark = pytest.mark.tensorflow
+
+FLAG = "--enable_grpc_healthcheck_service"
+Status = protos.HealthCheckResponse.ServingStatus
+
+
+class Watch:
+    """An open watch of one name: what it tells, as it comes."""
+
+    def __init__(self, channel: grpc.Channel, name: str = "") -> None:
+        self._told: queue.Queue[str] = queue.Queue()
+        request = protos.HealthCheckRequest(service=name).SerializeToString()
+        self.call = channel.unary_stream("/grpc.health.v1.Health/Watch")(request, wait_for_ready=True)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            for message in self.call:
+                self._told.put(Status.Name(protos.HealthCheckResponse.FromString(message).status))
+        except grpc.RpcError as error:
+            self._told.put(f"{error.code().name}: {error.details()}")
+
+    def next(self, seconds: float = 120) -> str:
+        """The next status, or how it ended."""
+        return self._told.get(timeout=seconds)
+
+    @property
+    def silent(self) -> bool:
+        """Whether it is open and has nothing to tell for a while."""
+        try:
+            self._told.get(timeout=0.3)
+        except queue.Empty:
+            return bool(self.call.is_active())
+        return False
+
+
+@pytest.fixture(scope="module")
+def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A server with a health service and few threads for calls."""
+    from support.model_fixtures import start_server
+
+    started = start_server(
+        tmp_path_factory.mktemp("health"),
+        [
+            f"--model_base_path={saved_models / 'half_plus_two'}",
+            "--model_name=m",
+            FLAG,
+            "--grpc_max_threads=3",
+        ],
+    )
+    try:
+        started.wait_for(lambda: "AVAILABLE" in started.state("m", 1))
+        yield started
+    finally:
+        started.process.kill()
+        started.process.wait(60)
+
+
+def check(channel: grpc.Channel, name: str) -> str:
+    """What a single question is answered."""
+    request = protos.HealthCheckRequest(service=name).SerializeToString()
+    try:
+        answer = channel.unary_unary("/grpc.health.v1.Health/Check")(request, timeout=30)
+    except grpc.RpcError as error:
+        return f"{error.code().name}: {error.details()}"
+    return Status.Name(protos.HealthCheckResponse.FromString(answer).status)
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("", "SERVING"),
+        ("PredictionService", "SERVING"),
+        ("tensorflow.serving.PredictionService", "SERVING"),
+        ("ModelService", "SERVING"),
+        ("nobody", "NOT_FOUND: service name unknown"),
+        ("x" * 201, "INVALID_ARGUMENT: could not parse request"),
+    ],
+)
+def test_the_server_and_its_services_have_a_health(server: EmbeddedServer, name: str, status: str) -> None:
+    """Its own names are SERVING, any other is not found."""
+    with grpc.insecure_channel(server.grpc) as channel:
+        assert check(channel, name) == status
+
+
+def test_a_message_that_is_none_is_refused(server: EmbeddedServer) -> None:
+    """Nonsense is no request, whether asked or watched."""
+    with grpc.insecure_channel(server.grpc) as channel:
+        for method, code in (("Check", "INVALID_ARGUMENT"), ("Watch", "INTERNAL")):
+            call = channel.unary_stream(f"/grpc.health.v1.Health/{method}")(b"\x0a\xff", timeout=30)
+            with pytest.raises(grpc.RpcError) as caught:
+                next(call)
+            assert (caught.value.code().name, caught.value.details()) == (code, "could not parse request")
+
+
+def test_a_watch_tells_the_status_at_once_and_stays_open(server: EmbeddedServer) -> None:
+    """A name that nobody knows is told as such, and may come yet."""
+    with grpc.insecure_channel(server.grpc) as channel:
+        known, unknown = Watch(channel), Watch(channel, "nobody")
+        assert (known.next(), unknown.next()) == ("SERVING", "SERVICE_UNKNOWN")
+        assert known.silent
+        assert unknown.silent
+
+
+def test_watches_hold_no_threads(server: EmbeddedServer) -> None:
+    """Far more watches are open than there are threads for calls, and calls are answered."""
+    request = request_bytes(model_spec("m"), {"x": np.ones(1, np.float32)})
+    with grpc.insecure_channel(server.grpc) as channel:
+        watches = [Watch(channel) for _ in range(40)]
+        assert {each.next() for each in watches} == {"SERVING"}
+        answer = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")(request, timeout=30)
+        assert response_arrays(answer)["y"] == [2.5]
+        for each in watches:
+            each.call.cancel()
+        assert check(channel, "") == "SERVING"
+
+
+def test_a_watch_sees_the_first_models_come(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """Before they are loaded, here because a recorded request is held, the server is not serving."""
+    with gate(tmp_path / "gate") as held:
+        folder = tmp_path / "m" / "1"
+        shutil.copytree(saved_models / "gate" / "1", folder)
+        warm_up_with(folder, recorded("mark", [held.mark().encode()]))
+        started = model_server(f"--model_base_path={folder.parent}", "--model_name=m", FLAG)
+        held.wait_for()
+        with grpc.insecure_channel(started.grpc) as channel:
+            watch = Watch(channel)
+            assert watch.next() == "NOT_SERVING"
+            assert watch.silent
+            held.open()
+            assert watch.next() == "SERVING"
+            assert '"AVAILABLE"' in started.state("m")
+
+
+def test_open_watches_do_not_keep_a_server_that_stops(saved_models: Path, model_server: StartServer) -> None:
+    """At a signal they are told that it serves no more, and end; the server exits with 0."""
+    started = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m", FLAG)
+    with grpc.insecure_channel(started.grpc) as channel:
+        watches: list[Any] = [Watch(channel), Watch(channel, "nobody")]
+        started.wait_for(lambda: check(channel, "") == "SERVING")
+        for each in watches:
+            while each.next() not in {"SERVING", "SERVICE_UNKNOWN"}:
+                pass
+        started.process.terminate()
+        for each in watches:
+            assert each.next() == "NOT_SERVING"
+            assert each.next() == "UNAVAILABLE: The model server is stopping"
+        assert started.process.wait(60) == 0

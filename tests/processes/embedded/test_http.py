@@ -1,0 +1,224 @@
+"""The embedded server's HTTP, byte by byte: what ordinary clients do not send."""
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from support.gates import gate
+from support.model_fixtures import EmbeddedServer
+from tfs_proxy.embedded.rest.http_protocol import Connection
+
+pytestmark = pytest.mark.tensorflow
+
+BODY = b'{"instances": [1.0]}'
+POST = b"POST /v1/models/half_plus_two:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n"
+GET = b"GET /v1/models/half_plus_two HTTP/1.1\r\nHost: x\r\n"
+CLOSE = b"Connection: close\r\n"
+IDLE_SECONDS = 1
+
+
+def talk(server: EmbeddedServer, *sent: bytes) -> bytes:
+    """Bytes on a bare connection, each part after an answer to the one before; all that came back."""
+    got = b""
+    with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as connection:
+        for part in sent[:-1]:
+            connection.sendall(part)
+            got += connection.recv(65536)
+        connection.sendall(sent[-1])
+        while data := connection.recv(65536):
+            got += data
+    return got
+
+
+def test_a_head_without_a_body_is_sent(embedded_server: EmbeddedServer) -> None:
+    """HEAD is nothing that TF Serving knows: a 400, of which only the head comes."""
+    answer = talk(embedded_server, GET.replace(b"GET", b"HEAD") + CLOSE + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.endswith(b"\r\n\r\n")
+
+
+def test_requests_may_be_sent_ahead(embedded_server: EmbeddedServer) -> None:
+    """Two in one packet get two answers, in order."""
+    answer = talk(embedded_server, POST + b"\r\n" + BODY + GET + CLOSE + b"\r\n")
+    assert answer.count(b"HTTP/1.1 200 OK") == 2
+    assert answer.index(b"predictions") < answer.index(b"AVAILABLE")
+
+
+def test_a_client_may_ask_before_it_sends_a_body(embedded_server: EmbeddedServer) -> None:
+    """``Expect: 100-continue`` is answered at once, then the prediction comes."""
+    asked = POST + CLOSE + b"Expect: 100-continue\r\n\r\n"
+    answer = talk(embedded_server, asked, BODY)
+    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK")
+    assert b"2.5" in answer
+
+
+def test_a_client_that_has_said_all_gets_its_answer(embedded_server: EmbeddedServer, tmp_path: Path) -> None:
+    """It shuts its side of the connection behind its requests, and reads on: both are answered, then it ends."""
+    with gate(tmp_path / "gate") as held:
+        body = json.dumps({"instances": [held.mark()]}).encode()
+        head = f"POST /v1/models/gate:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", embedded_server.rest_port), timeout=60) as connection:
+            connection.sendall(head.encode() + body + GET + b"\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            held.wait_for()
+            held.open()
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert re.findall(rb"HTTP/1\.1 ([0-9]+)", answer) == [b"200", b"200"]
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+
+
+def test_offers_of_another_protocol_are_not_taken(embedded_server: EmbeddedServer) -> None:
+    """Java's HttpClient offers HTTP/2 with a first request: it is answered over HTTP/1.1, body and all."""
+    chunked = POST.replace(b"Content-Length: 20", b"Transfer-Encoding: chunked")
+    answer = talk(
+        embedded_server,
+        POST + UPGRADE + b"\r\n" + BODY,
+        POST + UPGRADE + b"Expect: 100-continue\r\n\r\n",
+        BODY,
+        chunked + UPGRADE + b"\r\n14\r\n" + BODY + b"\r\n0\r\n\r\n",
+        GET + UPGRADE.replace(b"h2c", b"websocket") + b"\r\n",
+        POST + CLOSE + b"\r\n" + BODY,
+    )
+    assert re.findall(rb"HTTP/1\.1 ([0-9]+)", answer) == [b"200", b"100", b"200", b"200", b"200", b"200"]
+    assert answer.count(b"2.5") == 4
+
+
+@pytest.mark.parametrize(
+    "head", [POST + CLOSE, POST.replace(b"HTTP/1.1", b"HTTP/1.0"), POST + b"Connection: close, upgrade\r\n"]
+)
+def test_offers_with_a_last_request_are_answered(embedded_server: EmbeddedServer, head: bytes) -> None:
+    """Nothing may come behind such a request but its own body."""
+    answer = talk(embedded_server, head + UPGRADE + b"\r\n" + BODY)
+    assert re.findall(rb"HTTP/1\.1 ([0-9]+)", answer) == [b"200"]
+    assert b"2.5" in answer
+
+
+def test_many_offers_at_once_are_answered_one_by_one(embedded_server: EmbeddedServer) -> None:
+    """However many of them one packet holds."""
+    count = 3000
+    asked = b"POST /v1/models/half_plus_two HTTP/1.1\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n"
+    with (
+        socket.create_connection(("127.0.0.1", embedded_server.rest_port), timeout=60) as connection,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def send() -> None:
+            connection.sendall(asked * count)
+            connection.shutdown(socket.SHUT_WR)
+
+        sending = pool.submit(send)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        sending.result()
+    assert answer.count(b"HTTP/1.1 400") == answer.count(b"Malformed request") == count
+
+
+def test_what_is_no_http_is_refused(embedded_server: EmbeddedServer) -> None:
+    """A 400 with a body, and the connection is closed."""
+    answer = talk(embedded_server, b"nonsense\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.endswith(b"Invalid HTTP request received.")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/v1/models/half_plus_two?x=1", 404, "Could not find any versions of model half_plus_two?x=1"),
+        ("/v1/models/half_plus_two/versions/1?x", 400, "Malformed request: GET /v1/models/half_plus_two"),
+        ("/v1/models/half_plus_two/metadata?x=1", 400, "Malformed request: GET /v1/models/half_plus_two"),
+    ],
+)
+def test_a_query_is_part_of_the_path(
+    embedded_server: EmbeddedServer, path: str, status: int, text: str
+) -> None:
+    """TF Serving takes all that follows the host for the path, and so do its patterns."""
+    answer = talk(embedded_server, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: x\r\n" + CLOSE + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 %d" % status)
+    assert text.encode() in answer
+
+
+async def no_content(_scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers everything with 204."""
+    await receive()
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+@contextmanager
+def impatient_server() -> Iterator[tuple[str, int]]:
+    """The address of a server that gives its clients a second; uvicorn counts that on its own timers."""
+    config = uvicorn.Config(
+        no_content,
+        http=Connection,
+        timeout_keep_alive=IDLE_SECONDS,
+        lifespan="off",
+        log_config=None,
+        loop="uvloop",
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()
+        finally:
+            server.should_exit = True
+            thread.join(30)
+
+
+def test_a_connection_is_closed_when_it_has_been_idle() -> None:
+    """A second after its last answer, and not after its first."""
+    with impatient_server() as address:
+        while not busy_then_idle(address):
+            pass  # this machine stood still, and the connection was idle
+
+
+@pytest.mark.parametrize(
+    ("said", "answers"),
+    [(b"", 0), (GET, 0), (POST + b"\r\n", 0), (GET + b"\r\n" + GET, 1), (GET + b"\r\n" + POST + b"\r\n", 1)],
+)
+@pytest.mark.parametrize("shuts", [False, True])
+def test_a_client_that_falls_silent_is_given_up(said: bytes, answers: int, shuts: bool) -> None:
+    """One that went without a word, before a request or within, does not hold its connection for ever."""
+    with impatient_server() as address, socket.create_connection(address, timeout=60) as connection:
+        connection.sendall(said)
+        if shuts:
+            connection.shutdown(socket.SHUT_WR)
+        got = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert got.count(b"HTTP/1.1 204") == answers
+
+
+def busy_then_idle(address: tuple[str, int]) -> bool:
+    """Whether a connection was used all the time, until it was left to be closed."""
+    began = asked = time.monotonic()
+    with socket.create_connection(address, timeout=30) as connection:
+        while time.monotonic() < began + 1.5 * IDLE_SECONDS:
+            asked, before = time.monotonic(), asked
+            if not asked_again(connection):
+                assert time.monotonic() - before >= IDLE_SECONDS
+                return False
+            time.sleep(0.1)
+        assert connection.recv(65536) == b""
+    return True
+
+
+def asked_again(connection: socket.socket) -> bool:
+    """Whether the connection still takes a request."""
+    try:
+        connection.sendall(GET + b"\r\n")
+        answer = connection.recv(65536)
+    except ConnectionError:
+        return False
+    assert answer.startswith(b"HTTP/1.1 204") or not answer
+    return bool(answer)

@@ -1,0 +1,130 @@
+"""Classify, regress and multi-inference on models whose signatures do not show what the graph takes."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from support.embedded_client import ask, predicted
+from support.model_fixtures import EmbeddedServer, serving_all
+from tfs_proxy import protos
+
+pytestmark = pytest.mark.tensorflow
+
+EXPORT = """
+import sys
+from pathlib import Path
+import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
+
+root, v1 = Path(sys.argv[1]), tf.compat.v1
+FLOAT = tf.float32.as_datatype_enum
+
+def info(tensor):
+    return meta_graph_pb2.TensorInfo(name=tensor.name, dtype=FLOAT)
+
+def signature(method, inputs, outputs):
+    shown = [{alias: info(tensor) for alias, tensor in tensors.items()} for tensors in (inputs, outputs)]
+    return v1.saved_model.signature_def_utils.build_signature_def(*shown, f"tensorflow/serving/{method}")
+
+with tf.Graph().as_default(), v1.Session() as session:
+    examples = v1.placeholder(tf.string, name="tf_example")
+    numbers = v1.placeholder(tf.float32, [None], name="numbers")
+    x = tf.identity(v1.parse_example(examples, {"x": v1.FixedLenFeature([1], tf.float32)})["x"], name="x")
+    y = tf.identity(x * v1.get_variable("a", initializer=0.5) + v1.get_variable("b", initializer=3.0), name="y")
+    session.run(v1.global_variables_initializer())
+    signatures = {
+        "serving_default": signature("predict", {"x": x}, {"y": y}),
+        "regress_x_to_y": signature("regress", {"inputs": examples}, {"outputs": y}),
+        "classify_x_to_y": signature("classify", {"inputs": examples}, {"scores": y}),
+        "numbers": signature("regress", {"inputs": numbers}, {"outputs": numbers + 1.0}),
+    }
+    builder = v1.saved_model.builder.SavedModelBuilder(str(root / "half_plus_three" / "1"))
+    builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map=signatures)
+    builder.save()
+
+def parsed(examples):
+    return tf.io.parse_example(examples, {"x": tf.io.FixedLenFeature([1], tf.float32)})["x"]
+
+heads = tf.Module()
+heads.weight = tf.Variable(2.0)
+spec = tf.TensorSpec([None], tf.string, name="inputs")
+heads.regress = tf.function(lambda inputs: {"outputs": parsed(inputs) * heads.weight}, input_signature=[spec])
+heads.classify = tf.function(lambda inputs: {"scores": parsed(inputs) + heads.weight}, input_signature=[spec])
+tf.saved_model.save(heads, str(root / "heads" / "1"), {"regress": heads.regress, "classify": heads.classify})
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`half_plus_three`, whose signatures say float and no shape for every tensor, and `heads`, of TF2."""
+    root = tmp_path_factory.mktemp("models")
+    subprocess.run([sys.executable, "-c", EXPORT, str(root)], check=True, capture_output=True)
+    return root
+
+
+@pytest.fixture(scope="module", params=["", "--enable_batching"])
+def server(
+    request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedServer]:
+    """A server with both models, with batching and without."""
+    flags = [request.param] if request.param else []
+    with serving_all(tmp_path_factory.mktemp("server"), models, *flags) as server:
+        yield server
+
+
+def inferred(server: EmbeddedServer, model: str, tasks: dict[str, str]) -> Any:
+    """The results of a multi-inference on x = 1 and x = 4, with a method for each signature."""
+    request = protos.MultiInferenceRequest()
+    for signature, method in tasks.items():
+        task = request.tasks.add(method_name=f"tensorflow/serving/{method}")
+        task.model_spec.name, task.model_spec.signature_name = model, signature
+    for x in (1.0, 4.0):
+        example = request.input.example_list.examples.add()
+        example.features.feature["x"].float_list.value.append(x)
+    with grpc.insecure_channel(server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/MultiInference")
+        return protos.MultiInferenceResponse.FromString(run(request.SerializeToString(), timeout=60)).results
+
+
+@pytest.mark.parametrize(
+    ("method", "results"), [("regress", [3.5, 5.0]), ("classify", [[["", 3.5]], [["", 5.0]]])]
+)
+def test_examples_are_fed_whatever_type_is_declared(
+    server: EmbeddedServer, method: str, results: list[Any]
+) -> None:
+    """As the sample half_plus_three declares float for the placeholder of its tf.Examples."""
+    body = {"signature_name": f"{method}_x_to_y", "examples": [{"x": 1.0}, {"x": 4.0}]}
+    status, answer, _ = ask(server, f"/v1/models/half_plus_three:{method}", body)
+    assert (status, json.loads(answer)) == (200, {"results": results})
+    assert predicted(server, "half_plus_three", [[1.0], [4.0]]) == [[3.5], [5.0]]
+
+
+def test_a_placeholder_of_numbers_takes_no_examples(server: EmbeddedServer) -> None:
+    """The graph itself refuses them, in TensorFlow's words."""
+    body = {"signature_name": "numbers", "examples": [{"x": 1.0}]}
+    status, answer, _ = ask(server, "/v1/models/half_plus_three:regress", body)
+    error = json.loads(answer)["error"]
+    assert (status, error) == (400, "Expects arg[0] to be float but string is provided")
+
+
+def test_every_signature_of_a_multi_inference_gets_the_examples(server: EmbeddedServer) -> None:
+    """A TF2 model has a placeholder of its own for each signature."""
+    first, second = inferred(server, "heads", {"regress": "regress", "classify": "classify"})
+    assert [each.value for each in first.regression_result.regressions] == [2.0, 8.0]
+    scores = [each.classes[0].score for each in second.classification_result.classifications]
+    assert scores == [3.0, 6.0]
+    assert second.model_spec.signature_name == "classify"
+
+
+def test_signatures_of_one_placeholder_share_it(server: EmbeddedServer) -> None:
+    """As a TF1 model has one for all."""
+    tasks = {"regress_x_to_y": "regress", "classify_x_to_y": "classify"}
+    first, second = inferred(server, "half_plus_three", tasks)
+    assert [each.value for each in first.regression_result.regressions] == [3.5, 5.0]
+    assert len(second.classification_result.classifications) == 2

@@ -1,0 +1,140 @@
+"""A tensor of the wrong rank or of no channels must not end the embedded server, whatever kernels TensorFlow has."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+
+from support.embedded_client import ask
+from support.model_fixtures import StartServer
+from tfs_proxy import protos
+
+pytestmark = pytest.mark.tensorflow
+
+PREDICT = "/v1/models/default:predict"
+
+EXPORT = """
+import sys
+import tensorflow as tf
+
+class Net(tf.Module):
+    def __init__(self):
+        self.kernel = tf.Variable(tf.ones([3, 3, 1, 2]))
+        self.groups = tf.Variable(tf.ones([3, 3, 2, 6]))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 1], tf.float32, name="image")])
+    def run(self, image):
+        hidden = tf.nn.relu(tf.nn.conv2d(image, self.kernel, 1, "SAME"))
+        return {"score": tf.reduce_sum(tf.nn.max_pool2d(hidden, 2, 2, "VALID"), [1, 2, 3])}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 8, 8, 6], tf.float32, name="image")])
+    def grouped(self, image):
+        return {"hidden": self.compiled(image)}
+
+    @tf.function(jit_compile=True)
+    def compiled(self, image):
+        return tf.nn.conv2d(image, self.groups, 1, "SAME")
+
+    @tf.function(input_signature=[tf.TensorSpec([None] * 4, tf.float32, name="image")])
+    def undeclared(self, image):
+        return {"hidden": self.compiled(image)}
+
+net = Net()
+signatures = {"serving_default": net.run, "grouped": net.grouped, "undeclared": net.undeclared}
+tf.saved_model.save(net, sys.argv[1], signatures=signatures)
+"""
+
+
+@pytest.fixture(scope="module")
+def convolution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SavedModel with a convolution and a pooling."""
+    base = tmp_path_factory.mktemp("convolution")
+    subprocess.run([sys.executable, "-c", EXPORT, str(base / "1")], check=True, capture_output=True)
+    return base
+
+
+def _without_shapes(model: Path, target: Path) -> Path:
+    """A copy of a SavedModel with signatures that tell no shapes."""
+    shutil.copytree(model, target)
+    file = target / "1" / "saved_model.pb"
+    saved = protos.SavedModel.FromString(file.read_bytes())
+    for signature in saved.meta_graphs[0].signature_def.values():
+        for info in (*signature.inputs.values(), *signature.outputs.values()):
+            info.ClearField("tensor_shape")
+    file.write_bytes(saved.SerializeToString())
+    return target
+
+
+def test_the_graphs_own_shapes_count_where_signatures_tell_none(
+    convolution: Path, model_server: StartServer, tmp_path: Path
+) -> None:
+    """A signature without shapes refuses no image that the graph takes, and a wrong rank is still a 400."""
+    base = _without_shapes(convolution, tmp_path / "shapeless")
+    server = model_server(f"--model_base_path={base}")
+    server.wait_for(lambda: "AVAILABLE" in server.state("default"))
+    image = [[[0.5]] * 8] * 8
+
+    assert b"tensor_shape" not in ask(server, "/v1/models/default/metadata")[1]
+    assert ask(server, PREDICT, {"instances": [image, image]})[0] == 200
+    for instances in ([1.0], image, [[image]]):
+        status, body, _ = ask(server, PREDICT, {"instances": instances})
+        assert status == 400, body
+    assert server.process.poll() is None
+
+
+@pytest.mark.parametrize("flags", [[], ["--enable_batching"]])
+def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(
+    convolution: Path, model_server: StartServer, flags: list[str]
+) -> None:
+    """oneDNN's kernels would end the process, and so would XLA's where a size of the model's is nought."""
+    server = model_server(f"--model_base_path={convolution}", *flags)
+    server.wait_for(lambda: "AVAILABLE" in server.state("default"))
+    image = [[[0.5]] * 8] * 8
+
+    for instances in ([1.0], [[1.0, 2.0]], image, [[image]]):
+        status, body, _ = ask(server, PREDICT, {"instances": instances})
+        assert status == 400, body
+        assert "error" in json.loads(body)
+    assert ask(server, PREDICT, {"inputs": []})[0] == 400
+    assert ask(server, PREDICT, {"instances": [image, image]})[0] == 200
+    assert server.process.poll() is None
+    channels = {"signature_name": "grouped", "instances": [[[[1.0] * 6] * 8] * 8]}
+    nothing = {"signature_name": "grouped", "instances": [[[[]] * 8] * 8]}
+    assert ask(server, PREDICT, channels)[0] == 200
+    assert ask(server, PREDICT, nothing)[0] == 400
+    assert ask(server, PREDICT, channels)[0] == 200
+
+
+@pytest.mark.parametrize("flags", [[], ["--enable_batching"]])
+def test_no_channels_where_none_are_declared(
+    convolution: Path, model_server: StartServer, flags: list[str]
+) -> None:
+    """They are refused where XLA compiles a convolution; an empty batch or an empty image is not."""
+    server = model_server(f"--model_base_path={convolution}", *flags)
+    server.wait_for(lambda: "AVAILABLE" in server.state("default"))
+    statuses = [
+        asked(server.grpc, sizes)
+        for sizes in ([1, 8, 8, 6], [1, 8, 8, 0], [0, 8, 8, 6], [1, 0, 8, 6], [1, 8, 8, 6])
+    ]
+    assert statuses == ["OK", "INVALID_ARGUMENT", "OK", "OK", "OK"]
+
+
+def asked(address: str, sizes: list[int]) -> str:
+    """The status of a tensor of this shape."""
+    tensor = protos.TensorProto(dtype="DT_FLOAT", float_val=[1.0] if all(sizes) else [])
+    for size in sizes:
+        tensor.tensor_shape.dim.add(size=size)
+    request = protos.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = "default", "undeclared"
+    request.inputs["image"].CopyFrom(tensor)
+    with grpc.insecure_channel(address) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        try:
+            run(request.SerializeToString(), timeout=60)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return "OK"

@@ -1,0 +1,550 @@
+"""The embedded server as a process: versions, batching, files it is given, and its end."""
+
+import gzip
+import json
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from support.embedded_client import ask, available, predicted
+from support.gates import gate
+from support.model_fixtures import EmbeddedServer, StartServer, write_config
+from support.warmup_files import recorded, warm_up_with
+from tfs_proxy import protos
+from tfs_proxy.payload.formats.framing import tfrecord_frame
+from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+
+pytestmark = pytest.mark.tensorflow
+
+HALF = "/v1/models/half_plus_two:predict"
+
+
+def copy_version(models: Path, name: str, version: int, to: Path) -> None:
+    """Put a version of one of our models where a server looks, all at once."""
+    partial = to.with_name(f"{to.name}.partial")
+    shutil.copytree(models / name / str(version), partial)
+    partial.rename(to)
+
+
+def test_a_new_version_takes_over_without_a_failed_request(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """Under steady requests a version appears, takes over, and the old one goes."""
+    base = tmp_path / "m"
+    base.mkdir()
+    copy_version(saved_models, "versions", 1, base / "1")
+    server = model_server(f"--model_base_path={base}", "--model_name=m")
+    server.wait_for(available(server, "m", 1))
+    answers: list[Any] = []
+    stop = threading.Event()
+
+    def steady() -> None:
+        while not stop.is_set():
+            answers.append(predicted(server, "m", [1.0]))
+
+    with ThreadPoolExecutor(4) as pool:
+        try:
+            running = [pool.submit(steady) for _ in range(4)]
+            server.wait_for(lambda: [2.5] in answers)
+            copy_version(saved_models, "versions", 2, base / "2")
+            server.wait_for(available(server, "m", 2))
+            server.wait_for(lambda: "END" in server.state("m", 1))
+            server.wait_for(lambda: [3.5] in answers)
+            shutil.rmtree(base / "2")
+            server.wait_for(lambda: "END" in server.state("m", 2))
+        finally:
+            stop.set()
+        for each in running:
+            each.result()
+    assert {json.dumps(answer) for answer in answers} == {"[2.5]", "[3.5]"}
+
+
+def test_one_model_that_fails_leaves_the_others_alone(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """Its status tells the error; the others serve; a missing base path is no model at all."""
+    broken = tmp_path / "broken" / "1"
+    broken.mkdir(parents=True)
+    (broken / "saved_model.pb").write_bytes(b"nonsense")
+    (tmp_path / "empty" / "1").mkdir(parents=True)
+    config = tmp_path / "models.config"
+    config.write_text(
+        "model_config_list {"
+        f' config {{ name: "good" base_path: "{saved_models / "half_plus_two"}" }}'
+        f' config {{ name: "broken" base_path: "{tmp_path / "broken"}" }}'
+        f' config {{ name: "empty" base_path: "{tmp_path / "empty"}" }}'
+        f' config {{ name: "gone" base_path: "{tmp_path / "gone"}" }} }}'
+    )
+    server = model_server(
+        f"--model_config_file={config}", "--max_num_load_retries=1", "--load_retry_interval_micros=1"
+    )
+    server.wait_for(available(server, "good", 1))
+    server.wait_for(lambda: '"END"' in server.state("broken") and '"END"' in server.state("empty"))
+    assert '"error_code": "DATA_LOSS"' in server.state("broken")
+    assert "Could not find SavedModel .pb or .pbtxt" in server.state("empty")
+    assert "Could not find any versions of model gone" in server.state("gone")
+    assert predicted(server, "good", [1.0]) == [2.5]
+
+
+BATCHING = """
+max_batch_size { value: 8 }
+batch_timeout_micros { value: 3600000000 }
+max_enqueued_batches { value: 2 }
+num_batch_threads { value: 1 }
+"""
+
+
+def test_requests_are_batched(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
+    """Full batches do not wait; other shapes do not disturb; too many and too large are refused."""
+    parameters = tmp_path / "batching.txt"
+    parameters.write_text(BATCHING)
+    config = tmp_path / "models.config"
+    entries = [
+        f'config {{ name: "{name}" base_path: "{saved_models / name}" }}'
+        for name in ("half_plus_two", "gate")
+    ]
+    config.write_text(f"model_config_list {{ {' '.join(entries)} }}")
+    server = model_server(
+        f"--model_config_file={config}", "--enable_batching", f"--batching_parameters_file={parameters}"
+    )
+    server.wait_for(available(server, "half_plus_two", 1))
+    server.wait_for(available(server, "gate", 1))
+    # Nobody waits an hour for a batch to fill: eight of each shape fill one, and no others come.
+    rows: list[Any] = [1.0, [1.0, 2.0], [[1.0]]]
+    with ThreadPoolExecutor(24) as pool, gate(tmp_path / "gate") as held:
+        found = list(pool.map(lambda row: predicted(server, "half_plus_two", [row]), rows * 8))
+        assert found == [[2.5], [[2.5, 3.0]], [[[2.5]]]] * 8
+        crowd = [
+            pool.submit(ask, server, "/v1/models/gate:predict", {"instances": [held.mark()] * 8})
+            for _ in range(16)
+        ]
+        refused = next(as_completed(crowd)).result()
+        held.open()
+        statuses = {each.result()[0] for each in crowd}
+    assert refused[0] == 503
+    assert b"The batch scheduling queue to which this task was submitted is full" in refused[1]
+    assert statuses == {200, 503}
+    status, body, _ = ask(server, HALF, {"instances": [1.0] * 9})
+    assert status == 400
+    assert json.loads(body)["error"] == "Task size 9 is larger than maximum input batch size 8"
+
+
+def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer, tmp_path: Path) -> None:
+    """While requests run on and on, status and a quick model answer."""
+    for _ in range(5):
+        predicted(embedded_server, "half_plus_two", [1.0])
+    with ThreadPoolExecutor(4) as pool, gate(tmp_path / "gate") as held:
+        slow = [
+            pool.submit(predicted, embedded_server, "gate", [held.mark(f"{number}")]) for number in range(4)
+        ]
+        held.wait_for(4)
+        for _ in range(5):
+            assert predicted(embedded_server, "half_plus_two", [1.0]) == [2.5]
+            assert "AVAILABLE" in embedded_server.state("gate")
+        assert not any(each.done() for each in slow)
+
+
+def test_batches_do_not_hold_up_others(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
+    """A model that is quick for some rows is slow for others: with batching its state is told meanwhile."""
+    parameters = tmp_path / "batching.txt"
+    parameters.write_text("max_batch_size { value: 8 } num_batch_threads { value: 1 }")
+    server = model_server(
+        f"--model_base_path={saved_models / 'gate'}",
+        "--model_name=gate",
+        "--enable_batching",
+        f"--batching_parameters_file={parameters}",
+    )
+    server.wait_for(available(server, "gate", 1))
+    with gate(tmp_path / "opened") as opened:
+        opened.open()
+        for _ in range(20):
+            predicted(server, "gate", [opened.mark()])
+    with ThreadPoolExecutor(4) as pool, gate(tmp_path / "gate") as held:
+        calls = [pool.submit(predicted, server, "gate", [held.mark()])]
+        held.wait_for()
+        calls += [pool.submit(predicted, server, "gate", [opened.mark()]) for _ in range(2)]
+        for _ in range(5):
+            assert "AVAILABLE" in server.state("gate")
+        assert not any(each.done() for each in calls)
+        held.open()
+        for each in calls:
+            each.result()
+
+
+def test_slow_calls_over_grpc_do_not_hold_up_others(embedded_server: EmbeddedServer, tmp_path: Path) -> None:
+    """More calls under way than threads compute at a time, and a quick one is answered."""
+    quick_request = request_bytes(model_spec("half_plus_two"), {"x": np.ones(1, np.float32)})
+    with grpc.insecure_channel(embedded_server.grpc) as channel, gate(tmp_path / "gate") as held:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        marks = [np.array([held.mark(f"{number}").encode()], object) for number in range(12)]
+        slow = [run.future(request_bytes(model_spec("gate"), {"mark": each}), timeout=60) for each in marks]
+        held.wait_for(12)
+        for _ in range(5):
+            run(quick_request, timeout=60)
+        assert not any(each.done() for each in slow)
+        held.open()
+        for each in slow:
+            each.result()
+
+
+def test_calls_without_a_message_do_not_hold_up_others(embedded_server: EmbeddedServer) -> None:
+    """Eight callers have begun a call over gRPC and send nothing for now; a ninth is answered."""
+    request = request_bytes(model_spec("half_plus_two"), {"x": np.ones(1, np.float32)})
+    released = threading.Event()
+
+    def later() -> Iterator[bytes]:
+        released.wait(60)
+        yield request
+
+    predict = "/tensorflow.serving.PredictionService/Predict"
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        begun = [channel.stream_unary(predict).future(later(), timeout=60) for _ in range(8)]
+        time.sleep(0.5)
+        answers = [channel.unary_unary(predict)(request, timeout=30) for _ in range(5)]
+        assert not any(each.done() for each in begun)
+        released.set()
+        answers += [each.result() for each in begun]
+    assert all(response_arrays(answer)["y"] == [2.5] for answer in answers)
+
+
+def test_bodies_may_be_gzipped(embedded_server: EmbeddedServer) -> None:
+    """A packed body is unpacked; one that only says so is a 400."""
+    packed = gzip.compress(b'{"instances": [1.0]}')
+    assert ask(embedded_server, HALF, packed, headers={"Content-Encoding": "gzip"})[0] == 200
+    assert ask(embedded_server, HALF, b"plain", headers={"Content-Encoding": "gzip"})[0] == 400
+
+
+def test_strings_without_dimensions_come_back(embedded_server: EmbeddedServer) -> None:
+    """A scalar string is answered as a scalar."""
+    status, body, _ = ask(embedded_server, "/v1/models/bytes:predict", {"inputs": "text"})
+    assert status == 200
+    assert json.loads(body) == {"outputs": {"length": 4, "echo_bytes": {"b64": "dGV4dA=="}}}
+
+
+def test_requests_that_take_too_long_are_given_up(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """After the time of its flag a request is a 504, and the server goes on."""
+    server = model_server(
+        f"--model_base_path={saved_models / 'gate'}", "--model_name=gate", "--rest_api_timeout_in_ms=300"
+    )
+    server.wait_for(available(server, "gate", 1))
+    with gate(tmp_path / "gate") as held:
+        document = {"instances": [held.mark()]}
+        assert ask(server, "/v1/models/gate:predict", document)[0] == 504
+        held.open()
+        server.wait_for(lambda: ask(server, "/v1/models/gate:predict", document)[0] == 200)
+
+
+def test_grpc_takes_more_than_four_megabytes(embedded_server: EmbeddedServer) -> None:
+    """Both ways, on TCP and on the unix socket."""
+    x = np.ones(2_000_000, np.float32)
+    limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    for address in (embedded_server.grpc, f"unix:{embedded_server.grpc_socket}"):
+        with grpc.insecure_channel(address, limits) as channel:
+            run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+            reply = run(request_bytes(model_spec("half_plus_two"), {"x": x}), timeout=30)
+        np.testing.assert_array_equal(response_arrays(reply)["y"], x * 0.5 + 2)
+
+
+@pytest.mark.parametrize("method", ["Predict", "Classify", "Regress", "GetModelMetadata"])
+def test_a_request_needs_a_model_spec(embedded_server: EmbeddedServer, method: str) -> None:
+    """One that is not there is told apart from one without a name."""
+    nameless = protos.PredictRequest()
+    nameless.model_spec.SetInParent()
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        for request, text in ((b"", "Missing ModelSpec"), (nameless.SerializeToString(), "has no name")):
+            if method == "GetModelMetadata" and request:
+                continue
+            with pytest.raises(grpc.RpcError) as caught:
+                channel.unary_unary(f"/tensorflow.serving.PredictionService/{method}")(request, timeout=60)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert text in caught.value.details()
+
+
+@pytest.mark.parametrize("sizes", [[2**45], [2**62, 4], [-1], [3]])
+def test_tensors_that_can_not_be_are_refused(embedded_server: EmbeddedServer, sizes: list[int]) -> None:
+    """Beyond all memory, beyond 64 bits, of no size, or of another one than their content."""
+    request = protos.PredictRequest()
+    request.model_spec.name = "half_plus_two"
+    tensor = request.inputs["x"]
+    tensor.MergeFrom(protos.TensorProto(dtype="DT_FLOAT", float_val=[1.0]))
+    if sizes == [3]:
+        tensor.tensor_content = b"\0" * 16
+    for size in sizes:
+        tensor.tensor_shape.dim.add(size=size)
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        with pytest.raises(grpc.RpcError) as caught:
+            run(request.SerializeToString(), timeout=60)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == "tensor parsing error: x"
+
+
+def test_metadata_that_there_is_not_is_refused(embedded_server: EmbeddedServer) -> None:
+    """In TF Serving's own words."""
+    request = protos.GetModelMetadataRequest(metadata_field=["signature_def", "nope"])
+    request.model_spec.name = "scalar"
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/GetModelMetadata")
+        with pytest.raises(grpc.RpcError) as caught:
+            run(request.SerializeToString(), timeout=60)
+    assert caught.value.details() == "Metadata field nope is not supported"
+
+
+def test_health_waits_for_the_first_models(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """A probe that is asked early is told so; from the first load on it is SERVING."""
+    folder = tmp_path / "m" / "1"
+    shutil.copytree(saved_models / "gate" / "1", folder)
+    with gate(tmp_path / "gate") as held:
+        warm_up_with(folder, recorded("mark", [held.mark().encode()]))
+        server = model_server(
+            f"--model_base_path={folder.parent}", "--model_name=m", "--enable_grpc_healthcheck_service"
+        )
+        held.wait_for()
+        with grpc.insecure_channel(server.grpc) as channel:
+            early = health(channel)
+            held.open()
+            server.wait_for(available(server, "m", 1))
+            server.wait_for(lambda: health(channel) != early)
+            assert health(channel) == "SERVING"
+    assert early == "UNAVAILABLE: The model server is still loading its models"
+
+
+def health(channel: grpc.Channel) -> str:
+    """What a probe is told, once somebody listens."""
+    check = channel.unary_unary("/grpc.health.v1.Health/Check")
+    try:
+        status = protos.HealthCheckResponse.FromString(check(b"", timeout=60, wait_for_ready=True)).status
+    except grpc.RpcError as error:
+        return f"{error.code().name}: {error.details()}"
+    return "SERVING" if status == 1 else str(status)
+
+
+def test_a_lost_variable_is_explained(embedded_server: EmbeddedServer) -> None:
+    """The model fails as TF Serving fails it, and the text says what to do."""
+    status, body, _ = ask(embedded_server, "/v1/models/untracked:predict", {"instances": [[1, 2, 3]]})
+    assert status == 400
+    assert b"Could not find variable" in body
+    assert b"model.export(path)" in body
+
+
+@pytest.mark.parametrize(("name", "state"), [("x", "AVAILABLE"), ("nope", "END")])
+def test_recorded_requests_warm_a_model_up(
+    saved_models: Path, tmp_path: Path, model_server: StartServer, name: str, state: str
+) -> None:
+    """They run before the version is available; one that fails keeps it from being."""
+    folder = tmp_path / "m" / "1"
+    shutil.copytree(saved_models / "half_plus_two" / "1", folder)
+    warm_up_with(folder, recorded(name, [1.0]))
+    server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
+    server.wait_for(lambda: f'"{state}"' in server.state("m"))
+    if state == "AVAILABLE":
+        assert "Warmed up {name: m version: 1} with 1 requests" in server.log.read_text()
+    else:
+        assert "not found in request" in server.state("m")
+
+
+def test_loads_and_warm_ups_are_counted(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """A load counts as one whatever the requests behind it do; a warm-up counts where it went well."""
+    for model, name in (("good", "x"), ("bad", "nope")):
+        shutil.copytree(saved_models / "half_plus_two" / "1", tmp_path / "models" / model / "1")
+        warm_up_with(tmp_path / "models" / model / "1", recorded(name, [1.0]))
+    monitoring = tmp_path / "monitoring.config"
+    monitoring.write_text("prometheus_config { enable: true }")
+    config = write_config(tmp_path / "models.config", tmp_path / "models")
+    server = model_server(
+        f"--model_config_file={config}",
+        f"--monitoring_config_file={monitoring}",
+        "--max_num_load_retries=0",
+    )
+    server.wait_for(available(server, "good", 1))
+    server.wait_for(lambda: '"END"' in server.state("bad"))
+    told = ask(server, "/monitoring/prometheus/metrics")[1].decode()
+    for model in ("good", "bad"):
+        path = tmp_path / "models" / model / "1"
+        assert (
+            f':tensorflow:cc:saved_model:load_attempt_count{{model_path="{path}",status="success"}} 1' in told
+        )
+    warmed = ":tensorflow:serving:model_warmup_latency_count"
+    assert [line for line in told.splitlines() if line.startswith(warmed)] == [
+        f'{warmed}{{model_path="{tmp_path / "models" / "good" / "1"}",status="OK"}} 1'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (protos.PredictionLog(), '"AVAILABLE"'),
+        (protos.PredictionLog(session_run_log={}), "Unsupported log_type for warmup: 5"),
+        (b"no record", "Please verify your warmup data is in TFRecord format."),
+        (tfrecord_frame(b"")[:-1] + b"?", "has a wrong checksum of its data"),
+    ],
+)
+def test_records_of_no_request(
+    saved_models: Path,
+    tmp_path: Path,
+    model_server: StartServer,
+    record: protos.PredictionLog | bytes,
+    told: str,
+) -> None:
+    """One without any is passed over; a session's run, which nobody can do, and what is no whole TFRecord are not."""
+    folder = tmp_path / "m" / "1"
+    shutil.copytree(saved_models / "half_plus_two" / "1", folder)
+    if isinstance(record, bytes):
+        (folder / "assets.extra").mkdir()
+        (folder / "assets.extra" / "tf_serving_warmup_requests").write_bytes(record)
+    else:
+        warm_up_with(folder, record.SerializeToString())
+    server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
+    server.wait_for(lambda: told in server.state("m"))
+
+
+def test_warm_up_requests_may_be_recorded_under_another_name(
+    saved_models: Path, tmp_path: Path, model_server: StartServer
+) -> None:
+    """A model keeps its recorded requests when it is served by another name."""
+    log = protos.PredictionLog()
+    request = log.multi_inference_log.request
+    for method, signature in (("regress", "regress_x_to_y"), ("classify", "classify_x_to_y")):
+        task = request.tasks.add(method_name=f"tensorflow/serving/{method}")
+        task.model_spec.name, task.model_spec.signature_name = "recorded", signature
+    request.input.example_list.examples.add().features.feature["x"].float_list.value.append(1.0)
+    folder = tmp_path / "m" / "1"
+    shutil.copytree(saved_models / "regress_classify" / "1", folder)
+    warm_up_with(folder, log.SerializeToString())
+    server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
+    server.wait_for(lambda: '"AVAILABLE"' in server.state("m") or '"END"' in server.state("m"))
+    assert '"AVAILABLE"' in server.state("m"), server.state("m")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A key and a certificate for localhost."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs openssl on PATH")
+    folder = tmp_path_factory.mktemp("tls")
+    command = (
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    subprocess.run(
+        [openssl, *command.split(), "-keyout", str(folder / "key"), "-out", str(folder / "cert")],
+        check=True,
+        capture_output=True,
+    )
+    return (folder / "key").read_text(), (folder / "cert").read_text()
+
+
+def test_tls_health_metrics_cors_and_tflite(
+    saved_models: Path, tmp_path: Path, model_server: StartServer, certificate: tuple[str, str]
+) -> None:
+    """What needs a flag of its own, in one server."""
+    key, cert = certificate
+    ssl, monitoring = tmp_path / "ssl.txt", tmp_path / "monitoring.txt"
+    ssl.write_text(
+        f"server_key: {json.dumps(key)} server_cert: {json.dumps(cert)} "
+        f"custom_ca: {json.dumps(cert)} client_verify: true"
+    )
+    monitoring.write_text("prometheus_config { enable: true }")
+    server = model_server(
+        f"--model_base_path={saved_models / 'lite'}",
+        "--model_name=lite",
+        "--prefer_tflite_model=true",
+        f"--ssl_config_file={ssl}",
+        f"--monitoring_config_file={monitoring}",
+        "--enable_grpc_healthcheck_service=true",
+        "--rest_api_enable_cors_support=true",
+        "--grpc_channel_arguments=grpc.max_connection_age_ms=60000",
+        "--host=localhost",
+    )
+    server.wait_for(available(server, "lite", 1))
+    assert predicted(server, "lite", [{"a": [1, 2, 3], "b": 1}]) == [[102.0, 103.0, 104.0]]
+    origin = {"Origin": "http://localhost:3000"}
+    status, _, headers = ask(server, "/v1/models/lite:predict", method="OPTIONS", headers=origin)
+    assert (status, headers["access-control-allow-origin"]) == (200, "*")
+    status, body, _ = ask(server, "/monitoring/prometheus/metrics")
+    assert status == 200
+    assert b':tensorflow:serving:request_count{model_name="lite",status="OK"} 1' in body
+    trusted = grpc.ssl_channel_credentials(cert.encode(), key.encode(), cert.encode())
+    name = [("grpc.ssl_target_name_override", "localhost")]
+    for address in (f"localhost:{server.grpc_port}", f"unix:{server.grpc_socket}"):
+        with grpc.secure_channel(address, trusted, name) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            assert protos.HealthCheckResponse.FromString(check(b"", timeout=60)).status == 1
+    stranger = grpc.ssl_channel_credentials(cert.encode())
+    with grpc.secure_channel(f"localhost:{server.grpc_port}", stranger) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=60)
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_method_names_are_checked_where_that_is_asked_for(
+    saved_models: Path, model_server: StartServer
+) -> None:
+    """Over gRPC too: a signature without a method is no prediction's."""
+    server = model_server(
+        f"--model_base_path={saved_models / 'half_plus_two'}",
+        "--model_name=m",
+        "--enable_signature_method_name_check",
+    )
+    server.wait_for(available(server, "m", 1))
+    inputs = {"x": np.ones(1, np.float32)}
+    with grpc.insecure_channel(server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        assert response_arrays(run(request_bytes(model_spec("m"), inputs), timeout=60))["y"] == [2.5]
+        with pytest.raises(grpc.RpcError) as caught:
+            run(request_bytes(model_spec("m", signature="__saved_model_init_op"), inputs), timeout=60)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert caught.value.details().endswith("tensorflow/serving/regress}. Was: ")
+
+
+def test_one_interpreter_serves_callers_of_both_doors(saved_models: Path, model_server: StartServer) -> None:
+    """Each gets its own answer, and whoever finds the only interpreter busy waits for it."""
+    server = model_server(
+        f"--model_base_path={saved_models / 'lite'}",
+        "--model_name=lite",
+        "--prefer_tflite_model",
+        "--num_tflite_pools=1",
+    )
+    server.wait_for(available(server, "lite", 1))
+
+    def over_rest(at: int) -> Any:
+        return predicted(server, "lite", [{"a": [at, 0, 0], "b": 1}])
+
+    with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(8) as pool:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+
+        def over_grpc(at: int) -> Any:
+            inputs = {"a": np.array([[at, 0, 0]], np.float32), "b": np.ones(1, np.float32)}
+            return response_arrays(run(request_bytes(model_spec("lite"), inputs), timeout=60))["s"].tolist()
+
+        for ask_one in (over_rest, over_grpc):
+            assert ask_one(0) == [[101.0, 101.0, 101.0]]
+        asked = [(at, pool.submit(over_rest if at % 2 else over_grpc, at)) for at in range(400)]
+        for at, answer in asked:
+            assert answer.result() == [[at + 101.0, 101.0, 101.0]]
+
+
+def test_what_can_not_be_served_ends_at_once(tmp_path: Path, model_server: StartServer) -> None:
+    """A flag or a file that can't be used is one sentence and status 2; --version is a line and 0."""
+    server = model_server("--model_config_file=/nowhere/models.config")
+    assert server.process.wait(60) == 2
+    assert "Can't read /nowhere/models.config" in server.log.read_text()
+    assert "Traceback" not in server.log.read_text()
+    told = model_server("--version")
+    assert told.process.wait(60) == 0
+    assert "TensorFlow ModelServer: 2.20" in told.log.read_text()

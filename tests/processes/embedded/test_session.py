@@ -1,0 +1,80 @@
+"""How TensorFlow computes, as flags of the embedded server say: options of its sessions, and precision."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.embedded_client import predict
+from support.model_fixtures import StartServer
+
+pytestmark = pytest.mark.tensorflow
+
+ONES = {"instances": [[1.0] * 64]}
+
+EXPORT = """
+import sys
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+v1 = tf.compat.v1
+with tf.Graph().as_default(), v1.Session() as session:
+    x = v1.placeholder(tf.float32, [None, 64], name="x")
+    with tf.device("/CPU:1"):
+        y = tf.matmul(x, tf.ones([64, 8]) * 1.001)
+    builder = v1.saved_model.Builder(sys.argv[1])
+    signature = v1.saved_model.predict_signature_def({"x": x}, {"y": y})
+    builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": signature})
+    builder.save()
+"""
+
+CONFIG = """
+from tfs_proxy.embedded.tensorflow import session
+from tfs_proxy.embedded.flags import Flags
+print(session.session_config(Flags(mixed_precision="bfloat16", tensorflow_intra_op_parallelism=3)))
+"""
+
+
+@pytest.fixture(scope="module")
+def second_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that needs a second CPU device: 64 times 1.001 times the mean of 64 numbers."""
+    folder = tmp_path_factory.mktemp("models") / "second"
+    subprocess.run([sys.executable, "-c", EXPORT, str(folder / "1")], capture_output=True, check=True)
+    return folder
+
+
+def test_options_of_the_session(second_device: Path, tmp_path: Path, model_server: StartServer) -> None:
+    """The file is a ConfigProto; without it this model can't answer."""
+    options = tmp_path / "session.txt"
+    options.write_text(
+        'device_count { key: "CPU" value: 2 } graph_options { rewrite_options { constant_folding: OFF } }'
+    )
+    flags = ["--model_name=m", f"--model_base_path={second_device}", "--max_num_load_retries=0"]
+    server = model_server(*flags, f"--tensorflow_session_config_file={options}")
+    server.wait_for(lambda: "AVAILABLE" in server.state("m"))
+    assert predict(server, "m", ONES)["predictions"][0] == pytest.approx([64.064] * 8)
+    server = model_server(*flags)
+    server.wait_for(lambda: "AVAILABLE" in server.state("m"))
+    assert "CPU:1" in predict(server, "m", ONES)["error"]
+
+
+def test_mixed_precision() -> None:
+    """The flag is an option of TensorFlow's sessions, beside those that every session has here."""
+    made = subprocess.run([sys.executable, "-c", CONFIG], capture_output=True, text=True, check=True).stdout
+    assert "auto_mixed_precision_onednn_bfloat16: ON" in made
+    assert "meta_optimizer_iterations: ONE" in made
+    assert "intra_op_parallelism_threads: 3" in made
+
+
+@pytest.mark.parametrize("text", [None, "device_count: many"])
+def test_options_that_can_not_be(tmp_path: Path, model_server: StartServer, text: str | None) -> None:
+    """The server ends at once and names the file."""
+    options = tmp_path / "session.txt"
+    if text is not None:
+        options.write_text(text)
+    server = model_server("--model_base_path=/m", f"--tensorflow_session_config_file={options}")
+    assert server.process.wait(60) == 2
+    said = server.log.read_text()
+    assert str(options) in said
+    assert "Traceback" not in said

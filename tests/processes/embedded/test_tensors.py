@@ -1,0 +1,144 @@
+"""Tensors that numpy has no type or no rank for go over gRPC into the embedded server and back."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from support.model_fixtures import EmbeddedServer
+from tfs_proxy import protos
+
+pytestmark = pytest.mark.tensorflow
+
+Predict = Any
+
+
+@pytest.fixture(scope="module")
+def predict(embedded_server: EmbeddedServer) -> Iterator[Predict]:
+    """Asks a signature of `echo` with one tensor, and returns what comes back."""
+    with grpc.insecure_channel(embedded_server.grpc) as channel:
+        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+
+        def ask(tensor: protos.TensorProto, signature: str) -> protos.TensorProto:
+            request = protos.PredictRequest()
+            request.model_spec.name, request.model_spec.signature_name = "echo", signature
+            request.inputs["x"].CopyFrom(tensor)
+            answer = run(request.SerializeToString(), timeout=60)
+            return protos.PredictResponse.FromString(answer).outputs["y"]
+
+        yield ask
+
+
+def tensor_of(kind: str, sizes: list[int], **values: Any) -> protos.TensorProto:
+    """A TensorProto of this type and shape."""
+    tensor = protos.TensorProto(dtype=f"DT_{kind.upper()}", **values)
+    tensor.tensor_shape.SetInParent()
+    for size in sizes:
+        tensor.tensor_shape.dim.add(size=size)
+    return tensor
+
+
+def refusal(predict: Predict, tensor: protos.TensorProto, signature: str) -> tuple[str, str]:
+    """The status that a tensor is refused with."""
+    with pytest.raises(grpc.RpcError) as caught:
+        predict(tensor, signature)
+    return caught.value.code().name, caught.value.details()
+
+
+WHOLE = {
+    "qint8": (np.int8, [-128, 0, 127]),
+    "quint8": (np.uint8, [0, 5, 255]),
+    "qint16": (np.int16, [-32768, 0, 32767]),
+    "quint16": (np.uint16, [0, 5, 65535]),
+    "qint32": (np.int32, [-(2**31), 0, 2**31 - 1]),
+    "int4": (np.int8, [-8, 0, 7]),
+    "uint4": (np.uint8, [0, 5, 15]),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_narrow_whole_numbers_come_back(predict: Predict, kind: str) -> None:
+    """Of a list, of a short one, and of content; the answer has a list."""
+    element, values = WHOLE[kind]
+    content = np.array(values, element).tobytes()
+    for given, wanted in (
+        (tensor_of(kind, [3, 1], int_val=values), values),
+        (tensor_of(kind, [3, 1], int_val=values[:2]), [*values[:2], values[1]]),
+        (tensor_of(kind, [3, 1], tensor_content=content), values),
+    ):
+        answer = predict(given, kind)
+        assert answer == tensor_of(kind, [3, 1], int_val=wanted)
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_narrow_whole_numbers_without_dimensions_or_elements(predict: Predict, kind: str) -> None:
+    """One number alone, and none."""
+    assert predict(tensor_of(kind, [], int_val=[5]), kind) == tensor_of(kind, [], int_val=[5])
+    assert predict(tensor_of(kind, [0, 2]), kind) == tensor_of(kind, [0, 2])
+
+
+@pytest.mark.parametrize("kind", ["float8_e5m2", "float8_e4m3fn"])
+def test_decimals_of_eight_bits_come_back(predict: Predict, kind: str) -> None:
+    """Their bits are kept, whichever field they travel in."""
+    bits = bytes([0x00, 0x38, 0x3C, 0xB8])
+    for given in (tensor_of(kind, [4], float8_val=bits), tensor_of(kind, [4], tensor_content=bits)):
+        assert predict(given, kind) == tensor_of(kind, [4], float8_val=bits)
+    short = tensor_of(kind, [3], float8_val=bits[:2])
+    assert predict(short, kind) == tensor_of(kind, [3], float8_val=bits[:2] + bits[1:2])
+
+
+def test_a_narrow_type_is_not_its_plain_one(predict: Predict) -> None:
+    """The types are told by TensorFlow's names."""
+    given, wanted = refusal(predict, tensor_of("int8", [1], int_val=[1]), "qint8")
+    assert (given, wanted) == ("INVALID_ARGUMENT", "Expects arg[0] to be qint8 but int8 is provided")
+    _, wanted = refusal(predict, tensor_of("float8_e5m2", [1], float8_val=b"1"), "uint4")
+    assert wanted == "Expects arg[0] to be uint4 but float8_e5m2 is provided"
+
+
+def test_json_has_no_narrow_types(embedded_server: EmbeddedServer) -> None:
+    """REST refuses them, as the other types that JSON has no form for."""
+    statuses = {}
+    for kind in ("half", *WHOLE, "float8_e5m2"):
+        connection = http.client.HTTPConnection("127.0.0.1", embedded_server.rest_port, timeout=60)
+        signature = "float16" if kind == "half" else kind
+        body = json.dumps({"signature_name": signature, "inputs": [1]})
+        connection.request("POST", "/v1/models/echo:predict", body)
+        statuses[kind] = connection.getresponse().status
+        connection.close()
+    assert set(statuses.values()) == {statuses["half"]}, statuses
+
+
+@pytest.mark.parametrize("rank", [65, 240])
+def test_tensors_of_many_dimensions_come_back(predict: Predict, rank: int) -> None:
+    """Numbers and strings, of more dimensions than numpy has; without elements too."""
+    sizes = [1] * (rank - 2) + [2, 3]
+    numbers = tensor_of("float", sizes, tensor_content=np.arange(6, dtype=np.float32).tobytes())
+    assert predict(numbers, "float32") == tensor_of("float", sizes, float_val=range(6))
+    texts = tensor_of("string", sizes, string_val=[b"a", b"b"])
+    assert predict(texts, "string") == tensor_of("string", sizes, string_val=[b"a"] + [b"b"] * 5)
+    narrow = tensor_of("qint8", sizes, int_val=[-7])
+    assert predict(narrow, "qint8") == tensor_of("qint8", sizes, int_val=[-7] * 6)
+    none = tensor_of("float", [*sizes[:-1], 0])
+    assert predict(none, "float32") == none
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count"), [([1] * 255, 1), ([1] * 64 + [2], 1), ([1] * 64 + [-1], 1), ([2**40] * 65, 1)]
+)
+def test_tensors_of_many_dimensions_that_can_not_be(predict: Predict, sizes: list[int], count: int) -> None:
+    """More dimensions than TensorFlow has, other content than its shape wants, or no whole shape."""
+    content = np.ones(count, np.float32).tobytes()
+    told = refusal(predict, tensor_of("float", sizes, tensor_content=content), "float32")
+    assert told == ("INVALID_ARGUMENT", "tensor parsing error: x")
+
+
+@pytest.mark.parametrize("rank", [241, 254])
+def test_tensors_of_too_many_dimensions(predict: Predict, rank: int) -> None:
+    """A model could not add any to them."""
+    code, told = refusal(predict, tensor_of("float", [1] * rank, float_val=[1.0]), "float32")
+    assert code == "INVALID_ARGUMENT"
+    assert told.endswith(f": a tensor has {rank} dimensions, the most is 240")

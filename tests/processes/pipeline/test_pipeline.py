@@ -1,0 +1,351 @@
+"""A pipeline as a user runs it: real stages, each a serving stack of its own, and the endpoint in front."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import gates
+from support.archives import pack, without_nginx
+from support.stack import Answer, Stack, descendants
+
+TOLD = (
+    gates.SCRIPT
+    + '''
+import json, os
+import tfs_proxy
+
+NUMBER = os.environ["STAGE"]
+
+def model_fn(model_dir):
+    if "GATE" in os.environ:
+        hold(os.environ["GATE"])
+    return NUMBER
+
+def transform_fn(model, data, content_type, accept, context):
+    """Do what the body tells this stage, and note what it saw; the last stage shows all notes."""
+    told = json.loads(data)
+    mine = told.get(NUMBER, {})
+    time.sleep(mine.get("sleep", 0))
+    if "hold" in mine:
+        hold(mine["hold"])
+    if "raise" in mine:
+        raise ValueError(mine["raise"])
+    if "status" in mine:
+        raise tfs_proxy.HTTPError(mine["status"], "refused")
+    headers = {name.lower(): value for name, value in context.headers.items() if name.lower().startswith("x-")}
+    note = {"type": content_type, "accept": accept, "accept_header": context.accept_header, "headers": headers}
+    note["ports"] = [os.environ["SAGEMAKER_BIND_TO_PORT"], os.environ["SAGEMAKER_SAFE_PORT_RANGE"]]
+    told.setdefault("seen", []).append(note)
+    told["padding"] = "x" * mine.get("size", 0)
+    context.set_custom_attributes(f"stage={NUMBER}")
+    return json.dumps(told), mine.get("type", f"application/x-stage{NUMBER}; a=b")
+'''
+)
+LIMITS = {"TFS_PROXY_HOP_LIMIT_MB": "1", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}
+
+
+def archives(folder: Path, count: int = 2, script: str = TOLD) -> list[str]:
+    """As many stages of one script."""
+    names = [folder / f"part-{number}.tar.gz" for number in range(1, count + 1)]
+    return [str(pack(name, {"code/inference.py": script})) for name in names]
+
+
+@contextlib.contextmanager
+def pipeline(
+    folder: Path, *words: str, count: int = 2, env: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
+    """A pipeline of stages that do as they are told, stopped at the end."""
+    told = [word for number in range(1, count + 1) for word in ("--env", f"{number}:STAGE={number}")]
+    light = {"SAGEMAKER_GUNICORN_WORKERS": "1", **without_nginx(), **(env or {})}
+    stack = Stack(*archives(folder, count), *told, *words, env=light, command="pipeline")
+    try:
+        stack.wait_ready()
+        yield stack
+    finally:
+        stack.close()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One pipeline for all tests that leave it as it is."""
+    with pipeline(tmp_path_factory.mktemp("pipeline"), env=LIMITS) as stack:
+        yield stack
+
+
+def tell(stack: Stack, orders: Mapping[str, Any] | None = None, **headers: str) -> Answer:
+    """One request with orders by stage."""
+    return stack.invoke(json.dumps(orders or {}), **headers)
+
+
+def test_body_and_type_go_on_and_accept_goes_to_the_last(running: Stack) -> None:
+    """Contract 1.8, and each stage has the two port variables for itself."""
+    answer = tell(running, {"1": {"type": "text/csv"}}, Accept="text/plain")
+
+    first, second = answer.json["seen"]
+    assert (first["type"], first["accept_header"]) == ("application/json", None)
+    assert (second["type"], second["accept"]) == ("text/csv", "text/plain")
+    assert answer.headers["content-type"] == "application/x-stage2; a=b"
+    ports = {first["ports"][0], second["ports"][0]}
+    assert len(ports) == 2
+    assert str(running.port) not in ports
+    ranges = [range(*map(int, each["ports"][1].split("-"))) for each in (first, second)]
+    assert not set(ranges[0]) & set(ranges[1])
+
+
+def test_the_contracts_headers_reach_every_stage_and_others_none(running: Stack) -> None:
+    """As on the platform: custom attributes and ids go in, unknown headers are dropped, the last answers."""
+    answer = tell(
+        running, X_Amzn_SageMaker_Custom_Attributes="a=1", X_Amzn_SageMaker_Inference_Id="7", X_Other="no"
+    )
+
+    for note in answer.json["seen"]:
+        assert note["headers"]["x-amzn-sagemaker-custom-attributes"] == "a=1"
+        assert note["headers"]["x-amzn-sagemaker-inference-id"] == "7"
+        assert "x-other" not in note["headers"]
+    assert answer.headers["x-amzn-sagemaker-custom-attributes"] == "stage=2"
+
+
+@pytest.mark.parametrize(
+    ("orders", "status", "words"),
+    [
+        ({"1": {"raise": "no column"}}, 500, r"stage 1 (part-1.tar.gz) answered 500: ValueError: no column"),
+        ({"2": {"status": 422}}, 422, r"stage 2 (part-2.tar.gz) answered 422: refused"),
+        ({"1": {"size": 1_100_000}}, 413, "stage 1 (part-1.tar.gz) answered too much: its answer has 1."),
+    ],
+)
+def test_a_failing_stage_is_named(running: Stack, orders: Mapping[str, Any], status: int, words: str) -> None:
+    """424 as SageMaker's ModelError, with the stage's status and words; also for size."""
+    check_failed(tell(running, orders), status, words)
+
+
+def check_failed(answer: Answer, status: int, words: str) -> None:
+    """It is a 424 with the stage's ``status``, its error begins with ``words`` and holds the stage's own."""
+    assert answer.status == 424
+    assert answer.json["error"].startswith(words)
+    assert answer.json["OriginalStatusCode"] == status
+    assert answer.json["OriginalMessage"] in answer.json["error"]
+
+
+def test_a_stage_that_takes_too_long_is_named(tmp_path: Path) -> None:
+    """The time for a request through all stages is a setting; 504 is what the stage would have answered."""
+    env = {"TFS_PROXY_PIPELINE_TIMEOUT_SECONDS": "15"}
+    with pipeline(tmp_path, env=env) as stack, gates.gate(tmp_path / "gate") as held:
+        answer = tell(stack, {"2": {"hold": held.mark()}})
+
+    check_failed(answer, 504, "stage 2 (part-2.tar.gz) did not answer: the time for the request is over")
+
+
+def test_a_stages_words_are_of_limited_length(running: Stack) -> None:
+    """A traceback of a megabyte reaches the log, not the client."""
+    assert len(tell(running, {"1": {"raise": "x" * 100_000}}).body) < 5000
+
+
+def test_the_last_answer_may_be_larger_than_a_hop(running: Stack) -> None:
+    """The limit is for what goes from stage to stage."""
+    assert len(tell(running, {"2": {"size": 1_500_000}}).body) > 1_500_000
+
+
+def test_latencies_are_told_when_asked_for(running: Stack) -> None:
+    """Server-Timing has each stage's milliseconds, of failures too; nobody else gets it."""
+    asked = tell(running, {"2": {"sleep": 0.2}}, X_Tfs_Proxy_Stage_Latency="1")
+    failed = tell(running, {"1": {"status": 400}}, X_Tfs_Proxy_Stage_Latency="1")
+
+    names = [part.partition(";dur=") for part in asked.headers["server-timing"].split(", ")]
+    assert [name for name, _, _ in names] == ["stage1", "stage2"]
+    assert float(names[1][2]) >= 200
+    assert failed.headers["server-timing"].startswith("stage1;dur=")
+    assert "stage2" not in failed.headers["server-timing"]
+    assert "server-timing" not in tell(running).headers
+
+
+def test_many_requests_at_once_get_their_own_answers(running: Stack) -> None:
+    """Connections to the stages are shared, answers are not."""
+    with concurrent.futures.ThreadPoolExecutor(32) as threads:
+        answers = list(threads.map(lambda number: tell(running, {"number": number}), range(96)))
+
+    assert [answer.json["number"] for answer in answers] == list(range(96))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/nowhere", 404), ("GET", "/invocations", 405), ("POST", "/ping", 405), ("HEAD", "/ping", 200)],
+)
+def test_other_paths_and_methods_are_refused(running: Stack, method: str, path: str, status: int) -> None:
+    """In JSON, as everything here."""
+    answer = running.ask(method, path)
+
+    assert answer.status == status
+    assert status == 200 or set(answer.json) == {"error"}
+
+
+def test_a_batch_job_learns_what_all_stages_can_take(running: Stack) -> None:
+    """The least of all, and no more than one hop; SageMaker's SDK knows MultiRecord only by its absence."""
+    found = running.ask("GET", "/execution-parameters").json
+
+    assert set(found) == {"MaxConcurrentTransforms", "MaxPayloadInMB"}
+    assert found["MaxPayloadInMB"] == 1
+    assert found["MaxConcurrentTransforms"] >= 1
+
+
+def test_bodies_come_in_any_framing_up_to_the_limit(running: Stack) -> None:
+    """Chunks and 100-continue are read, 413 is an answer that the client sees, no HTTP is a 400."""
+    chunked = running.raw(
+        b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    )
+    waiting = running.raw(
+        b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n{}"
+    )
+    large = running.invoke(b" " * 2_200_000)
+    declared = running.raw(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000\r\n\r\n{}")
+    broken = running.raw(b"no http\r\n\r\n")
+
+    assert chunked.startswith(b"HTTP/1.1 200")
+    assert waiting.startswith(b"HTTP/1.1 100")
+    assert b"HTTP/1.1 200" in waiting
+    assert large.status == 413
+    assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in large.json["error"]
+    assert declared.startswith(b"HTTP/1.1 413")
+    assert broken.startswith(b"HTTP/1.1 400")
+
+
+def test_an_answer_comes_in_one_piece(running: Stack) -> None:
+    """Head and body are one packet: in two, the second waits for the client's acknowledgement, 40 ms."""
+    asked = b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+    answers = []
+    with socket.create_connection(("127.0.0.1", running.port), timeout=30) as connection:
+        for _ in range(5):
+            connection.sendall(asked)
+            answers.append(connection.recv(65536))
+
+    for answer in answers:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert len(json.loads(body)["seen"]) == 2
+
+
+def test_a_stage_that_dies_is_named_and_comes_back(tmp_path: Path) -> None:
+    """Killed with -9: /ping and requests name it, then it serves again; the summary has the restart."""
+    summary = tmp_path / "summary.json"
+    with gates.gate(tmp_path / "gate") as held, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        held.open()
+        with pipeline(tmp_path, "--summary", str(summary), "--env", f"2:GATE={held.mark('start')}") as stack:
+            [second] = [
+                pid
+                for pid in descendants(stack.process.pid)
+                if b"part-2.tar.gz" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ]
+            held.shut()  # it does not come back before it has been missed
+            asked = pool.submit(tell, stack, {"2": {"hold": held.mark("request")}})
+            held.wait_for(2)
+            os.kill(second, signal.SIGKILL)
+            answer = asked.result()
+            ping = stack.ask("GET", "/ping")
+            held.open()
+            stack.wait_ready()
+            again = tell(stack)
+            assert stack.stop() == 0
+
+    assert answer.status == 424
+    assert answer.json["error"].startswith("stage 2 (part-2.tar.gz)")
+    assert ping.status == 503
+    assert "stage 2 (part-2.tar.gz)" in ping.json["error"]
+    assert "stage 1" not in ping.json["error"]
+    assert again.status == 200
+    assert "stage 2 (part-2.tar.gz) ended with SIGKILL" in stack.log
+    stages = json.loads(summary.read_text())["stages"]
+    assert [each["refused"] for each in stages] == [0, 0]
+    assert [each["unanswered"] for each in stages] == [0, 1]
+    assert [each["not_reached"] for each in stages] == [0, 0]
+    assert stages[0]["restarts"] == 0 < stages[1]["restarts"]
+    assert stages[0]["requests"] == stages[1]["requests"] + 1
+
+
+def test_sigterm_lets_requests_through_all_stages_finish(tmp_path: Path) -> None:
+    """A request in the first stage still gets the last one's answer; then everything is gone."""
+    with (
+        pipeline(tmp_path) as stack,
+        concurrent.futures.ThreadPoolExecutor(1) as pool,
+        gates.gate(tmp_path / "gate") as held,
+    ):
+        slow = pool.submit(tell, stack, {"1": {"hold": held.mark()}})
+        held.wait_for()
+        processes = list(descendants(stack.process.pid))
+        stack.process.send_signal(signal.SIGTERM)
+        stack.wait_for_log("SIGTERM: stopping")
+        held.open()
+        assert stack.wait() == 0
+        answer = slow.result()
+
+    assert answer.status == 200
+    assert len(answer.json["seen"]) == 2
+    assert (
+        "stage 1 (part-1.tar.gz): 1 requests answered, 0 of them refused; 0 not answered, 0 not reached; p50"
+        in stack.log
+    )
+    assert [pid for pid in processes if alive(pid)] == []
+
+
+def test_nothing_is_left_of_a_pipeline_that_is_killed(tmp_path: Path) -> None:
+    """With -9, so that it can't stop its stages itself: they and their workers end, and free their ports."""
+    with pipeline(tmp_path) as stack:
+        processes = list(descendants(stack.process.pid))
+        assert stack.stop(signal.SIGKILL) == -signal.SIGKILL
+        deadline = time.monotonic() + 20
+        while any(alive(pid) for pid in processes) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    assert [pid for pid in processes if alive(pid)] == []
+    assert list(stack.home.glob("*")) == []
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie (nobody collects those of a killed parent here)."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    return False
+
+
+def test_a_stage_that_cannot_start_ends_the_pipeline_with_its_status(tmp_path: Path) -> None:
+    """It is named, what it said stands in the log, and the others are stopped."""
+    good, bad = archives(tmp_path)
+    pack(Path(bad), {"code/inference.py": "def model_fn(model_dir): raise OSError('no weights')"})
+    stack = Stack(good, bad, "--env", "1:STAGE=1", env=without_nginx(), command="pipeline")
+    try:
+        assert stack.wait() == 3
+    finally:
+        stack.close()
+
+    assert "no weights" in stack.log
+    assert "stage 2 (part-2.tar.gz) ended with exit status 3" in stack.log
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["one.tar.gz"], "a pipeline has 2 to 15 stages, not 1"),
+        (["a.tar.gz"] * 16, "a pipeline has 2 to 15 stages, not 16"),
+        (
+            ["a", "b", "--env", "3:A=b"],
+            "--env 3:A=b can't be used: it must be N:NAME=VALUE, with N from 1 to 2",
+        ),
+        (["a", "b", "--env", "2:SAGEMAKER_BATCH=maybe"], "stage 2: SAGEMAKER_BATCH=maybe can't be used"),
+    ],
+)
+def test_what_cannot_be_a_pipeline_is_refused(words: list[str], sentence: str) -> None:
+    """Exit status 2 and one sentence, before anything starts."""
+    stack = Stack(*words, command="pipeline")
+    try:
+        assert stack.wait() == 2
+    finally:
+        stack.close()
+
+    assert sentence in stack.log

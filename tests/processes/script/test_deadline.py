@@ -1,0 +1,370 @@
+"""Scripts that hang: each call has a deadline, and a worker with calls that hang is replaced."""
+
+import contextlib
+import http.client
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from support import gates
+from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from support.stack import Answer, Stack
+
+NGINX = pytest.param(
+    {}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+)
+FRONTS = [NGINX, pytest.param(without_nginx(), id="gunicorn")]
+STREAMING = [
+    *FRONTS,
+    *(
+        pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": name}, id=name)
+        for name in ("sync", "gevent")
+    ),
+]
+TORNADO = {**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": "tornado"}
+"""It sends nothing of a streamed answer until it has all of it."""
+
+CLASSES = [*STREAMING, *([pytest.param(TORNADO, id="tornado")] if find_spec("tornado") else [])]
+LONG_SECONDS = 180.0
+ONE_WORKER = {"SAGEMAKER_GUNICORN_WORKERS": "1", "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "2"}
+SCRIPT = f"""{gates.SCRIPT}
+import asyncio
+import os
+import threading
+
+import tfs_proxy
+
+def handler(data, context):
+    told = data.read().decode()
+    if told == "sleep":
+        return forever()
+    if told == "coroutine":
+        return waits()
+    if told == "blocked loop":
+        return blocks()
+    if told in ("stream", "async stream"):
+        return tfs_proxy.Response(pieces() if told == "stream" else pieces_async(), "text/plain")
+    if told.startswith("/"):
+        hold(told)
+    return str(os.getpid()), "text/plain"
+
+def forever():
+    while True:
+        time.sleep(3600)  # here it hangs
+
+async def waits():
+    await nested()
+
+async def nested():
+    await asyncio.sleep(3600)  # here the coroutine waits
+
+async def blocks():
+    time.sleep(3600)  # here the loop is blocked
+
+def pieces():
+    yield "first"
+    time.sleep(3600)  # here the stream hangs
+    yield "never"
+
+async def pieces_async():
+    yield "first"
+    await asyncio.sleep(3600)  # here the async stream hangs
+    yield "never"
+"""
+
+
+def line_of(remark: str, script: str = SCRIPT) -> int:
+    """The number of the script's line with this remark."""
+    return next(number for number, line in enumerate(script.splitlines(), 1) if remark in line)
+
+
+@contextlib.contextmanager
+def hanging(folder: Path, env: Mapping[str, str], script: str = SCRIPT) -> Iterator[Stack]:
+    """A stack that serves the script, one worker unless ``env`` says more."""
+    archive = stand_in_archive(folder / "model.tar.gz", script)
+    stack = Stack(str(archive), "--model-server", stand_in_program(folder), env={**ONE_WORKER, **env})
+    try:
+        stack.wait_ready()
+        yield stack
+    finally:
+        stack.close()
+
+
+def until(true: Callable[[], bool], stack: Stack) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + LONG_SECONDS
+    while not true():
+        assert time.monotonic() < deadline, stack.log
+        time.sleep(0.05)
+
+
+def ping(stack: Stack) -> Answer:
+    """What an orchestrator asks."""
+    return stack.ask("GET", "/ping", timeout=LONG_SECONDS)
+
+
+def say(stack: Stack, told: str) -> Answer:
+    """One request, however long it takes."""
+    return stack.ask("POST", "/invocations", told, {"Content-Type": "text/plain"}, timeout=LONG_SECONDS)
+
+
+def pid(stack: Stack) -> int:
+    """Who answers."""
+    answer = say(stack, "pid")
+    assert answer.status == 200, answer.body
+    return int(answer.body)
+
+
+def wait_until_replaced(stack: Stack, former: int) -> None:
+    """Wait for the end of a worker."""
+    until(lambda: not Path(f"/proc/{former}").exists(), stack)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_300_requests_that_hang(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """All are answered 504, in time; then new workers answer, and the log names file and line."""
+    env = {**front, "SAGEMAKER_GUNICORN_WORKERS": "2", "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "5"}
+    with hanging(tmp_path, env) as stack:
+        former = set(stack.children()["gunicorn"])
+        with ThreadPoolExecutor(300) as pool:
+            answers = list(pool.map(lambda _: say(stack, "sleep"), range(300)))
+        until(lambda: "another one serves in its place" in stack.log, stack)
+        after = [say(stack, "pid") for _ in range(20)]
+        until(lambda: len(former & set(stack.children()["gunicorn"])) == 1, stack)  # the master
+        until(lambda: ping(stack).status == 200, stack)
+
+    assert {answer.status for answer in answers} == {504}
+    assert "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS" in answers[0].json["error"]
+    assert {answer.status for answer in after} == {200}
+    assert re.search(rf"calls .* hang at inference\.py:{line_of('here it hangs')} in forever", stack.log)
+
+
+@pytest.mark.parametrize("front", CLASSES)
+def test_a_request_that_hangs(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """It is answered 504, the next is answered, and stopping is not held up."""
+    with hanging(tmp_path, front) as stack:
+        answer = say(stack, "sleep")
+        pid(stack)
+        stack.wait_for_log(f"hangs at inference.py:{line_of('here it hangs')} in forever")
+        assert stack.stop() == 0
+
+    assert answer.status == 504
+    assert "within 2 seconds" in answer.json["error"]
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_the_old_worker_finishes_its_other_requests(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """The new worker answers while the old one still works on a request, which is not lost."""
+    env = {**front, "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "8", "TFS_PROXY_STOP_SECONDS": "120"}
+    with hanging(tmp_path, env) as stack, gates.gate(tmp_path / "gate") as gate, ThreadPoolExecutor() as pool:
+        former = pid(stack)
+        hung = pool.submit(say, stack, "sleep")
+        time.sleep(5)  # so that the other request has enough time left when this one's is over
+        busy: Future[Answer] = pool.submit(say, stack, gate.mark())
+        gate.wait_for()
+        assert hung.result().status == 504
+        stack.wait_for_log("another one serves in its place")
+        gate.open()
+        answer = busy.result()
+        wait_until_replaced(stack, former)
+        assert pid(stack) != former
+
+    assert (answer.status, int(answer.body)) == (200, former)
+
+
+def test_a_call_that_comes_back_too_late(tmp_path: Path) -> None:
+    """Its answer is dropped without a word, whichever way the request was read."""
+    body = str(tmp_path / "gate" / "odd").encode()
+    odd = b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n"
+    with (
+        hanging(tmp_path, without_nginx()) as stack,
+        gates.gate(tmp_path / "gate") as gate,
+        ThreadPoolExecutor() as pool,
+    ):
+        former = pid(stack)
+        plain = pool.submit(say, stack, gate.mark())
+        answers = stack.raw(odd % (len(body), body), LONG_SECONDS), plain.result()
+        gate.open()
+        wait_until_replaced(stack, former)
+        assert pid(stack) != former
+
+    assert answers[0].startswith(b"HTTP/1.1 504 ")
+    assert answers[1].status == 504
+    assert "Traceback" not in stack.log
+    assert "failed" not in stack.log
+
+
+@pytest.mark.parametrize("front", CLASSES)
+def test_a_coroutine_is_cancelled(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """504, the log names where it waited, and the worker goes on."""
+    with hanging(tmp_path, front) as stack:
+        former = pid(stack)
+        answer = say(stack, "coroutine")
+        stack.wait_for_log(f"hangs at inference.py:{line_of('here the coroutine waits')} in nested")
+        time.sleep(3)  # what would be replaced is by now
+        assert pid(stack) == former
+
+    assert answer.status == 504
+
+
+def test_a_coroutine_that_blocks_the_loop(tmp_path: Path) -> None:
+    """Nothing can cancel it: 504, and the worker is replaced."""
+    with hanging(tmp_path, {}) as stack:
+        former = pid(stack)
+        answer = say(stack, "blocked loop")
+        stack.wait_for_log(f"goes on at inference.py:{line_of('here the loop is blocked')} in blocks")
+        wait_until_replaced(stack, former)
+        assert pid(stack) != former
+
+    assert answer.status == 504
+
+
+@pytest.mark.parametrize("front", STREAMING)
+@pytest.mark.parametrize("kind", ["stream", "async stream"])
+def test_a_stream_that_hangs_is_broken_off(tmp_path: Path, front: Mapping[str, str], kind: str) -> None:
+    """What was made goes out, the connection breaks, and the next request is answered."""
+    with hanging(tmp_path, front) as stack:
+        connection = http.client.HTTPConnection(stack.host, stack.port, timeout=LONG_SECONDS)
+        with contextlib.closing(connection):
+            connection.request("POST", "/invocations", kind)
+            response = connection.getresponse()
+            with pytest.raises(http.client.IncompleteRead) as broken:
+                response.read()
+        stack.wait_for_log(f"inference.py:{line_of(f'here the {kind} hangs')} in pieces")
+        pid(stack)
+
+    assert (response.status, broken.value.partial) == (200, b"first")
+
+
+STAGE = """
+import time
+
+def model_fn(model_dir):
+    return 1
+
+def predict_fn(data, model):
+    while data[0][0] == 1:
+        time.sleep(3600)  # here the stage hangs
+    return data
+"""
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_stage_that_hangs(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """Script models have the same deadline."""
+    archive = pack(tmp_path / "stage.tar.gz", {"code/inference.py": STAGE})
+    stack = Stack(str(archive), env={**ONE_WORKER, **front})
+    try:
+        stack.wait_ready()
+        former = max(stack.children()["gunicorn"])
+        answer = stack.invoke("1\n", "text/csv")
+        stack.wait_for_log(f"hangs at inference.py:{line_of('here the stage hangs', STAGE)} in predict_fn")
+        wait_until_replaced(stack, former)
+        after = stack.invoke("2\n", "text/csv")
+    finally:
+        stack.close()
+
+    assert (answer.status, after.status) == (504, 200)
+
+
+def test_a_pipeline_with_a_stage_that_hangs(tmp_path: Path) -> None:
+    """The caller learns which stage it was and its 504; the next request passes."""
+    archives = [
+        str(pack(tmp_path / f"part-{number}.tar.gz", {"code/inference.py": STAGE})) for number in (1, 2)
+    ]
+    stack = Stack(*archives, env={**ONE_WORKER, **without_nginx()}, command="pipeline")
+    try:
+        stack.wait_ready()
+        answer = stack.invoke("1\n", "text/csv")
+        after = stack.invoke("2\n", "text/csv")
+    finally:
+        stack.close()
+
+    assert (answer.status, answer.json["OriginalStatusCode"]) == (424, 504)
+    assert "part-1" in answer.json["error"]
+    assert after.status == 200
+
+
+HANGS_AT_START = """
+import time
+
+def init(context):
+    time.sleep(3600)  # here init hangs
+
+def handler(data, context):
+    return ""
+"""
+
+
+def test_init_that_hangs(tmp_path: Path) -> None:
+    """The start ends with 5, and the last words name file and line."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", HANGS_AT_START)
+    env = {**ONE_WORKER, **without_nginx(), "SAGEMAKER_TFS_WAIT_TIME_SECONDS": "15"}
+    stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+    try:
+        assert stack.wait() == 5
+    finally:
+        stack.close()
+
+    assert f"inference.py:{line_of('here init hangs', HANGS_AT_START)} in init" in stack.log
+
+
+SECOND_START_HANGS = """
+import os, pathlib, time
+
+def init(context):
+    try:
+        pathlib.Path(os.environ["MARKS"], "started").touch(exist_ok=False)
+    except FileExistsError:
+        while not pathlib.Path(os.environ["MARKS"], "open").exists():
+            time.sleep(0.1)  # here a new worker hangs
+
+def handler(data, context):
+    time.sleep(3600 if data.read() == b"sleep" else 0)
+    return str(os.getpid())
+"""
+
+
+def test_new_workers_that_do_not_come_up(tmp_path: Path) -> None:
+    """/ping says so once the time for a start is over, and 200 again when one comes up."""
+    env = {
+        **without_nginx(),
+        "MARKS": str(tmp_path),
+        "SAGEMAKER_TFS_WAIT_TIME_SECONDS": "15",
+        "TFS_PROXY_STOP_SECONDS": "1",
+    }
+    with hanging(tmp_path, env, SECOND_START_HANGS) as stack:
+        former = pid(stack)
+        assert say(stack, "sleep").status == 504
+        until(lambda: ping(stack).status == 503, stack)
+        said = ping(stack).json["error"]
+        assert pid(stack) == former
+        stack.wait_for_log("the script was not loaded within SAGEMAKER_TFS_WAIT_TIME_SECONDS=15")
+        (tmp_path / "open").touch()
+        wait_until_replaced(stack, former)
+        until(lambda: ping(stack).status == 200, stack)
+
+    assert "inference.py:" in said
+    assert "no new worker comes up" in said
+    assert f"inference.py:{line_of('here a new worker hangs', SECOND_START_HANGS)} in init" in stack.log
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_new_workers_that_hang_as_well(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """Where replacing them is of no use /ping is 503, until a request is answered."""
+    with hanging(tmp_path, front) as stack:
+        for _ in range(3):
+            former = max(stack.children()["gunicorn"])
+            assert say(stack, "sleep").status == 504
+            wait_until_replaced(stack, former)
+        until(lambda: ping(stack).status == 503, stack)
+        said = ping(stack).json["error"]
+        pid(stack)
+        until(lambda: ping(stack).status == 200, stack)
+
+    assert "the script hangs in every worker, new ones included" in said

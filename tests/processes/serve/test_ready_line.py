@@ -1,0 +1,109 @@
+"""The last line of a start: where it listens, and a command that works when pasted; and no noise before it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.archives import pack, stand_in_archive, stand_in_program
+from support.stack import Stack, serving
+from tfs_proxy.report.first_request import TRY, command_in
+
+SERVED = (
+    "half_plus_two",
+    "multi_io",
+    "types",
+    "scalar",
+    "matrix",
+    "bytes",
+    "regress_classify",
+    "mixed_batch",
+)
+NOISE = (
+    "Starting gunicorn",
+    "Listening at",
+    "Using worker",
+    "Booting worker",
+    "absl::InitializeLog",
+    "cpu_feature_guard",
+    "oneDNN custom operations are on",
+    "To enable the following instructions",
+)
+
+
+def last_line(stack: Stack) -> str:
+    """What it has said last, when it was ready."""
+    stack.wait_for_log(TRY)
+    return stack.log.splitlines()[-1]
+
+
+def status_of(command: str) -> str:
+    """The HTTP status that a pasted command gets."""
+    pasted = f"{command} --silent --show-error --output /dev/null --write-out '%{{http_code}}'"
+    done = subprocess.run(
+        ["/bin/bash", "-c", pasted], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("model", SERVED)
+def test_the_command_of_the_last_line_is_answered(saved_models: Path, model: str) -> None:
+    """Models without a script answer 200, and TensorFlow and gunicorn have not said how they start."""
+    with serving(str(saved_models / model)) as stack:
+        line = last_line(stack)
+        url = f"http://{stack.host}:{stack.port}"
+        command = command_in(line, url)
+
+        assert line.startswith(f"tfs-proxy: ready: {url}{TRY}curl ")
+        assert command is not None
+        assert status_of(command) == "200"
+        assert not [word for word in NOISE if word in stack.log]
+
+
+@pytest.mark.tensorflow
+def test_the_noise_is_there_at_debug(saved_models: Path) -> None:
+    """Who looks for a fault of TensorFlow or gunicorn sees all that they say."""
+    env = {"SAGEMAKER_GUNICORN_LOGLEVEL": "debug"}
+    with serving(str(saved_models / "half_plus_two"), env=env) as stack:
+        stack.wait_for_log(TRY)
+        assert [word for word in NOISE if word not in stack.log] == []
+
+
+def test_every_address_is_called_localhost(tmp_path: Path) -> None:
+    """0.0.0.0 is no address to ask; a model that is not read is asked for its metadata."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), host="0.0.0.0")
+    try:
+        line = last_line(stack)
+    finally:
+        stack.close()
+
+    url = f"http://localhost:{stack.port}"
+    assert line == f"tfs-proxy: ready: {url}{TRY}curl {url}/v1/models/m/metadata"
+
+
+def test_a_pipeline_suggests_the_first_stages_request_at_its_own_port(tmp_path: Path) -> None:
+    """The stage's port is nobody's business."""
+    script = (
+        "def model_fn(model_dir): ...\n"
+        "def input_fn(data, content_type):\n"
+        "    if content_type != 'text/csv': raise ValueError(content_type)\n"
+        "    return data\n"
+        "def predict_fn(data, model): return data\n"
+        "def output_fn(prediction, accept): return prediction, 'text/csv'\n"
+    )
+    stage = str(pack(tmp_path / "stage.tar.gz", {"code/inference.py": script}))
+    stack = Stack(stage, stage, command="pipeline")
+    try:
+        stack.wait_ready()
+        stack.wait_for_log("tfs-proxy: ready: http://127.0.0.1:" + str(stack.port))
+        line = stack.log.splitlines()[-1]
+    finally:
+        stack.close()
+
+    url = f"http://127.0.0.1:{stack.port}"
+    assert line == (
+        f"tfs-proxy: ready: {url}{TRY}curl -H 'Content-Type: text/csv' --data-binary @FILE {url}/invocations"
+    )

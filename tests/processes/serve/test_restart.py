@@ -1,0 +1,134 @@
+"""A process of the run dies: the others go on, it comes back, and at some point enough is enough."""
+
+import http.client
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.stack import Stack, serving
+
+NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The stand-in model server."""
+    return Path(stand_in_program(tmp_path))
+
+
+@pytest.fixture
+def stack(tmp_path: Path, program: Path) -> Iterator[Stack]:
+    """A running stack of stand-in model server, gunicorn and nginx where it is installed."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with serving(str(archive), "--model-server", str(program)) as running:
+        yield running
+
+
+def until(true: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def answers(stack: Stack) -> bool:
+    """Whether an invocation is answered with 200."""
+    try:
+        return stack.invoke('{"instances": [1]}', Connection="close").status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def is_ready(stack: Stack) -> bool:
+    """Whether /ping is answered with 200."""
+    try:
+        return stack.ask("GET", "/ping").status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+@pytest.mark.parametrize("name", [pytest.param("nginx", marks=NEEDS_NGINX), "gunicorn", "model_server"])
+def test_a_killed_process_comes_back(stack: Stack, name: str) -> None:
+    """Kill -9 of nginx, of gunicorn's master and of the model server: soon all answers again."""
+    old = stack.children()[name][0]
+
+    os.kill(old, signal.SIGKILL)
+
+    # Workers whose master was killed still answer for a moment: what was killed is told in the log first.
+    until(lambda: "SIGKILL" in stack.log)
+    until(lambda: old not in stack.children().get(name, []) and bool(stack.children().get(name)))
+    until(lambda: is_ready(stack))
+    until(lambda: answers(stack))
+    assert stack.process.poll() is None
+
+
+def test_a_killed_worker_comes_back(stack: Stack) -> None:
+    """Gunicorn replaces it; the other worker answers meanwhile."""
+    workers = stack.children()["gunicorn"][1:]
+
+    os.kill(workers[0], signal.SIGKILL)
+
+    until(lambda: workers[0] not in stack.children()["gunicorn"])
+    assert answers(stack)
+    assert stack.ask("GET", "/ping").status == 200
+
+
+@NEEDS_NGINX
+def test_the_port_accepts_while_nginx_is_away(stack: Stack) -> None:
+    """The supervisor holds the socket: a connection made meanwhile is answered, not refused."""
+    os.kill(stack.children()["nginx"][0], signal.SIGKILL)
+
+    assert [stack.ask("GET", "/ping", timeout=10).status in {200, 503} for _ in range(50)] == [True] * 50
+
+
+def test_ping_is_503_while_the_model_server_is_away(stack: Stack, program: Path) -> None:
+    """The reason names it; a request waits until it is back, as it is safe to be sent again."""
+    away = program.rename(program.with_name("away"))
+    os.kill(stack.children()["model_server"][0], signal.SIGKILL)
+    until(lambda: stack.ask("GET", "/ping").status == 503)
+
+    assert "model server" in stack.ask("GET", "/ping").json["error"]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(stack.invoke, '{"instances": [1]}')
+        assert wait([waiting], 0.3).not_done
+        away.rename(program)
+        assert waiting.result().status == 200
+    until(lambda: stack.ask("GET", "/ping").status == 200)
+
+
+def test_a_process_that_dies_again_and_again_ends_the_run(stack: Stack) -> None:
+    """After the cap the exit status is not 0."""
+
+    def kill() -> bool:
+        for pid in stack.children().get("model_server", []):
+            os.kill(pid, signal.SIGKILL)
+        return stack.process.poll() is not None
+
+    until(kill, 200)
+
+    assert stack.wait() == 6
+    assert "too often" in stack.log
+
+
+def test_workers_that_hang_are_told_by_ping(tmp_path: Path) -> None:
+    """Stopped workers send no heartbeat: within the limit /ping turns 503, and back when they go on."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    env = {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "3"}
+    if not has_nginx():
+        pytest.skip("without nginx a worker has to answer /ping")
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        everyone = stack.children()["gunicorn"]
+        for pid in everyone:
+            os.kill(pid, signal.SIGSTOP)
+        until(lambda: stack.ask("GET", "/ping").status == 503)
+        assert "signs of life" in stack.ask("GET", "/ping").json["error"]
+        for pid in everyone:
+            os.kill(pid, signal.SIGCONT)
+        until(lambda: stack.ask("GET", "/ping").status == 200)

@@ -1,0 +1,278 @@
+"""The end of a run: requests in flight finish, everything stops in order, nothing is left behind."""
+
+import http.client
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from support import gates
+from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.load_generator import was_reset
+from support.stack import Answer, Stack, serving
+
+FRONTS = [
+    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param(without_nginx(), id="gunicorn"),
+]
+SLOW = f"""{gates.SCRIPT}
+def handler(data, context):
+    hold(data.read().decode())
+    return "let go", "text/plain"
+"""
+LONG = {"TFS_PROXY_STOP_SECONDS": "600"}
+"""More than a test waits for anything: what ends sooner has not waited for it."""
+
+
+class InBackground:
+    """One request in a thread of its own."""
+
+    def __init__(self, stack: Stack, body: str) -> None:
+        self.answer: Answer | None = None
+        self.error: Exception | None = None
+        self._thread = threading.Thread(target=self._ask, args=(stack, body), daemon=True)
+        self._thread.start()
+
+    def _ask(self, stack: Stack, body: str) -> None:
+        try:
+            self.answer = stack.invoke(body, "text/plain")
+        except (OSError, http.client.HTTPException) as error:
+            self.error = error
+
+    def join(self) -> Answer | None:
+        self._thread.join(60)
+        return self.answer
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A model whose script waits at the gate that the body names."""
+    return stand_in_archive(tmp_path / "model.tar.gz", script=SLOW)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_requests_in_flight_finish_and_new_ones_are_refused(
+    tmp_path: Path, archive: Path, front: Mapping[str, str], number: signal.Signals
+) -> None:
+    """After the signal the port refuses, the slow request gets its answer, the exit status is 0."""
+    program, env = stand_in_program(tmp_path), {**LONG, **front}
+    with (
+        serving(str(archive), "--model-server", program, env=env) as stack,
+        gates.gate(tmp_path / "gate") as held,
+    ):
+        slow = InBackground(stack, held.mark())
+        held.wait_for()
+        stack.process.send_signal(number)
+
+        assert _refuses(stack)
+        held.open()
+        answer = slow.join()
+        assert answer is not None, slow.error
+        assert (answer.status, answer.body) == (200, b"let go")
+        assert stack.wait() == 0
+
+
+def _refuses(stack: Stack, within_seconds: float = 60) -> bool:
+    """Whether the port comes to refuse connections."""
+    deadline = time.monotonic() + within_seconds
+    while time.monotonic() < deadline:
+        try:
+            stack.ask("GET", "/ping")
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+STREAMED = f"""{gates.SCRIPT}
+def handler(data, context):
+    mark = data.read().decode()
+
+    def parts():
+        yield "first"
+        hold(mark)
+        yield "last"
+
+    return parts(), "text/plain"
+"""
+
+
+@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+def test_a_request_behind_an_answer_begun_before_the_stop_stays_unread(tmp_path: Path) -> None:
+    """That answer has kept the connection: what follows is for the client to send again, so nobody may read it."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=STREAMED)
+    program = stand_in_program(tmp_path)
+    with serving(str(archive), "--model-server", program, env=LONG) as stack:
+        with (
+            socket.create_connection((stack.host, stack.port), timeout=20) as link,
+            gates.gate(tmp_path / "gate") as held,
+        ):
+            post = _post(held.mark())
+            link.sendall(post)
+            received = _until(link, b"first")
+            stack.process.send_signal(signal.SIGTERM)
+            assert _refuses(stack)
+            link.sendall(post)
+            held.open()
+            received += _until(link, b"\r\n0\r\n\r\n")
+
+            assert b"connection: close" not in received.lower()
+            assert b"last" in received
+            assert _reset(link)
+        assert stack.wait() == 0
+
+
+def _post(body: str) -> bytes:
+    """A request with that body."""
+    return f"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def _until(link: socket.socket, end: bytes) -> bytes:
+    received = b""
+    while end not in received and (part := link.recv(4096)):
+        received += part
+    return received
+
+
+def _reset(link: socket.socket) -> bool:
+    """Whether what this end has sent was never read: the kernel says so with a reset."""
+    try:
+        return link.recv(1) == b"" and was_reset(link)
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_the_deadline_ends_requests_that_take_too_long(
+    tmp_path: Path, archive: Path, front: Mapping[str, str]
+) -> None:
+    """TFS_PROXY_STOP_SECONDS bounds the stop; the run still ends with 0."""
+    program = stand_in_program(tmp_path)
+    env = {"TFS_PROXY_STOP_SECONDS": "1", **front}
+    with (
+        serving(str(archive), "--model-server", program, env=env) as stack,
+        gates.gate(tmp_path / "gate") as held,
+    ):
+        slow = InBackground(stack, held.mark())
+        held.wait_for()
+
+        assert stack.stop() == 0
+        assert slow.join() is None or slow.answer is None or slow.answer.status >= 500
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, archive: Path) -> None:
+    """A person at the keyboard presses Ctrl-C twice."""
+    with (
+        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=LONG) as stack,
+        gates.gate(tmp_path / "gate") as held,
+    ):
+        slow = InBackground(stack, held.mark())
+        held.wait_for()
+        stack.process.send_signal(signal.SIGINT)
+        stack.wait_for_log("SIGINT: stopping")
+
+        stack.stop(signal.SIGINT)
+        slow.join()
+
+
+def test_a_signal_during_start_up_ends_it(tmp_path: Path) -> None:
+    """While a model loads for long, SIGTERM is obeyed at once."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with gates.gate(tmp_path / "gate") as held:
+        env = {"STAND_IN_GATE": held.mark(), **LONG}
+        stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+        try:
+            stack.wait_for_log("stand-in model server is up")
+
+            assert stack.stop() == 0
+            assert list(stack.home.iterdir()) == []
+        finally:
+            stack.close()
+
+
+def test_no_process_outlives_the_run(tmp_path: Path, archive: Path) -> None:
+    """Not even when the supervisor itself is killed (Linux)."""
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+        pids = [pid for group in stack.children().values() for pid in group]
+        assert len(pids) >= 3
+        stack.process.kill()
+        deadline = time.monotonic() + 30
+        while any(_runs(pid) for pid in pids):
+            assert time.monotonic() < deadline, "a process is left"
+            time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+ODD = """
+def handler(data, context):
+    what = data.read().decode()
+    if what == "interrupt":
+        raise KeyboardInterrupt
+    if what == "path":
+        open("/opt/secret/token")
+    return "fine", "text/plain"
+"""
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_what_a_script_raises_ends_no_worker_and_tells_no_folder(
+    tmp_path: Path, front: Mapping[str, str]
+) -> None:
+    """A KeyboardInterrupt is a 500 like any other; of an absolute path the client reads the last name."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=ODD)
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=front) as stack:
+        before = stack.children()["gunicorn"]
+
+        assert stack.invoke("interrupt", "text/plain").status == 500
+        refused = stack.invoke("path", "text/plain")
+        assert refused.status == 500
+        assert "token" in refused.json["error"]
+        assert "secret" not in refused.json["error"]
+        assert stack.invoke("fine", "text/plain").body == b"fine"
+        assert stack.children()["gunicorn"] == before
+
+
+def test_too_large_a_body_is_refused_at_once_without_nginx(tmp_path: Path, archive: Path) -> None:
+    """A Content-Length over the limit needs no body to be refused; a client that writes on reads its 413."""
+    env = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "2", **without_nginx()}
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        for length in (b"300000000", b"9" * 30):
+            head = b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: " + length + b"\r\n\r\nabc"
+            assert stack.raw(head).startswith(b"HTTP/1.1 413")
+        assert stack.invoke(b"a" * 30_000_000, "text/plain").status == 413
+
+
+SWALLOWS = """
+import os, signal, sys, time
+
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.1)
+except BaseException:
+    pass
+sys.path.remove(os.path.dirname(__file__))
+del sys.modules["h11"]
+import h11
+"""
+
+
+def test_sigterm_ends_a_start_whose_imports_catch_everything(tmp_path: Path, archive: Path) -> None:
+    """A bare except in some library must not lose the signal: nobody sends it twice."""
+    (tmp_path / "h11.py").write_text(SWALLOWS)
+    stack = Stack(str(archive), env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    try:
+        assert stack.wait() == 0
+    finally:
+        stack.close()

@@ -1,0 +1,101 @@
+"""What a client had sent in full when the run was told to stop is answered, whoever had not read it yet."""
+
+import os
+import signal
+import socket
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.stack import serving
+
+COUNT = 16
+SECONDS = 120.0
+SCRIPT = """
+import time
+
+
+def handler(data, context):
+    name = data.read().decode()
+    time.sleep(0.25)  # all of them take longer, one after the other, than anyone lingers for idle clients
+    return name, "text/plain"
+"""
+ONE_AT_A_TIME = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "1"}
+NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+
+
+def cases() -> list[object]:
+    """Each worker class without nginx, and the usual one behind it."""
+    named = [
+        pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": name}, id=name)
+        for name in ("gthread", "sync", "gevent")
+    ]
+    return [*named, pytest.param({}, id="nginx", marks=NEEDS_NGINX)]
+
+
+def post(name: str) -> bytes:
+    """A whole request."""
+    return (
+        "POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n"
+        f"Content-Length: {len(name)}\r\n\r\n{name}"
+    ).encode()
+
+
+def answer(link: socket.socket, name: str) -> bytes:
+    """What came back, up to the body or the end of the connection."""
+    received = b""
+    try:
+        while not received.endswith(name.encode()) and (part := link.recv(4096)):
+            received += part
+    except ConnectionResetError:
+        received += b"<reset>"
+    return received
+
+
+def last_answer(link: socket.socket, number: int) -> bytes:
+    """The answer, after which the client closes, as it is told to: a worker waits a while for that."""
+    with link:
+        return answer(link, f"sent{number}")
+
+
+@pytest.mark.parametrize("env", cases())
+@pytest.mark.parametrize("kept", [False, True], ids=["new", "kept"])
+def test_every_request_that_was_sent_in_full_is_answered(
+    tmp_path: Path, env: Mapping[str, str], kept: bool
+) -> None:
+    """On new connections, and on some that had an answer before: sixteen sent, sixteen answered."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
+    program = stand_in_program(tmp_path)
+    if kept and env.get("SAGEMAKER_GUNICORN_WORKER_CLASS") == "sync":
+        pytest.skip("this class keeps no connections")
+    with serving(str(archive), "--model-server", program, env={**ONE_AT_A_TIME, **env}) as stack:
+        links = [socket.create_connection((stack.host, stack.port), timeout=SECONDS) for _ in range(COUNT)]
+        for number, link in enumerate(links if kept else []):
+            link.sendall(post(f"before{number}"))
+            assert answer(link, f"before{number}").startswith(b"HTTP/1.1 200")
+        for number, link in enumerate(links):
+            link.sendall(post(f"sent{number}"))
+        stack.process.send_signal(signal.SIGTERM)
+
+        with ThreadPoolExecutor(COUNT) as pool:
+            answers = list(pool.map(last_answer, links, range(COUNT)))
+        lost = [each for each in answers if not each.startswith(b"HTTP/1.1 200")]
+        assert (lost, stack.wait()) == ([], 0)
+
+
+def test_nohup_keeps_sighup_away(tmp_path: Path) -> None:
+    """Who ignores the signal at the start goes on ignoring it."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+            os.kill(stack.process.pid, signal.SIGHUP)
+            assert stack.invoke("still here", "text/plain").body == b"still here"
+            stack.process.send_signal(signal.SIGTERM)
+            assert stack.wait() == 0
+            assert "SIGHUP" not in stack.log
+    finally:
+        signal.signal(signal.SIGHUP, before)

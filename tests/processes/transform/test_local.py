@@ -1,0 +1,472 @@
+"""`tfs-proxy transform` on local folders, against a stand-in for the serving stack."""
+
+import base64
+import gzip
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+
+import pytest
+
+from support.transform_command import outputs, posts, release, stand_in, transform
+from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
+
+
+@pytest.fixture(scope="module")
+def echo() -> Iterator[str]:
+    with stand_in() as address:
+        yield address
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    return folder
+
+
+def run_flags(data: Path, out: Path, address: str, **flags: str) -> list[str]:
+    words = ["--input", str(data), "--output", str(out), "--endpoint", address]
+    for name, value in flags.items():
+        words += ["--" + name.replace("_", "-"), value]
+    return words
+
+
+def test_whole_objects(data: Path, tmp_path: Path, echo: str) -> None:
+    """Each file is a request and an output of its name, subfolders, odd names and empty ones included."""
+    files = {"a.bin": b"one", "sub/deep/b c%20ü'\"?#.bin": b"two", "empty": b"", "sub/.hidden": b"x"}
+    for name, content in files.items():
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_bytes(content)
+    done = transform(*run_flags(data, tmp_path / "out", echo))
+    assert done.status == 0, done.log
+    assert outputs(tmp_path / "out") == {name + ".out": content for name, content in files.items()}
+    assert done.summary["objects"] == {"all": 4, "done": 4, "already_done": 0, "failed": 0}
+
+
+@pytest.mark.parametrize("strategy", ["SingleRecord", "MultiRecord"])
+def test_order_is_kept(data: Path, tmp_path: Path, echo: str, strategy: str) -> None:
+    """Whatever the concurrency, and although some answers are slow."""
+    lines = b"".join(b"%d%s\n" % (number, b" SLOW" if number % 50 == 0 else b"") for number in range(300))
+    (data / "a").write_bytes(lines)
+    flags = run_flags(
+        data,
+        tmp_path / "out",
+        echo,
+        split_type="Line",
+        assemble_with="Line",
+        strategy=strategy,
+        max_concurrent="8",
+    )
+    done = transform(*flags)
+    assert done.status == 0, done.log
+    assert outputs(tmp_path / "out") == {"a.out": lines}
+    assert done.summary["records"] == 300
+    assert done.summary["requests"] == (300 if strategy == "SingleRecord" else 1)
+
+
+@pytest.mark.parametrize(
+    ("split_type", "frame"), [("TFRecord", tfrecord_frame), ("RecordIO", recordio_frame)]
+)
+def test_framings(data: Path, tmp_path: Path, echo: str, split_type: str, frame) -> None:  # type: ignore[no-untyped-def]
+    """SingleRecord sends payloads, MultiRecord framed records; gzip input is unpacked first."""
+    payloads = [random.Random(3).randbytes(size) for size in (0, 1, 5, 1000)]
+    framed = b"".join(map(frame, payloads))
+    (data / "a").write_bytes(gzip.compress(framed))
+    for strategy, expected in (("SingleRecord", b"".join(payloads)), ("MultiRecord", framed)):
+        out = tmp_path / strategy
+        done = transform(
+            *run_flags(data, out, echo, split_type=split_type, strategy=strategy, compression="Gzip")
+        )
+        assert done.status == 0, done.log
+        assert outputs(out) == {"a.out": expected}
+
+
+def test_damage_fails_its_object_only(data: Path, tmp_path: Path, echo: str) -> None:
+    """It has no output, its error file says where it is damaged; the others are whole."""
+    (data / "good").write_bytes(tfrecord_frame(b"one"))
+    (data / "bad").write_bytes(tfrecord_frame(b"one") + tfrecord_frame(b"two")[:-2])
+    done = transform(*run_flags(data, tmp_path / "out", echo, split_type="TFRecord", strategy="SingleRecord"))
+    assert done.status == 1
+    found = outputs(tmp_path / "out")
+    assert found.keys() == {"good.out", "bad.err"}
+    why = json.loads(found["bad.err"])
+    assert (why["object"], why["record"], why["offset"]) == ("bad", 2, 19)
+    assert "TFRecord 2, at byte 19, is cut off" in why["error"]
+
+
+def test_a_record_over_the_limit(data: Path, tmp_path: Path, echo: str) -> None:
+    """Its place is named, empty lines before it counted as bytes but not as records."""
+    (data / "a").write_bytes(b"1\n\n\n" + b"2" * (1 << 20) + b"2\n3\n")
+    done = transform(*run_flags(data, tmp_path / "out", echo, split_type="Line", max_payload_mb="1"))
+    why = json.loads(outputs(tmp_path / "out")["a.err"])
+    assert (done.status, why["record"], why["offset"]) == (1, 2, 4)
+
+
+def test_what_lies_in_a_folder(data: Path, tmp_path: Path, echo: str) -> None:
+    """Links are followed, once; what is no file is refused, for reading it might never end."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "b").write_text("b")
+    (tmp_path / "elsewhere" / "round").symlink_to(tmp_path / "elsewhere")
+    (data / "link").symlink_to(tmp_path / "elsewhere")
+    (data / "a\udcff").write_text("BAD")
+    done = transform(*run_flags(data, tmp_path / "out", echo))
+    found = outputs(tmp_path / "out")
+    assert (done.status, set(found)) == (1, {"link/b.out", "a\udcff.err"})
+    assert json.loads(found["a\udcff.err"].decode())["object"] == "a\udcff"
+    os.mkfifo(data / "pipe")
+    done = transform(*run_flags(data, tmp_path / "out", echo))
+    assert (done.status, f"{data}/pipe is no file" in done.log) == (2, True)
+
+
+def test_two_runs_at_once(data: Path, tmp_path: Path) -> None:
+    """The second is refused: they would take each other's files away."""
+    (data / "a").write_bytes(b"one\nHELD\n")
+    with stand_in() as address:
+        flags = run_flags(data, tmp_path / "out", address, split_type="Line", strategy="SingleRecord")
+        first = Popen([sys.executable, "-m", "tfs_proxy.cli", "transform", *flags], stderr=DEVNULL)
+        until_it_writes(first, tmp_path / "out")
+        second = transform(*flags)
+        release(address)
+        assert first.wait(60) == 0
+    assert (second.status, "Another run is writing" in second.log) == (2, True)
+
+
+def until_it_writes(run: "Popen[bytes]", out: Path) -> None:
+    """Wait until a run has begun an output."""
+    while not list(out.rglob("growing-*/*")):
+        assert run.poll() is None
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("place", ["summary", "output"])
+def test_where_nothing_can_be_written(data: Path, tmp_path: Path, place: str) -> None:
+    """It is said before any work is done, even before the endpoint is looked for."""
+    (data / "a").write_text("a")
+    (tmp_path / "file").write_text("")
+    words = run_flags(data, tmp_path / "out", "http://127.0.0.1:1")
+    words += [f"--{place}", str(tmp_path / "file" / "below")]
+    done = subprocess.run(
+        [sys.executable, "-m", "tfs_proxy.cli", "transform", *words],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert f"The {place} {tmp_path}/file/below can't be written" in done.stderr
+
+
+@pytest.mark.parametrize("on_error", ["fail", "placeholder", "sidecar"])
+def test_bad_records(data: Path, tmp_path: Path, echo: str, on_error: str) -> None:
+    """They are found inside their mini-batch, and named with the server's words."""
+    lines = [b"%d\n" % number for number in range(100)]
+    lines[37] = b"BAD 37\n"
+    lines[80] = b"BAD 80\n"
+    (data / "a").write_bytes(b"".join(lines))
+    done = transform(*run_flags(data, tmp_path / "out", echo, split_type="Line", on_error=on_error))
+    found = outputs(tmp_path / "out")
+    errors = [json.loads(line) for line in found["a.err"].splitlines()]
+    assert (errors[0]["record"], errors[0]["offset"], errors[0]["status"]) == (
+        38,
+        sum(map(len, lines[:37])),
+        400,
+    )
+    assert "this is bad" in errors[0]["error"]
+    if on_error == "fail":
+        assert (done.status, sorted(found), len(errors)) == (1, ["a.err"], 1)
+        return
+    assert (done.status, [each["record"] for each in errors]) == (0, [38, 81])
+    assert done.summary["bad_records"] == 2
+    if on_error == "placeholder":
+        lines[37] = lines[80] = b"ERROR\n"
+    else:
+        assert base64.b64decode(errors[1]["data_base64"]) == b"BAD 80\n"
+        del lines[80], lines[37]
+    assert found["a.out"] == b"".join(lines)
+
+
+def test_only_server_errors_are_tried_again(data: Path, tmp_path: Path, echo: str) -> None:
+    """503 is, 400 is not; without retries 503 fails the object."""
+    (data / "a").write_bytes(f"BUSY {tmp_path}".encode())
+    before = posts(echo)
+    assert transform(*run_flags(data, tmp_path / "out", echo)).status == 0
+    assert posts(echo) - before == 2
+    (data / "a").write_bytes(b"BAD")
+    before = posts(echo)
+    assert transform(*run_flags(data, tmp_path / "out", echo)).status == 1
+    assert posts(echo) - before == 1
+    (data / "a").write_bytes(f"BUSY {tmp_path} again".encode())
+    done = transform(*run_flags(data, tmp_path / "out", echo, max_retries="0"))
+    assert (done.status, done.summary["failures"][0]["status"]) == (1, 503)
+
+
+def test_finished_objects_are_not_sent_again(data: Path, tmp_path: Path, echo: str) -> None:
+    """Only what is new or changed is; another job at the same place does all again."""
+    for name in "abc":
+        (data / name).write_text(name)
+    flags = run_flags(data, tmp_path / "out", echo, max_concurrent="2")
+    assert transform(*flags).status == 0
+    (data / "b").write_text("changed")
+    (data / "d").write_text("new")
+    before = posts(echo)
+    done = transform(*flags)
+    assert done.summary["objects"] == {"all": 4, "done": 2, "already_done": 2, "failed": 0}
+    assert posts(echo) - before == 2
+    assert outputs(tmp_path / "out")["b.out"] == b"changed"
+    assert transform(*flags, "--accept", "text/csv").summary["objects"]["done"] == 4
+    assert transform(*flags, "--no-resume").summary["objects"]["done"] == 4
+
+
+def test_an_object_that_fails_has_no_output(data: Path, tmp_path: Path, echo: str) -> None:
+    """An output that an earlier run made of other content does not stay beside the error file."""
+    (data / "a").write_text("good")
+    flags = run_flags(data, tmp_path / "out", echo)
+    assert transform(*flags).status == 0
+    (data / "a").write_text("BAD now")
+    assert transform(*flags).status == 1
+    assert outputs(tmp_path / "out").keys() == {"a.err"}
+    (data / "a").write_text("good again")
+    assert transform(*flags).status == 0
+    assert outputs(tmp_path / "out") == {"a.out": b"good again"}
+
+
+def test_an_input_filter_leaves_answers_as_they_are(data: Path, tmp_path: Path) -> None:
+    """A filter of the input alone says nothing about answers, which need not be JSON lines as the input is."""
+    (data / "a").write_text('{"keep": [1, 2], "id": 7}\n')
+    answer = '{\n    "predictions": [2.5]\n}'
+    with stand_in({"FIXED_ANSWER": answer}) as address:
+        flags = run_flags(
+            data, tmp_path / "out", address,
+            content_type="application/jsonlines", split_type="Line", input_filter="$.keep",
+        )  # fmt: skip
+        done = transform(*flags, "--assemble-with", "Line")
+    assert done.status == 0, done.log
+    assert outputs(tmp_path / "out") == {"a.out": answer.encode() + b"\n"}
+
+
+def test_a_streamed_object(data: Path, tmp_path: Path, echo: str) -> None:
+    """MaxPayloadInMB 0 sends a large object in chunks."""
+    (data / "a").write_bytes(bytes(range(256)) * 20_000)
+    done = transform(*run_flags(data, tmp_path / "out", echo, max_payload_mb="0"))
+    assert done.status == 0, done.log
+    assert outputs(tmp_path / "out")["a.out"] == (data / "a").read_bytes()
+
+
+def test_an_object_over_the_limit(data: Path, tmp_path: Path, echo: str) -> None:
+    """It is said before work begins, and never sent; the others are."""
+    (data / "large").write_bytes(bytes(1024 * 1024 + 1))
+    (data / "small").write_bytes(b"x")
+    before = posts(echo)
+    done = transform(*run_flags(data, tmp_path / "out", echo, max_payload_mb="1"))
+    assert done.status == 1
+    assert "1 object(s) are larger than MaxPayloadInMB allows" in done.log
+    assert posts(echo) - before == 1
+    assert outputs(tmp_path / "out").keys() == {"small.out", "large.err"}
+
+
+def test_a_manifest(data: Path, tmp_path: Path, echo: str) -> None:
+    """Only what it lists is done."""
+    for name in ("a", "b", "c"):
+        (data / name).write_text(name)
+    manifest = tmp_path / "some.manifest"
+    manifest.write_text(json.dumps([{"prefix": f"{data}/"}, "a", "c"]))
+    assert transform(*run_flags(manifest, tmp_path / "out", echo)).status == 0
+    assert outputs(tmp_path / "out") == {"a.out": b"a", "c.out": b"c"}
+
+
+def test_shards_make_one_output(data: Path, tmp_path: Path, echo: str) -> None:
+    """Two machines do what one would, each its own objects."""
+    for number in range(7):
+        (data / f"{number}").write_text(f"{number}")
+    for index in ("0", "1"):
+        flags = run_flags(data, tmp_path / "out", echo, instance_index=index, instance_count="2")
+        assert transform(*flags).status == 0
+    assert outputs(tmp_path / "out") == {f"{number}.out": f"{number}".encode() for number in range(7)}
+
+
+def test_what_the_container_says_counts(data: Path, tmp_path: Path) -> None:
+    """Without wishes of the job its execution parameters do."""
+    (data / "a").write_bytes(b"1\n2\n3\n")
+    parameters = {"MaxConcurrentTransforms": 3, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 2}
+    with stand_in({"EXECUTION_PARAMETERS": json.dumps(parameters)}) as address:
+        done = transform(*run_flags(data, tmp_path / "out", address, split_type="Line"))
+    assert "3 request(s) at once, SingleRecord, payload 2 MB" in done.log
+    assert done.summary["requests"] == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"max_payload_mb": "60", "max_concurrent": "2"}, "120 MB"),
+        ({"instance_index": "1"}, "--instance-index 1"),
+        ({"model": "m.tar.gz"}, "either --model"),
+        ({"input": "/nonexistent"}, "There is no input"),
+    ],
+)
+def test_refusals(data: Path, tmp_path: Path, flags: dict[str, str], words: str) -> None:
+    """A job that can't be is refused in one sentence, with status 2, and nothing is written."""
+    (data / "a").write_text("a")
+    done = transform(*run_flags(data, tmp_path / "out", "http://127.0.0.1:1", **flags))
+    assert done.status == 2
+    assert words in done.log
+    assert "Traceback" not in done.log
+    assert not (tmp_path / "out").exists()
+
+
+def test_nobody_listens(data: Path, tmp_path: Path) -> None:
+    """A run without a server ends at once."""
+    (data / "a").write_text("a")
+    done = transform(*run_flags(data, tmp_path / "out", "http://127.0.0.1:1"))
+    assert done.status == 2
+    assert "can't be reached" in done.log
+
+
+def test_an_output_inside_the_input(data: Path, echo: str) -> None:
+    """It is refused: the next run would take outputs for inputs."""
+    (data / "a").write_text("a")
+    assert "lies in the input" in transform(*run_flags(data, data / "out", echo)).log
+
+
+def interrupted(flags: list[str], number: signal.Signals, wait: "Callable[[Popen[bytes]], object]") -> None:
+    """Start a run, wait, and end it."""
+    process = Popen([sys.executable, "-m", "tfs_proxy.cli", "transform", *flags], stderr=DEVNULL)
+    wait(process)
+    process.send_signal(number)
+    process.wait(30)
+
+
+def until_one_is_noted(run: "Popen[bytes]", out: Path) -> None:
+    """Wait until an output is there and noted as done.
+
+    A note follows its output, and a run with two requests at once has three threads that write: where
+    there are four outputs, at least one is noted.
+    """
+    while len(outputs(out)) < 4:
+        assert run.poll() is None
+        time.sleep(0.02)
+
+
+def test_killed_and_started_again(data: Path, tmp_path: Path, echo: str) -> None:
+    """kill -9 at any moment loses and doubles nothing; `make prove-transform` does this 20 times."""
+    kills = int(os.environ.get("TRANSFORM_KILLS", "3"))
+    expected = {}
+    for file in range(12):
+        lines = b"".join(
+            b"%d-%d%s\n" % (file, line, b" SLOW" if line % 100 == 7 else b"") for line in range(200)
+        )
+        (data / f"{file}").write_bytes(lines)
+        expected[f"{file}.out"] = lines
+    flags = run_flags(
+        data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord", assemble_with="Line",
+        max_concurrent="2",
+    )  # fmt: skip
+    chance = random.Random(20)
+    for kill in range(kills):
+        if kill:
+            interrupted(flags, signal.SIGKILL, lambda _: time.sleep(chance.uniform(0.2, 1.5)))
+        else:
+            interrupted(flags, signal.SIGKILL, lambda run: until_one_is_noted(run, tmp_path / "out"))
+        for name, content in outputs(tmp_path / "out").items():
+            assert content == expected[name], f"{name} was not written whole"
+    done = transform(*flags)
+    assert done.status == 0, done.log
+    assert outputs(tmp_path / "out") == expected
+    assert done.summary["objects"]["already_done"] > 0
+
+
+def test_stopped_in_order(data: Path, tmp_path: Path, echo: str) -> None:
+    """SIGTERM leaves nothing half-written, not even out of sight of the outputs."""
+    (data / "a").write_bytes(b"SLOW 1\n" * 1000)
+    flags = run_flags(data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord")
+    interrupted(flags, signal.SIGTERM, lambda run: until_it_writes(run, tmp_path / "out"))
+    assert outputs(tmp_path / "out") == {}
+    assert not list((tmp_path / "out").rglob("growing-*/*"))
+
+
+def test_memory_is_bounded_by_the_payload(data: Path, tmp_path: Path) -> None:
+    """A large object does not lie in memory: `make prove-transform` shows it on 2 GB."""
+    megabytes = int(os.environ.get("TRANSFORM_OBJECT_MB", "200"))
+    frame = tfrecord_frame(random.Random(3).randbytes(1 << 20))
+    with (data / "large").open("wb") as file:
+        for _ in range(megabytes):
+            file.write(frame)
+    program = (
+        "import re, sys\nfrom tfs_proxy.cli import main\nstatus = main(sys.argv[1:])\n"
+        # Not getrusage: its maximum counts what the process had before exec, which is pytest's.
+        "peak = re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read())\n"
+        "print(int(peak[1]) // 1024)\nsys.exit(status)\n"
+    )
+    with stand_in({"FIXED_ANSWER": "ok"}) as address:
+        flags = run_flags(
+            data, tmp_path / "out", address, split_type="TFRecord", max_concurrent="4", max_payload_mb="4"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program, "transform", *flags], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    print(done.stdout, done.stderr)
+    assert int(done.stdout.strip().splitlines()[-1]) < 60 + 4 * 4 * 4
+
+
+def test_tune(data: Path, tmp_path: Path, echo: str) -> None:
+    """It prints values to use, and writes nothing; slow answers ask for more at once."""
+    (data / "a").write_bytes(b"".join(b"%d SLOW\n" % number for number in range(50)))
+    words = run_flags(
+        data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord", max_payload_mb="30"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "tfs_proxy.cli", "transform", *words, "--tune"],
+        capture_output=True, text=True, timeout=240, check=True,
+    )  # fmt: skip
+    advice = done.stdout.partition("\n")[2]
+    assert json.loads(advice) == {"MaxConcurrentTransforms": 2}  # 30 MB allow three, so two is the last tried
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("record", "flags", "words"),
+    [
+        (
+            "BAD",
+            {},
+            "The server refuses every record, so there is nothing to tune: sample, record 1 at byte 0",
+        ),
+        (
+            '{"a": 1}',
+            {"content_type": "application/json", "output_filter": "$.nothing"},
+            "There is nothing to tune: sample, record 1 at byte 0: the answer can't be used",
+        ),
+    ],
+)
+def test_tune_with_answers_of_no_use(
+    data: Path, tmp_path: Path, echo: str, record: str, flags: dict[str, str], words: str
+) -> None:
+    """Refusals are no throughput, and an answer that a filter can't read is no traceback."""
+    (data / "a").write_text(f"{record}\n" * 3)
+    words_of_run = run_flags(
+        data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord", **flags
+    )
+    done = transform(*words_of_run, "--tune")
+    assert (done.status, words in done.log, "Traceback" in done.log) == (2, True, False), done.log
+
+
+def test_tune_counts_good_answers_only(data: Path, tmp_path: Path, echo: str) -> None:
+    """What the server refuses is reported beside the rate, and is not in it."""
+    (data / "a").write_text("1 SLOW\n" + "BAD\n" * 40)
+    words = run_flags(
+        data, tmp_path / "out", echo, split_type="Line", strategy="SingleRecord", max_payload_mb="100"
+    )
+    done = transform(*words, "--tune")
+    assert done.status == 0, done.log
+    measured = re.search(
+        r"1 at once: ([0-9.]+) records/s \((\d+) more were refused, the first: (.*)\)", done.log
+    )
+    assert measured is not None, done.log
+    assert float(measured[1]) * 20 < int(measured[2])  # 40 refused for each good one, in about four seconds
+    assert "sample, record 2 at byte 7: status 400" in measured[3]

@@ -1,0 +1,233 @@
+"""`tfs-proxy transform --engine ray` on a Ray cluster of several nodes, each a process of this machine."""
+
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.archives import stand_in_archive, stand_in_program
+from support.transform_command import Done, outputs, posts, stand_in, transform
+
+pytestmark = pytest.mark.timeout(600)
+
+PROGRAM = Path(__file__).parents[2] / "support" / "stand_ins" / "ray_cluster.py"
+SCRIPT = """
+import os
+import time
+from pathlib import Path
+
+GATE = Path({gate!r})
+
+def handler(data, context):
+    body = data.read()
+    while b"held" in body and not (GATE / "open").exists():
+        (GATE / f"{{os.getppid()}}").touch()
+        time.sleep(0.01)
+    if b"BAD" in body:
+        raise ValueError("this is bad")
+    return body.upper(), "text/plain"
+"""
+FLAGS = (
+    "--split-type",
+    "Line",
+    "--strategy",
+    "SingleRecord",
+    "--assemble-with",
+    "Line",
+    "--max-concurrent",
+    "4",
+)
+
+
+class RayCluster:
+    """A cluster in processes of its own."""
+
+    def __init__(self, nodes: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(nodes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "TFS_PROXY_NGINX": "false",
+                "SAGEMAKER_GUNICORN_WORKERS": "1",
+                # Else Ray ends workers where the machine's memory is nearly full, whoever uses it.
+                "RAY_memory_monitor_refresh_ms": "0",
+            },
+        )
+        self.address = self._line()
+
+    def tell(self, words: str) -> None:
+        """Have it done."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(words + "\n")
+        self._process.stdin.flush()
+        assert self._line() == "done"
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate(timeout=60)
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    found = RayCluster(2)
+    yield found
+    found.close()
+
+
+def on_ray(cluster: RayCluster, *words: str) -> Done:
+    return transform(*words, "--engine", "ray", "--ray-address", cluster.address, seconds=400)
+
+
+def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
+    """Each node has a stack; what a lost one held is done elsewhere, and outputs are those of one machine."""
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT.format(gate=str(gate)))
+    (tmp_path / "in" / "sub").mkdir(parents=True)
+    chance = random.Random(6)
+    for number in range(30):
+        # Objects are done from the largest down: on each node some that are not held come first.
+        word, least, most = ("file", 40, 60) if number < 20 else ("held", 1, 30)
+        lines = "".join(f"{word} {number}, line {line}\n" for line in range(chance.randint(least, most)))
+        (tmp_path / "in" / "sub" / f"{number:02}").write_text(lines)
+    (tmp_path / "in" / "bad").write_text("one\nBAD\n")
+    words = [
+        "--model",
+        str(archive),
+        "--model-server",
+        stand_in_program(tmp_path),
+        *FLAGS,
+        "--max-retries",
+        "0",
+    ]
+    words += ["--input", str(tmp_path / "in"), "--on-error", "placeholder"]
+    out = tmp_path / "out"
+
+    def kill() -> None:
+        """End a node when both hold records and something is done: neither is done before the gate opens."""
+        while not outputs(out) or len(list(gate.iterdir())) < 2:
+            time.sleep(0.02)
+        cluster.tell("kill 0")
+        (gate / "open").touch()
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    done = on_ray(cluster, *words, "--output", str(out))
+    killer.join()
+    assert done.status == 0, done.log
+    alone = transform(*words, "--output", str(tmp_path / "alone"))
+    assert outputs(out) == outputs(tmp_path / "alone")
+    assert "takes no part any more" in done.log
+    for name in ("objects", "records", "bad_records", "bytes", "failures"):
+        assert done.summary[name] == alone.summary[name]
+    deadline = time.monotonic() + 60
+    while processes_of(archive):
+        assert time.monotonic() < deadline, "a stack outlived its node"
+        time.sleep(0.1)
+
+
+def processes_of(archive: Path) -> list[int]:
+    """Processes that name ``archive`` on their command line."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if os.fsencode(archive) in each.read_bytes():
+                found.append(int(each.parent.name))
+    return found
+
+
+def test_it_goes_on_where_one_machine_stopped(tmp_path: Path, cluster: RayCluster) -> None:
+    """Nodes share an endpoint; finished objects are not sent again, and one that fails does not stop the rest."""
+    (tmp_path / "in").mkdir()
+    for name in "abc":
+        (tmp_path / "in" / name).write_text(f"{name}\n")
+    (tmp_path / "in" / "d").write_text("1\nBAD\n")
+    with stand_in() as echo:
+        words = [
+            "--endpoint",
+            echo,
+            "--input",
+            str(tmp_path / "in"),
+            "--output",
+            str(tmp_path / "out"),
+            *FLAGS,
+        ]
+        assert transform(*words).status == 1
+        (tmp_path / "in" / "b").write_text("other\n")
+        (tmp_path / "out" / "d.err").unlink()
+        before = posts(echo)
+        done = on_ray(cluster, *words)
+        assert posts(echo) - before == 3
+    assert (done.status, done.log.count("Traceback")) == (1, 0)
+    assert done.summary["objects"] == {"all": 4, "done": 1, "already_done": 2, "failed": 1}
+    found = outputs(tmp_path / "out")
+    assert found.keys() == {"a.out", "b.out", "c.out", "d.err"}
+    assert found["b.out"] == b"other\n"
+    assert json.loads(found["d.err"])["record"] == 2
+
+
+def test_a_model_that_no_node_can_serve(tmp_path: Path, cluster: RayCluster) -> None:
+    """The run ends with what a stack said, and with its exit status."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", "no python at all !")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text("a")
+    words = ["--model", str(archive), "--model-server", stand_in_program(tmp_path)]
+    done = on_ray(cluster, *words, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"))
+    assert done.status == 3, done.log
+    assert "code/inference.py is not valid Python" in done.log
+    assert outputs(tmp_path / "out") == {}
+
+
+def test_without_ray(tmp_path: Path) -> None:
+    """One sentence says what to install."""
+    (tmp_path / "a").write_text("a")
+    program = (
+        "import sys; sys.modules['ray'] = None; from tfs_proxy.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = [
+        "--endpoint",
+        "http://127.0.0.1:1",
+        "--input",
+        str(tmp_path / "a"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", program, "transform", *words, "--engine", "ray"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "pip install 'tfs-proxy[ray]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_cluster(tmp_path: Path) -> None:
+    """An address where nobody listens is said at once, also where the environment names it."""
+    (tmp_path / "a").write_text("a")
+    words = [
+        "--endpoint",
+        "http://127.0.0.1:1",
+        "--input",
+        str(tmp_path / "a"),
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    done = transform(*words, "--engine", "ray", env={"RAY_ADDRESS": "127.0.0.1:1"})
+    assert done.status == 2
+    assert "The Ray cluster 127.0.0.1:1 can't be reached" in done.log
+    assert not (tmp_path / "out").exists()

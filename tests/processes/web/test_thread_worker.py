@@ -1,0 +1,192 @@
+"""The worker class that serves without handing over: kept connections, odd requests, seats, and its end."""
+
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import pytest
+
+from support import gates
+from support.gunicorn_workers import Workers, workers
+
+SCRIPT = f"""{gates.SCRIPT}
+import os
+from pathlib import Path
+
+if Path(__file__).with_name("slow").exists():
+    time.sleep(60)
+
+def handler(data, context):
+    asked = data.read().decode()
+    if asked == "sleep":
+        time.sleep(0.5)
+    if asked == "stall":
+        Path(__file__).with_name("slow").touch()
+    if asked == "stream":
+        return (piece for piece in ("a", "b")), "text/plain"
+    if asked.startswith("/"):
+        hold(asked)
+    return f"{{asked}} from {{os.getpid()}}", "text/plain"
+"""
+
+
+@pytest.fixture(scope="module")
+def two_threads() -> Iterator[Workers]:
+    """One worker with two threads."""
+    with workers("gthread", SCRIPT, {"SAGEMAKER_GUNICORN_THREADS": "2"}) as started:
+        started.wait_for_heartbeats()
+        yield started
+
+
+def connection(port: int) -> HTTPConnection:
+    """A client that keeps its connection."""
+    return HTTPConnection("127.0.0.1", port, timeout=20)
+
+
+def ask(client: HTTPConnection, body: str | Iterator[bytes]) -> str:
+    """POST it; the answer's text, the pid left out."""
+    client.request("POST", "/invocations", body, {"Content-Type": "text/plain"})
+    response = client.getresponse()
+    text = response.read().decode()
+    assert response.status == 200, text
+    return text.partition(" from ")[0]
+
+
+def request(body: bytes, *headers: bytes) -> bytes:
+    """A request as bytes."""
+    lines = (b"POST /invocations HTTP/1.1", b"Host: x", b"Content-Length: %d" % len(body), *headers)
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def test_one_connection_takes_plain_and_odd_requests_in_turn(two_threads: Workers) -> None:
+    """Chunks, which gunicorn's parser reads, between plain requests; none disturbs the next."""
+    with closing(connection(two_threads.port)) as client:
+        answers = [
+            ask(client, each) for each in ("one", iter([b"tw", b"o"]), "three", "stream", "x" * 90_000)
+        ]
+
+    assert answers == ["one", "two", "three", "ab", "x" * 90_000]
+
+
+def test_requests_sent_without_waiting_are_answered_in_order(two_threads: Workers) -> None:
+    """Three at once, the last of which ends the connection."""
+    sent = request(b"one") + request(b"two") + request(b"three", b"Connection: close")
+
+    said = two_threads.ask(sent)
+
+    assert [said.count(word) for word in (b"HTTP/1.1 200 OK", b"one from", b"two from", b"three from")] == [
+        3,
+        1,
+        1,
+        1,
+    ]
+    assert said.index(b"one from") < said.index(b"two from") < said.index(b"three from")
+
+
+def test_a_request_may_come_in_pieces(two_threads: Workers) -> None:
+    """Cut within the head, and within the body."""
+    sent = request(b"in pieces", b"Connection: keep-alive")
+    with closing(socket.create_connection(("127.0.0.1", two_threads.port), timeout=20)) as client:
+        for piece in (sent[:20], sent[20:-4], sent[-4:]):
+            client.sendall(piece)
+            time.sleep(0.1)
+        response = HTTPResponse(client)
+        response.begin()
+        said = response.read()
+
+    assert response.status == 200
+    assert said.startswith(b"in pieces from")
+
+
+def test_idle_connections_hold_no_thread(two_threads: Workers) -> None:
+    """Ten kept connections and some that never say a word, two threads."""
+    with ExitStack() as held:
+        for _ in range(5):
+            held.enter_context(socket.create_connection(("127.0.0.1", two_threads.port)))
+        clients = [held.enter_context(closing(connection(two_threads.port))) for _ in range(10)]
+        answers = [ask(client, "again") for _ in range(3) for client in clients]
+
+    assert answers == ["again"] * 30
+
+
+def test_more_requests_than_threads_wait_their_turn(two_threads: Workers) -> None:
+    """Six that take half a second each."""
+
+    def one(_: int) -> str:
+        with closing(connection(two_threads.port)) as client:
+            return ask(client, "sleep")
+
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(one, range(6)))
+
+    assert answers == ["sleep"] * 6
+
+
+def test_clients_that_go_away_leave_the_worker_well(two_threads: Workers) -> None:
+    """In the middle of a head, of a body, and before the answer."""
+    for sent in (request(b"gone")[:30], request(b"gone")[:-2], request(b"sleep")):
+        with closing(socket.create_connection(("127.0.0.1", two_threads.port))) as client:
+            client.sendall(sent)
+
+    with closing(connection(two_threads.port)) as client:
+        assert ask(client, "well") == "well"
+
+
+def pid_at(port: int) -> int:
+    """The worker that answers at ``port``."""
+    with closing(connection(port)) as client:
+        client.request("POST", "/invocations", "who", {"Content-Type": "text/plain"})
+        return int(client.getresponse().read().split()[-1])
+
+
+def usual_pid_at(port: int) -> int:
+    """The worker that answers there most often: now and then another looks whether it can help."""
+    return Counter(pid_at(port) for _ in range(15)).most_common(1)[0][0]
+
+
+def test_every_worker_has_a_socket_of_its_own_and_helps_the_others() -> None:
+    """Where a worker was killed, and the next takes long to start, another answers on its socket."""
+    with workers("gthread", SCRIPT, listeners=2) as running:
+        deadline = time.monotonic() + 30
+        while len(set(running.heartbeats)) < 2:
+            assert time.monotonic() < deadline, running.log
+            time.sleep(0.01)
+        first, second = (usual_pid_at(port) for port in running.ports)
+        with closing(connection(running.ports[1])) as client:
+            ask(client, "stall")
+
+        os.kill(first, signal.SIGKILL)
+        answered = [pid_at(port) for port in running.ports]
+
+    assert first != second
+    assert answered == [second, second]
+
+
+def test_requests_in_flight_end_when_it_is_told_to_stop(tmp_path: Path) -> None:
+    """What was begun is answered, and told that the connection closes; an idle connection just closes."""
+    with ExitStack() as opened:
+        running = opened.enter_context(workers("gthread", SCRIPT, {"TFS_PROXY_STOP_SECONDS": "30"}))
+        held = opened.enter_context(gates.gate(tmp_path / "gate"))
+        running.wait_for_heartbeats()
+        idle, busy = (opened.enter_context(closing(connection(running.port))) for _ in range(2))
+        ask(idle, "idle")
+        busy.request("POST", "/invocations", held.mark(), {"Content-Type": "text/plain"})
+        held.wait_for()
+
+        running.process.send_signal(signal.SIGTERM)
+        assert idle.sock.recv(1) == b""
+        held.open()
+        response = busy.getresponse()
+        body = response.read()
+        running.process.wait(20)
+
+    assert (response.status, response.getheader("Connection")) == (200, "close")
+    assert body.startswith(held.mark().encode())
+    assert running.process.returncode == 0

@@ -1,0 +1,173 @@
+"""Starts containers from the project's images for tests, looks into them and takes them away."""
+
+import contextlib
+import http.client
+import json
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from support.stack import Answer, free_port
+
+EMBEDDED = "tfs-proxy:embedded"
+START_SECONDS = 90.0
+LOOPBACK = "127.0.0.1"
+
+
+def docker(*words: str, seconds: float = 120, check: bool = True) -> str:
+    """Run one docker command; what it printed."""
+    done = subprocess.run(["docker", *words], capture_output=True, timeout=seconds, check=False)
+    if check and done.returncode:
+        raise AssertionError(f"docker {' '.join(words)}: {done.stderr.decode(errors='replace')}")
+    return done.stdout.decode(errors="replace").strip()
+
+
+def why_not() -> str | None:
+    """Why no container can be started here; None where one can."""
+    if shutil.which("docker") is None:
+        return "docker is not installed"
+    if subprocess.run(["docker", "info"], capture_output=True, timeout=30, check=False).returncode:
+        return "no docker engine answers"
+    if not docker("images", "-q", EMBEDDED):
+        return f"there is no image {EMBEDDED}: make image-embedded builds it"
+    return None
+
+
+class Container:
+    """A container; ``port`` is where it is reached on the loopback address."""
+
+    def __init__(
+        self,
+        *options: str,
+        command: tuple[str, ...] = ("serve",),
+        image: str = EMBEDDED,
+        env: Mapping[str, str] | None = None,
+        inside: int = 8080,
+        host_network: bool = False,
+    ) -> None:
+        self.name = f"tfs-proxy-test-{uuid.uuid4().hex[:8]}"
+        variables = [word for name, value in (env or {}).items() for word in ("-e", f"{name}={value}")]
+        if host_network:
+            self.port = free_port()
+            network = ["--network", "host", "-e", f"SAGEMAKER_BIND_TO_PORT={self.port}"]
+        else:
+            network = [] if "--network" in options else ["-p", f"{LOOPBACK}::{inside}"]
+        self.began = time.monotonic()
+        docker("run", "-d", "--name", self.name, *network, *variables, *options, image, *command)
+        if network and not host_network:
+            shown = docker("port", self.name, str(inside), check=False)
+            self.port = int(shown.rpartition(":")[2] or 0)
+
+    @property
+    def log(self) -> str:
+        """What it has printed."""
+        done = subprocess.run(["docker", "logs", self.name], capture_output=True, timeout=30, check=True)
+        return (done.stdout + done.stderr).decode(errors="replace")
+
+    @property
+    def state(self) -> Any:
+        """Docker's own view: Running, ExitCode, OOMKilled."""
+        return json.loads(docker("inspect", "--format", "{{json .State}}", self.name))
+
+    def wait_ready(self, seconds: float = START_SECONDS) -> float:
+        """Wait for a 200 from /ping; how many seconds it took since `docker run`."""
+        deadline = time.monotonic() + seconds
+        looked = time.monotonic()
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if self.ask("GET", "/ping", timeout=5).status == 200:
+                    return time.monotonic() - self.began
+            if time.monotonic() - looked > 1:
+                looked = time.monotonic()
+                assert self.state["Running"], f"ended with {self.state['ExitCode']}:\n{self.log}"
+            time.sleep(0.02)
+        raise AssertionError(f"not ready after {seconds} s:\n{self.log}")
+
+    def wait_for_log(self, text: str, seconds: float = START_SECONDS) -> None:
+        """Wait until it has printed ``text``."""
+        deadline = time.monotonic() + seconds
+        while text not in self.log:
+            assert time.monotonic() < deadline, self.log
+            assert self.state["Running"], self.log
+            time.sleep(0.1)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30,
+    ) -> Answer:
+        """One request on a connection of its own."""
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body=body, headers=dict(headers or {}))
+            reply = connection.getresponse()
+            named = {name.lower(): value for name, value in reply.getheaders()}
+            return Answer(reply.status, named, reply.read())
+        finally:
+            connection.close()
+
+    def invoke(self, body: bytes | str, content_type: str = "application/json") -> Answer:
+        """POST /invocations."""
+        return self.ask("POST", "/invocations", body, {"Content-Type": content_type})
+
+    def run(self, *words: str, check: bool = True) -> str:
+        """Run a program inside; what it printed."""
+        return docker("exec", self.name, *words, check=check)
+
+    def processes(self) -> dict[int, tuple[str, str]]:
+        """Process id inside -> (state letter, command line); a zombie's command line is its name."""
+        script = (
+            "import os,json\n"
+            "found={}\n"
+            "for pid in filter(str.isdigit, os.listdir('/proc')):\n"
+            " try:\n"
+            "  head,_,tail=open(f'/proc/{pid}/stat').read().rpartition(')')\n"
+            "  words=open(f'/proc/{pid}/cmdline').read().replace(chr(0),' ') or head.partition('(')[2]\n"
+            "  found[pid]=(tail.split()[0],words.strip())\n"
+            " except OSError: pass\n"
+            "print(json.dumps(found))"
+        )
+        listed = json.loads(self.run("python3", "-IS", "-c", script))
+        return {int(pid): (state, words) for pid, (state, words) in listed.items()}
+
+    def pids(self, what: str) -> list[int]:
+        """Processes inside whose command line has ``what``, in order of age."""
+        return sorted(
+            pid for pid, (state, words) in self.processes().items() if what in words and state != "Z"
+        )
+
+    def kill_inside(self, pid: int, number: int = 9) -> None:
+        """Signal a process inside."""
+        self.run("python3", "-IS", "-c", f"import os; os.kill({pid}, {number})")
+
+    def wait(self, seconds: float = 60) -> int:
+        """Wait for its end; its exit status."""
+        return int(docker("wait", self.name, seconds=seconds))
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        docker("rm", "-f", "-v", self.name, check=False)
+
+
+@contextlib.contextmanager
+def container(*options: str, ready: bool = True, **more: Any) -> Iterator[Container]:
+    """A container, ready unless told otherwise, taken away at the end."""
+    started = Container(*options, **more)
+    try:
+        if ready:
+            started.wait_ready()
+        yield started
+    finally:
+        started.close()
+
+
+def mounted(archive: Path) -> tuple[str, str]:
+    """The option that puts an archive where SageMaker's users expect it."""
+    return "-v", f"{archive}:/opt/ml/model/model.tar.gz:ro"

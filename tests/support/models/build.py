@@ -1,0 +1,297 @@
+"""Builds the SavedModels that the recorded answers in tests/golden hold for: run as a script, once.
+
+``python tests/support/models/build.py ROOT`` writes one folder per model below ROOT. It runs in a process of
+its own, so that no test imports the whole of tensorflow.
+"""
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+DONE = ".complete"
+
+
+def source_key() -> str:
+    """A name for what this file builds: it changes when the file does."""
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+
+
+def build_all(root: Path) -> Path:
+    """Build every model below ``root``, unless it is there already; returns ``root``."""
+    if (root / DONE).exists():
+        return root
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    partial = root.with_name(f"{root.name}.{os.getpid()}")
+    for build in BUILDERS:
+        build(partial)
+    (partial / DONE).touch()
+    try:
+        partial.rename(root)
+    except OSError:  # another run's models are there, which it may serve by now
+        if not (root / DONE).exists():
+            raise
+        shutil.rmtree(partial)
+    return root
+
+
+def save(
+    folder: Path, signatures: Mapping[str, tuple[Callable[..., Any], list[Any]]], holder: Any = None
+) -> None:
+    """Save functions as a TF2 SavedModel, each under its signature name with its input specs."""
+    import tensorflow as tf
+
+    module = holder or tf.Module()
+    traced = {}
+    for name, (function, specs) in signatures.items():
+        wrapped = tf.function(function, input_signature=specs)
+        setattr(module, f"run_{name}", wrapped)
+        traced[name] = wrapped
+    tf.saved_model.save(module, str(folder), signatures=traced)
+
+
+def linear(root: Path) -> None:
+    """half_plus_two, and `versions` whose second version adds three."""
+    import tensorflow as tf
+
+    x = [tf.TensorSpec([None], tf.float32, name="x")]
+    two = {"serving_default": (lambda x: {"y": 0.5 * x + 2.0}, x)}
+    three = {"serving_default": (lambda x: {"y": 0.5 * x + 3.0}, x)}
+    save(root / "half_plus_two" / "1", two)
+    save(root / "versions" / "1", two)
+    save(root / "versions" / "2", three)
+
+
+def named_tensors(root: Path) -> None:
+    """Models with several inputs and outputs, of several types and ranks."""
+    import tensorflow as tf
+
+    def mix(a: Any, b: Any) -> dict[str, Any]:
+        total = a + tf.cast(b, tf.float32)[:, None]
+        size = tf.where(tf.reduce_sum(total, 1) > 10.0, "big", "small")
+        return {"sum": total, "label": size, "count": tf.cast(b, tf.int32) * 2}
+
+    a = tf.TensorSpec([None, 3], tf.float32, name="a")
+    b = tf.TensorSpec([None], tf.int64, name="b")
+    save(
+        root / "multi_io" / "1",
+        {"serving_default": (mix, [a, b]), "norm": (lambda a: {"norm": tf.norm(a, axis=1)}, [a])},
+    )
+
+    def passed_on(i32: Any, i64: Any, u8: Any, flag: Any, f64: Any, f16: Any) -> dict[str, Any]:
+        return {"i32": i32, "i64": i64, "u8": u8, "flag": tf.logical_not(flag), "f64": f64, "f16": f16}
+
+    kinds = {
+        "i32": tf.int32,
+        "i64": tf.int64,
+        "u8": tf.uint8,
+        "flag": tf.bool,
+        "f64": tf.float64,
+        "f16": tf.float16,
+    }
+    save(
+        root / "types" / "1",
+        {
+            "serving_default": (
+                passed_on,
+                [tf.TensorSpec([None], kind, name=name) for name, kind in kinds.items()],
+            )
+        },
+    )
+    scalar = [tf.TensorSpec([], tf.float32, name=name) for name in "xy"]
+    save(root / "scalar" / "1", {"serving_default": (lambda x, y: {"product": x * y}, scalar)})
+
+
+def arrays(root: Path) -> None:
+    """Matrices, answers that JSON has no number for, and an output that does not follow the batch."""
+    import tensorflow as tf
+
+    m = [tf.TensorSpec([None, 2, 2], tf.float32, name="m")]
+    x = [tf.TensorSpec([None], tf.float32, name="x")]
+    save(
+        root / "matrix" / "1",
+        {"serving_default": (lambda m: {"det": tf.linalg.det(m), "t": tf.transpose(m, [0, 2, 1])}, m)},
+    )
+    save(
+        root / "special" / "1",
+        {"serving_default": (lambda x: {"inverse": 1.0 / x, "log": tf.math.log(x)}, x)},
+    )
+    save(
+        root / "mixed_batch" / "1",
+        {"serving_default": (lambda x: {"per_row": x * 2, "total": tf.reduce_sum(x)}, x)},
+    )
+
+
+def strings(root: Path) -> None:
+    """Bytes in and out, and text."""
+    import tensorflow as tf
+
+    def look(image_bytes: Any) -> dict[str, Any]:
+        return {"length": tf.strings.length(image_bytes), "echo_bytes": image_bytes}
+
+    save(
+        root / "bytes" / "1",
+        {
+            "serving_default": (look, [tf.TensorSpec([None], tf.string, name="image_bytes")]),
+            "text": (
+                lambda text: {"upper": tf.strings.upper(text)},
+                [tf.TensorSpec([None], tf.string, name="text")],
+            ),
+        },
+    )
+
+
+def examples(root: Path) -> None:
+    """A TF1 graph whose signatures take serialized tf.Examples: classify, regress, and a predict."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        serialized = v1.placeholder(tf.string, [None], name="tf_example")
+        wanted = {
+            "x": v1.FixedLenFeature([1], tf.float32),
+            "x2": v1.FixedLenFeature([1], tf.float32, default_value=[0.0]),
+        }
+        features = v1.parse_example(serialized, wanted)
+        slope = v1.get_variable("a", initializer=0.5)
+        offset = v1.get_variable("b", initializer=2.0)
+        y = slope * features["x"] + offset
+        y3 = slope * features["x"] + offset + 1.0
+        names = tf.tile(tf.constant([["low", "high"]]), [tf.shape(y)[0], 1])
+        scores = tf.concat([10.0 - y, y], 1)
+        session.run(v1.global_variables_initializer())
+        signatures = {
+            "regress_x_to_y": ("regress", {"inputs": serialized}, {"outputs": y}),
+            "regress_x_to_y3": ("regress", {"inputs": serialized}, {"outputs": y3}),
+            "classify_x_to_y": ("classify", {"inputs": serialized}, {"scores": y}),
+            "classify_labels": ("classify", {"inputs": serialized}, {"classes": names, "scores": scores}),
+            "serving_default": ("predict", {"x": features["x"]}, {"y": y}),
+        }
+        save_tf1(session, root / "regress_classify" / "1", signatures)
+
+
+def shapeless(root: Path) -> None:
+    """half_plus_three as AWS and TF Serving have it: no signature has shapes, and none says DT_STRING.
+
+    What classify and regress are fed is a string, a serialized tf.Example, that is declared as DT_FLOAT.
+    """
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        serialized = v1.placeholder(tf.string, name="tf_example")
+        features = v1.parse_example(serialized, {"x": v1.FixedLenFeature([1], tf.float32)})
+        x = tf.identity(features["x"], name="x")
+        y = v1.get_variable("a", initializer=0.5) * x + v1.get_variable("b", initializer=3.0)
+        session.run(v1.global_variables_initializer())
+        signatures = {
+            "tensorflow/serving/regress": ("regress", {"inputs": serialized}, {"outputs": y}),
+            "regress_x_to_y": ("regress", {"inputs": serialized}, {"outputs": y}),
+            "classify_x_to_y": ("classify", {"inputs": serialized}, {"scores": y}),
+            "serving_default": ("predict", {"x": x}, {"y": y}),
+        }
+        save_tf1(session, root / "half_plus_three" / "123", signatures, info=bare_float)
+
+
+def bare_float(tensor: Any) -> Any:
+    """A TensorInfo of DT_FLOAT without a shape, whatever the tensor is."""
+    from tensorflow.core.framework.types_pb2 import DT_FLOAT
+    from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
+
+    return TensorInfo(name=tensor.name, dtype=DT_FLOAT)
+
+
+def save_tf1(
+    session: Any,
+    folder: Path,
+    signatures: Mapping[str, tuple[str, Any, Any]],
+    info: Callable[[Any], Any] | None = None,
+) -> None:
+    """Save a session's graph as a TF1 SavedModel with signatures of (method, inputs, outputs).
+
+    ``info`` describes a tensor of a signature; None means with the tensor's own type and shape.
+    """
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    info = info or v1.saved_model.build_tensor_info
+    defs = {
+        name: v1.saved_model.signature_def_utils.build_signature_def(
+            {key: info(tensor) for key, tensor in inputs.items()},
+            {key: info(tensor) for key, tensor in outputs.items()},
+            f"tensorflow/serving/{method}",
+        )
+        for name, (method, inputs, outputs) in signatures.items()
+    }
+    builder = v1.saved_model.builder.SavedModelBuilder(str(folder))
+    builder.add_meta_graph_and_variables(session, ["serve"], signature_def_map=defs)
+    builder.save()
+
+
+def gates(root: Path) -> None:
+    """A model whose calls wait for a file (see tests/support/gates.py), and a quick signature beside."""
+    import tensorflow as tf
+
+    def wait(mark: Any) -> dict[str, Any]:
+        opened = tf.strings.regex_replace(mark[0], "[^/]*$", "open")
+        with tf.control_dependencies([tf.io.write_file(mark[0], "")]):
+            turns = tf.while_loop(
+                lambda _: tf.size(tf.io.matching_files(opened)) < 1, lambda turn: turn + 1, [tf.constant(0)]
+            )[0]
+        return {"y": tf.strings.length(mark) + 0 * turns}
+
+    mark = [tf.TensorSpec([None], tf.string, name="mark")]
+    length = (lambda mark: {"y": tf.strings.length(mark)}, mark)
+    save(root / "gate" / "1", {"serving_default": (wait, mark), "length": length})
+
+
+def lite(root: Path) -> None:
+    """A SavedModel with the same model as TensorFlow Lite beside it, which adds a hundred."""
+    import tensorflow as tf
+
+    specs = [tf.TensorSpec([None, 3], tf.float32, name="a"), tf.TensorSpec([None], tf.float32, name="b")]
+    folder = root / "lite" / "1"
+    save(folder, {"serving_default": (lambda a, b: {"s": a + b[:, None] + 100.0}, specs)})
+    converted = tf.lite.TFLiteConverter.from_saved_model(str(folder)).convert()
+    shutil.rmtree(folder)
+    save(folder, {"serving_default": (lambda a, b: {"s": a + b[:, None]}, specs)})
+    (folder / "model.tflite").write_bytes(converted)
+
+
+def untracked(root: Path) -> None:
+    """A Keras 3 model that hangs on a tf.Module: it loads, and has lost its variables."""
+    import keras  # type: ignore[import-untyped]
+    import tensorflow as tf
+
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    module = tf.Module()
+    module.model = model
+    spec = [tf.TensorSpec([None, 3], tf.float32, name="x")]
+    save(root / "untracked" / "1", {"serving_default": (lambda x: {"y": model(x)}, spec)}, module)
+
+
+def echo(root: Path) -> None:
+    """A signature for every type of tensor that gives back what it gets, named as TensorFlow names it."""
+    import tensorflow as tf
+
+    kinds = (
+        "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string "
+        "complex64 complex128 qint8 quint8 qint16 quint16 qint32 int4 uint4 float8_e5m2 float8_e4m3fn"
+    ).split()
+    save(
+        root / "echo" / "1",
+        {
+            name: (lambda x: {"y": tf.identity(x)}, [tf.TensorSpec(None, tf.as_dtype(name), name="x")])
+            for name in kinds
+        },
+    )
+
+
+BUILDERS = (linear, named_tensors, arrays, strings, examples, shapeless, gates, lite, untracked, echo)
+
+
+if __name__ == "__main__":
+    build_all(Path(sys.argv[1]))

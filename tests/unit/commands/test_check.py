@@ -1,0 +1,199 @@
+"""`tfs-proxy check`: the report, and one request through the script."""
+
+from pathlib import Path
+
+import pytest
+
+from support.archives import SAVED_MODEL, pack
+from tfs_proxy.cli import main
+from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef
+
+MIRROR = "def handler(data, context): return data.read(), context.request_content_type"
+
+
+def archive(folder: Path, script: str | None = None, **more: str) -> str:
+    files: dict[str, str | bytes] = {"m/1/saved_model.pb": SAVED_MODEL, **more}
+    if script is not None:
+        files["code/inference.py"] = script
+    return str(pack(folder / "model.tar.gz", files))
+
+
+def signature_model() -> bytes:
+    """A saved_model.pb with one signature that takes nothing."""
+    one = SignatureDef(method_name="tensorflow/serving/predict")
+    info = MetaGraphDef.MetaInfoDef(tags=["serve"])
+    graph = MetaGraphDef(meta_info_def=info, signature_def={"serving_default": one})
+    return SavedModel(meta_graphs=[graph]).SerializeToString()
+
+
+def test_the_report_and_the_import(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Without a request the script is imported all the same; what it prints does not mix with the report."""
+    assert main(["check", archive(tmp_path, f"print('imported')\n{MIRROR}")]) == 0
+
+    said = capfd.readouterr()
+    assert "Model m, version 1" in said.out
+    assert "code/inference.py defines handler" in said.out
+    assert "imported" not in said.out
+    assert "imported" in said.err
+
+
+BROKEN = {
+    "a syntax error": ("def handler(d, c:", "is not valid Python (line 1: '(' was never closed)"),
+    "an import that is not there": (
+        f"import nothing_of_this_name\n{MIRROR}",
+        "No module named 'nothing_of_this_name'",
+    ),
+    "sys.exit": (f"{MIRROR}\nimport sys\nsys.exit(0)", "inference.py:3 in <module>: SystemExit: 0"),
+    "os._exit": (f"{MIRROR}\nimport os\nos._exit(0)", "it ends the process that imports it (exit status 0)"),
+    "a signal": (
+        f"{MIRROR}\nimport os\nos.kill(os.getpid(), 11)",
+        "ends the process that imports it (SIGSEGV)",
+    ),
+    "no end": (f"{MIRROR}\nimport time\ntime.sleep(600)", "it takes longer than 2 s"),
+    "no handler": ("x = 1", "defines no handler: it must define handler(data, context)"),
+    "a misspelt one": (
+        "def inputs_handler(d, c): ...",
+        "It defines inputs_handler: did you mean input_handler?",
+    ),
+    "one argument": (
+        "def handler(data): ...",
+        "line 1: handler(data) can't be called with 2 positional arguments",
+    ),
+    "one found at import": ("handler = len", "handler(obj, /) can't be called with 2 positional arguments"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_script_that_cannot_be_used(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """3 after the report, and the cause as the last line, whatever the script does to its process."""
+    script, words = BROKEN[case]
+    if case == "no end":
+        monkeypatch.setenv("SAGEMAKER_TFS_WAIT_TIME_SECONDS", "2")
+
+    assert main(["check", archive(tmp_path, script)]) == 3
+
+    said = capfd.readouterr()
+    assert "Model m, version 1" in said.out
+    last = said.err.splitlines()[-1]
+    assert words in last
+    assert last.startswith("tfs-proxy: code/inference.py")
+
+
+def test_a_child_of_the_script_does_not_outlive_check(tmp_path: Path) -> None:
+    """Threads and processes that the import starts hold nothing up."""
+    script = (
+        "import subprocess, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        f"subprocess.Popen(['sleep', '600'])\n{MIRROR}"
+    )
+
+    assert main(["check", archive(tmp_path, script)]) == 0
+
+
+WARNED = {
+    "a half that is misspelt": (
+        {"code/inference.py": "def inputs_handler(d, c): ...\ndef output_handler(r, c): ..."},
+        "defines inputs_handler, which is not called: did you mean input_handler?",
+    ),
+    "packages that only serve installs": (
+        {"code/inference.py": f"import nothing_of_this_name\n{MIRROR}", "code/requirements.txt": "nothing"},
+        "because nothing_of_this_name can't be imported here: only serve installs code/requirements.txt",
+    ),
+    "a model that no request reaches": ({}, "m version 1 has no signatures"),
+}
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_warnings_count_where_check_is_strict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    """A warning is a line, and exit status 2 with --strict."""
+    files, words = WARNED[case]
+    path = str(pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": SAVED_MODEL, **files}))
+
+    assert main(["check", path]) == 0
+    assert any(
+        line.startswith("Warning: ") and words in line for line in capsys.readouterr().out.splitlines()
+    )
+    assert main(["check", path, "--strict"]) == 2
+
+
+def test_strict_does_not_mind_notes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is ignored is no warning."""
+    half = signature_model()
+    path = str(pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": half, "notes.txt": "x"}))
+
+    assert main(["check", path, "--strict"]) == 0
+    assert "Note: Not served, as no SavedModel: notes.txt." in capsys.readouterr().out
+
+
+def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The request's answer is shown with its status, type and size."""
+    request = tmp_path / "request"
+    request.write_text("a,b")
+
+    status = main(
+        ["check", archive(tmp_path, MIRROR), "--request", str(request), "--content-type", "text/csv"]
+    )
+
+    said = capsys.readouterr().out.splitlines()
+    assert status == 0
+    assert f"Request: {request}, text/csv, 3 bytes" in said
+    assert "Model server (a fake one, which answers zeros): not asked" in said
+    assert any(line.startswith("Answer: 200 text/csv, 3 bytes, ") for line in said)
+    assert said[-1] == "a,b"
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("import tfs_proxy\ndef handler(d, c): raise tfs_proxy.HTTPError(422, 'no')", 3),
+        ("def handler(d, c):\n    yield 'a'\n    raise ValueError", 3),
+        ("import nothing_of_this_name", 3),
+        (MIRROR, 0),
+    ],
+)
+def test_exit_status(tmp_path: Path, script: str, status: int) -> None:
+    """3 where the script can't be imported, or answers with an error."""
+    request = tmp_path / "request"
+    request.write_text("x")
+
+    assert main(["check", archive(tmp_path, script), "--request", str(request)]) == status
+
+
+def test_requirements_are_not_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where an import fails beside a requirements.txt, that is said."""
+    request = tmp_path / "request"
+    request.write_text("x")
+    script = f"import nothing_of_this_name\n{MIRROR}"
+    path = archive(tmp_path, script, **{"code/requirements.txt": "nothing"})
+
+    assert main(["check", path, "--request", str(request)]) == 3
+    assert "Only serve installs requirements.txt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["missing.tar.gz"], [".", "--request", "missing"]])
+def test_what_is_not_there(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A model or a request that can't be read is 2, and a sentence."""
+    assert main(["check", *words]) == 2
+    assert "missing" in capsys.readouterr().err
+
+
+def test_a_stage_is_tried_without_a_model_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The report says that the script is the model, and the request goes through it alone."""
+    request = tmp_path / "rows.csv"
+    request.write_text("1,2\n")
+    script = "def model_fn(model_dir): ...\ndef predict_fn(data, model): return data * 2\n"
+    model = str(pack(tmp_path / "stage.tar.gz", {"code/inference.py": script}))
+
+    status = main(
+        ["check", model, "--request", str(request), "--content-type", "text/csv", "--accept", "text/csv"]
+    )
+
+    said = capsys.readouterr().out
+    assert status == 0
+    assert "code/inference.py is the model itself: it defines model_fn and predict_fn" in said
+    assert "Model server" not in said
+    assert said.endswith("2.0,4.0\n\n")

@@ -1,0 +1,282 @@
+"""The default pipeline: what is forwarded, what is converted, and in which form it is answered."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.fake_upstream import Call, FakeUpstream
+from tfs_proxy.batch import Batch, Examples
+from tfs_proxy.dataplane.conversions import Passthrough, answer, default_input, default_output
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType, UpstreamRefused
+from tfs_proxy.payload.formats.npy import read_npy, write_npy
+from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
+from tfs_proxy.upstream.interface import Answer, Upstream
+
+TARGET = Target("m")
+
+
+def _signature(name: str, inputs: dict[str, str], outputs: dict[str, str]) -> Signature:
+    def specs(dtypes: dict[str, str]) -> dict[str, TensorSpec]:
+        return {each: TensorSpec(each, dtype, (None,)) for each, dtype in dtypes.items()}
+
+    return Signature(name, PREDICT_METHOD, specs(inputs), specs(outputs))
+
+
+ONE = _signature(DEFAULT_SIGNATURE, {"x": "DT_FLOAT"}, {"y": "DT_FLOAT"})
+NORM = _signature("norm", {"x": "DT_FLOAT"}, {"label": "DT_STRING", "n": "DT_INT32"})
+
+
+def _says(text: str, status: int = 200) -> Callable[[Call], Answer]:
+    return lambda _: Answer(status, text.encode())
+
+
+def _upstream(reply: Callable[[Call], Answer], *signatures: Signature) -> FakeUpstream:
+    return FakeUpstream({each.name: each for each in signatures or (ONE,)}, reply)
+
+
+def test_fake_is_an_upstream() -> None:
+    """The fake has the whole interface."""
+    upstream: Upstream = _upstream(_says("{}"))
+    upstream.close()
+    assert upstream.choose() == Instance(0, 8501, 8500, "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"instances": [1.0,  2]}',
+        b' \n{"inputs": {"x": [NaN]}} ',
+        b'{"signature_name": "", "instances": [1], "extra": 1}',
+    ],
+)
+def test_serving_form_goes_untouched(body: bytes) -> None:
+    """TF Serving's own form is sent byte for byte, and its answer comes back byte for byte."""
+    upstream = _upstream(_says('{\n"predictions": [2.5\n]}'))
+    reply = answer(upstream, TARGET, body, "application/json", None)
+    assert upstream.calls[0].body == body
+    assert upstream.calls[0].batch is None
+    assert (reply.status, reply.content_type) == (200, "application/json")
+    assert reply.body == b'{\n"predictions": [2.5\n]}'
+
+
+def test_the_chosen_instance_is_asked() -> None:
+    """The instance chosen for the request is handed on, forwarded or decoded."""
+    upstream, chosen = _upstream(_says('{"predictions": [1]}')), Instance(3, 1, 2, "")
+    for body in (b'{"instances": [1]}', b"[1]"):
+        answer(upstream, TARGET, body, None, None, chosen)
+    assert [call.instance for call in upstream.calls] == [chosen, chosen]
+
+
+def test_byte_order_mark_and_charset_are_taken_off() -> None:
+    """TF Serving reads UTF-8 without a mark, so that is what it gets."""
+    upstream = _upstream(_says('{"predictions": [1]}'))
+    text = '{"instances": ["é"]}'
+    answer(upstream, TARGET, b"\xef\xbb\xbf" + text.encode(), "application/json", None)
+    answer(upstream, TARGET, text.encode("latin-1"), "application/json; charset=latin-1", None)
+    assert [call.body for call in upstream.calls] == [text.encode(), text.encode()]
+
+
+def test_two_documents_are_two_records() -> None:
+    """Several documents are never TF Serving's form, which would lose all but the first."""
+    upstream = _upstream(_says('{"predictions": [1]}'))
+    with pytest.raises(BadInput, match="only document of its body"):
+        answer(upstream, TARGET, b'{"instances": [1]}\n{"instances": [2]}', "application/json", None)
+    assert not upstream.calls
+
+
+def test_record_with_an_input_called_inputs() -> None:
+    """A refused object whose key is an input of the model is tried as one record."""
+    signature = _signature(DEFAULT_SIGNATURE, {"inputs": "DT_FLOAT", "mask": "DT_INT64"}, {"y": "DT_FLOAT"})
+
+    def server(call: Call) -> Answer:
+        return Answer(200, b'{"predictions": [4.5]}') if call.batch else Answer(400, b'{"error": "no"}')
+
+    upstream = _upstream(server, signature)
+    reply = answer(upstream, TARGET, b'{"inputs": [1, 2], "mask": 1}', "application/json", "text/csv")
+    assert reply.body == b"4.5\n"
+    assert upstream.calls[1].json == {"instances": [{"inputs": [1.0, 2.0], "mask": 1}]}
+
+
+@pytest.mark.parametrize("second", [400, 500])
+def test_first_refusal_counts(second: int) -> None:
+    """Where the record is refused too, the client reads what TF Serving said first."""
+    signature = _signature(DEFAULT_SIGNATURE, {"instances": "DT_FLOAT"}, {"y": "DT_FLOAT"})
+
+    def server(call: Call) -> Answer:
+        return Answer(second, b'{"error": "second"}') if call.batch else Answer(400, b'{"error": "first"}')
+
+    reply = answer(_upstream(server, signature), TARGET, b'{"instances": [1]}', None, None)
+    assert (reply.status, reply.body) == (400, b'{"error": "first"}')
+
+
+def test_no_second_try_without_such_an_input() -> None:
+    """A refusal is final where no input has the key's name, or the record does not fit."""
+    upstream = _upstream(_says('{"error": "first"}', 400))
+    assert answer(upstream, TARGET, b'{"instances": ["a"]}', None, None).status == 400
+    signature = _signature(DEFAULT_SIGNATURE, {"instances": "DT_FLOAT"}, {"y": "DT_FLOAT"})
+    strict = _upstream(_says('{"error": "first"}', 400), signature)
+    assert answer(strict, TARGET, b'{"instances": "a"}', None, None).status == 400
+    assert len(upstream.calls) == len(strict.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"[[1],[2]]", "application/json"),
+        (b'{"x": [1]}\n{"x": [2]}', "application/json"),
+        (b"[1]\n[2]", "application/jsonlines"),
+        (b"a\n1\n2", "text/csv; header=present"),
+    ],
+)
+def test_records_are_decoded(body: bytes, content_type: str) -> None:
+    """Everything but TF Serving's form reaches the upstream as arrays."""
+    upstream = _upstream(_says('{"predictions": [2.5, 3.0]}'))
+    reply = answer(upstream, TARGET, body, content_type, "application/jsonlines")
+    assert reply.body == b"2.5\n3.0\n"
+    batch: Any = upstream.calls[0].batch
+    assert batch.records == 2
+    np.testing.assert_array_equal(batch.inputs["x"].ravel(), [1, 2])
+
+
+def test_serving_form_as_lines_by_its_own_signature() -> None:
+    """The signature that a body names says how its answer is read."""
+    upstream = _upstream(_says('{"predictions": [{"n": 1, "label": "a"}]}'), ONE, NORM)
+    body = b'{"signature_name": "norm", "instances": [1]}'
+    assert answer(upstream, TARGET, body, None, "text/csv").body == b"a,1\n"
+
+
+def test_column_form_as_lines() -> None:
+    """The column form counts its records along the first axis of its inputs."""
+    upstream = _upstream(_says('{"outputs": [2.5, 3.0]}'))
+    for body in (b'{"inputs": [1, 2]}', b'{"inputs": {"x": [1, 2]}}'):
+        assert answer(upstream, TARGET, body, None, "text/csv").body == b"2.5\n3.0\n"
+
+
+@pytest.mark.parametrize("given", ['{"predictions": [1.0]}', '{"outputs": 1.0}', '{"outputs": [1.0]}'])
+def test_fewer_outputs_than_records(given: str) -> None:
+    """Lines are refused where the model does not give one output per record; JSON is not."""
+    upstream = _upstream(_says(given))
+    with pytest.raises(NotAcceptable, match="ask for application/json"):
+        answer(upstream, TARGET, b'{"instances": [1, 2]}', None, "text/csv")
+    assert answer(upstream, TARGET, b'{"instances": [1, 2]}', None, None).body == given.encode()
+
+
+def test_unanswerable_requests_never_reach_the_model() -> None:
+    """415 and 406 are said before the model server is asked."""
+    upstream = _upstream(_says("{}"))
+    with pytest.raises(UnsupportedMediaType, match="image/png"):
+        answer(upstream, TARGET, b"", "image/png", None)
+    with pytest.raises(NotAcceptable, match="image/png"):
+        answer(upstream, TARGET, b"[1]", None, "image/png")
+    assert not upstream.calls
+
+
+@pytest.mark.parametrize("method", ["classify", "regress"])
+def test_classify_and_regress(method: str) -> None:
+    """Their own form is forwarded, records become examples, results come one a line if asked."""
+    upstream = _upstream(_says('{"results": [1.5, 2.5]}'))
+    target = Target("m", method=method, signature="s")
+    own = b'{"signature_name": "s", "examples": [{"x": 1}, {"x": 2}]}'
+    assert answer(upstream, target, own, None, "text/csv").body == b"1.5\n2.5\n"
+    for body in (b'[{"x": 1}, {"x": 2}]', b'{"x": 1}\n{"x": 2}'):
+        assert answer(upstream, target, body, None, "application/jsonlines").body == b"1.5\n2.5\n"
+    assert [call.json for call in upstream.calls] == [json.loads(own)] * 3
+    with pytest.raises(UnsupportedMediaType, match="by name"):
+        answer(upstream, target, b"1", "text/csv", None)
+
+
+def test_errors_pass_through() -> None:
+    """An error of the model server keeps its status and body, under any Accept."""
+    upstream = _upstream(_says('{ "error": "queue is full" }', 503))
+    reply = answer(upstream, TARGET, b"[1]", None, "text/csv")
+    assert (reply.status, reply.content_type) == (503, "application/json")
+    assert reply.body == b'{ "error": "queue is full" }'
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b'{"error": "two\nlines \xff"}', "two\nlines \N{REPLACEMENT CHARACTER}"),
+        (b"<html>404</html>", "The model server answered with status 404."),
+        (b'{"error": {"code": 5}}', "The model server answered with status 404."),
+        (b"", "The model server answered with status 404."),
+        (b"[" * 100_000, "The model server answered with status 404."),
+    ],
+)
+def test_odd_errors_become_json(body: bytes, text: str) -> None:
+    """What is no JSON with an error text becomes it: no page of the model server reaches a client."""
+    reply = answer(_upstream(lambda _: Answer(404, body)), TARGET, b'{"instances": [1]}', None, None)
+    assert json.loads(reply.body) == {"error": text}
+    assert reply.status == 404
+
+
+def test_unknown_model_at_its_metadata() -> None:
+    """A model server that knows no such model is quoted when its signature is asked for."""
+
+    class Nowhere(FakeUpstream):
+        def signature(self, target: Target) -> Signature:
+            raise UpstreamRefused(404, b'{"error": "Servable not found"}')
+
+    reply = answer(Nowhere(), TARGET, b"[1]", None, None)
+    assert (reply.status, reply.body) == (404, b'{"error": "Servable not found"}')
+
+
+def test_default_input_gives_what_the_default_would_send() -> None:
+    """TF Serving's form comes back as it is, records as arrays, features as examples."""
+    form = default_input(b'\xef\xbb\xbf{"instances": [1, 2]}', None, ONE)
+    assert isinstance(form, Passthrough)
+    assert (form.body, form.records) == (b'{"instances": [1, 2]}', 2)
+    table = default_input(b"1\n2\n", "text/csv", ONE)
+    assert isinstance(table, Batch)
+    assert table.inputs["x"].tolist() == [1, 2]
+    features = default_input(b'{"a": 1}', "application/jsonlines", ONE, method="classify")
+    assert features == Examples(({"a": 1},))
+
+
+def test_default_output_writes_arrays_and_answers_alike() -> None:
+    """Arrays and the JSON that TF Serving writes of them come out equal, in each media type."""
+    outputs = {"y": np.array([[1, 2], [3, 4]], np.float32)}
+    given = Answer(200, b'{"predictions": [[1.0, 2.0], [3.0, 4.0]]}')
+    for accept, text in (
+        ("text/csv", "1.0,2.0\n3.0,4.0\n"),
+        ("application/jsonlines", "[1.0,2.0]\n[3.0,4.0]\n"),
+    ):
+        assert default_output(outputs, accept, ONE) == (text.encode(), accept)
+        assert default_output(given, accept, ONE, records=2) == (text.encode(), accept)
+    assert default_output(outputs, None, ONE) == (
+        b'{"predictions":[[1.0,2.0],[3.0,4.0]]}',
+        "application/json",
+    )
+    assert default_output(given, "*/*", ONE) == (given.body, "application/json")
+
+
+def test_default_output_writes_several_outputs_as_objects() -> None:
+    """Rows are objects by output name; outputs without rows in common are columns."""
+    strings = np.array([b"a", b"\xff"], object)
+    both = {"n": np.array([1, 2]), "s_bytes": strings}
+    body, _ = default_output(both, None, ONE)
+    assert body == b'{"predictions":[{"n":1,"s_bytes":{"b64":"YQ=="}},{"n":2,"s_bytes":{"b64":"/w=="}}]}'
+    assert default_output({"n": np.array(7)}, None, ONE)[0] == b'{"outputs":7}'
+    body, _ = default_output({"n": np.array([1]), "m": np.array([1.5, 2])}, None, ONE)
+    assert body == b'{"outputs":{"n":[1],"m":[1.5,2.0]}}'
+
+
+def test_default_output_refuses_what_is_no_answer() -> None:
+    """An error of the model server is raised; records without an output are not acceptable."""
+    with pytest.raises(UpstreamRefused, match="400"):
+        default_output(Answer(400, b'{"error": "no"}'), None, ONE)
+    with pytest.raises(NotAcceptable, match="has 1 for 2"):
+        default_output({"y": np.array([1])}, "text/csv", ONE, records=2)
+
+
+def test_default_input_gives_arrays_to_write_to() -> None:
+    """A script may change what it gets in place, whatever it came in."""
+    body = write_npy(np.array([1, 2], np.float32))
+    for read in (default_input(body, "application/x-npy", ONE), default_input(b"[1, 2]", None, ONE)):
+        assert isinstance(read, Batch)
+        read.inputs["x"][:] += 1
+    assert read_npy(body).tolist() == [1, 2]

@@ -1,0 +1,324 @@
+"""The embedded server's REST side as an ASGI application, with models that are made up."""
+
+import asyncio
+import gzip
+import re
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from support.stack import Answer
+from tfs_proxy.embedded.core.call_threads import never_wait_here, next_of
+from tfs_proxy.embedded.core.catalog import Catalog, Model
+from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.core.servable import Array, Backend, Call, Servable
+from tfs_proxy.embedded.rest import http_body
+from tfs_proxy.embedded.rest.app import RestApp, RestOptions
+from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
+from tfs_proxy.protos.tensors import DT_STRING
+from tfs_proxy.signature import PREDICT_METHOD
+
+FLOAT = 1
+METRICS = "/monitoring/prometheus/metrics"
+BODY = b'{"instances": [1.0]}'
+
+
+class Passed:
+    """A backend that gives its first input back, after a while."""
+
+    def __init__(self, seconds: float = 0.0, *, waits: bool = False) -> None:
+        self.seconds = seconds
+        self.waits = waits
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        def call(arrays: Sequence[Array]) -> Sequence[Array]:
+            time.sleep(self.seconds)
+            return [arrays[-1] for _ in fetches]
+
+        return call
+
+    def close(self) -> None:
+        pass
+
+
+class Held(Passed):
+    """A backend whose calls wait until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        def call(arrays: Sequence[Array]) -> Sequence[Array]:
+            self.gate.wait(30)
+            return [arrays[-1] for _ in fetches]
+
+        return call
+
+
+class Lends(Passed):
+    """A backend with things of which each call takes an idle one, if there is any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle: SimpleQueue[int] = SimpleQueue()
+        self.calls = 0
+
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+        def call(arrays: Sequence[Array]) -> Sequence[Array]:
+            self.calls += 1
+            taken = next_of(self.idle)
+            self.idle.put(taken)
+            return [arrays[-1] for _ in fetches]
+
+        return call
+
+
+def signature(method_name: str = "own", **inputs: int) -> SignatureDef:
+    """From these inputs to one output of the last one's type."""
+    made = SignatureDef(method_name=method_name)
+    for alias, data_type in inputs.items():
+        made.inputs[alias].CopyFrom(TensorInfo(name=f"{alias}:0", dtype=data_type))  # type: ignore[arg-type]
+    made.outputs["y"].CopyFrom(TensorInfo(name="y:0", dtype=data_type))  # type: ignore[arg-type]
+    return made
+
+
+class Server:
+    """The application over one model, `m`, that is there."""
+
+    def __init__(
+        self,
+        pool: ThreadPoolExecutor,
+        seconds: float = 0.0,
+        backend: Backend | None = None,
+        *,
+        check_methods: bool = False,
+        **options: Any,
+    ) -> None:
+        self.metrics = Metrics()
+        catalog = Catalog()
+        defaulted = signature(a=DT_STRING, b=DT_STRING)
+        for alias in "ab":
+            defaulted.defaults[alias].MergeFrom(TensorProto(dtype="DT_STRING", string_val=[b"d"]))
+        signatures = {
+            "serving_default": signature(x=FLOAT),
+            "pair": signature(a=DT_STRING, b=DT_STRING),
+            "defaulted": defaulted,
+            "named": signature(x=FLOAT, method_name=PREDICT_METHOD),
+        }
+        catalog.models["m"] = Model()
+        self.servable = Servable(
+            "m", 1, signatures, backend or Passed(seconds), self.metrics, check_methods=check_methods
+        )
+        catalog.models["m"].publish({1: self.servable})
+        catalog.names = frozenset({"m"})
+        catalog.starting = False
+        self.app = RestApp(catalog, pool, self.metrics, RestOptions(**options))
+
+    def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
+        """One request; header names have underscores for dashes."""
+        return asyncio.run(self.answer(method, target, body, **headers))
+
+    async def answer(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
+        """The same on a loop that runs."""
+        path, _, query = target.partition("?")
+        scope = {
+            "method": method,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+        }
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        start, rest = sent
+        found = {name.decode(): value.decode() for name, value in start["headers"]}
+        return Answer(start["status"], found, rest["body"])
+
+    def predict(self, body: bytes, **headers: str) -> Answer:
+        """A prediction of the model."""
+        return self.ask("POST", "/v1/models/m:predict", body, **headers)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads for what is not quick."""
+    with ThreadPoolExecutor(4) as made:
+        yield made
+
+
+@pytest.mark.parametrize("cors", [True, False])
+def test_a_browser_may_ask_first_from_any_origin(pool: ThreadPoolExecutor, cors: bool) -> None:
+    """OPTIONS is fine with an origin of the web and refused without, the flag or not; neither has a body."""
+    server = Server(pool, cors=cors)
+    for path in ("/v1/models/m:predict", "/v1/models/nope", "/v1/x"):
+        asked = server.ask("OPTIONS", path, origin="https://example.org")
+        assert (asked.status, asked.body) == (200, b"")
+        assert asked.headers.get("access-control-allow-origin") == ("*" if cors else None)
+        assert server.ask("OPTIONS", path).status == 400
+        assert server.ask("OPTIONS", path, origin="null").status == 400
+    assert server.ask("OPTIONS", "/x", origin="https://example.org").status == 404
+
+
+def test_only_the_api_speaks_of_origins(pool: ThreadPoolExecutor) -> None:
+    """With the flag its answers have the headers, refusals too; other pages and metrics have none."""
+    server = Server(pool, cors=True, metrics_path=METRICS)
+    for method, path in (("POST", "/v1/models/m:predict"), ("GET", "/v1/models/nope"), ("PUT", "/v1/x")):
+        headers = server.ask(method, path, BODY).headers
+        assert headers["access-control-allow-methods"] == "POST, GET"
+    for path in ("/", METRICS, "/v1/models/%zz"):
+        assert "access-control-allow-origin" not in server.ask("GET", path).headers
+
+
+def test_metrics_have_one_path_and_every_method(pool: ThreadPoolExecutor) -> None:
+    """A query makes it another path, which is told in plain text; without the option there is no page."""
+    server = Server(pool, metrics_path=METRICS)
+    server.predict(BODY)
+    for method in ("GET", "POST", "PUT"):
+        page = server.ask(method, METRICS, BODY)
+        assert (page.status, page.headers["content-type"]) == (200, "text/plain")
+        assert b":tensorflow:serving:request_count" in page.body
+    other = server.ask("GET", f"{METRICS}?x=1")
+    assert other.status == 400
+    assert other.body.decode() == f"Unexpected path: {METRICS}?x=1. Should be {METRICS}"
+    assert Server(pool).ask("GET", METRICS).status == 404
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models/%zz", "/v1/models/a%4", '/v1/models/"m"', "/{x}", "/v1/models/m?a b"]
+)
+def test_a_path_that_is_no_uri_is_a_plain_400(pool: ThreadPoolExecutor, path: str) -> None:
+    """TF Serving's HTTP server refuses it before anybody looks at what it asks for."""
+    reply = Server(pool).ask("GET", path)
+    assert (reply.status, reply.headers["content-type"]) == (400, "text/html")
+    assert b"<TITLE>400 Bad Request</TITLE>" in reply.body
+
+
+def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) -> None:
+    """Whatever is not unpacks to nothing, and nothing is the empty document."""
+    server = Server(pool)
+    packed = gzip.compress(BODY)
+    for value in ("gzip", "x-gzip", "gzip, identity"):
+        assert server.predict(packed, content_encoding=value).status == 200
+    for body in (b"plain", b"", packed[:-5], packed + packed, packed + b"x", zlib.compress(BODY)):
+        reply = server.predict(body, content_encoding="gzip")
+        assert (reply.status, reply.json["error"]) == (400, "JSON Parse error: The document is empty")
+    assert server.predict(BODY, content_encoding="identity").status == 200
+    assert server.ask("GET", "/v1/models/m/metadata", b"plain", content_encoding="gzip").status == 200
+
+
+def test_a_packed_body_has_a_limit(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small body can't unpack to any size."""
+    monkeypatch.setattr(http_body, "MAX_UNPACKED_BYTES", 1000)
+    fits = BODY + b" " * (1000 - len(BODY))
+    assert Server(pool).predict(gzip.compress(fits), content_encoding="gzip").status == 200
+    reply = Server(pool).predict(gzip.compress(fits + b" "), content_encoding="gzip")
+    assert reply.json["error"] == "JSON Parse error: The document is empty"
+
+
+def test_a_request_that_takes_too_long_is_given_up(pool: ThreadPoolExecutor) -> None:
+    """With TensorFlow's own words for it; without a limit it is waited for."""
+    held = Held()
+    slow = Server(pool, backend=held, timeout_seconds=0.01).predict(BODY)
+    held.gate.set()
+    assert (slow.status, slow.json["error"]) == (504, "Timed out waiting for notification")
+    assert Server(pool, seconds=0.05, timeout_seconds=None).predict(BODY).status == 200
+
+
+def test_a_request_that_was_given_up_is_not_begun() -> None:
+    """Else a server that is behind computes answers that nobody waits for, and never catches up."""
+    free = threading.Event()
+    backend = Lends()
+    backend.idle.put(1)
+    with ThreadPoolExecutor(1) as only:
+        only.submit(free.wait, 60)
+        server = Server(only, backend=backend, timeout_seconds=0.01)
+        packed = server.predict(gzip.compress(BODY), content_encoding="gzip")
+        assert [server.predict(BODY).status, packed.status] == [504, 504]
+        free.set()
+    assert backend.calls == 0
+    server.servable.retire()
+
+
+def test_quick_requests_wait_for_nothing_on_the_event_loop(pool: ThreadPoolExecutor) -> None:
+    """Where there is nothing idle to run it on, a quick request waits on the pool, and others are answered."""
+    backend = Lends()
+    backend.idle.put(1)
+    server = Server(pool, backend=backend)
+    for _ in range(5):
+        assert server.predict(BODY).status == 200
+    taken = backend.idle.get()
+
+    async def both() -> tuple[Answer, Answer]:
+        never_wait_here()
+        waiting = asyncio.create_task(server.answer("POST", "/v1/models/m:predict", BODY))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        other = await server.answer("GET", "/v1/models/m/metadata")
+        backend.idle.put(taken)
+        return await waiting, other
+
+    with ThreadPoolExecutor(1) as loop_s_own:
+        waited, other = loop_s_own.submit(lambda: asyncio.run(both())).result(30)
+    assert (waited.status, other.status) == (200, 200)
+
+
+def test_method_names_are_checked_where_that_is_asked_for(pool: ThreadPoolExecutor) -> None:
+    """A prediction needs a signature of one of TF Serving's methods then; what is no request comes first."""
+    named = b'{"signature_name": "named", "instances": [1.0]}'
+    unchecked, checked = Server(pool), Server(pool, check_methods=True)
+    assert [unchecked.predict(body).status for body in (BODY, named)] == [200, 200]
+    assert checked.predict(named).status == 200
+    refused = checked.predict(BODY)
+    assert refused.status == 500
+    assert refused.json["error"] == (
+        "Expected prediction signature method_name to be one of {tensorflow/serving/predict, "
+        "tensorflow/serving/classify, tensorflow/serving/regress}. Was: own"
+    )
+    assert checked.predict(b'{"instances": ["no number"]}').status == 400
+
+
+def test_base64_rows_fill_one_input_only(pool: ThreadPoolExecutor) -> None:
+    """A first row of base64 is a plain value: a signature that needs more inputs says which are missing, or takes defaults."""
+    reply = Server(pool).predict(b'{"signature_name": "pair", "instances": [{"b64": "YQ=="}]}')
+    assert reply.status == 400
+    assert re.match(
+        r"input size does not match signature: 1!=2 len\(\{[ab]\}\) != len\(\{a,b\}\)", reply.json["error"]
+    )
+    filled = Server(pool).predict(b'{"signature_name": "defaulted", "instances": [{"b64": "YQ=="}]}')
+    assert filled.status < 500
+
+
+def test_only_requests_that_went_well_have_a_latency(pool: ThreadPoolExecutor) -> None:
+    """Both are counted by their status."""
+    server = Server(pool)
+    server.predict(BODY)
+    server.predict(b"nonsense")
+    text = server.metrics.text().decode()
+    assert 'request_count{model_name="m",status="OK"} 1' in text
+    assert 'request_count{model_name="m",status="INVALID_ARGUMENT"} 1' in text
+    assert 'request_latency_count{model_name="m",API="predict",entrypoint="REST"} 1' in text
+
+
+def test_paths_that_clients_make_up_fill_no_memory(pool: ThreadPoolExecutor) -> None:
+    """What a path means is remembered for a bounded number of short ones."""
+    server = Server(pool)
+    for number in range(5000):
+        server.ask("GET", f"/v1/models/nope/versions/{number}")
+    server.ask("GET", f"/v1/models/{'m' * 10_000}")
+    kept = server.app._routes
+    assert len(kept) <= 4096
+    assert max(len(path) for _, path in kept) < 1000
+    assert server.predict(BODY).status == 200

@@ -1,0 +1,288 @@
+"""The watch over a script's calls, and what /ping makes of workers whose calls hang."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tfs_proxy.errors import ScriptTimeout
+from tfs_proxy.script.deadline import TIMEOUTS_IN_A_ROW, Abandoned, Call, Watch
+from tfs_proxy.script.event_loop import WorkerLoop
+from tfs_proxy.script.runner import ScriptRunner
+from tfs_proxy.script.tracebacks_of_threads import frames_of_coroutine, frames_of_thread, own_part, place_of
+from tfs_proxy.supervisor.hangs import Hangs
+
+FOLDER = __file__.rpartition("/")[0]
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Held:
+    """A call in a thread of its own that waits until it is let go; what came of it."""
+
+    def __init__(self, watch: Watch, *, streaming: bool = False) -> None:
+        self._begun, self._go_on = threading.Event(), threading.Event()
+        self.outcome: object = None
+        self._thread = threading.Thread(target=self._run, args=(watch, streaming))
+        self._thread.start()
+        assert self._begun.wait(60)
+
+    def _run(self, watch: Watch, streaming: bool) -> None:
+        watch.serve(self)
+        try:
+            with watch.call(streaming=streaming):
+                self._begun.set()
+                self._go_on.wait(60)
+            self.outcome = "answered"
+        except Exception as error:  # noqa: BLE001 - whatever comes is looked at
+            self.outcome = error
+
+    def let_go(self) -> object:
+        self._go_on.set()
+        self._thread.join(60)
+        return self.outcome
+
+
+def watched(clock: Clock) -> tuple[Watch, list[Call]]:
+    """A watch of ten seconds, and what it has abandoned."""
+    watch = Watch(10.0, FOLDER, clock)
+    abandoned: list[Call] = []
+    watch.abandon = abandoned.append
+    return watch, abandoned
+
+
+def test_a_call_in_time_is_left_alone() -> None:
+    """Up to its deadline nothing happens to it."""
+    clock = Clock()
+    watch, abandoned = watched(clock)
+    held = Held(watch)
+
+    clock.now = 9.9
+    watch.look()
+
+    assert held.let_go() == "answered"
+    assert (abandoned, watch.hangs, watch.hanging, watch.answered) == ([], False, 0, True)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_thread_over_its_deadline_is_abandoned(streaming: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with its connection and the place where it hangs; what it returns later is dropped."""
+    clock = Clock()
+    watch, abandoned = watched(clock)
+    held = Held(watch, streaming=streaming)
+
+    clock.now = 10.0
+    watch.look()
+    watch.look()
+
+    assert [(call.connection, call.streaming) for call in abandoned] == [(held, streaming)]
+    assert (watch.hangs, watch.hanging) == (True, 1)
+    assert re.search(r"hangs at test_deadline\.py:\d+ in _run, which waits in .*threading", caplog.text)
+    assert isinstance(held.let_go(), Abandoned)
+    assert (watch.hangs, watch.hanging, watch.answered) == (True, 0, False)
+
+
+def test_a_call_within_a_call_has_no_deadline_of_its_own() -> None:
+    """The first piece of a stream counts to the head of the answer."""
+    clock = Clock()
+    watch, _ = watched(clock)
+
+    with watch.call():
+        outer = watch.current()
+        with watch.call(streaming=True):
+            assert watch.current() is outer
+        assert watch.current() is outer
+    assert watch.current() is None
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_coroutine_is_cancelled(stubborn: bool) -> None:
+    """Who waits for it goes on at once; only one that goes on all the same makes the worker hang."""
+    clock = Clock()
+    watch, abandoned = watched(clock)
+    loop = WorkerLoop()
+    runner = ScriptRunner(__file__, loop, watch=watch)
+    begun, end = threading.Event(), threading.Event()
+
+    async def waits() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            while stubborn and not end.is_set():  # noqa: ASYNC110 - the end comes from another thread
+                await asyncio.sleep(0.01)
+
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            with watch.call():
+                runner.call("handler", waits)
+        except Exception as error:  # noqa: BLE001 - whatever comes is looked at
+            raised.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert begun.wait(60)
+    _until(lambda: (running := _only(watch)) is not None and running.awaited is not None)
+    clock.now = 10.0
+    watch.look()
+    thread.join(60)
+    watch.place = ""
+    if not stubborn:
+        _until(lambda: not _tasks(loop))
+    clock.now = 12.0
+    watch.look()
+    end.set()
+    loop.close()
+
+    assert [type(each) for each in raised] == [ScriptTimeout]
+    assert (abandoned, watch.hangs) == ([], stubborn)
+    assert ("in waits" in watch.place) is stubborn
+
+
+def test_many_interrupted_calls_in_a_row() -> None:
+    """What they leave behind may be why they all time out: the worker is replaced; one answer starts anew."""
+    clock = Clock()
+    watch, _ = watched(clock)
+    watch.new_lane = _Interruptible
+
+    def interrupted() -> None:
+        with watch.call():
+            clock.now += 10.0
+            watch.look()
+
+    def time_out(times: int) -> None:
+        for _ in range(times):
+            with pytest.raises(ScriptTimeout):
+                interrupted()
+
+    time_out(TIMEOUTS_IN_A_ROW - 1)
+    with watch.call():
+        pass
+    time_out(TIMEOUTS_IN_A_ROW - 1)
+    assert not watch.hangs
+    time_out(1)
+    assert watch.hangs
+
+
+class _Interruptible:
+    """What a call runs on where it can be ended."""
+
+    def frames(self) -> tuple[Any, ...]:
+        return ()
+
+    def interrupt(self, unless_over: Callable[[], bool]) -> bool:
+        return not unless_over()
+
+
+def _only(watch: Watch) -> Call | None:
+    return next(iter(tuple(watch._running)), None)
+
+
+def _tasks(loop: WorkerLoop) -> set[Any]:
+    assert loop._loop is not None
+    return asyncio.all_tasks(loop._loop)
+
+
+def _until(true: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if true():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not come true")
+
+
+def test_where_nested_coroutines_wait() -> None:
+    """The innermost line of the script, and what it waits for; clients get the script's part."""
+
+    async def inner() -> None:
+        await asyncio.sleep(3600)
+
+    async def outer() -> None:
+        await inner()
+
+    async def look() -> str:
+        waiting: Coroutine[Any, Any, None] = outer()
+        task = asyncio.create_task(waiting)
+        await asyncio.sleep(0)
+        place = place_of(frames_of_coroutine(waiting, None), FOLDER)
+        task.cancel()
+        return place
+
+    place = asyncio.run(look())
+
+    assert re.fullmatch(r"test_deadline\.py:\d+ in inner, which waits in .*tasks\.py:\d+ in sleep", place)
+    assert re.fullmatch(r"test_deadline\.py:\d+ in inner", own_part(place))
+
+
+def test_where_a_thread_is_that_has_ended() -> None:
+    """It is nowhere, which is no error."""
+    assert frames_of_thread(0) == ()
+    assert "cannot be told" in place_of((), FOLDER)
+
+
+def hears(hangs: Hangs, *words: str, pid: bytes = b"1", now: float = 0.0) -> None:
+    """What a worker said."""
+    for each in words:
+        hangs.hear(pid, each, now)
+
+
+def test_one_worker_that_hangs_is_no_reason() -> None:
+    """It has room for others, and is being replaced."""
+    hangs = Hangs(2, 300.0)
+    hears(hangs, "hangs inference.py:3 in handler")
+
+    assert hangs.reason([b"1", b"2"], 1.0) is None
+    assert hangs.reason([b"1"], 1.0) is None
+
+
+def test_all_workers_without_room() -> None:
+    """Nobody is left to answer; a new worker is."""
+    hangs = Hangs(2, 300.0)
+    hears(hangs, "full inference.py:3 in handler")
+    hears(hangs, "full inference.py:3 in handler", pid=b"2")
+
+    assert "every thread of every worker, at inference.py:3 in handler" in str(
+        hangs.reason([b"1", b"2"], 1.0)
+    )
+    assert hangs.reason([b"1", b"2", b"3"], 1.0) is None
+
+
+def test_no_new_worker_comes_up() -> None:
+    """After the time for a start; where the new one is stands with it."""
+    hangs = Hangs(1, 300.0)
+    hears(hangs, "hangs inference.py:3 in handler")
+    hears(hangs, "loading inference.py:9 in init", pid=b"2")
+    hears(hangs, "hangs inference.py:3 in handler", now=200.0)
+
+    assert hangs.reason([b"1"], 300.0) is None
+    said = str(hangs.reason([b"1"], 300.1))
+    assert "no new worker comes up" in said
+    assert "inference.py:9 in init" in said
+    assert hangs.reason([b"2"], 301.0) is None
+
+
+def test_new_workers_hang_as_well() -> None:
+    """Until anything is answered."""
+    hangs = Hangs(1, 300.0)
+    for pid in (b"1", b"2"):
+        hears(hangs, "hangs inference.py:3 in handler", pid=pid)
+        assert hangs.reason([pid], 1.0) is None
+    hears(hangs, "hangs inference.py:3 in handler", pid=b"3")
+
+    assert "new ones included, at inference.py:3" in str(hangs.reason([b"3"], 1.0))
+    assert "new ones included" in str(hangs.reason([b"4"], 1.0))
+    hears(hangs, "answered", pid=b"4")
+    assert hangs.reason([b"4"], 1.0) is None
