@@ -1,1 +1,5 @@
-"""The sub-commands of ``tfs-proxy``: one module each, all with ``add_arguments`` and ``run``."""
+"""The sub-commands: one module each, with ``DESCRIPTION``, ``add_arguments(parser)`` and ``run(arguments)``.
+
+`tfs_proxy.cli` imports only the module of the command that runs. Modules of commands that listen keep their
+own heavy imports inside ``run``.
+"""

@@ -1,5 +1,6 @@
 """``tfs-proxy check``: the start-up report, the script's import, and one request with a fake model server."""
 
+import argparse
 import logging
 import sys
 import time
@@ -13,7 +14,7 @@ from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.report.prepare import prepare, without_workspace
 from tfs_proxy.report.served import Served
 from tfs_proxy.script.probe import importable
-from tfs_proxy.settings import Settings
+from tfs_proxy.settings import Settings, inherited_environment
 from tfs_proxy.supervisor.host.workspace import temporary_workspace
 from tfs_proxy.supervisor.programs.packages import brings_packages
 from tfs_proxy.upstream.fake_server import ModelCall
@@ -21,10 +22,44 @@ from tfs_proxy.upstream.fake_server import ModelCall
 log = logging.getLogger(__name__)
 
 FAILED = ScriptLoadError.exit_status
-DOUBTFUL = 2
+WARNED = 2
 ERRORS_FROM = 400
 SHOWN_CHARACTERS = 2000
 STDIN = Path("-")
+
+DESCRIPTION = """\
+Report what would be served from MODEL, as start-up does, and import code/inference.py, in a process of its
+own. This environment is used as it is: requirements.txt is not installed.
+
+With --request, code/inference.py answers the request, or the default conversion if there is no script.
+A fake model server stands behind them; it answers zeros in the shapes of the signatures.
+
+Exit status: 0; 2 if MODEL or a setting can't be used, or, with --strict, if there is a warning; 3 if the
+script can't be used or imported, or if the answer to the request is an error.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``check``."""
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, folder or s3:// address")
+    parser.add_argument(
+        "--request", metavar="FILE", type=Path, help="body of a request to answer; - is stdin"
+    )
+    parser.add_argument("--content-type", metavar="TYPE", help="its Content-Type (default: none)")
+    parser.add_argument("--accept", metavar="TYPE", help="its Accept (default: none)")
+    parser.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
+    parser.add_argument("--strict", action="store_true", help="end with 2 if there is a warning")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check MODEL; the exit status."""
+    sample = None
+    if arguments.request is not None:
+        sample = Sample(
+            arguments.request, arguments.content_type, arguments.accept, arguments.custom_attributes
+        )
+    environ = inherited_environment()
+    return check(arguments.model, sample, Settings.from_env(), environ, strict=arguments.strict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +92,7 @@ def check(
 ) -> int:
     """Show the report on ``model``, import its script, and show the answer to ``sample``.
 
-    Returns the exit status, which warnings make `DOUBTFUL` if it is ``strict``. Raises what start-up
+    Returns the exit status, `WARNED` if there are warnings and ``strict`` is set. Raises what start-up
     raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
     """
     body = sample.read() if sample else b""
@@ -76,7 +111,7 @@ def check(
             status = _try(sample, body, prepared.served, settings, show) if sample else 0
         except ScriptLoadError as error:
             raise _readable(error, workspace) from None
-    return DOUBTFUL if strict and warnings and not status else status
+    return WARNED if strict and warnings and not status else status
 
 
 def _missing_module(served: Served, settings: Settings) -> str | None:

@@ -1,8 +1,6 @@
-"""The image's entry point: what the words behind `docker run IMAGE` mean.
+"""``tfs-proxy container``: the images' entry point, which gets the words behind ``docker run IMAGE``."""
 
-Commands of ours, flags of tensorflow_model_server as the image tensorflow/serving takes them, or any program.
-"""
-
+import argparse
 import os
 import signal
 from collections.abc import Collection, Sequence
@@ -15,20 +13,40 @@ from tfs_proxy.layout import SAGEMAKER_MODEL_DIR, SERVING_BASE_PATH
 from tfs_proxy.settings import Settings
 
 SERVE = "serve"
-DROP_IN = "tensorflow-serving"
+TENSORFLOW_SERVING = "tensorflow-serving"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses of shells for a program that is not there, or can't be run."""
 
 
-def command_of(words: Sequence[str], commands: Collection[str]) -> list[str] | None:
-    """The words of our own command that is meant; None if they are another program's.
+DESCRIPTION = """\
+Run what the words behind `docker run IMAGE` mean: a command of tfs-proxy, flags of tensorflow_model_server
+as the image tensorflow/serving takes them, or any program.
+"""
 
-    Raises SettingsError if there are no words, and a setting can't be used.
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take every word: which command or program they are for is decided here."""
+    parser.add_argument("words", nargs=argparse.REMAINDER)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a command of ours, or become another program."""
+    command = command_of(arguments.words, arguments.commands)
+    if command is None:
+        run_program(arguments.words, arguments.commands)
+    status: int = arguments.main(command)
+    return status
+
+
+def command_of(words: Sequence[str], commands: Collection[str]) -> list[str] | None:
+    """The words of the command of ours that ``words`` mean; None if they start another program.
+
+    Raises SettingsError if there are no words and a setting can't be used.
     """
     if not words:
-        return [DROP_IN if holds_served_models(Settings.from_env()) else SERVE]
+        return [TENSORFLOW_SERVING if holds_served_models(Settings.from_env()) else SERVE]
     if words[0].startswith("--"):
-        return [DROP_IN, *words]
+        return [TENSORFLOW_SERVING, *words]
     if words[0] in commands or words[0].startswith("-"):
         return list(words)
     return None

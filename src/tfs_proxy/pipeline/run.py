@@ -37,7 +37,7 @@ LAST_STEPS_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PipelineRequest:
     """What the command line asks for, beside the settings."""
 
     orders: Sequence[StageOrder]
@@ -46,7 +46,7 @@ class Request:
     summary: Path | None = None
 
 
-async def serve(settings: Settings, listener: socket.socket, request: Request) -> int:
+async def serve(settings: Settings, listener: socket.socket, request: PipelineRequest) -> int:
     """Serve the pipeline until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises StopServing where a stage can't begin or go on. ``listener`` is closed at the end.
@@ -61,7 +61,7 @@ async def serve(settings: Settings, listener: socket.socket, request: Request) -
         shutil.rmtree(workspace.root, ignore_errors=True)
 
 
-def plan(request: Request) -> list[Stage]:
+def plan(request: PipelineRequest) -> list[Stage]:
     """The stages with their ports; raises SettingsError where one's variables can't be used."""
     numbered = list(enumerate(request.orders, start=1))
     sizes = [ports_needed(order, place, request.environ) for place, order in numbered]
@@ -76,7 +76,7 @@ class Pipeline:
     """All stages of one run, and the endpoint in front of them."""
 
     def __init__(
-        self, settings: Settings, listener: socket.socket, request: Request, watchdog: Watchdog
+        self, settings: Settings, listener: socket.socket, request: PipelineRequest, watchdog: Watchdog
     ) -> None:
         self._settings = settings
         self._listener = listener

@@ -56,7 +56,7 @@ LAST_STEPS_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ServeRequest:
     """What the command line asks for, beside the settings.
 
     ``flags`` are the model server's, which then stands in for tensorflow/serving, and there is no archive.
@@ -68,7 +68,7 @@ class Request:
     flags: tuple[str, ...] | None = None
 
 
-async def serve(settings: Settings, listener: socket.socket, request: Request) -> int:
+async def serve(settings: Settings, listener: socket.socket, request: ServeRequest) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
     Raises StopServing where the run can't begin or go on. ``listener`` is closed at the end.
@@ -89,7 +89,7 @@ class Supervisor:
         self,
         settings: Settings,
         listener: socket.socket,
-        request: Request,
+        request: ServeRequest,
         workspace: Workspace,
         watchdog: Watchdog,
     ) -> None:

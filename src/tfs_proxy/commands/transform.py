@@ -1,21 +1,27 @@
-"""The flags of `tfs-proxy transform`, named as CreateTransformJob's fields; read into a `Request`."""
+"""``tfs-proxy transform``: a batch transform job; its flags are named as CreateTransformJob's fields."""
 
 import argparse
+import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tfs_proxy.commands.listening import log_to_stderr
+from tfs_proxy.settings import inherited_environment
 from tfs_proxy.transform.description import make_job, read_description
 from tfs_proxy.transform.job import CHOICES, MANIFEST
 from tfs_proxy.transform.request import ENGINES, LOCAL, Request
 from tfs_proxy.transform.send.isolation import FAIL, ON_ERROR
 from tfs_proxy.transform.stores.s3 import S3_TIMEOUT_SECONDS
 
-HELP = """\
+INTERRUPTED = 128 + signal.SIGINT
+
+DESCRIPTION = """\
 Run a SageMaker Batch Transform job on this machine.
 
-JOB.json is what `aws sagemaker create-transform-job --cli-input-json` takes; flags win over it. The model
-comes from --model, served for the run, or from --endpoint. What is finished is not done again when the
-same command runs again.
+JOB.json is what `aws sagemaker create-transform-job --cli-input-json` takes; flags override it. The model
+is the one that --model names, served for this run, or the one behind --endpoint. If the same command runs
+again, it skips what is finished.
 """
 
 MANIFEST_ENDING = ".manifest"
@@ -42,8 +48,8 @@ _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
 _NUMBERS = {"max_payload_mb", "max_concurrent", "timeout_seconds", "max_retries"}
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Define them all."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``transform``."""
     parser.add_argument("job", nargs="?", metavar="JOB.json", type=Path, help="a CreateTransformJob request")
     source = parser.add_argument_group("where the model comes from")
     source.add_argument("--model", help="model.tar.gz, folder or s3:// address to serve for this run")
@@ -60,10 +66,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             type=int if name in _NUMBERS else str,
             **({"choices": CHOICES[name]} if name in CHOICES else {"metavar": metavar}),
         )
-    _add_run_flags(parser.add_argument_group("the run"))
+    _add_run_arguments(parser.add_argument_group("the run"))
 
 
-def _add_run_flags(run: "argparse._ArgumentGroup") -> None:
+def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
     run.add_argument(
         "--on-error",
         choices=ON_ERROR,
@@ -101,8 +107,23 @@ def _add_run_flags(run: "argparse._ArgumentGroup") -> None:
     )
 
 
-def request_of(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Request:
-    """What they ask for; ``environment`` is the one that a serving stack inherits. Raises SettingsError."""
+def run(arguments: argparse.Namespace) -> int:
+    """Run the job, or with --tune measure a sample; 130 if a signal stops it."""
+    from tfs_proxy.transform.run import run as run_job
+    from tfs_proxy.transform.run import tune
+
+    log_to_stderr("INFO")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, it ends a run in order
+    try:
+        request = request_from(arguments, inherited_environment())
+        return tune(request) if arguments.tune else run_job(request)
+    except KeyboardInterrupt:
+        print("tfs-proxy: stopped; the same command continues from here", file=sys.stderr)
+        return INTERRUPTED
+
+
+def request_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Request:
+    """The request for `transform.run`; a serving stack inherits ``environment``. Raises SettingsError."""
     description = read_description(arguments.job) if arguments.job else {}
     flags = {name: getattr(arguments, name) for name in _JOB_FLAGS}
     if flags["data_type"] is None and (flags["input"] or "").endswith(MANIFEST_ENDING):

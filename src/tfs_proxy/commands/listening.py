@@ -1,0 +1,65 @@
+"""What the commands that listen on a port share: their flags, their first signals, the open port.
+
+Only light imports here: SageMaker waits 250 ms for the port (docs/reference/sagemaker.md), so it opens before
+the rest of the package is imported.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from dataclasses import replace
+from socket import socket
+
+from tfs_proxy.setting_values import HIGHEST_PORT
+from tfs_proxy.settings import Settings
+
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - a container's port is published from outside
+
+
+def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --port, --host and --model-server."""
+    parser.add_argument("--port", type=_port, help="port to listen on, 0 for a free one (default: 8080)")
+    parser.add_argument("--host", default=EVERY_ADDRESS, help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--model-server",
+        default="auto",
+        metavar="auto|embedded|PATH",
+        help="auto takes tensorflow_model_server from PATH, else the embedded server (default: auto)",
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: take a number from 0 to {HIGHEST_PORT}")
+    return int(text)
+
+
+def exit_on_stop_signals() -> None:
+    """Exit with 0 on SIGTERM or SIGHUP from now on, until the run loop installs its own handlers."""
+    from tfs_proxy.supervisor.host.stop_signals import stop_signals
+
+    # As PID 1 of a container, a process without a handler ignores SIGTERM. Nothing has started yet that must
+    # be stopped in order, and an exception could be swallowed by the imports that are under way.
+    for number in stop_signals():
+        if number is not signal.SIGINT:  # Python's own handler ends the process
+            signal.signal(number, lambda _number, _frame: os._exit(0))
+
+
+def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings, socket]:
+    """Read the settings, open the port (None: the one in the settings), and set up the log."""
+    settings = Settings.from_env()
+    if port is not None:
+        settings = replace(settings, port=port)
+    from tfs_proxy.supervisor.host.sockets import listen
+
+    listener = listen(host, settings.port)
+    log_to_stderr(settings.gunicorn_loglevel.upper())
+    return settings, listener
+
+
+def log_to_stderr(level: str) -> None:
+    """Log to standard error, each line after ``tfs-proxy:``."""
+    logging.basicConfig(level=level, format="tfs-proxy: %(message)s", stream=sys.stderr)
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs where it found credentials

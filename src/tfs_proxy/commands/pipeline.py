@@ -1,0 +1,70 @@
+"""``tfs-proxy pipeline``: several model archives, one behind the other, over HTTP."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfs_proxy.commands.listening import add_serving_arguments, exit_on_stop_signals, listen
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.settings import inherited_environment
+
+if TYPE_CHECKING:
+    from tfs_proxy.pipeline.run import PipelineRequest
+
+DESCRIPTION = """\
+Serve an inference pipeline, as SageMaker's PipelineModel does.
+
+Each STAGE is what `tfs-proxy serve` takes: a model.tar.gz, a folder or an s3:// address, with a SavedModel
+or a script that is the model. Each stage runs as a serving stack with ports of its own. The body and the
+Content-Type of its answer are the next stage's request; the client's Accept goes to the last stage. All
+stages share this environment; --env sets a variable for one stage.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``pipeline``."""
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help="2 to 15 archives, in order")
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="N:NAME=VALUE", help="a variable for stage N alone"
+    )
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="write latencies as JSON at the end")
+    add_serving_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a stop signal."""
+    exit_on_stop_signals()
+    request = request_from(arguments, inherited_environment())
+    settings, listener = listen(arguments.host, arguments.port)
+    import asyncio
+
+    from tfs_proxy.pipeline.run import serve
+
+    return asyncio.run(serve(settings, listener, request))
+
+
+def request_from(arguments: argparse.Namespace, environ: Mapping[str, str]) -> "PipelineRequest":
+    """The request for `pipeline.run.serve`; raises SettingsError if it can't be carried out."""
+    from tfs_proxy.pipeline.run import PipelineRequest
+    from tfs_proxy.pipeline.stage import StageOrder, check_count
+
+    variables = _variables_by_stage(arguments.env, len(arguments.stages))
+    orders = [
+        StageOrder(archive, variables[number]) for number, archive in enumerate(arguments.stages, start=1)
+    ]
+    check_count(orders)
+    return PipelineRequest(orders, arguments.model_server, environ, arguments.summary)
+
+
+def _variables_by_stage(texts: Sequence[str], stage_count: int) -> dict[int, dict[str, str]]:
+    variables: dict[int, dict[str, str]] = {number: {} for number in range(1, stage_count + 1)}
+    for text in texts:
+        number, _, assignment = text.partition(":")
+        name, equals, value = assignment.partition("=")
+        if not (number.isdecimal() and int(number) in variables and name and equals):
+            raise SettingsError(
+                f"--env {text} can't be used: it must be N:NAME=VALUE, with N from 1 to {stage_count}."
+            )
+        variables[int(number)][name] = value
+    return variables

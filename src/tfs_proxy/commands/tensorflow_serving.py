@@ -1,0 +1,32 @@
+"""``tfs-proxy tensorflow-serving``: in place of the image tensorflow/serving, with its flags."""
+
+import argparse
+from dataclasses import replace
+
+from tfs_proxy.commands.listening import exit_on_stop_signals, listen
+from tfs_proxy.settings import inherited_environment
+
+DESCRIPTION = "Serve as the image tensorflow/serving does, with its flags, variables and ports."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Take every word: the model server parses its own flags."""
+    parser.add_argument("words", nargs=argparse.REMAINDER)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a stop signal or the model server's end; --help and --version are the model server's."""
+    exit_on_stop_signals()
+    if {"--help", "--version"} & set(arguments.words):
+        from tfs_proxy.commands.container import run_program
+        from tfs_proxy.supervisor.programs.model_server import AUTO, program
+
+        run_program([*program(AUTO), *arguments.words])
+    settings, listener = listen()
+    settings = replace(settings, grpc_port=None, instance_count=1)  # the model server has its own gRPC port
+    import asyncio
+
+    from tfs_proxy.supervisor.run import ServeRequest, serve
+
+    request = ServeRequest(None, "auto", inherited_environment(), tuple(arguments.words))
+    return asyncio.run(serve(settings, listener, request))
