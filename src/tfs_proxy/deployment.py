@@ -1,4 +1,4 @@
-"""What one run serves, as plain values: the supervisor makes it, workers get it at the control door."""
+"""What one run serves, as plain values: the supervisor makes it, workers get it at the control API."""
 
 import json
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ class Deployment:
         return self.rest_api and bool(self.instances)
 
     def to_json(self) -> bytes:
-        """The form in which the control door hands it out."""
+        """The form in which the control API hands it out."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod

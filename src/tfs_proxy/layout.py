@@ -69,8 +69,8 @@ class Workspace:
 
     @property
     def control_socket(self) -> Path:
-        """The supervisor's own door."""
-        return self.root / "door.sock"
+        """The supervisor's control API."""
+        return self.root / "control.sock"
 
     @property
     def heartbeat_socket(self) -> Path:
@@ -78,14 +78,14 @@ class Workspace:
         return self.root / "beat.sock"
 
     @property
-    def seats(self) -> Path:
+    def worker_sockets(self) -> Path:
         """Locked byte by byte: which worker accepts on which socket."""
-        return self.root / "seats"
+        return self.root / "worker-sockets"
 
     @property
-    def begun(self) -> Path:
+    def journal(self) -> Path:
         """What each worker notes of the requests that it has begun, in a file named by its pid."""
-        return self.root / "begun"
+        return self.root / "journal"
 
     def grpc_socket(self, index: int) -> Path:
         """Where model server ``index`` listens for gRPC."""

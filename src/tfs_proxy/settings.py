@@ -58,8 +58,8 @@ SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 WORKER_VARIABLES = (
     "TFS_PROXY_CONTROL_SOCKET",
     "TFS_PROXY_HEARTBEAT_SOCKET",
-    "TFS_PROXY_SEATS_FILE",
-    "TFS_PROXY_BEGUN_FOLDER",
+    "TFS_PROXY_WORKER_SOCKETS_FILE",
+    "TFS_PROXY_JOURNAL_FOLDER",
 )
 """How the supervisor tells workers where its sockets and their records are; no settings of the user's."""
 
@@ -355,8 +355,8 @@ class WorkerEnvironment:
 
     control_socket: str
     heartbeat_socket: str
-    seats_file: str
-    begun_folder: str
+    worker_sockets_file: str
+    journal_folder: str
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> "WorkerEnvironment":

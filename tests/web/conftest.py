@@ -40,7 +40,7 @@ class Says:
 
 @dataclass
 class Door:
-    """What the control door answers to a ping."""
+    """What the control API answers to a ping."""
 
     status: int = 200
     body: bytes = b""
@@ -48,7 +48,7 @@ class Door:
 
 @dataclass
 class Front:
-    """A client of an app, with the model server and the control door behind it."""
+    """A client of an app, with the model server and the control API behind it."""
 
     client: falcon.testing.TestClient
     upstream: FakeUpstream

@@ -63,14 +63,14 @@ def test_head(front: Any) -> None:
 
 
 def test_ping(front: Any) -> None:
-    """The control door's word is passed on: an empty 200."""
+    """The control API's word is passed on: an empty 200."""
     result = front.client.simulate_get("/ping")
 
     assert (result.status_code, result.content) == (200, b"")
 
 
 def test_ping_not_ready(front: Any, error_of: ErrorOf) -> None:
-    """The control door's reason is passed on."""
+    """The control API's reason is passed on."""
     front.door.status, front.door.body = 503, b'{"error": "model half is loading"}'
 
     result = front.client.simulate_get("/ping")

@@ -16,7 +16,7 @@ from pathlib import Path
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.pipeline import readiness
-from tfs_proxy.pipeline.chain import Chain, Limits
+from tfs_proxy.pipeline.chain import Chain, PipelineLimits
 from tfs_proxy.pipeline.endpoint import Endpoint
 from tfs_proxy.pipeline.http_server import Front
 from tfs_proxy.pipeline.stage import Stage, StageOrder, check_count, ports_needed, process, stage
@@ -24,7 +24,7 @@ from tfs_proxy.pipeline.stage_client import Hop
 from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.settings import CONCURRENCY, Settings
 from tfs_proxy.supervisor.host import sockets
-from tfs_proxy.supervisor.host.listener_end import take_the_rest
+from tfs_proxy.supervisor.host.listener_drain import accept_pending
 from tfs_proxy.supervisor.host.stop_signals import reason, stop_signals
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.host.workspace import make_workspace
@@ -86,7 +86,7 @@ class Pipeline:
         self._command = f"curl {self._url}/ping"
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="hop")
         self._hops = [Hop(each, self._threads, settings.pipeline_timeout_seconds) for each in self._stages]
-        chain = Chain(self._hops, Limits(settings.pipeline_timeout_seconds, settings.hop_limit_bytes))
+        chain = Chain(self._hops, PipelineLimits(settings.pipeline_timeout_seconds, settings.hop_limit_bytes))
         self._endpoint = Endpoint(self._stages, chain, settings.hop_limit_bytes)
         self._watchdog = watchdog
         self._front = Front(self._endpoint.respond, settings.max_payload_bytes)
@@ -159,7 +159,7 @@ class Pipeline:
         impatient = asyncio.create_task(self._signals.get())
         deadline = began + self._settings.stop_seconds
         if self._endpoint.ready:
-            await take_the_rest([self._listener], lambda: impatient.done() or time.monotonic() > deadline)
+            await accept_pending([self._listener], lambda: impatient.done() or time.monotonic() > deadline)
         draining = asyncio.create_task(self._stop_all(deadline))
         await asyncio.wait({impatient, draining}, return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():

@@ -1,1 +1,1 @@
-"""Start, watch and stop nginx, gunicorn and the model servers; the control door."""
+"""Start, watch and stop nginx, gunicorn and the model servers; the control API."""

@@ -1,4 +1,4 @@
-"""The control door: the supervisor's own HTTP, which answers however busy the workers are.
+"""The control API: the supervisor's own HTTP, which answers however busy the workers are.
 
 Two faces. Behind the unix socket: ``/ping`` for nginx and workers, ``/deployment``, ``/released``
 and ``/settled`` for workers. On the socket that workers will accept from: 503 with the reason, until
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.supervisor.readiness import Health
+from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.wire.http_server import Answer, Reply, serve_connection
 
 log = logging.getLogger(__name__)
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 
 
-class Door:
-    """Answers from `Health`; ``deployment`` is handed out once it is known."""
+class ControlApi:
+    """Answers from `Readiness`; ``deployment`` is handed out once it is known."""
 
-    def __init__(self, health: Health) -> None:
-        self.health = health
+    def __init__(self, readiness: Readiness) -> None:
+        self.readiness = readiness
         self.deployment: Deployment | None = None
         self.released = False
         self._servers: list[asyncio.Server] = []
@@ -63,20 +63,20 @@ class Door:
             return Reply.error(NOT_ALLOWED, "this method is not allowed here, but GET", allow="GET, HEAD")
         match path:
             case "/ping":
-                return _ok_without(self.health.reason())
+                return _ok_without(self.readiness.reason())
             case "/settled":
-                return _ok_without(self.health.away())
+                return _ok_without(self.readiness.away())
             case "/deployment" if self.deployment is not None:
                 return Reply(OK, self.deployment.to_json())
             case "/deployment" | "/released":
-                return _ok_without(None if self.released else self.health.step)
+                return _ok_without(None if self.released else self.readiness.step)
             case _:
                 return Reply.error(NOT_FOUND, f"there is nothing at {path}")
 
     async def answer_early(self, method: str, path: str) -> Reply:
         """Requests of clients before the workers take over: the reason, and no connection is kept."""
         del method, path
-        return Reply.error(UNAVAILABLE, self.health.reason() or "starting", close=True)
+        return Reply.error(UNAVAILABLE, self.readiness.reason() or "starting", close=True)
 
 
 def _ok_without(reason: str | None) -> Reply:

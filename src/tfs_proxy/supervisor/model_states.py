@@ -1,4 +1,4 @@
-"""Asks the model servers for the state of their models and tells `Health`: fast while they load."""
+"""Asks the model servers for the state of their models and tells `Readiness`: fast while they load."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.supervisor.readiness import Health, ServableState, read_status
+from tfs_proxy.supervisor.readiness import Readiness, ServableState, read_status
 from tfs_proxy.wire import http_server as http
 
 ASK_SECONDS: Final = 2.0
@@ -25,21 +25,21 @@ Get = Callable[[str, int, str, float], Awaitable[http.Reply]]
 
 
 class ModelWatch:
-    """Keeps `Health` true about models and versions."""
+    """Keeps `Readiness` true about models and versions."""
 
     def __init__(
-        self, instances: Iterable[Instance], models: Iterable[str], health: Health, get: Get = http.get
+        self, instances: Iterable[Instance], models: Iterable[str], readiness: Readiness, get: Get = http.get
     ) -> None:
         self._instances = tuple(instances)
         self._models = tuple(models)
-        self._health = health
+        self._readiness = readiness
         self._get = get
         self._pause_seconds = max(SERVING_PAUSE_SECONDS, len(self._models) * PAUSE_SECONDS_A_MODEL)
         self._misses = dict.fromkeys((instance.index for instance in self._instances), 0)
 
     async def until_available(self) -> None:
         """Return once every version is AVAILABLE, or one has failed for good."""
-        while self._health.missing() and not self._health.failure():
+        while self._readiness.missing() and not self._readiness.failure():
             await self.refresh()
             await asyncio.sleep(LOADING_PAUSE_SECONDS)
 
@@ -48,11 +48,11 @@ class ModelWatch:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_seconds):
-                    await self._health.disturbed.wait()
+                    await self._readiness.disturbed.wait()
             await self.refresh()
-            if self._health.missing() is None:
-                self._health.disturbed.clear()
-            elif self._health.disturbed.is_set():
+            if self._readiness.missing() is None:
+                self._readiness.disturbed.clear()
+            elif self._readiness.disturbed.is_set():
                 await asyncio.sleep(LOADING_PAUSE_SECONDS)
 
     async def refresh(self) -> None:
@@ -69,7 +69,7 @@ class ModelWatch:
                 self._miss(instance)
                 return
             self._misses[instance.index] = 0
-            self._health.note(instance.index, model, states)
+            self._readiness.note(instance.index, model, states)
 
     def _states(self, reply: http.Reply) -> Mapping[int, ServableState]:
         """The versions that the model server has of a model: none if it does not know the model, or yet."""
@@ -81,4 +81,4 @@ class ModelWatch:
         """A busy model server may be slow to answer; only a row of misses means that it is away."""
         self._misses[instance.index] += 1
         if self._misses[instance.index] >= MISSES:
-            self._health.unreachable.add(instance.index)
+            self._readiness.unreachable.add(instance.index)

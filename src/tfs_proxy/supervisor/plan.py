@@ -19,7 +19,7 @@ DEFAULT_TRANSFORM_MB = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostResources:
     """What the machine brings: the model server's command, its ports, GPUs and the environment.
 
     Without ``ports`` there is no model server: a stage needs none.
@@ -32,7 +32,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProcessPlan:
     """The processes of a run, and the files to be written before they start."""
 
     deployment: Deployment
@@ -45,8 +45,8 @@ def plan(
     served: Served,
     settings: Settings,
     workspace: Workspace,
-    host: Host,
-) -> Plan:
+    host: HostResources,
+) -> ProcessPlan:
     """All model servers and what workers are told."""
     instances = tuple(
         Instance(index, rest_port=rest, grpc_port=grpc, grpc_socket=str(workspace.grpc_socket(index)))
@@ -55,7 +55,7 @@ def plan(
     files = {workspace.model_config: model_server.model_config(models, settings.version_labels)}
     if settings.enable_batching:
         files[workspace.batching_config] = model_server.batching_config(settings)
-    return Plan(
+    return ProcessPlan(
         deployment=deployment_of(served, settings, instances),
         files=files,
         model_servers=tuple(_model_server(instance, settings, workspace, host) for instance in instances),
@@ -97,7 +97,9 @@ def transform_limits(settings: Settings, cores: int) -> TransformLimits:
     return TransformLimits(max(1, min(2 * running, taken, MAX_TRANSFORM_MB // payload_mb)), payload_mb)
 
 
-def _model_server(instance: Instance, settings: Settings, workspace: Workspace, host: Host) -> ProcessSpec:
+def _model_server(
+    instance: Instance, settings: Settings, workspace: Workspace, host: HostResources
+) -> ProcessSpec:
     return ProcessSpec(
         name=f"model server {instance.index}",
         argv=model_server.argv(
@@ -131,10 +133,10 @@ def workers(
     )
 
 
-def front(
+def nginx_proxy(
     program: str, workspace: Workspace, listener_fds: Sequence[int], environ: Mapping[str, str]
 ) -> ProcessSpec:
-    """The front on the inherited listeners."""
+    """nginx on the inherited listeners."""
     return ProcessSpec(
         name="nginx",
         argv=nginx.argv(program, workspace),

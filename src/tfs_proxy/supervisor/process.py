@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tfs_proxy.supervisor.host.parent_death import tied_by
+from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ async def spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE if spec.record else None,
         stderr=asyncio.subprocess.STDOUT if spec.record else None,
         start_new_session=True,
-        preexec_fn=tied_by(spec.orphaned_signal),
+        preexec_fn=signal_on_parent_death(spec.orphaned_signal),
     )
 
 

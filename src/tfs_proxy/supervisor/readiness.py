@@ -1,6 +1,6 @@
 """What is known of the run's readiness: the phase, the workers' heartbeats and every version's state.
 
-`Health.reason` is what ``/ping`` answers from; nothing here waits or asks.
+`Readiness.reason` is what ``/ping`` answers from; nothing here waits or asks.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tfs_proxy.deployment import BootFailure, Instance
-from tfs_proxy.supervisor.hangs import Hangs
+from tfs_proxy.supervisor.hanging_calls import HangingCalls
 
 AVAILABLE = "AVAILABLE"
 ENDED = "END"
@@ -103,17 +103,17 @@ class Heartbeats(asyncio.DatagramProtocol):
     A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all. One
     that can't load it sends a `BootFailure`: ``failure`` is the first.
 
-    Words behind the pid are for ``hangs``.
+    Words behind the pid are for `HangingCalls`.
     """
 
     def __init__(
         self,
         limit_seconds: float,
         clock: Callable[[], float] = time.monotonic,
-        hangs: Hangs | None = None,
+        hanging_calls: HangingCalls | None = None,
     ) -> None:
         self.limit_seconds = limit_seconds
-        self.hangs = hangs or Hangs()
+        self.hanging_calls = hanging_calls or HangingCalls()
         self._clock = clock
         self._beats: dict[bytes, float] = {}
         self.booted = asyncio.Event()
@@ -138,7 +138,7 @@ class Heartbeats(asyncio.DatagramProtocol):
             return
         pid, _, words = data.partition(b" ")
         if words:
-            self.hangs.hear(pid, words.decode(errors="replace"), self._clock())
+            self.hanging_calls.hear(pid, words.decode(errors="replace"), self._clock())
             return
         self._beats[data] = self._clock()
         self.booted.set()
@@ -146,7 +146,7 @@ class Heartbeats(asyncio.DatagramProtocol):
     def forget(self) -> None:
         """Drop all beats: the workers they came from are gone."""
         self._beats.clear()
-        self.hangs.forget()
+        self.hanging_calls.forget()
         self.booted.clear()
 
     def fresh(self) -> bool:
@@ -157,10 +157,10 @@ class Heartbeats(asyncio.DatagramProtocol):
 
     def hanging(self) -> str | None:
         """Why the workers that live can't answer for the script; None if they can."""
-        return self.hangs.reason(self._beats, self._clock())
+        return self.hanging_calls.reason(self._beats, self._clock())
 
 
-class Health:
+class Readiness:
     """The run's readiness as the run loop last saw it."""
 
     def __init__(self, heartbeats: Heartbeats) -> None:

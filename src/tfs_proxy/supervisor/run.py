@@ -29,10 +29,9 @@ from tfs_proxy.report.first_request import FirstRequest, ready_line
 from tfs_proxy.report.prepare import Prepared, count_gpus, prepare, without_workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
-from tfs_proxy.supervisor.control_api import Door
-from tfs_proxy.supervisor.hangs import Hangs
-from tfs_proxy.supervisor.host import listener_end as intake
-from tfs_proxy.supervisor.host import noexec, sockets
+from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.hanging_calls import HangingCalls
+from tfs_proxy.supervisor.host import listener_drain, noexec, sockets
 from tfs_proxy.supervisor.host.devices import Devices
 from tfs_proxy.supervisor.host.orphans import Orphans
 from tfs_proxy.supervisor.host.stop_signals import reason, stop_signals
@@ -40,11 +39,11 @@ from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.host.workspace import make_workspace
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.nginx import config as nginx
-from tfs_proxy.supervisor.nginx.proxy import Front, refuse_grpc_without_nginx
+from tfs_proxy.supervisor.nginx.proxy import NginxProxy, refuse_grpc_without_nginx
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit, shell_status
 from tfs_proxy.supervisor.programs import gunicorn, packages
 from tfs_proxy.supervisor.programs.model_server import program
-from tfs_proxy.supervisor.readiness import Health, Heartbeats, Phase
+from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 
 log = logging.getLogger(__name__)
 
@@ -99,11 +98,13 @@ class Supervisor:
         self._workspace = workspace
         self._watchdog = watchdog
         self._began = time.monotonic()
-        hangs = Hangs(settings.gunicorn_workers, settings.wait_time_seconds + settings.script_timeout_seconds)
-        self._health = Health(Heartbeats(_beat_limit_seconds(settings), hangs=hangs))
-        self._door = Door(self._health)
+        hanging_calls = HangingCalls(
+            settings.gunicorn_workers, settings.wait_time_seconds + settings.script_timeout_seconds
+        )
+        self._readiness = Readiness(Heartbeats(_beat_limit_seconds(settings), hanging_calls=hanging_calls))
+        self._control_api = ControlApi(self._readiness)
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
-        self._front: Front | None = None
+        self._proxy: NginxProxy | None = None
         self._nginx: ChildProcess | None = None
         self._workers: ChildProcess | None = None
         self._model_servers: list[ChildProcess] = []
@@ -129,9 +130,9 @@ class Supervisor:
                     self._settings.stop_seconds,
                 )
         finally:
-            told_to_stop = not serving.done()
+            stop_requested = not serving.done()
             await _cancel(serving, stopping)
-            await self._drain(take_the_rest=told_to_stop)
+            await self._drain(accept_pending=stop_requested)
         return 0
 
     def _listen_for_signals(self) -> None:
@@ -140,22 +141,22 @@ class Supervisor:
             loop.add_signal_handler(number, self._signals.put_nowait, number)
 
     async def _start_and_watch(self) -> None:
-        await self._open_doors()
+        await self._open_listeners()
         prepared = await self._open_archive()
         planned = self._plan(prepared)
-        self._door.deployment = planned.deployment
-        self._health.expect(planned.deployment.instances, planned.deployment.models)
-        watch = ModelWatch(planned.deployment.instances, planned.deployment.models, self._health)
+        self._control_api.deployment = planned.deployment
+        self._readiness.expect(planned.deployment.instances, planned.deployment.models)
+        watch = ModelWatch(planned.deployment.instances, planned.deployment.models, self._readiness)
         try:
             async with asyncio.timeout(self._start_limit_seconds()):
                 await self._first(self._become_ready(planned, prepared, watch))
         except TimeoutError:
             raise StartTimeout(
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self._settings.wait_time_seconds:g}: "
-                f"{self._health.missing() or self._health.step}{self._where_scripts_load()}."
+                f"{self._readiness.missing() or self._readiness.step}{self._where_scripts_load()}."
             ) from None
-        if self._front is not None and self._nginx is not None:
-            await self._first(self._front.reload(self._nginx, planned.deployment))
+        if self._proxy is not None and self._nginx is not None:
+            await self._first(self._proxy.reload(self._nginx, planned.deployment))
         self._begin_serving(prepared.first_request)
         await self._first(watch.forever())
 
@@ -164,13 +165,13 @@ class Supervisor:
         return self._settings.wait_time_seconds if self._request.flags is None else None
 
     def _where_scripts_load(self) -> str:
-        places = sorted(set(self._health.heartbeats.hangs.loading.values()))
+        places = sorted(set(self._readiness.heartbeats.hanging_calls.loading.values()))
         return f"; the script is at {' and at '.join(places)}" if places else ""
 
-    async def _open_doors(self) -> None:
+    async def _open_listeners(self) -> None:
         """From here on every request gets an answer."""
-        await self._door.open(self._workspace.control_socket)
-        await self._health.heartbeats.listen(self._workspace.heartbeat_socket)
+        await self._control_api.open(self._workspace.control_socket)
+        await self._readiness.heartbeats.listen(self._workspace.heartbeat_socket)
         found = nginx.find() if self._settings.nginx else None
         if found is None:
             refuse_grpc_without_nginx(self._settings)
@@ -178,13 +179,13 @@ class Supervisor:
         else:
             count = gunicorn.listeners(self._settings)
             self._web = tuple(sockets.listen(sockets.LOOPBACK, 0) for _ in range(count))
-            self._front = Front(found, self._settings, self._workspace, self._listener, self._web)
-            self._nginx = self._begin(self._front.spec(self._request.environ))
-        await self._door.stand_in(self._web)
+            self._proxy = NginxProxy(found, self._settings, self._workspace, self._listener, self._web)
+            self._nginx = self._begin(self._proxy.spec(self._request.environ))
+        await self._control_api.stand_in(self._web)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
 
     async def _open_archive(self) -> Prepared:
-        self._health.step = "starting: opening the model archive"
+        self._readiness.step = "starting: opening the model archive"
         prepared = await in_daemon_thread(self._prepare)
         for line in prepared.report:
             log.info("%s", line)
@@ -197,28 +198,28 @@ class Supervisor:
     def _size_for(self, settings: Settings) -> None:
         """Large models may leave memory for fewer workers: nginx is to forget the sockets of the others."""
         self._settings = settings
-        if self._front is not None:
+        if self._proxy is not None:
             count = gunicorn.listeners(settings)
             self._web, surplus = self._web[:count], self._web[count:]
-            self._front.web = self._web
+            self._proxy.web = self._web
             for each in surplus:
                 each.close()
 
     def _prepare(self) -> Prepared:
         request = self._request
         if request.flags is not None:
-            from tfs_proxy.supervisor.drop_in import prepare_flags
+            from tfs_proxy.supervisor.tensorflow_serving import prepare_flags
 
             return prepare_flags(request.flags, self._settings)
         model = request.model or self._settings.model
         return prepare(model, self._settings, self._workspace, request.environ)
 
-    def _plan(self, prepared: Prepared) -> plan.Plan:
+    def _plan(self, prepared: Prepared) -> plan.ProcessPlan:
         needs_host = prepared.models or prepared.flags
-        host = self._host() if needs_host else plan.Host((), (), 0, self._request.environ)
+        host = self._host() if needs_host else plan.HostResources((), (), 0, self._request.environ)
         self._gpus = host.gpus
         if prepared.flags is not None:
-            from tfs_proxy.supervisor.drop_in import plan_flags
+            from tfs_proxy.supervisor.tensorflow_serving import plan_flags
 
             port = self._listener.getsockname()[1]
             return plan_flags(prepared.served, prepared.flags, self._settings, self._workspace, host, port)
@@ -227,17 +228,17 @@ class Supervisor:
             path.write_text(text)
         return planned
 
-    def _host(self) -> plan.Host:
-        return plan.Host(
+    def _host(self) -> plan.HostResources:
+        return plan.HostResources(
             model_server=program(self._request.model_server),
             ports=sockets.model_server_ports(self._settings.safe_port_range, self._settings.instance_count),
             gpus=count_gpus(),
             environ=self._request.environ,
         )
 
-    async def _become_ready(self, planned: plan.Plan, prepared: Prepared, watch: ModelWatch) -> None:
+    async def _become_ready(self, planned: plan.ProcessPlan, prepared: Prepared, watch: ModelWatch) -> None:
         """Load models, and install and import the script at the same time."""
-        self._health.step = f"starting: loading the {'models' if planned.model_servers else 'script'}"
+        self._readiness.step = f"starting: loading the {'models' if planned.model_servers else 'script'}"
         self._model_servers = [self._begin(spec) for spec in planned.model_servers]
         try:
             async with asyncio.TaskGroup() as group:
@@ -245,12 +246,12 @@ class Supervisor:
                 group.create_task(self._models_available(watch))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        self._health.step = "starting: waiting for a worker"
-        await self._health.heartbeats.booted.wait()
+        self._readiness.step = "starting: waiting for a worker"
+        await self._readiness.heartbeats.booted.wait()
 
     async def _models_available(self, watch: ModelWatch) -> None:
         await watch.until_available()
-        failure = self._health.failure()
+        failure = self._readiness.failure()
         if failure:
             raise ModelLoadError(f"{failure}.")
         if self._model_servers:
@@ -287,10 +288,10 @@ class Supervisor:
     def _may_restart(self, child: ChildProcess) -> bool:
         """Before all is ready a model server or a script that fails ends the start."""
         if child is self._workers:
-            self._health.heartbeats.forget()
-        starting = self._health.phase is Phase.STARTING
+            self._readiness.heartbeats.forget()
+        starting = self._readiness.phase is Phase.STARTING
         if child in self._model_servers:
-            self._health.lose(self._model_servers.index(child))
+            self._readiness.lose(self._model_servers.index(child))
             return not starting
         return not (starting and child is self._workers and child.exit_status in gunicorn.BOOT_FAILED)
 
@@ -316,16 +317,16 @@ class Supervisor:
                 child.reap_orphans()
                 if child.state is State.GAVE_UP:
                     raise self._why_given_up(child)
-            self._health.down = {child.name for child in self._children() if child.state is State.BACKOFF}
+            self._readiness.down = {child.name for child in self._children() if child.state is State.BACKOFF}
             self._open_gates()
             await asyncio.sleep(TICK_SECONDS)
 
     def _refuse_failed_script(self) -> None:
         """Raise ScriptLoadError if the workers of the start can't load the script, or end when they do."""
-        if self._health.phase is not Phase.STARTING:
+        if self._readiness.phase is not Phase.STARTING:
             return
-        failure = self._health.heartbeats.failure
-        if len(self._health.heartbeats.loading) > self._settings.gunicorn_workers + SPARE_WORKERS:
+        failure = self._readiness.heartbeats.failure
+        if len(self._readiness.heartbeats.loading) > self._settings.gunicorn_workers + SPARE_WORKERS:
             raise ScriptLoadError(f"{self._script()} can't be imported: it ends the worker that imports it.")
         if failure is None:
             return
@@ -334,12 +335,12 @@ class Supervisor:
         raise ScriptLoadError(without_workspace(failure.text, self._workspace))
 
     def _script(self) -> str:
-        path = self._door.deployment.script if self._door.deployment else None
+        path = self._control_api.deployment.script if self._control_api.deployment else None
         return without_workspace(path or "the application", self._workspace)
 
     def _open_gates(self) -> None:
-        if self._front is not None and self._front.publishes_grpc:
-            self._front.let_calls_through_to(self._health.loaded())
+        if self._proxy is not None and self._proxy.publishes_grpc:
+            self._proxy.open_grpc_gates_of(self._readiness.loaded())
 
     def _children(self) -> list[ChildProcess]:
         """In order of start; stopping goes the other way."""
@@ -348,7 +349,7 @@ class Supervisor:
 
     def _why_given_up(self, child: ChildProcess) -> StopServing:
         how = describe_exit(child.exit_status)
-        if self._health.phase is Phase.STARTING and child in self._model_servers:
+        if self._readiness.phase is Phase.STARTING and child in self._model_servers:
             if self._request.flags is not None:
                 return ModelServerEnded(f"{child.name} ended with {how}.", shell_status(child.exit_status))
             return ModelLoadError(f"{child.name} ended with {how} while loading. {_last_words(child)}")
@@ -358,29 +359,29 @@ class Supervisor:
 
     def _begin_serving(self, first: FirstRequest) -> None:
         """From here on /ping says 200."""
-        self._health.phase = Phase.SERVING
+        self._readiness.phase = Phase.SERVING
         self._open_gates()
-        self._door.release()
+        self._control_api.release()
         for server in self._model_servers:
             self._devices.log(server.name, self._gpus)
         url = sockets.local_url(self._listener)
         log.info("%s", ready_line(url, first.command(url)))
 
-    async def _drain(self, *, take_the_rest: bool) -> None:
+    async def _drain(self, *, accept_pending: bool) -> None:
         """Stop accepting, let requests finish, then end the rest in reverse order; bounded in time."""
-        nothing_in_flight = self._health.phase is Phase.STARTING
+        nothing_in_flight = self._readiness.phase is Phase.STARTING
         seconds = LAST_STEPS_SECONDS if nothing_in_flight else self._settings.stop_seconds
         deadline = time.monotonic() + seconds
-        self._health.phase = Phase.STOPPING
+        self._readiness.phase = Phase.STOPPING
         impatient = asyncio.create_task(self._signals.get())
-        if take_the_rest:
-            await intake.take_the_rest(
+        if accept_pending:
+            await listener_drain.accept_pending(
                 self._entrances(),
                 lambda: impatient.done() or time.monotonic() > deadline,
             )
         self._listener.close()
-        if self._front is not None:
-            self._front.close()
+        if self._proxy is not None:
+            self._proxy.close()
         for server in self._model_servers if nothing_in_flight else ():
             server.ask_to_stop()
             server.signal_group(signal.SIGKILL)  # one that still loads would go on until it has
@@ -394,11 +395,11 @@ class Supervisor:
         await _cancel(impatient)
         for each in self._web:
             each.close()
-        self._door.close()
+        self._control_api.close()
 
     def _entrances(self) -> list[socket.socket]:
         """The open listeners that clients come to."""
-        grpc = self._front.grpc_listener if self._front is not None else None
+        grpc = self._proxy.grpc_listener if self._proxy is not None else None
         return [each for each in (self._listener, grpc) if each is not None and each.fileno() >= 0]
 
     async def _stop_children(self, seconds_left: Callable[[], float]) -> None:

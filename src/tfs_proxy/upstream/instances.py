@@ -1,4 +1,4 @@
-"""Asking the supervisor at its control door, a unix socket, which model servers there are."""
+"""Asking the supervisor at its control API, a unix socket, which model servers there are."""
 
 import http.client
 import socket

@@ -58,7 +58,7 @@ def create_app(
 ) -> ContainerApp:
     """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
-    ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` asks the control door.
+    ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` asks the control API.
     ``pass_on`` asks TF Serving's REST API; without it, that is not published.
     Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
     when it is there; raises ScriptLoadError where that failed. ``close`` closes ``upstream`` too.

@@ -1,11 +1,11 @@
-"""GET /ping: what the supervisor says at its control door; nginx asks there itself and never comes here."""
+"""GET /ping: what the supervisor says at its control API; nginx asks there itself and never comes here."""
 
 from collections.abc import Callable
 
 import falcon
 
 Ping = Callable[[], tuple[int, bytes]]
-"""Ask the control door: HTTP status and body of its answer."""
+"""Ask the control API: HTTP status and body of its answer."""
 
 
 class PingResource:

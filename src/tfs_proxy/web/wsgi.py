@@ -1,4 +1,4 @@
-"""The app that gunicorn runs: built in each worker from what the control door says."""
+"""The app that gunicorn runs: built in each worker from what the control API says."""
 
 from functools import partial
 from pathlib import Path
@@ -9,33 +9,33 @@ from tfs_proxy.upstream.instances import fetch_deployment, ping, settled
 from tfs_proxy.web.app import ContainerApp, create_app, create_stage_app
 
 
-def _model_app(deployment: Deployment, door: Path) -> ContainerApp:
+def _model_app(deployment: Deployment, control_socket: Path) -> ContainerApp:
     from tfs_proxy.script.load import load_script
     from tfs_proxy.upstream.binary import BinaryUpstream
     from tfs_proxy.upstream.recovery import Recovering
 
     servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
-    upstream = Recovering(servers, partial(settled, door))
+    upstream = Recovering(servers, partial(settled, control_socket))
     if deployment.script and deployment.pool_requests:
         from tfs_proxy.upstream.pooled_requests import PooledRequests
 
         PooledRequests(deployment.instances, servers.rest).install()
     script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
     pass_on = upstream.patient(servers.rest.pass_on) if deployment.rest_api else None
-    return create_app(deployment, upstream, script, ping=partial(ping, door), pass_on=pass_on)
+    return create_app(deployment, upstream, script, ping=partial(ping, control_socket), pass_on=pass_on)
 
 
-def _stage_app(deployment: Deployment, door: Path) -> ContainerApp:
+def _stage_app(deployment: Deployment, control_socket: Path) -> ContainerApp:
     from tfs_proxy.script.script_model.call import load_stage
 
     stage = load_stage(deployment.script or "", deployment.import_paths)
-    return create_stage_app(deployment, stage, ping=partial(ping, door))
+    return create_stage_app(deployment, stage, ping=partial(ping, control_socket))
 
 
-def _created(door: Path) -> ContainerApp:
-    deployment = fetch_deployment(door)
+def _created(control_socket: Path) -> ContainerApp:
+    deployment = fetch_deployment(control_socket)
     create = _model_app if deployment.stage is None else _stage_app
-    return create(deployment, door)
+    return create(deployment, control_socket)
 
 
 app = _created(Path(WorkerEnvironment.from_env().control_socket))

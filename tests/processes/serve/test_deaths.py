@@ -19,7 +19,7 @@ import pytest
 from support import gates
 from support.archives import has_nginx, stand_in_archive, stand_in_program
 from support.stack import Stack, serving
-from tfs_proxy.web.workers.begun import under_way
+from tfs_proxy.web.workers.request_journal import under_way
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 
@@ -68,7 +68,7 @@ def wait_for_workers(stack: Stack, count: int = 2) -> None:
 def wait_for_rest(stack: Stack) -> None:
     """Wait until no worker has a request under way: the client has its answer a moment before."""
     deadline = time.monotonic() + SECONDS
-    while sum(under_way(record) for record in stack.home.glob("*/begun/*")):
+    while sum(under_way(record) for record in stack.home.glob("*/journal/*")):
         assert time.monotonic() < deadline, stack.log
         time.sleep(0.01)
 

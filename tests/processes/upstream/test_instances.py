@@ -1,4 +1,4 @@
-"""Asking at the control door: a real unix socket with a tiny HTTP server behind it."""
+"""Asking at the control API: a real unix socket with a tiny HTTP server behind it."""
 
 import socket
 import threading
@@ -17,7 +17,7 @@ DEPLOYMENT = Deployment("m", {"m": (1, 2)}, (Instance(0, 1, 2, "/s"),), None, ("
 
 @contextmanager
 def _door(path: Path, reply: bytes | None) -> Iterator[list[bytes]]:
-    """A control door that answers one request; ``reply`` None keeps it waiting."""
+    """A control API that answers one request; ``reply`` None keeps it waiting."""
     seen: list[bytes] = []
     done = threading.Event()
     with socket.socket(socket.AF_UNIX) as listener:

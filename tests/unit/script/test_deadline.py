@@ -13,7 +13,7 @@ from tfs_proxy.script.deadline import TIMEOUTS_IN_A_ROW, Abandoned, Call, Watch
 from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.runner import ScriptRunner
 from tfs_proxy.script.tracebacks_of_threads import frames_of_coroutine, frames_of_thread, own_part, place_of
-from tfs_proxy.supervisor.hangs import Hangs
+from tfs_proxy.supervisor.hanging_calls import HangingCalls
 
 FOLDER = __file__.rpartition("/")[0]
 
@@ -233,7 +233,7 @@ def test_where_a_thread_is_that_has_ended() -> None:
     assert "cannot be told" in place_of((), FOLDER)
 
 
-def hears(hangs: Hangs, *words: str, pid: bytes = b"1", now: float = 0.0) -> None:
+def hears(hangs: HangingCalls, *words: str, pid: bytes = b"1", now: float = 0.0) -> None:
     """What a worker said."""
     for each in words:
         hangs.hear(pid, each, now)
@@ -241,7 +241,7 @@ def hears(hangs: Hangs, *words: str, pid: bytes = b"1", now: float = 0.0) -> Non
 
 def test_one_worker_that_hangs_is_no_reason() -> None:
     """It has room for others, and is being replaced."""
-    hangs = Hangs(2, 300.0)
+    hangs = HangingCalls(2, 300.0)
     hears(hangs, "hangs inference.py:3 in handler")
 
     assert hangs.reason([b"1", b"2"], 1.0) is None
@@ -250,7 +250,7 @@ def test_one_worker_that_hangs_is_no_reason() -> None:
 
 def test_all_workers_without_room() -> None:
     """Nobody is left to answer; a new worker is."""
-    hangs = Hangs(2, 300.0)
+    hangs = HangingCalls(2, 300.0)
     hears(hangs, "full inference.py:3 in handler")
     hears(hangs, "full inference.py:3 in handler", pid=b"2")
 
@@ -262,7 +262,7 @@ def test_all_workers_without_room() -> None:
 
 def test_no_new_worker_comes_up() -> None:
     """After the time for a start; where the new one is stands with it."""
-    hangs = Hangs(1, 300.0)
+    hangs = HangingCalls(1, 300.0)
     hears(hangs, "hangs inference.py:3 in handler")
     hears(hangs, "loading inference.py:9 in init", pid=b"2")
     hears(hangs, "hangs inference.py:3 in handler", now=200.0)
@@ -276,7 +276,7 @@ def test_no_new_worker_comes_up() -> None:
 
 def test_new_workers_hang_as_well() -> None:
     """Until anything is answered."""
-    hangs = Hangs(1, 300.0)
+    hangs = HangingCalls(1, 300.0)
     for pid in (b"1", b"2"):
         hears(hangs, "hangs inference.py:3 in handler", pid=pid)
         assert hangs.reason([pid], 1.0) is None

@@ -16,7 +16,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.host.sockets import free_blocks, model_server_ports
 from tfs_proxy.supervisor.nginx import config as nginx
-from tfs_proxy.supervisor.nginx.serving_api import GrpcDoor
+from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
 from tfs_proxy.supervisor.programs import gunicorn, model_server
 
 WORKSPACE = Workspace(Path("/run/tfs"))
@@ -148,7 +148,7 @@ def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
     assert "--worker-class=tfs_proxy.web.workers.base.SequentialWorker" in words
 
 
-def test_workers_find_the_doors_and_installed_packages() -> None:
+def test_workers_find_the_sockets_and_installed_packages() -> None:
     """What was installed for the script comes before what the machine has."""
     env = gunicorn.environment(
         {"PYTHONPATH": "/mine", "OMP_NUM_THREADS": "4"}, settings(), WORKSPACE, [Path("/packages")]
@@ -156,7 +156,7 @@ def test_workers_find_the_doors_and_installed_packages() -> None:
 
     assert env["PYTHONPATH"] == "/packages:/mine"
     assert env["OMP_NUM_THREADS"] == "4"
-    assert env["TFS_PROXY_CONTROL_SOCKET"] == "/run/tfs/door.sock"
+    assert env["TFS_PROXY_CONTROL_SOCKET"] == "/run/tfs/control.sock"
 
 
 @pytest.mark.parametrize(
@@ -172,17 +172,17 @@ def test_workers_find_the_doors_and_installed_packages() -> None:
 )
 def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: str) -> None:
     """A worker timeout above nginx's lifts it (contract 2.1); every line stands once."""
-    front = nginx.Front("0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket)
+    proxy = nginx.ProxyConfig("0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket)
 
-    text = nginx.config(front, settings(**environ), WORKSPACE)
+    text = nginx.config(proxy, settings(**environ), WORKSPACE)
 
     assert text.count(line) == 1
     assert text.count("listen 0.0.0.0:8080;") == 1
     assert "$" not in re.sub(r"\$(http_host|request_id)\b", "", text)
 
 
-GRPC = nginx.Front(
-    "0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket, GrpcDoor("0.0.0.0:8500", (1, 22, 1))
+GRPC = nginx.ProxyConfig(
+    "0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket, GrpcEndpoint("0.0.0.0:8500", (1, 22, 1))
 )
 DEPLOYMENT = Deployment(
     default_model="m",
@@ -209,9 +209,9 @@ def test_nginx_is_told_of_http2_in_the_way_it_knows(
     version: tuple[int, ...], lines: list[str], never: str
 ) -> None:
     """Before 1.25.1 it does not know the directive, after that it warns of the word."""
-    front = replace(GRPC, grpc=GrpcDoor("0.0.0.0:8500", version))
+    proxy = replace(GRPC, grpc=GrpcEndpoint("0.0.0.0:8500", version))
 
-    text = nginx.config(front, settings(), WORKSPACE)
+    text = nginx.config(proxy, settings(), WORKSPACE)
 
     assert all(text.count(line) == 1 for line in lines)
     assert never not in text
@@ -241,8 +241,8 @@ def test_rest_is_published_when_something_is_served_and_there_are_model_servers(
     """Neither before, nor where the setting says no, nor where a script needs no model server."""
     plain = replace(GRPC, grpc=None, serving=DEPLOYMENT)
 
-    def published(front: nginx.Front) -> bool:
-        return "location ~* ^/v1/" in nginx.config(front, settings(), WORKSPACE)
+    def published(proxy: nginx.ProxyConfig) -> bool:
+        return "location ~* ^/v1/" in nginx.config(proxy, settings(), WORKSPACE)
 
     assert published(plain)
     assert "server 127.0.0.1:8501 max_fails=0; server 127.0.0.1:8503" in nginx.config(
@@ -263,8 +263,8 @@ def test_a_script_that_is_the_model_itself_has_no_grpc_to_publish() -> None:
 
 
 def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> None:
-    """What workers are told survives the trip over the control door."""
-    host = plan.Host(("server",), [(9000, 9001), (9002, 9003)], gpus=0, environ={"PATH": "/bin"})
+    """What workers are told survives the trip over the control API."""
+    host = plan.HostResources(("server",), [(9000, 9001), (9002, 9003)], gpus=0, environ={"PATH": "/bin"})
     given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2")
 
     served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
@@ -282,7 +282,7 @@ def test_a_stage_is_planned_without_any_model_server() -> None:
     served = Served(ModelLayout(Path("/opt/ml/model")), (), "")
     given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2", SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT="Text/CSV")
 
-    planned = plan.plan([], served, given, WORKSPACE, plan.Host((), (), 0, {}))
+    planned = plan.plan([], served, given, WORKSPACE, plan.HostResources((), (), 0, {}))
 
     assert planned.model_servers == ()
     assert planned.deployment.instances == ()
@@ -295,12 +295,12 @@ def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accep
     """The model server answers JSON alone, so where another type is the default, Python has to answer."""
     served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
     given = settings(SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=accept)
-    host = plan.Host(("server",), [(9000, 9001)], gpus=0, environ={})
+    host = plan.HostResources(("server",), [(9000, 9001)], gpus=0, environ={})
 
     planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, given, WORKSPACE, host)
 
-    front = replace(GRPC, serving=planned.deployment)
-    assert ("location @fast" in nginx.config(front, given, WORKSPACE)) is fast
+    proxy = replace(GRPC, serving=planned.deployment)
+    assert ("location @fast" in nginx.config(proxy, given, WORKSPACE)) is fast
 
 
 def test_blocks_of_ports_are_in_a_row_and_share_none() -> None:

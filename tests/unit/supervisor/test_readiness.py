@@ -7,7 +7,7 @@ import pytest
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.supervisor.model_states import ModelWatch
-from tfs_proxy.supervisor.readiness import Health, Heartbeats, Phase, ServableState, read_status
+from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness, ServableState, read_status
 
 INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")
 AVAILABLE = ServableState("AVAILABLE")
@@ -23,84 +23,86 @@ class Clock:
         return self.now
 
 
-def health_of(versions: dict[str, list[int]], clock: Clock) -> Health:
+def health_of(versions: dict[str, list[int]], clock: Clock) -> Readiness:
     """A run that serves ``versions`` on one instance; without models there is none."""
-    health = Health(Heartbeats(10.0, clock))
-    health.expect([INSTANCE] if versions else [], versions)
-    return health
+    readiness = Readiness(Heartbeats(10.0, clock))
+    readiness.expect([INSTANCE] if versions else [], versions)
+    return readiness
 
 
 def test_every_version_must_be_available_and_a_worker_alive() -> None:
     """One missing version, worker or process is enough for a reason."""
     clock = Clock()
-    health = health_of({"a": [1, 2]}, clock)
+    readiness = health_of({"a": [1, 2]}, clock)
 
-    assert health.reason() == "starting"
-    health.phase = Phase.SERVING
-    assert "no worker" in str(health.reason())
-    health.heartbeats.datagram_received(b"17", None)
-    assert "does not answer" in str(health.reason())
-    health.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
-    assert health.reason() == "model a version 2 is LOADING"
-    health.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
-    assert health.reason() is None
+    assert readiness.reason() == "starting"
+    readiness.phase = Phase.SERVING
+    assert "no worker" in str(readiness.reason())
+    readiness.heartbeats.datagram_received(b"17", None)
+    assert "does not answer" in str(readiness.reason())
+    readiness.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
+    assert readiness.reason() == "model a version 2 is LOADING"
+    readiness.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
+    assert readiness.reason() is None
 
 
 def test_a_heartbeat_goes_stale() -> None:
     """A worker that hangs stops beating; after the limit it no longer counts."""
     clock = Clock()
-    health = health_of({}, clock)
-    health.phase = Phase.SERVING
-    health.heartbeats.datagram_received(b"17", None)
+    readiness = health_of({}, clock)
+    readiness.phase = Phase.SERVING
+    readiness.heartbeats.datagram_received(b"17", None)
 
     clock.now = 10.0
-    assert health.reason() is None
+    assert readiness.reason() is None
     clock.now = 10.1
-    assert health.reason() == "no worker shows signs of life"
+    assert readiness.reason() == "no worker shows signs of life"
 
 
 def test_a_process_that_is_down_is_named() -> None:
     """So is the draining."""
-    health = health_of({}, Clock())
-    health.phase = Phase.SERVING
-    health.heartbeats.datagram_received(b"17", None)
-    health.down = {"nginx"}
+    readiness = health_of({}, Clock())
+    readiness.phase = Phase.SERVING
+    readiness.heartbeats.datagram_received(b"17", None)
+    readiness.down = {"nginx"}
 
-    assert health.reason() == "nginx is down and being restarted"
-    health.phase = Phase.STOPPING
-    assert health.reason() == "stopping"
+    assert readiness.reason() == "nginx is down and being restarted"
+    readiness.phase = Phase.STOPPING
+    assert readiness.reason() == "stopping"
 
 
 def test_a_version_that_failed_for_good_is_told_with_the_servers_words() -> None:
     """END with an error is final; an error while LOADING may be retried."""
-    health = health_of({"a": [1]}, Clock())
+    readiness = health_of({"a": [1]}, Clock())
 
-    health.note(0, "a", {1: ServableState("LOADING", "first try failed")})
-    assert health.failure() is None
-    health.note(0, "a", {1: ServableState("END", "no such op")})
-    assert health.failure() == "model a version 1 can't be loaded: no such op"
+    readiness.note(0, "a", {1: ServableState("LOADING", "first try failed")})
+    assert readiness.failure() is None
+    readiness.note(0, "a", {1: ServableState("END", "no such op")})
+    assert readiness.failure() == "model a version 1 can't be loaded: no such op"
 
 
 def test_a_model_whose_versions_come_and_go_is_there_while_any_version_is() -> None:
     """A new version may load or fail beside it; a model that was taken away as asked is not missed."""
-    health = health_of({"a": []}, Clock())
+    readiness = health_of({"a": []}, Clock())
     unloaded, broken = ServableState("END"), ServableState("END", "no such op")
 
-    health.note(0, "a", {})
-    assert health.missing() == "model a is not loaded: the model server has found no version of it"
-    assert health.reason() == "starting; model a is not loaded: the model server has found no version of it"
-    health.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
-    assert health.missing() is None
-    health.note(0, "a", {1: unloaded, 2: ServableState("LOADING")})
-    assert health.missing() == "model a is LOADING"
-    health.note(0, "a", {1: AVAILABLE, 2: broken})
-    assert (health.missing(), health.failure()) == (None, None)
-    health.note(0, "a", {1: unloaded, 2: broken})
-    assert health.failure() == "model a can't be loaded: no such op"
-    health.note(0, "a", {1: unloaded})
-    assert health.missing() is None
-    health.lose(0)
-    assert "does not answer" in str(health.missing())
+    readiness.note(0, "a", {})
+    assert readiness.missing() == "model a is not loaded: the model server has found no version of it"
+    assert (
+        readiness.reason() == "starting; model a is not loaded: the model server has found no version of it"
+    )
+    readiness.note(0, "a", {1: AVAILABLE, 2: ServableState("LOADING")})
+    assert readiness.missing() is None
+    readiness.note(0, "a", {1: unloaded, 2: ServableState("LOADING")})
+    assert readiness.missing() == "model a is LOADING"
+    readiness.note(0, "a", {1: AVAILABLE, 2: broken})
+    assert (readiness.missing(), readiness.failure()) == (None, None)
+    readiness.note(0, "a", {1: unloaded, 2: broken})
+    assert readiness.failure() == "model a can't be loaded: no such op"
+    readiness.note(0, "a", {1: unloaded})
+    assert readiness.missing() is None
+    readiness.lose(0)
+    assert "does not answer" in str(readiness.missing())
 
 
 def test_a_status_answer_is_read_by_version() -> None:
@@ -126,20 +128,20 @@ def test_an_answer_that_is_no_status_is_a_value_error(body: bytes) -> None:
 
 def test_an_instance_is_loaded_while_all_its_versions_are_available() -> None:
     """Not before the run serves, not after its process died, and whatever becomes of status calls."""
-    health = Health(Heartbeats(10.0, Clock()))
+    readiness = Readiness(Heartbeats(10.0, Clock()))
     other = Instance(1, rest_port=3, grpc_port=4, grpc_socket="")
-    health.expect([INSTANCE, other], {"a": [1, 2]})
-    health.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
-    health.note(1, "a", {1: AVAILABLE})
+    readiness.expect([INSTANCE, other], {"a": [1, 2]})
+    readiness.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
+    readiness.note(1, "a", {1: AVAILABLE})
 
-    assert health.loaded() == frozenset()
-    health.phase = Phase.SERVING
-    assert health.loaded() == {0}
-    health.unreachable.add(0)
-    health.note(1, "a", {1: AVAILABLE, 2: AVAILABLE})
-    assert health.loaded() == {0, 1}
-    health.lose(0)
-    assert health.loaded() == {1}
+    assert readiness.loaded() == frozenset()
+    readiness.phase = Phase.SERVING
+    assert readiness.loaded() == {0}
+    readiness.unreachable.add(0)
+    readiness.note(1, "a", {1: AVAILABLE, 2: AVAILABLE})
+    assert readiness.loaded() == {0, 1}
+    readiness.lose(0)
+    assert readiness.loaded() == {1}
 
 
 @pytest.mark.parametrize("turns", range(6))
@@ -147,10 +149,10 @@ def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
     """Also in the very moment in which an instance has died: the run would wait for it for ever."""
 
     async def ended() -> bool:
-        health = Health(Heartbeats(1))
-        watching = asyncio.create_task(ModelWatch((), (), health).forever())
+        readiness = Readiness(Heartbeats(1))
+        watching = asyncio.create_task(ModelWatch((), (), readiness).forever())
         await asyncio.sleep(0.01)
-        health.disturbed.set()
+        readiness.disturbed.set()
         for _ in range(turns):
             await asyncio.sleep(0)
         watching.cancel()

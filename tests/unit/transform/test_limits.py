@@ -29,7 +29,7 @@ def test_limits_follow_machine_and_settings(environ: dict[str, str], limits: Tra
 
 
 def test_a_deployment_carries_them() -> None:
-    """Through the control door, and a deployment without them has the platform's defaults."""
+    """Through the control API, and a deployment without them has the platform's defaults."""
     limits = TransformLimits(7, 3)
     deployment = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0, transforms=limits)
     assert Deployment.from_json(deployment.to_json()) == deployment

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.supervisor.control_api import Door
-from tfs_proxy.supervisor.readiness import Health, Heartbeats, Phase
+from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 from tfs_proxy.wire.http_server import Answer, Reply, serve_connection
 
 
@@ -111,27 +111,27 @@ def test_almost_requests_get_json_or_nothing(
 
 
 @pytest.fixture
-def door() -> Door:
+def door() -> ControlApi:
     """A door of a run that is starting."""
-    return Door(Health(Heartbeats(10)))
+    return ControlApi(Readiness(Heartbeats(10)))
 
 
-def ask(door: Door, method: str, path: str) -> Reply:
+def ask(door: ControlApi, method: str, path: str) -> Reply:
     """One question at the unix socket's side."""
     return asyncio.run(door.answer(method, path))
 
 
-def test_the_door_answers_ping_from_health(door: Door) -> None:
+def test_the_door_answers_ping_from_health(door: ControlApi) -> None:
     """503 and the reason until all is ready, then 200 and nothing."""
-    door.health.step = "starting: loading the models"
+    door.readiness.step = "starting: loading the models"
     assert ask(door, "GET", "/ping") == Reply.error(503, "starting: loading the models")
 
-    door.health.phase = Phase.SERVING
-    door.health.heartbeats.datagram_received(b"1", None)
+    door.readiness.phase = Phase.SERVING
+    door.readiness.heartbeats.datagram_received(b"1", None)
     assert ask(door, "GET", "/ping") == Reply(200)
 
 
-def test_the_door_hands_out_the_deployment_and_the_release(door: Door) -> None:
+def test_the_door_hands_out_the_deployment_and_the_release(door: ControlApi) -> None:
     """Both are 503 before, so that a worker waits."""
     assert ask(door, "GET", "/deployment").status == ask(door, "GET", "/released").status == 503
 
@@ -143,13 +143,13 @@ def test_the_door_hands_out_the_deployment_and_the_release(door: Door) -> None:
     assert ask(door, "GET", "/released").status == 200
 
 
-def test_the_door_knows_no_other_path_or_method(door: Door) -> None:
+def test_the_door_knows_no_other_path_or_method(door: ControlApi) -> None:
     """404 and 405 in JSON."""
     assert ask(door, "GET", "/nope").status == 404
     assert ask(door, "POST", "/ping").status == 405
 
 
-def test_clients_get_only_the_reason_before_workers_take_over(door: Door) -> None:
+def test_clients_get_only_the_reason_before_workers_take_over(door: ControlApi) -> None:
     """Not the deployment, whatever the path; and the connection ends, for the workers to have the next."""
     reply = asyncio.run(door.answer_early("GET", "/deployment"))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 _PR_SET_PDEATHSIG = 1
 
 
-def tied_by(number: signal.Signals) -> Callable[[], None] | None:
+def signal_on_parent_death(number: signal.Signals) -> Callable[[], None] | None:
     """What the child does between fork and exec, as ``preexec_fn``; None where the system can't do it.
 
     The signal comes when the thread ends that starts the child: start it in the main thread. It does not

@@ -15,7 +15,7 @@ from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.setting_values import MODEL_NAME
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import fast_path, serving_api
-from tfs_proxy.supervisor.nginx.serving_api import GrpcDoor, Limits
+from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
 
 REFUSALS: Mapping[int, str] = {
     400: "bad request: it is not HTTP as RFC 9112 has it",
@@ -47,7 +47,7 @@ REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 
 
 @dataclass(frozen=True, slots=True)
-class Front:
+class ProxyConfig:
     """Where nginx listens, and where it sends requests to.
 
     ``grpc`` is None where gRPC is not published, ``serving`` until everything is ready.
@@ -55,8 +55,8 @@ class Front:
 
     listen: str
     web: tuple[str, ...]
-    door: Path
-    grpc: GrpcDoor | None = None
+    control_socket: Path
+    grpc: GrpcEndpoint | None = None
     serving: Deployment | None = None
 
     @property
@@ -75,25 +75,25 @@ def find() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
 
 
-def config(front: Front, settings: Settings, workspace: Workspace) -> str:
+def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     """The whole nginx.conf."""
     template = Template(files(__package__).joinpath("nginx.conf.template").read_text())
-    limits = Limits(
+    limits = ProxyLimits(
         settings.max_payload_mb or 100,
         max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds),
     )
-    serving = front.serving
+    serving = proxy.serving
     gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
     return template.substitute(
         user=_user_line(),
         home=workspace.nginx,
-        listen=front.listen,
-        web_servers="\n        ".join(_web_servers(front)),
+        listen=proxy.listen,
+        web_servers="\n        ".join(_web_servers(proxy)),
         proxy_headers="\n        ".join(PROXY_HEADERS),
         to_workers=_to_workers("web"),
         to_workers_again=_to_workers("web_anew", again="1"),
         to_workers_after=_to_workers("web", sent="1"),
-        door=front.door,
+        control_socket=proxy.control_socket,
         log_level=settings.nginx_loglevel,
         max_payload_mb=limits.message_mb,
         read_seconds=limits.read_seconds,
@@ -102,24 +102,24 @@ def config(front: Front, settings: Settings, workspace: Workspace) -> str:
         refusals=_refusals(settings),
         rest_upstream=serving_api.rest_upstream(serving.instances) if serving else "",
         rest_location=serving_api.rest_location() if serving and serving.publishes_rest else "",
-        grpc_upstream=serving_api.grpc_upstream(gates) if front.grpc else "",
-        grpc_server=_grpc_server(front, limits),
-        fast_maps=fast_path.maps(front.fast) if front.fast else "",
-        fast_location=fast_path.location() if front.fast else "",
+        grpc_upstream=serving_api.grpc_upstream(gates) if proxy.grpc else "",
+        grpc_server=_grpc_server(proxy, limits),
+        fast_maps=fast_path.maps(proxy.fast) if proxy.fast else "",
+        fast_location=fast_path.location() if proxy.fast else "",
         # NOTE: an error_page of a location's own hides those of the server block, so they are repeated.
-        entrance="\n            ".join((fast_path.ENTRANCE, *_error_pages())) if front.fast else "",
+        entrance="\n            ".join((fast_path.ENTRANCE, *_error_pages())) if proxy.fast else "",
     )
 
 
-def _grpc_server(front: Front, limits: Limits) -> str:
-    if front.grpc is None:
+def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits) -> str:
+    if proxy.grpc is None:
         return ""
-    has_models = front.serving is None or bool(front.serving.instances)
-    return serving_api.grpc_server(front.grpc, limits, has_models=has_models)
+    has_models = proxy.serving is None or bool(proxy.serving.instances)
+    return serving_api.grpc_server(proxy.grpc, limits, has_models=has_models)
 
 
-def _web_servers(front: Front) -> tuple[str, ...]:
-    return tuple(f"server {address} max_fails=0;" for address in front.web)
+def _web_servers(proxy: ProxyConfig) -> tuple[str, ...]:
+    return tuple(f"server {address} max_fails=0;" for address in proxy.web)
 
 
 def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:

@@ -16,7 +16,7 @@ from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.orphans import child_pids
 from tfs_proxy.supervisor.nginx import config as nginx
-from tfs_proxy.supervisor.nginx.serving_api import GrpcDoor
+from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ VERSION_SECONDS = 10.0
 RELOAD_LOOKS, RELOAD_PAUSE_SECONDS = 400, 0.005
 
 
-class Front:
+class NginxProxy:
     """nginx on ``listener``, in front of workers that accept on ``web``; gRPC has a listener of its own.
 
     A change of ``web`` counts from the next `configure` on.
@@ -45,7 +45,7 @@ class Front:
         self._listener = listener
         self.web = web
         self._grpc = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
-        self._grpc_door = self._open_grpc_door()
+        self._grpc_endpoint = self._open_grpc_endpoint()
         self._open: frozenset[int] = frozenset()
 
     def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
@@ -55,14 +55,18 @@ class Front:
         listeners = [each for each in (self._listener, self._grpc) if each is not None]
         for each in listeners:
             each.set_inheritable(True)
-        return plan.front(self._program, self._workspace, [each.fileno() for each in listeners], environ)
+        return plan.nginx_proxy(
+            self._program, self._workspace, [each.fileno() for each in listeners], environ
+        )
 
     def configure(self, serving: Deployment | None) -> None:
         """Write nginx.conf, for what is served now; nginx reads it at its start and on SIGHUP."""
         listen = sockets.shown_address(self._listener)
         web = tuple(sockets.shown_address(each) for each in self.web)
-        front = nginx.Front(listen, web, self._workspace.control_socket, self._grpc_door, serving)
-        text = nginx.config(front, self._settings, self._workspace)
+        proxy_config = nginx.ProxyConfig(
+            listen, web, self._workspace.control_socket, self._grpc_endpoint, serving
+        )
+        text = nginx.config(proxy_config, self._settings, self._workspace)
         (self._workspace.nginx / "nginx.conf").write_text(text)
 
     async def reload(self, nginx: ChildProcess, serving: Deployment) -> None:
@@ -88,7 +92,7 @@ class Front:
         """Whether there are gates to open."""
         return self._grpc is not None
 
-    def let_calls_through_to(self, instances: Collection[int]) -> None:
+    def open_grpc_gates_of(self, instances: Collection[int]) -> None:
         """Open the gates of these model servers for gRPC, and shut all others.
 
         So no call reaches one that has not loaded its models, and nginx needs no reload for it.
@@ -106,12 +110,12 @@ class Front:
         if self._grpc is not None:
             self._grpc.close()
 
-    def _open_grpc_door(self) -> GrpcDoor | None:
+    def _open_grpc_endpoint(self) -> GrpcEndpoint | None:
         if self._grpc is None:
             return None
         address = sockets.shown_address(self._grpc)
         log.info("listening for gRPC on %s", address)
-        return GrpcDoor(address, nginx_version(self._program))
+        return GrpcEndpoint(address, nginx_version(self._program))
 
 
 def refuse_grpc_without_nginx(settings: Settings) -> None:

@@ -43,7 +43,7 @@ STATUS: Mapping[Code, tuple[int, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class GrpcDoor:
+class GrpcEndpoint:
     """Where gRPC is published: the address, and the version of nginx, which writes HTTP/2 in two ways."""
 
     listen: str
@@ -51,7 +51,7 @@ class GrpcDoor:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProxyLimits:
     """What the answers speak of: MB of a message, seconds that nginx waits for an answer."""
 
     message_mb: int
@@ -93,11 +93,11 @@ def rest_location() -> str:
         }"""
 
 
-def grpc_server(door: GrpcDoor, limits: Limits, *, has_models: bool) -> str:
+def grpc_server(endpoint: GrpcEndpoint, limits: ProxyLimits, *, has_models: bool) -> str:
     """The server block of the gRPC port; a script that is the model itself has nothing to publish."""
     published = PUBLISHED if has_models else ()
     lines = [
-        *_listen(door),
+        *_listen(endpoint),
         f"http2_max_concurrent_streams {CONCURRENT_STREAMS};",
         "default_type application/grpc;",
         "grpc_buffer_size 64k;",
@@ -113,13 +113,13 @@ def grpc_server(door: GrpcDoor, limits: Limits, *, has_models: bool) -> str:
     return "server {\n        " + "\n        ".join(lines) + "\n    }"
 
 
-def _listen(door: GrpcDoor) -> tuple[str, ...]:
-    if door.nginx_version >= HTTP2_DIRECTIVE:
-        return f"listen {door.listen};", "http2 on;"
-    return (f"listen {door.listen} http2;",)
+def _listen(endpoint: GrpcEndpoint) -> tuple[str, ...]:
+    if endpoint.nginx_version >= HTTP2_DIRECTIVE:
+        return f"listen {endpoint.listen};", "http2 on;"
+    return (f"listen {endpoint.listen} http2;",)
 
 
-def _refusals(limits: Limits) -> list[str]:
+def _refusals(limits: ProxyLimits) -> list[str]:
     """``error_page`` lines, and an answer of gRPC, trailers only, for each status."""
     texts = {
         Code.INVALID_ARGUMENT: "the request is malformed",

@@ -66,8 +66,8 @@ def environment(
     env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base}
     env["TFS_PROXY_CONTROL_SOCKET"] = str(workspace.control_socket)
     env["TFS_PROXY_HEARTBEAT_SOCKET"] = str(workspace.heartbeat_socket)
-    env["TFS_PROXY_SEATS_FILE"] = str(workspace.seats)
-    env["TFS_PROXY_BEGUN_FOLDER"] = str(workspace.begun)
+    env["TFS_PROXY_WORKER_SOCKETS_FILE"] = str(workspace.worker_sockets)
+    env["TFS_PROXY_JOURNAL_FOLDER"] = str(workspace.journal)
     joined = [str(path) for path in paths] + [part for part in (base.get("PYTHONPATH"),) if part]
     if joined:
         env["PYTHONPATH"] = ":".join(joined)

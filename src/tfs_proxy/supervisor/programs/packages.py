@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
-from tfs_proxy.supervisor.host.parent_death import tied_by
+from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
 
 TAIL_LINES = 15
 MAX_LINE_BYTES = 256 * 1024
@@ -166,7 +166,7 @@ async def _attempt(argv: Sequence[str], folder: Path) -> tuple[int, Sequence[str
         stderr=asyncio.subprocess.STDOUT,
         limit=MAX_LINE_BYTES,
         start_new_session=True,
-        preexec_fn=tied_by(signal.SIGKILL),
+        preexec_fn=signal_on_parent_death(signal.SIGKILL),
     )
     try:
         tail = await _follow(process)

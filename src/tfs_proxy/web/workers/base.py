@@ -22,11 +22,11 @@ from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 from tfs_proxy.script.deadline import Call, Lane, ThreadLane, Watch
 from tfs_proxy.settings import WorkerEnvironment
 from tfs_proxy.upstream.instances import fetch_deployment, released
-from tfs_proxy.web.workers import overdue
-from tfs_proxy.web.workers.begun import Begun, WsgiApp, noting
+from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure, tell_failure, tell_loading
 from tfs_proxy.web.workers.loading import Loading
 from tfs_proxy.web.workers.refusals import OUR_FAULT, OUT_OF_TIME, refusal
+from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp, journaling
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ BOOT_FAILED = 3
 """gunicorn ends with this status too where a worker exits with it: no endless restarts."""
 
 RELEASE_PAUSE_SECONDS = 0.02
-"""Between two questions at the control door, before the supervisor leaves the socket to the workers."""
+"""Between two questions at the control API, before the supervisor leaves the socket to the workers."""
 
 IDLE_SECONDS = 1.0
 
@@ -49,7 +49,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     heartbeat: Heartbeat | None = None
     wsgi: WsgiApp
     close_app: Callable[[], None]
-    begun: Begun
+    journal: RequestJournal
     watch = Watch()
     """Over the script's calls; the application brings one with a deadline."""
 
@@ -74,12 +74,12 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
-        self.begun = Begun(
-            Path(WorkerEnvironment.from_env().begun_folder),
+        self.journal = RequestJournal(
+            Path(WorkerEnvironment.from_env().journal_folder),
             max(self.cfg.worker_connections, self.cfg.threads),
         )
-        app = overdue.telling_connections(closing_connections(self.wsgi), self.watch)
-        self.wsgi = noting(app, self.begun)
+        app = late_calls.telling_connections(closing_connections(self.wsgi), self.watch)
+        self.wsgi = journaling(app, self.journal)
 
     def _loading(self) -> Loading:
         environment = WorkerEnvironment.from_env()
@@ -90,7 +90,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             super(ContainerWorker, self).notify()
             heartbeat.say(f"loading {place}")
 
-        give_up = partial(overdue.end_now, 1)
+        give_up = partial(late_calls.end_now, 1)
         return Loading(
             self.new_lane(), deployment.script_folder, deployment.wait_time_seconds, alive, give_up
         )
@@ -113,17 +113,17 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def run(self) -> None:
         """Say that this worker has booted, wait until all is ready, then serve."""
-        door = Path(WorkerEnvironment.from_env().control_socket)
+        control_socket = Path(WorkerEnvironment.from_env().control_socket)
         self.notify()
-        overdue.mark(self.tmp, overdue.SERVES)
-        while self.alive and not released(door):
+        late_calls.mark(self.tmp, late_calls.SERVES)
+        while self.alive and not released(control_socket):
             self.notify()
             time.sleep(RELEASE_PAUSE_SECONDS)
         self.watch.start()
         self.serve()
         if self.watch.hangs:
-            self.begun.forget()
-            overdue.end_with_hanging_calls(self.close_app)
+            self.journal.forget()
+            late_calls.end_with_hanging_calls(self.close_app)
         # Not where gunicorn kills the worker: then there is no time for more.
         self.close_app()
 
@@ -145,13 +145,13 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             # The master ends this worker when another one serves: then nobody is in a hurry.
             patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
             self.cfg.set("graceful_timeout", patient_seconds)
-            overdue.mark(self.tmp, overdue.HANGS)
-        for words in overdue.words(self.watch, self.most_hanging):
+            late_calls.mark(self.tmp, late_calls.HANGS)
+        for words in late_calls.words(self.watch, self.most_hanging):
             self.heartbeat.say(words)
 
     def abandon(self, call: Call) -> None:
         """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""
-        overdue.answer_for(call, self.watch)
+        late_calls.answer_for(call, self.watch)
 
     def handle_error(self, _req: Any, client: Any, _address: Any, error: BaseException) -> None:
         """Answer what gunicorn refuses by itself, without a word of the client's text."""
@@ -199,8 +199,8 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End after the request in progress; at once if that one hangs."""
         if self.watch.hanging:
-            self.begun.forget()
-            overdue.end_now()
+            self.journal.forget()
+            late_calls.end_now()
         super().handle_exit(sig, frame)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tfs_proxy.settings import WorkerEnvironment
-from tfs_proxy.web.workers.begun import under_way
+from tfs_proxy.web.workers.request_journal import under_way
 
 KEPT_RECORDS = 64
 """Records of dead workers. nginx asks for one as soon as a worker is gone; it need not be there for long."""
@@ -14,7 +14,7 @@ KEPT_RECORDS = 64
 
 def child_exit(server: Any, worker: Any) -> None:
     """Count what the worker had begun: clients read 502."""
-    folder = Path(WorkerEnvironment.from_env().begun_folder)
+    folder = Path(WorkerEnvironment.from_env().journal_folder)
     record = folder / str(worker.pid)
     count = under_way(record)
     if count:

@@ -11,7 +11,7 @@ from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.arbiter import Arbiter
 from gunicorn.workers.base import Worker
 
-from tfs_proxy.web.workers.overdue import HANGS, SERVES, marked
+from tfs_proxy.web.workers.late_calls import HANGS, SERVES, marked
 
 
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types

@@ -25,7 +25,7 @@ from tfs_proxy.settings import WorkerEnvironment
 from tfs_proxy.web.workers.base import ContainerWorker
 from tfs_proxy.web.workers.plain_request import PlainRequest, plain_request
 from tfs_proxy.web.workers.prompt_response import PromptResponse
-from tfs_proxy.web.workers.sockets import Seats
+from tfs_proxy.web.workers.worker_sockets import WorkerSockets
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self._others: Sequence[socket.socket] = ()
         self._counts = threading.Lock()
         self._threads = self._waiting = 0
-        self._seats = Seats(Path(WorkerEnvironment.from_env().seats_file))
+        self._worker_sockets = WorkerSockets(Path(WorkerEnvironment.from_env().worker_sockets_file))
         self._plain = not (self.log.access_log_enabled or self.cfg.is_ssl)
         super().init_process()
 
@@ -63,7 +63,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self.poller.register(
             self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks
         )
-        own, self._others = self._seats.take(self.sockets)
+        own, self._others = self._worker_sockets.take(self.sockets)
         for listener in self.sockets:
             listener.setblocking(False)
         for listener in own:
@@ -126,7 +126,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def tell(self) -> None:
         """As in the base; whoever follows this worker takes its seat."""
         if self.watch.hangs:
-            self._seats.leave()
+            self._worker_sockets.leave()
         super().tell()
 
     def _one_more(self) -> None:

@@ -14,7 +14,7 @@ from tornado.wsgi import WSGIContainer  # type: ignore[import-not-found]
 
 from tfs_proxy.script.deadline import Call
 from tfs_proxy.web.workers.base import ContainerWorker
-from tfs_proxy.web.workers.overdue import SOCKET
+from tfs_proxy.web.workers.late_calls import SOCKET
 from tfs_proxy.web.workers.refusals import Refusal
 
 

@@ -22,7 +22,7 @@ from tfs_proxy.report.served import Served
 from tfs_proxy.report.serving_flags import Flags, as_the_image
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.sockets import free_ports
-from tfs_proxy.supervisor.plan import Host, Plan, deployment_of
+from tfs_proxy.supervisor.plan import HostResources, ProcessPlan, deployment_of
 from tfs_proxy.supervisor.process import ProcessSpec
 from tfs_proxy.supervisor.programs.model_server import is_embedded
 
@@ -106,20 +106,25 @@ def _report(flags: Flags, served: Served, script: ScriptFindings, settings: Sett
 
 
 def plan_flags(
-    served: Served, flags: Flags, settings: Settings, workspace: Workspace, host: Host, front_port: int
-) -> Plan:
+    served: Served,
+    flags: Flags,
+    settings: Settings,
+    workspace: Workspace,
+    host: HostResources,
+    invocations_port: int,
+) -> ProcessPlan:
     """One model server on ports of its own, and what workers are told.
 
-    ``front_port`` is that of ``/invocations``. Raises SettingsError if gRPC is to have the same.
+    ``invocations_port`` is that of ``/invocations``. Raises SettingsError if gRPC is to have the same.
     """
-    if flags.port("port") == front_port:
+    if flags.port("port") == invocations_port:
         raise SettingsError(
-            f"--port={front_port} can't be used: /invocations has this port. Take another one, "
+            f"--port={invocations_port} can't be used: /invocations has this port. Take another one, "
             "or give /invocations another one with SAGEMAKER_BIND_TO_PORT."
         )
-    ours = _flags_for_us(flags, settings, workspace, host, front_port)
+    ours = _flags_for_us(flags, settings, workspace, host, invocations_port)
     instance = Instance(0, ours.port("rest_api_port"), ours.port("port"), ours.value("grpc_socket_path"))
-    return Plan(
+    return ProcessPlan(
         # No models are known if the config file can't be read; a stage it is not.
         deployment=replace(deployment_of(served, settings, (instance,)), stage=None),
         files={},
@@ -130,13 +135,13 @@ def plan_flags(
 
 
 def _flags_for_us(
-    flags: Flags, settings: Settings, workspace: Workspace, host: Host, front_port: int
+    flags: Flags, settings: Settings, workspace: Workspace, host: HostResources, invocations_port: int
 ) -> Flags:
     """``flags`` with what ``/invocations`` needs of the model server."""
     callers = settings.gunicorn_workers * settings.gunicorn_threads
     first = [f"--grpc_socket_path={workspace.grpc_socket(0)}", f"--grpc_max_threads={4 * callers}"]
     if is_embedded(host.model_server):
         first.append(f"--host={EVERYWHERE}")
-    if flags.port("rest_api_port") in {0, front_port}:  # then the front passes on what comes to /v1/
+    if flags.port("rest_api_port") in {0, invocations_port}:  # then the front passes on what comes to /v1/
         return Flags((*first, *flags.words, f"--rest_api_port={free_ports(1)[0]}"))
     return Flags((*first, *flags.words))

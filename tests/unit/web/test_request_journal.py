@@ -7,18 +7,25 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.web.workers.begun import AGAIN, REQUEST, WORKER_DIED, Begun, noting, under_way
+from tfs_proxy.web.workers.request_journal import (
+    AGAIN,
+    REQUEST,
+    WORKER_DIED,
+    RequestJournal,
+    journaling,
+    under_way,
+)
 
 ONE, OTHER = "1" * 32, "2" * 32
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Begun:
+def journal(tmp_path: Path) -> RequestJournal:
     """The notes of this process, for two requests at once."""
-    return Begun(tmp_path / "begun", 2)
+    return RequestJournal(tmp_path / "begun", 2)
 
 
-def record_of(begun: Begun, tmp_path: Path) -> int:
+def record_of(journal: RequestJournal, tmp_path: Path) -> int:
     """How many requests the file says are under way."""
     return under_way(tmp_path / "begun" / str(os.getpid()))
 
@@ -39,37 +46,39 @@ def ask(app: Callable[..., Iterable[bytes]], **headers: str) -> tuple[str, bytes
     return statuses[0], body
 
 
-def test_what_has_begun_is_known_after_its_end_and_counted_until_then(begun: Begun, tmp_path: Path) -> None:
+def test_what_has_begun_is_known_after_its_end_and_counted_until_then(
+    journal: RequestJournal, tmp_path: Path
+) -> None:
     """The id stays for whoever asks late; the count is of what has not ended."""
-    place = begun.begin(ONE)
+    place = journal.begin(ONE)
 
-    assert (begun.has(ONE), begun.has(OTHER), record_of(begun, tmp_path)) == (True, False, 1)
-    begun.end(place)
-    assert (begun.has(ONE), record_of(begun, tmp_path)) == (True, 0)
+    assert (journal.has(ONE), journal.has(OTHER), record_of(journal, tmp_path)) == (True, False, 1)
+    journal.end(place)
+    assert (journal.has(ONE), record_of(journal, tmp_path)) == (True, 0)
 
 
-def test_requests_without_a_name_are_counted_too(begun: Begun, tmp_path: Path) -> None:
+def test_requests_without_a_name_are_counted_too(journal: RequestJournal, tmp_path: Path) -> None:
     """Without nginx nobody names them."""
-    begun.begin("")
+    journal.begin("")
 
-    assert record_of(begun, tmp_path) == 1
+    assert record_of(journal, tmp_path) == 1
 
 
-def test_a_request_that_comes_again_is_handled_only_if_nobody_had_begun_it(begun: Begun) -> None:
+def test_a_request_that_comes_again_is_handled_only_if_nobody_had_begun_it(journal: RequestJournal) -> None:
     """Handled then, it counts as begun itself."""
-    app = noting(echo, begun)
+    app = journaling(echo, journal)
 
     assert ask(app, **{REQUEST: ONE, AGAIN: "1"}) == ("200 OK", b"/x")
     status, body = ask(app, **{REQUEST: ONE, AGAIN: "1"})
     assert (status, WORKER_DIED.encode() in body) == ("502 Bad Gateway", True)
 
 
-def test_a_mark_without_a_name_means_nothing(begun: Begun) -> None:
+def test_a_mark_without_a_name_means_nothing(journal: RequestJournal) -> None:
     """A client that makes the header up is served."""
-    assert ask(noting(echo, begun), **{AGAIN: "1"}) == ("200 OK", b"/x")
+    assert ask(journaling(echo, journal), **{AGAIN: "1"}) == ("200 OK", b"/x")
 
 
-def test_a_request_that_fails_has_ended(begun: Begun, tmp_path: Path) -> None:
+def test_a_request_that_fails_has_ended(journal: RequestJournal, tmp_path: Path) -> None:
     """However often that happens, there is room for the next."""
 
     def fail(_environ: dict[str, Any], _start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -77,8 +86,8 @@ def test_a_request_that_fails_has_ended(begun: Begun, tmp_path: Path) -> None:
 
     for _ in range(5):
         with pytest.raises(OSError, match="broken"):
-            ask(noting(fail, begun), **{REQUEST: ONE})
-    assert record_of(begun, tmp_path) == 0
+            ask(journaling(fail, journal), **{REQUEST: ONE})
+    assert record_of(journal, tmp_path) == 0
 
 
 def test_no_record_means_nothing_was_begun(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ WORKER_DIED = (
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-class Begun:
+class RequestJournal:
     """The notes of one worker: a byte that says whether the request has ended, and its id, for each.
 
     At most ``most`` requests may be under way at once. Places are used in turn, so a note stays readable
@@ -78,19 +78,19 @@ def under_way(record: Path) -> int:
         return 0
 
 
-def noting(app: WsgiApp, begun: Begun) -> WsgiApp:
+def journaling(app: WsgiApp, journal: RequestJournal) -> WsgiApp:
     """``app``, whose requests are noted from the call to the end of the answer."""
 
     def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         request_id = environ.pop(REQUEST, "")
-        if environ.pop(AGAIN, None) and begun.has(request_id):
+        if environ.pop(AGAIN, None) and journal.has(request_id):
             return _refuse(start_response)
-        place = begun.begin(request_id)
+        place = journal.begin(request_id)
         try:
             with sent_before() if environ.pop(SENT, None) else nullcontext():
-                return _Noted(app(environ, start_response), begun, place)
+                return _Noted(app(environ, start_response), journal, place)
         except BaseException:
-            begun.end(place)
+            journal.end(place)
             raise
 
     return wsgi
@@ -99,10 +99,10 @@ def noting(app: WsgiApp, begun: Begun) -> WsgiApp:
 class _Noted:
     """An answer's pieces; closing them notes the request's end."""
 
-    __slots__ = ("_begun", "_pieces", "_place")
+    __slots__ = ("_journal", "_pieces", "_place")
 
-    def __init__(self, pieces: Iterable[bytes], begun: Begun, place: int) -> None:
-        self._pieces, self._begun, self._place = pieces, begun, place
+    def __init__(self, pieces: Iterable[bytes], journal: RequestJournal, place: int) -> None:
+        self._pieces, self._journal, self._place = pieces, journal, place
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._pieces)
@@ -112,7 +112,7 @@ class _Noted:
             if hasattr(self._pieces, "close"):
                 self._pieces.close()
         finally:
-            self._begun.end(self._place)
+            self._journal.end(self._place)
 
 
 def _refuse(start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 Listener = TypeVar("Listener")
 
 
-class Seats:
+class WorkerSockets:
     """One byte of a file for each socket, locked by the worker whose seat it is.
 
     The kernel frees it when the worker ends, however that happens; processes that a script forks don't

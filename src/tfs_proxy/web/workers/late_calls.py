@@ -15,8 +15,8 @@ from typing import Any
 
 from tfs_proxy.script.deadline import Call, Watch
 from tfs_proxy.script.tracebacks_of_threads import own_part
-from tfs_proxy.web.workers.begun import WsgiApp
 from tfs_proxy.web.workers.refusals import Refusal
+from tfs_proxy.web.workers.request_journal import WsgiApp
 
 log = logging.getLogger(__name__)
 

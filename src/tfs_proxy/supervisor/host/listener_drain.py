@@ -34,7 +34,7 @@ _WAITING = struct.Struct("24xI")
 """In TCP_INFO of a listening socket: connections that nobody has accepted (``tcpi_unacked``)."""
 
 
-async def take_the_rest(listeners: Sequence[socket.socket], enough: Callable[[], bool]) -> None:
+async def accept_pending(listeners: Sequence[socket.socket], enough: Callable[[], bool]) -> None:
     """Let nobody else in; return once all who are in have been accepted, or ``enough`` says so."""
     for each in listeners:
         if not _shut(each):

@@ -1,4 +1,4 @@
-"""What workers say of calls of the script that hang, and whether replacing workers helps: for `Health`.
+"""What workers say of calls of the script that hang, and whether replacing workers helps: for `Readiness`.
 
 A worker with such calls is replaced by gunicorn's master, in a second or so. That is no reason to take the
 container out of service; three things are: no worker has room left, no new worker comes up, or the new
@@ -22,7 +22,7 @@ class _Hanging:
 
 
 @dataclass(slots=True)
-class Hangs:
+class HangingCalls:
     """``workers`` is how many there should be, ``replaced_seconds`` how long a replacement may take."""
 
     workers: int = 1
@@ -32,7 +32,7 @@ class Hangs:
     _in_a_row: int = 0
 
     def hear(self, pid: bytes, words: str, now: float) -> None:
-        """Take in what a worker said behind its pid (`web.overdue.words`, `web.loading`)."""
+        """Take in what a worker said behind its pid (`web.workers.late_calls.words`, `web.loading`)."""
         state, _, place = words.partition(" ")
         if state == "loading":
             self.loading[pid] = place
