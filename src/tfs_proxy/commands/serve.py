@@ -25,7 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings, listener = listen(arguments.host, arguments.port)
     import asyncio
 
-    from tfs_proxy.supervisor.run import ServeRequest, serve
+    from tfs_proxy.supervisor.opening import ServeRequest
+    from tfs_proxy.supervisor.run import serve
 
     request = ServeRequest(arguments.model, arguments.model_server, inherited_environment())
     return asyncio.run(serve(settings, listener, request))

@@ -26,7 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = replace(settings, grpc_port=None, instance_count=1)  # the model server has its own gRPC port
     import asyncio
 
-    from tfs_proxy.supervisor.run import ServeRequest, serve
+    from tfs_proxy.supervisor.opening import ServeRequest
+    from tfs_proxy.supervisor.run import serve
 
     request = ServeRequest(None, "auto", inherited_environment(), tuple(arguments.words))
     return asyncio.run(serve(settings, listener, request))

@@ -20,7 +20,7 @@ MEGABYTE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineLimits:
+class ChainLimits:
     """Seconds that a request may take through all stages, and bytes that go from one to the next."""
 
     seconds: float
@@ -44,7 +44,7 @@ class _Passage:
 class Chain:
     """Passes requests from stage to stage."""
 
-    def __init__(self, hops: Sequence[Hop], limits: PipelineLimits) -> None:
+    def __init__(self, hops: Sequence[Hop], limits: ChainLimits) -> None:
         self._hops = hops
         self._limits = limits
 

@@ -1,11 +1,8 @@
 """The run loop of a pipeline: starts every stage, opens the front, watches, drains, sums up."""
 
 import asyncio
-import contextlib
 import json
 import logging
-import shutil
-import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -14,9 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
-from tfs_proxy.layout import Workspace
 from tfs_proxy.pipeline import readiness
-from tfs_proxy.pipeline.chain import Chain, PipelineLimits
+from tfs_proxy.pipeline.chain import Chain, ChainLimits
 from tfs_proxy.pipeline.endpoint import Endpoint
 from tfs_proxy.pipeline.http_server import Front
 from tfs_proxy.pipeline.stage import Stage, StageOrder, check_count, ports_needed, process, stage
@@ -24,11 +20,9 @@ from tfs_proxy.pipeline.stage_client import Hop
 from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.settings import CONCURRENCY, Settings
 from tfs_proxy.supervisor.host import sockets
-from tfs_proxy.supervisor.host.listener_drain import accept_pending
-from tfs_proxy.supervisor.host.stop_signals import reason, stop_signals
-from tfs_proxy.supervisor.host.watchdog import Watchdog
-from tfs_proxy.supervisor.host.workspace import make_workspace
+from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.process import ChildProcess, State, describe_exit
+from tfs_proxy.supervisor.run_loop import RunLoop
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +46,8 @@ async def serve(settings: Settings, listener: socket.socket, request: PipelineRe
     Raises StopServing where a stage can't begin or go on. ``listener`` is closed at the end.
     """
     check_count(request.orders)
-    workspace = Workspace(make_workspace(settings.home))
-    watchdog = Watchdog(workspace.root)
-    try:
+    with guarded_workspace(settings.home) as (_, watchdog):
         return await Pipeline(settings, listener, request, watchdog).run()
-    finally:
-        watchdog.close()
-        shutil.rmtree(workspace.root, ignore_errors=True)
 
 
 def plan(request: PipelineRequest) -> list[Stage]:
@@ -86,7 +75,7 @@ class Pipeline:
         self._command = f"curl {self._url}/ping"
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="hop")
         self._hops = [Hop(each, self._threads, settings.pipeline_timeout_seconds) for each in self._stages]
-        chain = Chain(self._hops, PipelineLimits(settings.pipeline_timeout_seconds, settings.hop_limit_bytes))
+        chain = Chain(self._hops, ChainLimits(settings.pipeline_timeout_seconds, settings.hop_limit_bytes))
         self._endpoint = Endpoint(self._stages, chain, settings.hop_limit_bytes)
         self._watchdog = watchdog
         self._front = Front(self._endpoint.respond, settings.max_payload_bytes)
@@ -100,25 +89,12 @@ class Pipeline:
             )
             for each in self._stages
         ]
-        self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self._run_loop = RunLoop(settings.stop_seconds)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def run(self) -> int:
         """Start, serve, drain."""
-        loop = asyncio.get_running_loop()
-        for number in stop_signals():
-            loop.add_signal_handler(number, self._signals.put_nowait, number)
-        serving = asyncio.create_task(self._start_and_watch())
-        stopping = asyncio.create_task(self._signals.get())
-        try:
-            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                serving.result()
-            else:
-                log.info("%s", reason(stopping.result()))
-        finally:
-            await _cancel(serving, stopping)
-            await self._drain()
+        await self._run_loop.run(self._start_and_watch(), self._drain)
         self._sum_up()
         return 0
 
@@ -153,21 +129,12 @@ class Pipeline:
                     error.exit_status = child.exit_status
                 raise error
 
-    async def _drain(self) -> None:
-        """Answer what is in flight, then stop all stages at once; a second signal ends the patience."""
-        began = time.monotonic()
-        impatient = asyncio.create_task(self._signals.get())
-        deadline = began + self._settings.stop_seconds
+    async def _drain(self, _stop_requested: bool) -> None:
+        """Answer what is in flight, then stop all stages at once."""
+        deadline = time.monotonic() + self._settings.stop_seconds
         if self._endpoint.ready:
-            await accept_pending([self._listener], lambda: impatient.done() or time.monotonic() > deadline)
-        draining = asyncio.create_task(self._stop_all(deadline))
-        await asyncio.wait({impatient, draining}, return_when=asyncio.FIRST_COMPLETED)
-        if not draining.done():
-            log.warning("%s again: not waiting any longer", impatient.result().name)
-            for child in self._children:
-                child.signal_group(signal.SIGKILL)
-        await draining
-        await _cancel(impatient)
+            await self._run_loop.accept_pending([self._listener], deadline)
+        await self._run_loop.stop(self._stop_all(deadline), self._children)
         self._listener.close()
 
     async def _stop_all(self, deadline: float) -> None:
@@ -211,10 +178,3 @@ def _write_summary(path: Path, stages: object) -> None:
         path.write_text(json.dumps({"stages": stages}, indent=1) + "\n")
     except OSError as error:
         raise SettingsError(f"The summary {path} can't be written: {error.strerror}.") from error
-
-
-async def _cancel(*tasks: "asyncio.Task[None] | asyncio.Task[signal.Signals]") -> None:
-    for task in tasks:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task

@@ -1,88 +1,50 @@
-"""The run loop: opens the archive, starts every process, says when all is ready, drains at the end.
+"""One serving stack: opens the archive, starts every process, reports readiness, drains at the end.
 
 start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process -> readiness
 """
 
 import asyncio
-import contextlib
 import logging
-import re
-import shutil
 import signal
 import socket
-import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 
-from tfs_proxy.errors import (
-    ModelLoadError,
-    ModelServerEnded,
-    ProcessGaveUp,
-    ScriptLoadError,
-    StartTimeout,
-    StopServing,
-)
+from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.first_request import FirstRequest, ready_line
-from tfs_proxy.report.prepare import Prepared, count_gpus, prepare, without_workspace
+from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
+from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
-from tfs_proxy.supervisor.host import listener_drain, noexec, sockets
-from tfs_proxy.supervisor.host.devices import Devices
-from tfs_proxy.supervisor.host.orphans import Orphans
-from tfs_proxy.supervisor.host.stop_signals import reason, stop_signals
-from tfs_proxy.supervisor.host.watchdog import Watchdog
-from tfs_proxy.supervisor.host.workspace import make_workspace
+from tfs_proxy.supervisor.host import noexec, sockets
+from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy, refuse_grpc_without_nginx
-from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit, shell_status
+from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.supervisor.programs import gunicorn, packages
-from tfs_proxy.supervisor.programs.model_server import program
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
+from tfs_proxy.supervisor.run_loop import RunLoop
 
 log = logging.getLogger(__name__)
 
-TICK_SECONDS = 0.05
-SPARE_WORKERS = 3
-"""So many workers may end while they load the application before the start is given up."""
 BUSY_BEAT_SECONDS = 10.0
 LAST_STEPS_SECONDS = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class ServeRequest:
-    """What the command line asks for, beside the settings.
-
-    ``flags`` are the model server's, which then stands in for tensorflow/serving, and there is no archive.
-    """
-
-    model: str | None
-    model_server: str
-    environ: Mapping[str, str]
-    flags: tuple[str, ...] | None = None
 
 
 async def serve(settings: Settings, listener: socket.socket, request: ServeRequest) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
-    Raises StopServing where the run can't begin or go on. ``listener`` is closed at the end.
+    Raises StopServing if the run can't begin or go on. ``listener`` is closed at the end.
     """
-    workspace = Workspace(make_workspace(settings.home))
-    watchdog = Watchdog(workspace.root)
-    try:
+    with guarded_workspace(settings.home) as (workspace, watchdog):
         return await Supervisor(settings, listener, request, workspace, watchdog).run()
-    finally:
-        watchdog.close()
-        shutil.rmtree(workspace.root, ignore_errors=True)
 
 
 class Supervisor:
-    """All processes of one run."""
+    """One run: everything between the open port and the exit status."""
 
     def __init__(
         self,
@@ -96,102 +58,59 @@ class Supervisor:
         self._listener = listener
         self._request = request
         self._workspace = workspace
-        self._watchdog = watchdog
-        self._began = time.monotonic()
-        hanging_calls = HangingCalls(
-            settings.gunicorn_workers, settings.wait_time_seconds + settings.script_timeout_seconds
-        )
-        self._readiness = Readiness(Heartbeats(_beat_limit_seconds(settings), hanging_calls=hanging_calls))
+        self._started_at = time.monotonic()
+        self._readiness = Readiness(_heartbeats(settings))
         self._control_api = ControlApi(self._readiness)
-        self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self._children = Children(
+            self._readiness, workspace, watchdog, own_exit_status=request.flags is not None
+        )
+        self._run_loop = RunLoop(settings.stop_seconds)
         self._proxy: NginxProxy | None = None
-        self._nginx: ChildProcess | None = None
-        self._workers: ChildProcess | None = None
-        self._model_servers: list[ChildProcess] = []
-        self._devices = Devices()
-        self._gpus = 0
-        self._orphans = Orphans()
         self._web: tuple[socket.socket, ...] = (listener,)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._gpus = 0
 
     async def run(self) -> int:
         """Start, serve, drain."""
-        self._listen_for_signals()
-        serving = asyncio.create_task(self._start_and_watch())
-        stopping = asyncio.create_task(self._signals.get())
-        try:
-            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                serving.result()
-            else:
-                log.info(
-                    "%s, requests in flight have %g s",
-                    reason(stopping.result()),
-                    self._settings.stop_seconds,
-                )
-        finally:
-            stop_requested = not serving.done()
-            await _cancel(serving, stopping)
-            await self._drain(accept_pending=stop_requested)
+        await self._run_loop.run(self._start_and_watch(), self._drain)
         return 0
-
-    def _listen_for_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in stop_signals():
-            loop.add_signal_handler(number, self._signals.put_nowait, number)
 
     async def _start_and_watch(self) -> None:
         await self._open_listeners()
         prepared = await self._open_archive()
-        planned = self._plan(prepared)
-        self._control_api.deployment = planned.deployment
-        self._readiness.expect(planned.deployment.instances, planned.deployment.models)
+        host = find_host_resources(self._request, prepared)
+        planned = plan_processes(prepared, self._workspace, host, self._listener)
+        self._gpus = host.gpus
+        self._expect(planned)
         watch = ModelWatch(planned.deployment.instances, planned.deployment.models, self._readiness)
-        try:
-            async with asyncio.timeout(self._start_limit_seconds()):
-                await self._first(self._become_ready(planned, prepared, watch))
-        except TimeoutError:
-            raise StartTimeout(
-                f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self._settings.wait_time_seconds:g}: "
-                f"{self._readiness.missing() or self._readiness.step}{self._where_scripts_load()}."
-            ) from None
-        if self._proxy is not None and self._nginx is not None:
-            await self._first(self._proxy.reload(self._nginx, planned.deployment))
+        await self._start_in_time(planned, prepared, watch)
+        if self._proxy is not None and self._children.nginx is not None:
+            await self._children.watch_during(self._proxy.reload(self._children.nginx, planned.deployment))
         self._begin_serving(prepared.first_request)
-        await self._first(watch.forever())
-
-    def _start_limit_seconds(self) -> float | None:
-        """How long the start may take: as long as it takes if a model's folder may still be filled."""
-        return self._settings.wait_time_seconds if self._request.flags is None else None
-
-    def _where_scripts_load(self) -> str:
-        places = sorted(set(self._readiness.heartbeats.hanging_calls.loading.values()))
-        return f"; the script is at {' and at '.join(places)}" if places else ""
+        await self._children.watch_during(watch.forever())
 
     async def _open_listeners(self) -> None:
         """From here on every request gets an answer."""
         await self._control_api.open(self._workspace.control_socket)
         await self._readiness.heartbeats.listen(self._workspace.heartbeat_socket)
-        found = nginx.find() if self._settings.nginx else None
-        if found is None:
+        nginx_program = nginx.find() if self._settings.nginx else None
+        if nginx_program is None:
             refuse_grpc_without_nginx(self._settings)
             log.info("no nginx in front: the workers listen on the port themselves")
         else:
-            count = gunicorn.listeners(self._settings)
-            self._web = tuple(sockets.listen(sockets.LOOPBACK, 0) for _ in range(count))
-            self._proxy = NginxProxy(found, self._settings, self._workspace, self._listener, self._web)
-            self._nginx = self._begin(self._proxy.spec(self._request.environ))
+            self._start_nginx(nginx_program)
         await self._control_api.stand_in(self._web)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
 
+    def _start_nginx(self, program: str) -> None:
+        count = gunicorn.listeners(self._settings)
+        self._web = tuple(sockets.listen(sockets.LOOPBACK, 0) for _ in range(count))
+        self._proxy = NginxProxy(program, self._settings, self._workspace, self._listener, self._web)
+        self._children.nginx = self._children.start(self._proxy.spec(self._request.environ))
+        self._children.each_tick = self._open_grpc_gates
+
     async def _open_archive(self) -> Prepared:
         self._readiness.step = "starting: opening the model archive"
-        prepared = await in_daemon_thread(self._prepare)
-        for line in prepared.report:
-            log.info("%s", line)
-        for line in prepared.warnings:
-            log.warning("%s", line)
-        prepared.refuse_unusable_script()
+        prepared = await open_archive(self._request, self._settings, self._workspace)
         self._size_for(prepared.settings)
         return prepared
 
@@ -202,44 +121,36 @@ class Supervisor:
             count = gunicorn.listeners(settings)
             self._web, surplus = self._web[:count], self._web[count:]
             self._proxy.web = self._web
-            for each in surplus:
-                each.close()
+            for listener in surplus:
+                listener.close()
 
-    def _prepare(self) -> Prepared:
-        request = self._request
-        if request.flags is not None:
-            from tfs_proxy.supervisor.tensorflow_serving import prepare_flags
+    def _expect(self, planned: plan.ProcessPlan) -> None:
+        deployment = planned.deployment
+        self._control_api.deployment = deployment
+        self._children.script = deployment.script
+        self._children.worker_count = self._settings.gunicorn_workers
+        self._readiness.expect(deployment.instances, deployment.models)
 
-            return prepare_flags(request.flags, self._settings)
-        model = request.model or self._settings.model
-        return prepare(model, self._settings, self._workspace, request.environ)
+    async def _start_in_time(self, planned: plan.ProcessPlan, prepared: Prepared, watch: ModelWatch) -> None:
+        # With flags, the model server follows its folders, which may still be filled: there is no limit.
+        limit_seconds = self._settings.wait_time_seconds if self._request.flags is None else None
+        try:
+            async with asyncio.timeout(limit_seconds):
+                await self._children.watch_during(self._become_ready(planned, prepared, watch))
+        except TimeoutError:
+            raise StartTimeout(
+                f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self._settings.wait_time_seconds:g}: "
+                f"{self._readiness.missing() or self._readiness.step}{self._where_scripts_load()}."
+            ) from None
 
-    def _plan(self, prepared: Prepared) -> plan.ProcessPlan:
-        needs_host = prepared.models or prepared.flags
-        host = self._host() if needs_host else plan.HostResources((), (), 0, self._request.environ)
-        self._gpus = host.gpus
-        if prepared.flags is not None:
-            from tfs_proxy.supervisor.tensorflow_serving import plan_flags
-
-            port = self._listener.getsockname()[1]
-            return plan_flags(prepared.served, prepared.flags, self._settings, self._workspace, host, port)
-        planned = plan.plan(prepared.models, prepared.served, self._settings, self._workspace, host)
-        for path, text in planned.files.items():
-            path.write_text(text)
-        return planned
-
-    def _host(self) -> plan.HostResources:
-        return plan.HostResources(
-            model_server=program(self._request.model_server),
-            ports=sockets.model_server_ports(self._settings.safe_port_range, self._settings.instance_count),
-            gpus=count_gpus(),
-            environ=self._request.environ,
-        )
+    def _where_scripts_load(self) -> str:
+        lines = sorted(set(self._readiness.heartbeats.hanging_calls.loading.values()))
+        return f"; the script is at {' and at '.join(lines)}" if lines else ""
 
     async def _become_ready(self, planned: plan.ProcessPlan, prepared: Prepared, watch: ModelWatch) -> None:
         """Load models, and install and import the script at the same time."""
         self._readiness.step = f"starting: loading the {'models' if planned.model_servers else 'script'}"
-        self._model_servers = [self._begin(spec) for spec in planned.model_servers]
+        self._children.model_servers = [self._children.start(spec) for spec in planned.model_servers]
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._start_workers(prepared))
@@ -254,8 +165,8 @@ class Supervisor:
         failure = self._readiness.failure()
         if failure:
             raise ModelLoadError(f"{failure}.")
-        if self._model_servers:
-            log.info("all models are available after %.2f s", time.monotonic() - self._began)
+        if self._children.model_servers:
+            log.info("all models are available after %.2f s", time.monotonic() - self._started_at)
 
     async def _start_workers(self, prepared: Prepared) -> None:
         install = packages.plan_install(prepared.served.layout, self._workspace)
@@ -266,194 +177,61 @@ class Supervisor:
         unusable = noexec.warning([*paths, prepared.served.layout.code])
         if unusable:
             log.warning("%s", unusable)
-        for each in self._web:
-            each.set_inheritable(True)
-        listening = [each.fileno() for each in self._web]
-        spec = plan.workers(self._settings, self._workspace, listening, paths, self._request.environ)
-        self._workers = self._begin(spec)
-
-    def _begin(self, spec: ProcessSpec) -> ChildProcess:
-        child = ChildProcess(
-            spec,
-            may_restart=self._may_restart,
-            started=self._watchdog.guard,
-            ended=self._watchdog.forget,
-            heard=partial(self._devices.hear, spec.name),
-        )
-        task = asyncio.create_task(child.run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return child
-
-    def _may_restart(self, child: ChildProcess) -> bool:
-        """Before all is ready a model server or a script that fails ends the start."""
-        if child is self._workers:
-            self._readiness.heartbeats.forget()
-        starting = self._readiness.phase is Phase.STARTING
-        if child in self._model_servers:
-            self._readiness.lose(self._model_servers.index(child))
-            return not starting
-        return not (starting and child is self._workers and child.exit_status in gunicorn.BOOT_FAILED)
-
-    async def _first(self, work: Awaitable[None]) -> None:
-        """Do ``work`` unless a process gives up before."""
-        doing = asyncio.ensure_future(work)
-        watching = asyncio.create_task(self._until_one_gives_up())
-        try:
-            await asyncio.wait({doing, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if doing.done():
-                doing.result()
-            else:
-                watching.result()
-        finally:
-            await _cancel(doing, watching)
-
-    async def _until_one_gives_up(self) -> None:
-        while True:
-            self._refuse_failed_script()
-            self._orphans.collect()
-            self._watchdog.look()
-            for child in self._children():
-                child.reap_orphans()
-                if child.state is State.GAVE_UP:
-                    raise self._why_given_up(child)
-            self._readiness.down = {child.name for child in self._children() if child.state is State.BACKOFF}
-            self._open_gates()
-            await asyncio.sleep(TICK_SECONDS)
-
-    def _refuse_failed_script(self) -> None:
-        """Raise ScriptLoadError if the workers of the start can't load the script, or end when they do."""
-        if self._readiness.phase is not Phase.STARTING:
-            return
-        failure = self._readiness.heartbeats.failure
-        if len(self._readiness.heartbeats.loading) > self._settings.gunicorn_workers + SPARE_WORKERS:
-            raise ScriptLoadError(f"{self._script()} can't be imported: it ends the worker that imports it.")
-        if failure is None:
-            return
-        if failure.report:
-            log.error("%s", without_workspace(failure.report, self._workspace))
-        raise ScriptLoadError(without_workspace(failure.text, self._workspace))
-
-    def _script(self) -> str:
-        path = self._control_api.deployment.script if self._control_api.deployment else None
-        return without_workspace(path or "the application", self._workspace)
-
-    def _open_gates(self) -> None:
-        if self._proxy is not None and self._proxy.publishes_grpc:
-            self._proxy.open_grpc_gates_of(self._readiness.loaded())
-
-    def _children(self) -> list[ChildProcess]:
-        """In order of start; stopping goes the other way."""
-        named = [*self._model_servers, self._workers, self._nginx]
-        return [child for child in named if child is not None]
-
-    def _why_given_up(self, child: ChildProcess) -> StopServing:
-        how = describe_exit(child.exit_status)
-        if self._readiness.phase is Phase.STARTING and child in self._model_servers:
-            if self._request.flags is not None:
-                return ModelServerEnded(f"{child.name} ended with {how}.", shell_status(child.exit_status))
-            return ModelLoadError(f"{child.name} ended with {how} while loading. {_last_words(child)}")
-        if child is self._workers and child.exit_status in gunicorn.BOOT_FAILED:
-            return ScriptLoadError("the script can't be used; what is wrong with it stands above.")
-        return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
+        for listener in self._web:
+            listener.set_inheritable(True)
+        descriptors = [listener.fileno() for listener in self._web]
+        spec = plan.workers(self._settings, self._workspace, descriptors, paths, self._request.environ)
+        self._children.workers = self._children.start(spec)
 
     def _begin_serving(self, first: FirstRequest) -> None:
-        """From here on /ping says 200."""
+        """From here on /ping answers 200."""
         self._readiness.phase = Phase.SERVING
-        self._open_gates()
+        self._open_grpc_gates()
         self._control_api.release()
-        for server in self._model_servers:
-            self._devices.log(server.name, self._gpus)
+        for server in self._children.model_servers:
+            self._children.devices.log(server.name, self._gpus)
         url = sockets.local_url(self._listener)
         log.info("%s", ready_line(url, first.command(url)))
 
-    async def _drain(self, *, accept_pending: bool) -> None:
+    def _open_grpc_gates(self) -> None:
+        if self._proxy is not None and self._proxy.publishes_grpc:
+            self._proxy.open_grpc_gates_of(self._readiness.loaded())
+
+    async def _drain(self, stop_requested: bool) -> None:
         """Stop accepting, let requests finish, then end the rest in reverse order; bounded in time."""
-        nothing_in_flight = self._readiness.phase is Phase.STARTING
-        seconds = LAST_STEPS_SECONDS if nothing_in_flight else self._settings.stop_seconds
-        deadline = time.monotonic() + seconds
+        starting = self._readiness.phase is Phase.STARTING
+        deadline = time.monotonic() + (LAST_STEPS_SECONDS if starting else self._settings.stop_seconds)
         self._readiness.phase = Phase.STOPPING
-        impatient = asyncio.create_task(self._signals.get())
-        if accept_pending:
-            await listener_drain.accept_pending(
-                self._entrances(),
-                lambda: impatient.done() or time.monotonic() > deadline,
-            )
+        if stop_requested:
+            await self._run_loop.accept_pending(self._entrances(), deadline)
         self._listener.close()
         if self._proxy is not None:
             self._proxy.close()
-        for server in self._model_servers if nothing_in_flight else ():
+        for server in self._children.model_servers if starting else ():
             server.ask_to_stop()
-            server.signal_group(signal.SIGKILL)  # one that still loads would go on until it has
-        draining = asyncio.create_task(self._stop_children(lambda: deadline - time.monotonic()))
-        await asyncio.wait({impatient, draining}, return_when=asyncio.FIRST_COMPLETED)
-        if not draining.done():
-            log.warning("%s again: not waiting any longer", impatient.result().name)
-        for child in self._children() if not draining.done() else ():
-            child.signal_group(signal.SIGKILL)
-        await draining
-        await _cancel(impatient)
-        for each in self._web:
-            each.close()
+            server.signal_group(signal.SIGKILL)  # one that is still loading would finish that first
+        await self._run_loop.stop(self._stop_children(deadline), self._children.in_start_order())
+        for listener in self._web:
+            listener.close()
         self._control_api.close()
 
     def _entrances(self) -> list[socket.socket]:
-        """The open listeners that clients come to."""
+        """The open listeners that clients connect to."""
         grpc = self._proxy.grpc_listener if self._proxy is not None else None
-        return [each for each in (self._listener, grpc) if each is not None and each.fileno() >= 0]
+        return [entrance for entrance in (self._listener, grpc) if entrance and entrance.fileno() >= 0]
 
-    async def _stop_children(self, seconds_left: Callable[[], float]) -> None:
-        for child in (self._nginx, self._workers):
+    async def _stop_children(self, deadline: float) -> None:
+        for child in (self._children.nginx, self._children.workers):
             if child is not None:
-                await child.stop(seconds_left())
-        await asyncio.gather(
-            *(child.stop(max(seconds_left(), LAST_STEPS_SECONDS)) for child in self._model_servers)
-        )
+                await child.stop(deadline - time.monotonic())
+        seconds_left = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
+        await asyncio.gather(*(server.stop(seconds_left) for server in self._children.model_servers))
 
 
-async def in_daemon_thread(work: Callable[[], Prepared]) -> Prepared:
-    """Do blocking work beside the loop; cancelled, it is left behind and does not hold up the exit."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Prepared] = loop.create_future()
-
-    def finish(result: Prepared | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if result is not None:
-            done.set_result(result)
-        else:
-            done.set_exception(error or RuntimeError("no result"))
-
-    def run() -> None:
-        result, failure = None, None
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the loop
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(finish, result, failure)
-
-    threading.Thread(target=run, name="archive", daemon=True).start()
-    return await done
-
-
-def _beat_limit_seconds(settings: Settings) -> float:
-    """A thread worker beats every second; the others stay silent through one request."""
+def _heartbeats(settings: Settings) -> Heartbeats:
+    """A thread worker beats every second; the others stay silent while they answer a request."""
+    limit_seconds = float(settings.gunicorn_timeout_seconds)
     if settings.gunicorn_worker_class == "gthread":
-        return min(BUSY_BEAT_SECONDS, float(settings.gunicorn_timeout_seconds))
-    return float(settings.gunicorn_timeout_seconds)
-
-
-def _last_words(child: ChildProcess) -> str:
-    lines = [line for line in child.last_lines if line.strip()]
-    telling = [line for line in lines if re.search(r"\b(Error|error:|Failed|failed|terminate)\b", line)]
-    return "It said: " + " / ".join((telling or lines)[-3:]) if lines else "It said nothing."
-
-
-async def _cancel(
-    *tasks: "asyncio.Future[object] | asyncio.Task[None] | asyncio.Task[signal.Signals]",
-) -> None:
-    for task in tasks:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task
+        limit_seconds = min(BUSY_BEAT_SECONDS, limit_seconds)
+    replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
+    return Heartbeats(limit_seconds, hanging_calls=HangingCalls(settings.gunicorn_workers, replaced_seconds))

@@ -1,12 +1,17 @@
-"""Cleans up behind a supervisor that was killed: what its children have left would go on, and hold the port.
+"""Cleans up after a supervisor that was killed: processes that its children leave behind would hold the port.
 
-Children themselves are tied to the supervisor (`death`); this reaches their children as well.
+Linux signals the children themselves (`parent_death`); the watchdog reaches their children as well.
 """
 
 import contextlib
 import logging
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from tfs_proxy.layout import Workspace
+from tfs_proxy.supervisor.host.workspace import PREFIX, temporary_workspace
 
 log = logging.getLogger(__name__)
 
@@ -76,3 +81,14 @@ class Watchdog:
         if self._shell.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._shell.stdin.close()
+
+
+@contextmanager
+def guarded_workspace(home: str | None) -> Iterator[tuple[Workspace, Watchdog]]:
+    """The workspace of a run and its watchdog; raises SettingsError if nothing can be written there."""
+    with temporary_workspace(home, PREFIX) as workspace:
+        watchdog = Watchdog(workspace.root)
+        try:
+            yield workspace, watchdog
+        finally:
+            watchdog.close()

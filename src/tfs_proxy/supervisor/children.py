@@ -1,0 +1,135 @@
+"""All child processes of one run: starting them, watching them, and what it means if one gives up."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from tfs_proxy.errors import ModelLoadError, ModelServerEnded, ProcessGaveUp, ScriptLoadError, StopServing
+from tfs_proxy.layout import Workspace
+from tfs_proxy.report.prepare import without_workspace
+from tfs_proxy.supervisor.host.devices import Devices
+from tfs_proxy.supervisor.host.orphans import Orphans
+from tfs_proxy.supervisor.host.watchdog import Watchdog
+from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit, shell_status
+from tfs_proxy.supervisor.programs import gunicorn
+from tfs_proxy.supervisor.readiness import Phase, Readiness
+from tfs_proxy.supervisor.run_loop import cancel
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.05
+SPARE_WORKERS = 3
+"""So many workers may end while they load the application before the start is given up."""
+
+
+class Children:
+    """The model servers, gunicorn and nginx; ``devices`` has what the model servers run on.
+
+    With ``own_exit_status`` a model server that ends during the start ends the run with its exit status.
+    """
+
+    def __init__(
+        self, readiness: Readiness, workspace: Workspace, watchdog: Watchdog, *, own_exit_status: bool
+    ) -> None:
+        self.model_servers: list[ChildProcess] = []
+        self.workers: ChildProcess | None = None
+        self.nginx: ChildProcess | None = None
+        self.devices = Devices()
+        self.worker_count = 0
+        self.script: str | None = None
+        self.each_tick: Callable[[], None] = lambda: None
+        self._readiness = readiness
+        self._workspace = workspace
+        self._watchdog = watchdog
+        self._own_exit_status = own_exit_status
+        self._orphans = Orphans()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, spec: ProcessSpec) -> ChildProcess:
+        """Start a process, and restart it whenever it ends."""
+        child = ChildProcess(
+            spec,
+            may_restart=self._may_restart,
+            started=self._watchdog.guard,
+            ended=self._watchdog.forget,
+            heard=partial(self.devices.hear, spec.name),
+        )
+        task = asyncio.create_task(child.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return child
+
+    def in_start_order(self) -> list[ChildProcess]:
+        """All that have been started; stopping goes the other way."""
+        children = [*self.model_servers, self.workers, self.nginx]
+        return [child for child in children if child is not None]
+
+    async def watch_during(self, work: Awaitable[None]) -> None:
+        """Do ``work``; raises StopServing as soon as a process gives up."""
+        doing = asyncio.ensure_future(work)
+        watching = asyncio.create_task(self._until_one_gives_up())
+        try:
+            await asyncio.wait({doing, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                doing.result()
+            else:
+                watching.result()
+        finally:
+            await cancel(doing, watching)
+
+    async def _until_one_gives_up(self) -> None:
+        while True:
+            self._refuse_failed_script()
+            self._orphans.collect()
+            self._watchdog.look()
+            children = self.in_start_order()
+            for child in children:
+                child.reap_orphans()
+                if child.state is State.GAVE_UP:
+                    raise self._reason_to_stop(child)
+            self._readiness.down = {child.name for child in children if child.state is State.BACKOFF}
+            self.each_tick()
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _may_restart(self, child: ChildProcess) -> bool:
+        """During the start, a model server or a script that fails is not tried again."""
+        if child is self.workers:
+            self._readiness.heartbeats.forget()
+        starting = self._readiness.phase is Phase.STARTING
+        if child in self.model_servers:
+            self._readiness.lose(self.model_servers.index(child))
+            return not starting
+        return not (starting and child is self.workers and child.exit_status in gunicorn.BOOT_FAILED)
+
+    def _refuse_failed_script(self) -> None:
+        """Raise ScriptLoadError if the workers of the start can't load the script, or end when they do."""
+        if self._readiness.phase is not Phase.STARTING:
+            return
+        heartbeats = self._readiness.heartbeats
+        if len(heartbeats.loading) > self.worker_count + SPARE_WORKERS:
+            script = without_workspace(self.script or "the application", self._workspace)
+            raise ScriptLoadError(f"{script} can't be imported: it ends the worker that imports it.")
+        failure = heartbeats.failure
+        if failure is None:
+            return
+        if failure.report:
+            log.error("%s", without_workspace(failure.report, self._workspace))
+        raise ScriptLoadError(without_workspace(failure.text, self._workspace))
+
+    def _reason_to_stop(self, child: ChildProcess) -> StopServing:
+        how = describe_exit(child.exit_status)
+        if self._readiness.phase is Phase.STARTING and child in self.model_servers:
+            if self._own_exit_status:
+                return ModelServerEnded(f"{child.name} ended with {how}.", shell_status(child.exit_status))
+            return ModelLoadError(f"{child.name} ended with {how} while loading. {_last_words(child)}")
+        if child is self.workers and child.exit_status in gunicorn.BOOT_FAILED:
+            return ScriptLoadError("the script can't be used; the log above has the reason.")
+        return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
+
+
+def _last_words(child: ChildProcess) -> str:
+    lines = [line for line in child.last_lines if line.strip()]
+    errors = [line for line in lines if re.search(r"\b(Error|error:|Failed|failed|terminate)\b", line)]
+    return "It said: " + " / ".join((errors or lines)[-3:]) if lines else "It said nothing."

@@ -1,0 +1,107 @@
+"""First half of a start: open the archive in a thread, report what it serves, and plan the processes."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tfs_proxy.layout import Workspace
+from tfs_proxy.report.prepare import Prepared, count_gpus, prepare
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor import plan
+from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.programs.model_server import program
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRequest:
+    """What the command line asks for, beside the settings.
+
+    ``flags`` are the model server's, which then stands in for tensorflow/serving, and there is no archive.
+    """
+
+    model: str | None
+    model_server: str
+    environ: Mapping[str, str]
+    flags: tuple[str, ...] | None = None
+
+
+async def open_archive(request: ServeRequest, settings: Settings, workspace: Workspace) -> Prepared:
+    """Open the archive beside the event loop, and log what it serves.
+
+    Raises what `prepare` raises, and ScriptLoadError for a script that can't be used.
+    """
+    prepared = await in_daemon_thread(lambda: _prepare(request, settings, workspace))
+    for line in prepared.report:
+        log.info("%s", line)
+    for line in prepared.warnings:
+        log.warning("%s", line)
+    prepared.refuse_unusable_script()
+    return prepared
+
+
+def _prepare(request: ServeRequest, settings: Settings, workspace: Workspace) -> Prepared:
+    if request.flags is not None:
+        from tfs_proxy.supervisor.tensorflow_serving import prepare_flags
+
+        return prepare_flags(request.flags, settings)
+    return prepare(request.model or settings.model, settings, workspace, request.environ)
+
+
+def find_host_resources(request: ServeRequest, prepared: Prepared) -> plan.HostResources:
+    """What this machine brings for the model servers of ``prepared``: nothing if it needs none."""
+    if not (prepared.models or prepared.flags):
+        return plan.HostResources((), (), 0, request.environ)
+    settings = prepared.settings
+    return plan.HostResources(
+        model_server=program(request.model_server),
+        ports=sockets.model_server_ports(settings.safe_port_range, settings.instance_count),
+        gpus=count_gpus(),
+        environ=request.environ,
+    )
+
+
+def plan_processes(
+    prepared: Prepared, workspace: Workspace, host: plan.HostResources, listener: socket.socket
+) -> plan.ProcessPlan:
+    """The model servers' processes; their configuration files are written."""
+    if prepared.flags is not None:
+        from tfs_proxy.supervisor.tensorflow_serving import plan_flags
+
+        port = listener.getsockname()[1]
+        return plan_flags(prepared.served, prepared.flags, prepared.settings, workspace, host, port)
+    planned = plan.plan(prepared.models, prepared.served, prepared.settings, workspace, host)
+    for path, text in planned.files.items():
+        path.write_text(text)
+    return planned
+
+
+async def in_daemon_thread(work: Callable[[], Prepared]) -> Prepared:
+    """Do blocking work beside the loop; if cancelled, it is left behind and does not hold up the exit."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Prepared] = loop.create_future()
+
+    def finish(result: Prepared | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if result is not None:
+            done.set_result(result)
+        else:
+            done.set_exception(error or RuntimeError("no result"))
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the loop
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for the result any more
+            loop.call_soon_threadsafe(finish, result, failure)
+
+    threading.Thread(target=run, name="archive", daemon=True).start()
+    return await done

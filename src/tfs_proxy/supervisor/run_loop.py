@@ -1,0 +1,70 @@
+"""How every run of processes begins and ends: serve until a stop signal, then drain; a second one hurries."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+
+from tfs_proxy.supervisor.host import listener_drain
+from tfs_proxy.supervisor.host.stop_signals import reason, stop_signals
+from tfs_proxy.supervisor.process import ChildProcess
+
+log = logging.getLogger(__name__)
+
+
+class RunLoop:
+    """Serves until SIGTERM, SIGINT or SIGHUP, then drains; a second signal ends the patience."""
+
+    def __init__(self, stop_seconds: float) -> None:
+        self._stop_seconds = stop_seconds
+        self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+
+    async def run(self, serve: Coroutine[None, None, None], drain: Callable[[bool], Awaitable[None]]) -> None:
+        """Do ``serve`` until it raises or a signal comes, then always ``drain``.
+
+        ``drain`` is told whether a signal is the reason.
+        """
+        loop = asyncio.get_running_loop()
+        for number in stop_signals():
+            loop.add_signal_handler(number, self._signals.put_nowait, number)
+        serving = asyncio.create_task(serve)
+        stopping = asyncio.create_task(self._signals.get())
+        try:
+            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+            else:
+                log.info("%s, requests in flight have %g s", reason(stopping.result()), self._stop_seconds)
+        finally:
+            stop_requested = not serving.done()
+            await cancel(serving, stopping)
+            await drain(stop_requested)
+
+    async def accept_pending(self, listeners: Sequence[socket.socket], deadline: float) -> None:
+        """Let no new connections in, and wait until those that wait are accepted, or patience ends."""
+        await listener_drain.accept_pending(
+            listeners, lambda: not self._signals.empty() or time.monotonic() > deadline
+        )
+
+    async def stop(self, stopping: Coroutine[None, None, None], children: Iterable[ChildProcess]) -> None:
+        """Do ``stopping``, which stops ``children``; at a second signal kill them first."""
+        draining = asyncio.create_task(stopping)
+        second_signal = asyncio.create_task(self._signals.get())
+        await asyncio.wait({second_signal, draining}, return_when=asyncio.FIRST_COMPLETED)
+        if not draining.done():
+            log.warning("%s again: not waiting any longer", second_signal.result().name)
+            for child in children:
+                child.signal_group(signal.SIGKILL)
+        await draining
+        await cancel(second_signal)
+
+
+async def cancel(*tasks: "asyncio.Future[None] | asyncio.Task[signal.Signals]") -> None:
+    """Cancel ``tasks`` and wait for their end; their errors are dropped."""
+    for task in tasks:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task
