@@ -10,8 +10,9 @@ PACKAGE = Path(__file__).parents[2] / "src" / "tfs_proxy"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
     "errors signature deployment latencies batch layout resources",
-    "setting_values",
+    "setting_values setting_rows",
     "settings",
+    "worker_environment",
     "wire",
     "protos",
     "archive",

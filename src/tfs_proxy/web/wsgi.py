@@ -4,9 +4,9 @@ from functools import partial
 from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.settings import WorkerEnvironment
 from tfs_proxy.upstream.instances import fetch_deployment, ping, settled
 from tfs_proxy.web.app import ContainerApp, create_app, create_stage_app
+from tfs_proxy.worker_environment import WorkerEnvironment
 
 
 def _model_app(deployment: Deployment, control_socket: Path) -> ContainerApp:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
+from tfs_proxy.worker_environment import WorkerEnvironment
 
 PROGRAM = "tfs_proxy.web.workers.gunicorn_master"
 APPLICATION = "tfs_proxy.web.wsgi:app"
@@ -23,7 +24,7 @@ WORKER_CLASSES = {
 MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - gunicorn's own heartbeat files, not ours
 KEEP_ALIVE_SECONDS = 75
 BOOT_FAILED = (3, 4)
-"""gunicorn's exit statuses where a worker could not load the application."""
+"""gunicorn's exit statuses if a worker can't load the application."""
 
 
 def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
@@ -52,7 +53,7 @@ def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
 
 
 def listeners(settings: Settings) -> int:
-    """How many sockets nginx shares requests out to: one for each worker, where the class keeps to its own.
+    """How many sockets nginx distributes requests to: one, or one for each worker if the class has its own.
 
     The kernel would give connections to whichever worker is faster, and kept connections stay with it.
     """
@@ -62,12 +63,15 @@ def listeners(settings: Settings) -> int:
 def environment(
     base: Mapping[str, str], settings: Settings, workspace: Workspace, paths: Sequence[Path]
 ) -> dict[str, str]:
-    """What workers need beside ``base``: the door, the heartbeat and where installed packages lie."""
+    """What workers need in addition to ``base``: `WorkerEnvironment`, and where installed packages lie."""
     env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base}
-    env["TFS_PROXY_CONTROL_SOCKET"] = str(workspace.control_socket)
-    env["TFS_PROXY_HEARTBEAT_SOCKET"] = str(workspace.heartbeat_socket)
-    env["TFS_PROXY_WORKER_SOCKETS_FILE"] = str(workspace.worker_sockets)
-    env["TFS_PROXY_JOURNAL_FOLDER"] = str(workspace.journal)
+    paths_for_workers = WorkerEnvironment(
+        control_socket=str(workspace.control_socket),
+        heartbeat_socket=str(workspace.heartbeat_socket),
+        worker_sockets_file=str(workspace.worker_sockets),
+        journal_folder=str(workspace.journal),
+    )
+    env.update(paths_for_workers.variables())
     joined = [str(path) for path in paths] + [part for part in (base.get("PYTHONPATH"),) if part]
     if joined:
         env["PYTHONPATH"] = ":".join(joined)

@@ -20,13 +20,13 @@ from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
 from tfs_proxy.script.deadline import Call, Lane, ThreadLane, Watch
-from tfs_proxy.settings import WorkerEnvironment
 from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure, tell_failure, tell_loading
 from tfs_proxy.web.workers.loading import Loading
 from tfs_proxy.web.workers.refusals import OUR_FAULT, OUT_OF_TIME, refusal
 from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp, journaling
+from tfs_proxy.worker_environment import WorkerEnvironment
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.settings import WorkerEnvironment
 from tfs_proxy.web.workers.request_journal import under_way
+from tfs_proxy.worker_environment import WorkerEnvironment
 
 KEPT_RECORDS = 64
 """Records of dead workers. nginx asks for one as soon as a worker is gone; it need not be there for long."""

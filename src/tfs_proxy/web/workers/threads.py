@@ -21,11 +21,11 @@ from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 
 from tfs_proxy.script.deadline import Call
-from tfs_proxy.settings import WorkerEnvironment
 from tfs_proxy.web.workers.base import ContainerWorker
 from tfs_proxy.web.workers.plain_request import PlainRequest, plain_request
 from tfs_proxy.web.workers.prompt_response import PromptResponse
 from tfs_proxy.web.workers.worker_sockets import WorkerSockets
+from tfs_proxy.worker_environment import WorkerEnvironment
 
 log = logging.getLogger(__name__)
 

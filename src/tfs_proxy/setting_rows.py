@@ -1,0 +1,75 @@
+"""The rows of the table of settings: each is the metadata of a dataclass field."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from tfs_proxy.resources import Machine
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table.
+
+    ``default`` is a value, or a function of `Machine`; then ``shown`` has it in words. ``aws`` is AWS's
+    default if it differs.
+    """
+
+    group: str
+    field: str
+    variable: str
+    parse: Callable[[str], Any]
+    default: Any
+    help: str
+    shown: str = ""
+    aws: str = ""
+
+    def default_for(self, machine: Machine) -> Any:
+        """The default on ``machine``."""
+        return self.default(machine) if callable(self.default) else self.default
+
+    @property
+    def default_text(self) -> str:
+        """The default as documentation shows it."""
+        if self.shown:
+            return self.shown
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return "" if self.default is None else f"{self.default}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Settings that belong together, under one heading of the documentation."""
+
+    heading: str
+
+    def setting(
+        self,
+        variable: str,
+        parse: Callable[[str], Value],
+        default: Value | Callable[[Machine], Value] | None,
+        help: str,  # noqa: A002 - as argparse has it
+        *,
+        shown: str = "",
+        aws: str = "",
+    ) -> Value:
+        """A required field of a dataclass of settings; see `Setting`."""
+        row = {"variable": variable, "parse": parse, "default": default}
+        words = {"group": self.heading, "help": help, "shown": shown, "aws": aws}
+        # To mypy it is a value of the field's type; a parser or default of another type is an error.
+        required: Any = field(metadata={**row, **words})
+        value: Value = required
+        return value
+
+
+def patient(usual: Value, in_a_batch_job: Value) -> Callable[[Machine], Value]:
+    """A default that is larger in a batch transform job."""
+    return lambda machine: in_a_batch_job if machine.batch else usual
+
+
+def table_of(settings: type) -> tuple[Setting, ...]:
+    """The rows of a dataclass of settings; fields without a row are left out."""
+    return tuple(Setting(field=row.name, **row.metadata) for row in fields(settings) if row.metadata)
