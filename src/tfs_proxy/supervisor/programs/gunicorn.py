@@ -12,7 +12,7 @@ from tfs_proxy.worker_environment import WorkerEnvironment
 PROGRAM = "tfs_proxy.web.workers.gunicorn_master"
 APPLICATION = "tfs_proxy.web.wsgi:app"
 HOOKS = "python:tfs_proxy.web.workers.gunicorn_hooks"
-OWN_SOCKET = "tfs_proxy.web.workers.threads.ThreadWorker"
+OWN_SOCKET = "tfs_proxy.web.workers.threads.worker.ThreadWorker"
 """The class whose workers accept on a socket of their own."""
 
 WORKER_CLASSES = {
