@@ -5,14 +5,14 @@ from pathlib import Path
 
 SAGEMAKER_MODEL_DIR = Path("/opt/ml/model")
 SERVING_BASE_PATH = "/models"
-"""Where tensorflow/serving's image has models: one folder a model, in it one a version."""
+"""The models' folder in the image tensorflow/serving: a folder for each model, in it one for each version."""
 ARCHIVE_NAME = "model.tar.gz"
 DEFAULT_PROGRAM = "inference.py"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLayout:
-    """A model folder (``/opt/ml/model``, or any unpacked archive), contract 2.5.
+    """A model folder (``/opt/ml/model``, or any unpacked archive): docs/reference/aws-container.md.
 
     ``program`` is the script's name below ``code/``.
     """
@@ -31,13 +31,13 @@ class ModelLayout:
         return self.code / self.program
 
     def with_program(self, program: str) -> "ModelLayout":
-        """This folder with the script called ``program``, where there is one of that name."""
+        """This folder with the script called ``program``, if it exists."""
         named = ModelLayout(self.root, program)
         return named if named.script.is_file() else self
 
     @property
     def lib(self) -> Path:
-        """Vendored packages; where it exists, requirements are not installed."""
+        """Vendored packages; if it exists, requirements are not installed."""
         return self.code / "lib"
 
     @property
@@ -74,7 +74,7 @@ class Workspace:
 
     @property
     def heartbeat_socket(self) -> Path:
-        """Where workers say that they live."""
+        """The socket that workers send heartbeats to."""
         return self.root / "beat.sock"
 
     @property
@@ -84,7 +84,7 @@ class Workspace:
 
     @property
     def journal(self) -> Path:
-        """What each worker notes of the requests that it has begun, in a file named by its pid."""
+        """The requests that each worker has begun, in a file named by its pid."""
         return self.root / "journal"
 
     def grpc_socket(self, index: int) -> Path:

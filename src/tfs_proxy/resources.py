@@ -90,7 +90,7 @@ class Machine:
 
     @property
     def workers(self) -> WorkerCount:
-        """How many workers there are if nobody sets the number."""
+        """The default number of workers."""
         return default_workers(self.resources, self.models_bytes)
 
     @property
@@ -102,7 +102,7 @@ class Machine:
     def busy(self) -> bool:
         """Whether a batch job keeps every core busy with a request of its own.
 
-        It does where the job leaves the number to us: ``/execution-parameters`` asks for more than cores.
+        If the job does not limit concurrent requests, ``/execution-parameters`` asks for more than cores.
         """
         return self.batch and (self.concurrent is None or self.concurrent >= self.cores)
 
@@ -138,9 +138,9 @@ def _groups(memberships: str) -> Iterator[tuple[list[str], str]]:
     for line in memberships.splitlines():
         _, controllers, path = line.split(":", 2)
         own = PurePosixPath(path.lstrip("/"))
-        for each in (own, *own.parents):
-            folder = "" if each == PurePosixPath() else f"{each}/"
-            yield (controllers.split(",") if controllers else []), folder
+        for folder in (own, *own.parents):
+            prefix = "" if folder == PurePosixPath() else f"{folder}/"
+            yield (controllers.split(",") if controllers else []), prefix
 
 
 def _cpus(quota_and_period: list[str]) -> Iterable[float]:

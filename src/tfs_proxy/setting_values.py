@@ -1,6 +1,6 @@
 """One text from the environment -> one typed value: the parsers that the settings table names.
 
-Each raises ValueError with what the value must be, to be read behind "it must be".
+Each raises ValueError with the words that follow "it must be" in the error.
 """
 
 import re
@@ -12,7 +12,7 @@ WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
 HIGHEST_PORT = 65535
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 GRPC_PORT = 8500
-"""Where TF Serving's clients look for gRPC (contract 3.3)."""
+"""The port at which TF Serving's clients expect gRPC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class PortRange:
 
 @dataclass(frozen=True, slots=True)
 class GrpcPort:
-    """``TFS_PROXY_GRPC_PORT``; where it is not ``required``, doing without it is no error."""
+    """``TFS_PROXY_GRPC_PORT``; if it is not ``required``, the server runs without it as well."""
 
     number: int
     required: bool
@@ -45,7 +45,7 @@ def model_name(value: str) -> str:
 
 
 def script_name(value: str) -> str:
-    """A Python file below ``code/``; the toolkits take it without its ending, too."""
+    """A Python file below ``code/``; as in SageMaker's toolkits, the ending may be left out."""
     name = value.strip().removesuffix(".py")
     if not re.fullmatch(r"[A-Za-z0-9_][\w-]*(?:/[A-Za-z0-9_][\w-]*)*", name, re.ASCII):
         raise ValueError("a Python file below code/, as inference.py")
@@ -125,7 +125,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def worker_class(value: str) -> str:
-    """A gunicorn worker class; eventlet's end is told."""
+    """A gunicorn worker class; the error says that eventlet is gone."""
     if value.strip().lower() == "eventlet":
         raise ValueError(
             f"one of {', '.join(WORKER_CLASSES)}: gunicorn no longer has an eventlet worker, take gevent"
@@ -146,7 +146,7 @@ def port_range(value: str) -> PortRange:
 
 
 def grpc_port(value: str) -> GrpcPort | None:
-    """A port, ``auto`` for the usual one where it can be had, or ``off``, which is None."""
+    """A port, ``auto`` for the usual one if it is free, or ``off``, which is None."""
     match value.strip().lower():
         case "off":
             return None

@@ -154,10 +154,10 @@ def _try(sample: Sample, body: bytes, served: Served, settings: Settings, show: 
         began = time.perf_counter()
         reply = script.post(body, sample.content_type, sample.accept, sample.custom_attributes)
         milliseconds = (time.perf_counter() - began) * 1000
-        asked = "; ".join(_asked(script.calls))
+        calls = "; ".join(_describe_calls(script.calls))
     show(f"Request: {sample.file}, {sample.content_type or 'no Content-Type'}, {len(body)} bytes")
     if served.models:
-        show(f"Model server (a fake one, which answers zeros): {asked or 'not asked'}")
+        show(f"Model server (a fake one, which answers zeros): {calls or 'not called'}")
     broken = ", broken off by an error" if reply.broken else ""
     show(
         f"Answer: {reply.status} {reply.content_type}, {len(reply.body)} bytes, {milliseconds:.1f} ms{broken}"
@@ -168,7 +168,7 @@ def _try(sample: Sample, body: bytes, served: Served, settings: Settings, show: 
 
 @contextmanager
 def _explained(layout: ModelLayout) -> Iterator[None]:
-    """Say of a script that can't be imported what the reason may be."""
+    """Add the likely reason if the script can't be imported."""
     try:
         yield
     except ScriptLoadError as error:
@@ -180,7 +180,7 @@ def _explained(layout: ModelLayout) -> Iterator[None]:
         raise
 
 
-def _asked(calls: Sequence[ModelCall]) -> Iterator[str]:
+def _describe_calls(calls: Sequence[ModelCall]) -> Iterator[str]:
     for call in calls:
         tensors = (f"{name} {array.dtype}{list(array.shape)}" for name, array in call.inputs.items())
         yield f"{call.target.model} {call.target.method}: {', '.join(tensors) or 'features'}"
@@ -190,5 +190,5 @@ def _shown(body: bytes) -> str:
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        return "(no text)"
+        return "(not text)"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

@@ -79,7 +79,7 @@ def run_program(words: Sequence[str], commands: Sequence[str] = ()) -> NoReturn:
     # What Python ignores, the program would ignore too: `bash -c "yes | head"` would complain.
     previous = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
-        os.execvp(words[0], list(words))  # noqa: S606 - to run it is what was asked for
+        os.execvp(words[0], list(words))  # noqa: S606 - the user asked for this program
     except FileNotFoundError:
         text = f"{words[0]} is neither a command of tfs-proxy ({', '.join(commands)}) nor a program on PATH."
         raise ProgramNotRun(text, NOT_FOUND) from None

@@ -28,7 +28,7 @@ MANIFEST_ENDING = ".manifest"
 _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
     "input": ("--input", "PATH", "file, folder, manifest or s3:// prefix to read"),
     "data_type": (
-        "--s3-data-type", "", "default: S3Prefix; ManifestFile where the input ends in .manifest"
+        "--s3-data-type", "", "default: S3Prefix; ManifestFile if the input ends in .manifest"
     ),
     "output": ("--output", "PATH", "folder or s3:// prefix to write NAME.out into"),
     "content_type": ("--content-type", "TYPE", "Content-Type of each request"),
@@ -93,7 +93,7 @@ def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
         type=float,
         default=S3_TIMEOUT_SECONDS,
         metavar="N",
-        help="s that S3 may be silent before it is asked again (default: %(default)g)",
+        help="s without an answer of S3 before a request is sent again (default: %(default)g)",
     )
     run.add_argument(
         "--engine",

@@ -43,7 +43,7 @@ class PipelineRequest:
 async def serve(settings: Settings, listener: socket.socket, request: PipelineRequest) -> int:
     """Serve the pipeline until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
-    Raises StopServing where a stage can't begin or go on. ``listener`` is closed at the end.
+    Raises StopServing if a stage can't begin or go on. ``listener`` is closed at the end.
     """
     check_count(request.orders)
     with guarded_workspace(settings.home) as (_, watchdog):
@@ -51,7 +51,7 @@ async def serve(settings: Settings, listener: socket.socket, request: PipelineRe
 
 
 def plan(request: PipelineRequest) -> list[Stage]:
-    """The stages with their ports; raises SettingsError where one's variables can't be used."""
+    """The stages with their ports; raises SettingsError if the variables of one can't be used."""
     numbered = list(enumerate(request.orders, start=1))
     sizes = [ports_needed(order, place, request.environ) for place, order in numbered]
     blocks = sockets.free_blocks(sizes)
@@ -116,14 +116,14 @@ class Pipeline:
         self._command = command_in(line, self._url) or self._command
 
     async def _watch_for(self, seconds: float) -> None:
-        """Wait; raises ProcessGaveUp, with a stage's own exit status, where one is gone for good."""
+        """Wait; raises ProcessGaveUp, with a stage's own exit status, if one has given up."""
         await asyncio.sleep(seconds)
         self._watchdog.look()
         for child in self._children:
             child.reap_orphans()
             if child.state is State.GAVE_UP:
                 error = ProcessGaveUp(
-                    f"{child.name} ended with {describe_exit(child.exit_status)}; what it said stands above."
+                    f"{child.name} ended with {describe_exit(child.exit_status)}; see its log above."
                 )
                 if child.exit_status and child.exit_status > 0:
                     error.exit_status = child.exit_status

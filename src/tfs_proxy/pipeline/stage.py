@@ -11,7 +11,7 @@ from tfs_proxy.supervisor.host.sockets import LOOPBACK
 from tfs_proxy.supervisor.process import ProcessSpec
 
 FEWEST, MOST = 2, 15
-"""How many containers SageMaker takes in one pipeline (contract 1.8)."""
+"""How many containers SageMaker takes in one pipeline (docs/reference/sagemaker.md)."""
 
 SAFE_PORTS = 10
 """Ports in a stage's safe range at least, as many as five model servers need."""
@@ -49,7 +49,7 @@ def check_count(orders: Sequence[StageOrder]) -> None:
 def ports_needed(order: StageOrder, place: int, environ: Mapping[str, str]) -> int:
     """How many ports in a row a stage needs: one to listen on, and a safe range behind it.
 
-    Raises SettingsError, naming the stage, where its variables can't be used.
+    Raises SettingsError, naming the stage, if its variables can't be used.
     """
     own = {"SAGEMAKER_SAFE_PORT_RANGE": "", **order.variables}
     try:
@@ -60,12 +60,14 @@ def ports_needed(order: StageOrder, place: int, environ: Mapping[str, str]) -> i
 
 
 def stage(place: int, order: StageOrder, ports: range, environ: Mapping[str, str]) -> Stage:
-    """A stage with its ports, which the platform tells in two variables (contract 1.1)."""
-    told = {
+    """A stage with its ports, which two of SageMaker's variables set."""
+    ports_variables = {
         "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
         "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
     }
-    return Stage(place, order.archive, ports[0], {**for_inner_stack(environ), **order.variables, **told})
+    return Stage(
+        place, order.archive, ports[0], {**for_inner_stack(environ), **order.variables, **ports_variables}
+    )
 
 
 def process(of: Stage, model_server: str) -> ProcessSpec:

@@ -1,1 +1,1 @@
-"""What would be served: found, counted and said in plain language, before anything starts."""
+"""What would be served: read from the archive and reported in plain language, before anything starts."""

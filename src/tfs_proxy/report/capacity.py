@@ -6,7 +6,7 @@ WORKERS_VARIABLE = "SAGEMAKER_GUNICORN_WORKERS"
 
 
 def capacity(settings: Settings, *, models: bool) -> str:
-    """Workers, model servers, their threads and batches; workers alone where there are no ``models``."""
+    """Workers, model servers, their threads and batches; workers alone without ``models``."""
     threads = (
         f" of {settings.gunicorn_threads} threads" if settings.gunicorn_worker_class == "gthread" else ""
     )

@@ -92,7 +92,7 @@ def without_workspace(text: str, workspace: Workspace) -> str:
 
 
 def refuse_multi_model(settings: Settings) -> None:
-    """Raise SettingsError where multi-model mode is asked for."""
+    """Raise SettingsError if multi-model mode is requested."""
     if settings.multi_model:
         raise SettingsError(
             "SAGEMAKER_MULTI_MODEL=true can't be used: this version serves one model archive."

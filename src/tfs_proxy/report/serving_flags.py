@@ -23,13 +23,13 @@ class Flags:
 
     def value(self, name: str) -> str:
         """The value of the last flag of this name; "" without one."""
-        found = ""
+        value = ""
         for word, following in pairwise((*self.words, "")):
             if word == f"--{name}":
-                found = following
+                value = following
             elif word.startswith(f"--{name}="):
-                found = word.partition("=")[2]
-        return found
+                value = word.partition("=")[2]
+        return value
 
     def port(self, name: str) -> int:
         """A port; 0 if it is off, or something else than a port, which the model server refuses."""
@@ -58,7 +58,7 @@ def _only_model(base: str) -> str:
     names = sorted(path.name for path in model_folders(Path(base)))
     if len(names) > 1 and DEFAULT_NAME not in names:
         raise SettingsError(
-            f"{base} holds several models, {', '.join(names)}: say with MODEL_NAME which one to serve, "
+            f"{base} holds several models, {', '.join(names)}: name the one to serve in MODEL_NAME, "
             "or list them in a file for --model_config_file."
         )
     return names[0] if len(names) == 1 else DEFAULT_NAME
@@ -66,5 +66,5 @@ def _only_model(base: str) -> str:
 
 def model_folders(base: Path) -> list[Path]:
     """The folders below ``base`` that hold at least one version, laid out as tensorflow/serving wants it."""
-    found = (path for name in SAVED_MODEL_FILES for path in base.glob(f"*/[0-9]*/{name}"))
-    return sorted({path.parent.parent for path in found})
+    models = (path for name in SAVED_MODEL_FILES for path in base.glob(f"*/[0-9]*/{name}"))
+    return sorted({path.parent.parent for path in models})

@@ -73,7 +73,7 @@ class Report:
             yield from (f"  {line}" for line in _signature_lines(model.signatures))
         if len(self.models) > MODELS_SHOWN:
             rest = (f"{model.name} ({_versions(model.versions)})" for model in self.models[MODELS_SHOWN:])
-            yield f"and {len(self.models) - MODELS_SHOWN} models more: {', '.join(rest)}"
+            yield f"and {len(self.models) - MODELS_SHOWN} more models: {', '.join(rest)}"
             yield f"The default is {self.default_model} ({self.default_reason})"
         yield f"Script: {self.script.sentence}"
         yield f"Processes: {self.processes}"
@@ -81,13 +81,13 @@ class Report:
             yield "Settings: " + ", ".join(f"{name}={value}" for name, value in self.settings.items())
         yield from (f"Note: {note}" for note in self.notes[:NOTES_SHOWN])
         if len(self.notes) > NOTES_SHOWN:
-            yield f"and {len(self.notes) - NOTES_SHOWN} notes more"
+            yield f"and {len(self.notes) - NOTES_SHOWN} more notes"
 
 
 def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> Report:
     """Look at everything that decides how ``served`` is answered.
 
-    Raises DiscoveryError where a saved_model.pb is damaged.
+    Raises DiscoveryError if a saved_model.pb is damaged.
     """
     layout, models = served.layout, served.models
     read = {
@@ -150,7 +150,7 @@ def _signature_lines(signatures: Mapping[str, Signature] | None) -> Iterator[str
         method = signature.method.rpartition("/")[2] or "no method"
         yield f"{signature.name} ({method}): {_tensors(signature.inputs)} -> {_tensors(signature.outputs)}"
     if len(signatures) > SIGNATURES_SHOWN:
-        yield f"and {len(signatures) - SIGNATURES_SHOWN} signatures more"
+        yield f"and {len(signatures) - SIGNATURES_SHOWN} more signatures"
 
 
 def _tensors(specs: Mapping[str, TensorSpec]) -> str:
@@ -212,7 +212,7 @@ def _code_notes(layout: ModelLayout) -> Iterator[str]:
 
 
 def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
-    """Scripts and requirements that lie where nobody looks for them."""
+    """Scripts and requirements in folders that are not searched for them."""
     folders = {layout.root}
     for model in models:
         for path in model.versions.values():
@@ -241,7 +241,7 @@ def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterat
     ]
     if others:
         more = f" and {len(others) - NAMES_SHOWN} more" if len(others) > NAMES_SHOWN else ""
-        yield f"Not served, as no SavedModel: {', '.join(others[:NAMES_SHOWN])}{more}."
+        yield f"Not served, because not a SavedModel: {', '.join(others[:NAMES_SHOWN])}{more}."
 
 
 def _variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
@@ -249,7 +249,7 @@ def _variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
     for name in unknown_variables(environ):
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         hint = f": did you mean {close[0]}?" if close else "."
-        yield f"{name} is set, but is no setting{hint}"
+        yield f"{name} is set, but it is not a setting{hint}"
 
 
 def _without_secrets(name: str, value: str) -> str:
@@ -260,4 +260,7 @@ def _without_secrets(name: str, value: str) -> str:
 
 def _printable(text: str) -> str:
     """``text`` with control characters escaped: names in it come from an untrusted archive."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )

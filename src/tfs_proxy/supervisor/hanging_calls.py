@@ -1,20 +1,20 @@
-"""What workers say of calls of the script that hang, and whether replacing workers helps: for `Readiness`.
+"""Calls of the script that hang, as workers report them, and whether replacing workers helps.
 
-A worker with such calls is replaced by gunicorn's master, in a second or so. That is no reason to take the
-container out of service; three things are: no worker has room left, no new worker comes up, or the new
-ones hang as well and nothing is answered in between.
+gunicorn's master replaces a worker with such calls within about a second, and the container stays in
+service. It is unhealthy if every worker is full of hanging calls, if no new worker comes up, or if new
+workers hang as well and answer nothing in between.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
 MORE_THAN_WORKERS = 2
-"""So many more workers than there are must hang one after another, with nothing answered in between."""
+"""This many more workers than configured must hang in a row, with no answer in between."""
 
 
 @dataclass(slots=True)
 class _Hanging:
-    """A worker with calls that hang: since when, where, and whether it has no room left."""
+    """A worker with hanging calls: since when, where in the script, and whether no thread is free."""
 
     since: float
     place: str
@@ -32,7 +32,7 @@ class HangingCalls:
     _in_a_row: int = 0
 
     def hear(self, pid: bytes, words: str, now: float) -> None:
-        """Take in what a worker said behind its pid (`web.workers.late_calls.words`, `web.loading`)."""
+        """Take in the words that a worker sent after its pid: see `web.workers`."""
         state, _, place = words.partition(" ")
         if state == "loading":
             self.loading[pid] = place
@@ -52,7 +52,7 @@ class HangingCalls:
 
     def reason(self, alive: Collection[bytes], now: float) -> str | None:
         """Why the script can't answer, given the workers that live; None if it can."""
-        self._hanging = {pid: each for pid, each in self._hanging.items() if pid in alive}
+        self._hanging = {pid: worker for pid, worker in self._hanging.items() if pid in alive}
         for pid in alive:
             self.loading.pop(pid, None)
         if not self._hanging:
@@ -62,9 +62,9 @@ class HangingCalls:
             return f"the script hangs in every worker, new ones included, at {last.place}"
         if len(self._hanging) < len(alive):
             return None
-        if all(each.full for each in self._hanging.values()):
+        if all(worker.full for worker in self._hanging.values()):
             return f"the script hangs in every thread of every worker, at {last.place}"
-        if now - max(each.since for each in self._hanging.values()) > self.replaced_seconds:
+        if now - max(worker.since for worker in self._hanging.values()) > self.replaced_seconds:
             return f"the script hangs at {last.place}, and no new worker comes up{self._where_it_loads()}"
         return None
 

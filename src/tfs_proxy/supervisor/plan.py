@@ -22,7 +22,7 @@ DEFAULT_TRANSFORM_MB = 6
 class HostResources:
     """What the machine brings: the model server's command, its ports, GPUs and the environment.
 
-    Without ``ports`` there is no model server: a stage needs none.
+    Without ``ports`` there is no model server: a script model needs none.
     """
 
     model_server: tuple[str, ...]
@@ -47,7 +47,7 @@ def plan(
     workspace: Workspace,
     host: HostResources,
 ) -> ProcessPlan:
-    """All model servers and what workers are told."""
+    """All model servers, and the deployment that workers get."""
     instances = tuple(
         Instance(index, rest_port=rest, grpc_port=grpc, grpc_socket=str(workspace.grpc_socket(index)))
         for index, (grpc, rest) in enumerate(host.ports)
@@ -63,7 +63,7 @@ def plan(
 
 
 def deployment_of(served: Served, settings: Settings, instances: tuple[Instance, ...]) -> Deployment:
-    """What workers are told."""
+    """The deployment that workers get."""
     return Deployment(
         default_model=served.default_model,
         models={model.name: tuple(sorted(model.versions)) for model in served.models},
@@ -83,17 +83,17 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
 
 
 def transform_limits(settings: Settings, cores: int) -> TransformLimits:
-    """How a batch job keeps the model servers busy, within the platform's 100 MB (contract 1.10).
+    """How a batch job keeps the model servers busy, within SageMaker's 100 MB (docs/reference/sagemaker.md).
 
-    Twice what can run at once: cores, or full batches where the model server batches; no more than
-    the workers take. The payload is what the environment says, else SageMaker's default.
+    Twice what can run at once: cores, or full batches if the model server batches; no more than
+    the workers can take. The payload is that of the environment, else SageMaker's default.
     """
     running = cores
     if settings.enable_batching:
         running = settings.max_batch_size * settings.num_batch_threads * settings.instance_count
     taken = settings.gunicorn_workers * settings.gunicorn_threads
-    asked_mb = settings.max_payload_mb if "SAGEMAKER_MAX_PAYLOAD_IN_MB" in settings.changed else 0
-    payload_mb = min(asked_mb or DEFAULT_TRANSFORM_MB, MAX_TRANSFORM_MB)
+    configured_mb = settings.max_payload_mb if "SAGEMAKER_MAX_PAYLOAD_IN_MB" in settings.changed else 0
+    payload_mb = min(configured_mb or DEFAULT_TRANSFORM_MB, MAX_TRANSFORM_MB)
     return TransformLimits(max(1, min(2 * running, taken, MAX_TRANSFORM_MB // payload_mb)), payload_mb)
 
 

@@ -23,7 +23,7 @@ NOT_STARTED = 127
 
 
 class State(Enum):
-    """Where a child is in its life; the arrows between them are `ARROWS`."""
+    """The state of a child; `ARROWS` has the changes that are allowed."""
 
     STOPPED = "stopped"
     RUNNING = "running"
@@ -109,9 +109,9 @@ async def spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
 class ChildProcess:
     """One supervised child.
 
-    ``run`` lives as long as the child may be restarted: ``may_restart`` is asked after each death,
-    ``started`` is told each new pid, which is its process group's too, and ``ended`` when nothing is
-    left of that group; ``heard`` each line of a recorded child.
+    ``run`` lasts as long as the child may be restarted: ``may_restart`` is called after each death,
+    ``started`` with each new pid, which is also that of its process group, and ``ended`` with it once
+    the group is empty; ``heard`` with each line of a recorded child.
     ``stop`` ends it within a deadline. Both leave the state at EXITED or GAVE_UP.
     """
 
@@ -150,9 +150,9 @@ class ChildProcess:
         return self._process.pid if self._process and self.state is State.RUNNING else None
 
     def change_state(self, new: State) -> None:
-        """The only place where the state changes; an arrow that isn't drawn is a bug."""
+        """The only place where the state changes; a change that `ARROWS` does not have is a bug."""
         if new not in ARROWS[self.state]:
-            raise RuntimeError(f"{self.name}: {self.state.value} -> {new.value} is no arrow")
+            raise RuntimeError(f"{self.name}: {self.state.value} -> {new.value} is not in ARROWS")
         log.debug("%s: %s -> %s", self.name, self.state.value, new.value)
         self.state = new
 

@@ -1,6 +1,6 @@
-"""What is known of the run's readiness: the phase, the workers' heartbeats and every version's state.
+"""The run's readiness: its phase, the workers' heartbeats and the state of every model version.
 
-`Readiness.reason` is what ``/ping`` answers from; nothing here waits or asks.
+`Readiness.reason` is what ``/ping`` answers from; nothing here waits.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Servable:
 
 @dataclass(frozen=True, slots=True)
 class ServableState:
-    """TF Serving's state of a version, and its error (contract 3.1)."""
+    """TF Serving's state of a version, and its error (docs/reference/tensorflow-serving.md)."""
 
     state: str = "START"
     error: str = ""
@@ -54,7 +54,7 @@ class ServableState:
 
     @property
     def unloaded(self) -> bool:
-        """Whether it was taken away as asked, which is no failure."""
+        """Whether it was unloaded on request, which is not a failure."""
         return self.state == ENDED and not self.error
 
 
@@ -76,7 +76,7 @@ def best_of(states: Collection[ServableState]) -> ServableState:
 
 
 def read_status(body: bytes) -> dict[int, ServableState]:
-    """The answer of ``GET /v1/models/NAME`` as state by version; raises ValueError where it isn't one."""
+    """The answer of ``GET /v1/models/NAME`` as state by version; raises ValueError if it is not one."""
     try:
         return {
             int(entry["version"]): _read_state(entry) for entry in json.loads(body)["model_version_status"]
@@ -128,7 +128,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=beats)
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        """Note what a worker says."""
+        """Note a worker's message."""
         del addr
         if data.startswith(b"+"):
             self.loading.add(data)
@@ -144,7 +144,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         self.booted.set()
 
     def forget(self) -> None:
-        """Drop all beats: the workers they came from are gone."""
+        """Drop all beats: their workers are gone."""
         self._beats.clear()
         self.hanging_calls.forget()
         self.booted.clear()
@@ -181,7 +181,7 @@ class Readiness:
                     self.servables[Servable(instance.index, model, version)] = ServableState()
 
     def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
-        """Take in what an instance said of a model; a version it does not name has not begun."""
+        """Note an instance's answer on a model; a version that it does not name has not begun to load."""
         self.unreachable.discard(instance)
         for servable in self.servables:
             if (servable.instance, servable.model) == (instance, model):
@@ -219,16 +219,16 @@ class Readiness:
         return None
 
     def _not_found(self) -> str:
-        """The first model that has no version yet, which may be so for good, to be said behind the step."""
-        found = (servable for servable, state in self.servables.items() if state is NO_VERSION)
-        return next((f"; {servable} is {NO_VERSION.state}" for servable in found), "")
+        """The first model without any version, which may never get one, as words to follow the step."""
+        missing = (servable for servable, state in self.servables.items() if state is NO_VERSION)
+        return next((f"; {servable} is {NO_VERSION.state}" for servable in missing), "")
 
     def away(self) -> str | None:
-        """Which version will be back soon, in words; None where waiting is of no use."""
+        """Which version will be back soon, in words; None if waiting does not help."""
         return self.missing() if self.phase is Phase.SERVING else None
 
     def reason(self) -> str | None:
-        """Why requests can't be served now; None where they can."""
+        """Why requests can't be served now; None if they can."""
         if self.phase is Phase.STARTING:
             return self.step + self._not_found()
         if self.phase is Phase.STOPPING:
@@ -236,5 +236,5 @@ class Readiness:
         if self.down:
             return f"{', '.join(sorted(self.down))} is down and being restarted"
         if not self.heartbeats.fresh():
-            return "no worker shows signs of life"
+            return "no worker sends heartbeats"
         return self.heartbeats.hanging() or self.missing()

@@ -1,7 +1,7 @@
-"""In the place of tensorflow/serving: a model server that is told by flags what to serve, on its own ports.
+"""In place of tensorflow/serving: a model server whose flags say what to serve, on its own ports.
 
-It gets the flags that the image tensorflow/serving gives it, the user's behind them, and follows the models'
-folders by itself. Only ``/invocations`` and ``/ping`` are ours.
+It gets the flags that the image tensorflow/serving sets, then the user's, and watches the models' folders
+itself. This package adds only ``/invocations`` and ``/ping``.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
 
 
 def _model_names(flags: Flags) -> tuple[str, ...]:
-    """The models that the model server is told to serve; none if its config file can't be read here."""
+    """The models that the flags name; none if its config file can't be read here."""
     path = flags.value("model_config_file")
     if not path:
         return (flags.value("model_name"),)
@@ -69,7 +69,7 @@ def _model_names(flags: Flags) -> tuple[str, ...]:
         config = text_format.Parse(text, ModelServerConfig(), descriptor_pool=POOL, allow_unknown_field=True)
     except (OSError, UnicodeDecodeError, text_format.ParseError):
         return ()  # the model server says what is wrong with it
-    return tuple(each.name for each in config.model_config_list.config)
+    return tuple(model.name for model in config.model_config_list.config)
 
 
 def _newest_bytes(flags: Flags) -> int:
@@ -91,9 +91,7 @@ def _script_layout(flags: Flags, settings: Settings) -> ModelLayout:
 def _report(flags: Flags, served: Served, script: ScriptFindings, settings: Settings) -> list[str]:
     rest, grpc = flags.port("rest_api_port"), flags.port("port")
     doors = [f"gRPC on port {grpc}" if grpc else "", f"REST on {rest}" if rest else ""]
-    lines = [
-        f"As tensorflow/serving: {', '.join(filter(None, doors)) or 'no port'}, and /invocations besides"
-    ]
+    lines = [f"As tensorflow/serving: {', '.join(filter(None, doors)) or 'no port'}, and also /invocations"]
     source = flags.value("model_config_file") or flags.value("model_base_path")
     lines += [f"Model {model.name}, from {source}" for model in served.models]
     if served.script:
@@ -113,13 +111,13 @@ def plan_flags(
     host: HostResources,
     invocations_port: int,
 ) -> ProcessPlan:
-    """One model server on ports of its own, and what workers are told.
+    """One model server on ports of its own, and the deployment that workers get.
 
     ``invocations_port`` is that of ``/invocations``. Raises SettingsError if gRPC is to have the same.
     """
     if flags.port("port") == invocations_port:
         raise SettingsError(
-            f"--port={invocations_port} can't be used: /invocations has this port. Take another one, "
+            f"--port={invocations_port} can't be used: /invocations has this port. Take another port, "
             "or give /invocations another one with SAGEMAKER_BIND_TO_PORT."
         )
     ours = _flags_for_us(flags, settings, workspace, host, invocations_port)

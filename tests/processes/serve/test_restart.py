@@ -128,7 +128,7 @@ def test_workers_that_hang_are_told_by_ping(tmp_path: Path) -> None:
         for pid in everyone:
             os.kill(pid, signal.SIGSTOP)
         until(lambda: stack.ask("GET", "/ping").status == 503)
-        assert "signs of life" in stack.ask("GET", "/ping").json["error"]
+        assert "heartbeats" in stack.ask("GET", "/ping").json["error"]
         for pid in everyone:
             os.kill(pid, signal.SIGCONT)
         until(lambda: stack.ask("GET", "/ping").status == 200)

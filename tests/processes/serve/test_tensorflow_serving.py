@@ -239,7 +239,7 @@ def test_what_can_not_be_meant_is_refused_in_a_sentence(
     taken = start(f"--port={port}", SAGEMAKER_BIND_TO_PORT=str(port))
 
     assert (several.wait(), taken.wait()) == (2, 2)
-    assert "holds several models, a, b: say with MODEL_NAME which one to serve" in several.log
+    assert "holds several models, a, b: name the one to serve in MODEL_NAME" in several.log
     assert f"--port={port} can't be used: /invocations has this port" in taken.log
 
 

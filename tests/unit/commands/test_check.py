@@ -126,7 +126,7 @@ def test_strict_does_not_mind_notes(tmp_path: Path, capsys: pytest.CaptureFixtur
     path = str(pack(tmp_path / "model.tar.gz", {"m/1/saved_model.pb": half, "notes.txt": "x"}))
 
     assert main(["check", path, "--strict"]) == 0
-    assert "Note: Not served, as no SavedModel: notes.txt." in capsys.readouterr().out
+    assert "Note: Not served, because not a SavedModel: notes.txt." in capsys.readouterr().out
 
 
 def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def test_a_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out.splitlines()
     assert status == 0
     assert f"Request: {request}, text/csv, 3 bytes" in said
-    assert "Model server (a fake one, which answers zeros): not asked" in said
+    assert "Model server (a fake one, which answers zeros): not called" in said
     assert any(line.startswith("Answer: 200 text/csv, 3 bytes, ") for line in said)
     assert said[-1] == "a,b"
 

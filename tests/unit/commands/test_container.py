@@ -89,7 +89,7 @@ def test_the_only_model_needs_no_name(tmp_path: Path) -> None:
     assert served(MODEL_BASE_PATH=base) == ("b", f"{base}/b")
 
     saved_model(tmp_path / "a" / "1")
-    with pytest.raises(SettingsError, match="several models, a, b: say with MODEL_NAME"):
+    with pytest.raises(SettingsError, match="several models, a, b: name the one to serve in MODEL_NAME"):
         served(MODEL_BASE_PATH=base)
     assert served("--model_config_file=/x", MODEL_BASE_PATH=base)[0] == "model"
 

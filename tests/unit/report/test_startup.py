@@ -156,7 +156,10 @@ IGNORED: dict[str, tuple[list[str], str]] = {
         ["code/predict.py", "code/run.py"],
         "no inference.py; it has predict.py and run.py",
     ),
-    "other things": (["notes.txt", "logs/a", ".hidden"], "Not served, as no SavedModel: logs/, notes.txt."),
+    "other things": (
+        ["notes.txt", "logs/a", ".hidden"],
+        "Not served, because not a SavedModel: logs/, notes.txt.",
+    ),
 }
 
 
@@ -193,10 +196,10 @@ def test_misspelt_variables_are_told(tmp_path: Path) -> None:
     write_model(tmp_path / "half/1")
     text = text_on(tmp_path, SAGEMAKER_TFS_MAX_BATCHSIZE="4", TFS_PROXY_WHATEVER_ELSE="1")
     assert (
-        "SAGEMAKER_TFS_MAX_BATCHSIZE is set, but is no setting: did you mean SAGEMAKER_TFS_MAX_BATCH_SIZE?"
+        "SAGEMAKER_TFS_MAX_BATCHSIZE is set, but it is not a setting: did you mean SAGEMAKER_TFS_MAX_BATCH_SIZE?"
         in text
     )
-    assert "TFS_PROXY_WHATEVER_ELSE is set, but is no setting." in text
+    assert "TFS_PROXY_WHATEVER_ELSE is set, but it is not a setting." in text
 
 
 def test_models_that_cannot_answer_are_told(tmp_path: Path) -> None:
@@ -221,10 +224,10 @@ def test_the_report_stays_on_a_screen(tmp_path: Path) -> None:
         write(tmp_path / f"m{index}/1/code/inference.py")
     lines = list(report_on(tmp_path).lines())
     assert len(lines) < 50
-    assert any(line.startswith("and 24 models more: m") for line in lines)
+    assert any(line.startswith("and 24 more models: m") for line in lines)
     assert "The default is m0 (the first by name)" in lines
     assert any("14 more" in line for line in lines)
-    assert lines[-1] == "and 22 notes more"
+    assert lines[-1] == "and 22 more notes"
 
 
 def test_names_from_the_archive_move_no_cursor(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_arrows_that_are_not_drawn_are_refused() -> None:
                 child.change_state(new)
                 assert child.state is new
             else:
-                with pytest.raises(RuntimeError, match="no arrow"):
+                with pytest.raises(RuntimeError, match="not in ARROWS"):
                     child.change_state(new)
 
 

@@ -56,7 +56,7 @@ def test_a_heartbeat_goes_stale() -> None:
     clock.now = 10.0
     assert readiness.reason() is None
     clock.now = 10.1
-    assert readiness.reason() == "no worker shows signs of life"
+    assert readiness.reason() == "no worker sends heartbeats"
 
 
 def test_a_process_that_is_down_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Which devices the model servers say that they use, read from their logs: a lost GPU must not go unseen."""
+"""Which devices the model servers use, read from their logs, so that an unused GPU is noticed."""
 
 import logging
 import re
@@ -12,7 +12,7 @@ CREATED = re.compile(
 
 
 class Devices:
-    """GPUs by model server, as heard so far."""
+    """GPUs by model server, as logged so far."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, str]] = {}
@@ -24,7 +24,7 @@ class Devices:
             self._found.setdefault(server, {})[created["device"]] = name
 
     def log(self, server: str, gpus: int) -> None:
-        """Say what ``server`` runs on, and warn where it leaves the driver's ``gpus`` unused."""
+        """Log what ``server`` runs on, and warn if it leaves the driver's ``gpus`` unused."""
         log.info("%s", self.report(server))
         overlooked = self.overlooked(server, gpus)
         if overlooked:
@@ -32,11 +32,11 @@ class Devices:
 
     def report(self, server: str) -> str:
         """What ``server`` runs on, in words."""
-        found = self._found.get(server)
-        return f"{server} runs on {', '.join(found.values()) if found else 'the CPU'}"
+        devices = self._found.get(server)
+        return f"{server} runs on {', '.join(devices.values()) if devices else 'the CPU'}"
 
     def overlooked(self, server: str, gpus: int) -> str | None:
-        """A warning where the driver shows GPUs that ``server`` does not use."""
+        """A warning if the driver shows GPUs that ``server`` does not use."""
         if not gpus or server in self._found:
             return None
         return (

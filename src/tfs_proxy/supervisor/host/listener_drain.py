@@ -1,8 +1,8 @@
-"""The end of a listening socket: no more connections, and none lost that the kernel has accepted already.
+"""Closing a listening socket without losing connections that the kernel has accepted already.
 
-Closing a socket resets the connections that nobody has taken from it yet, whose clients may have sent their
-requests. So the kernel first refuses new ones, and whoever accepts takes the rest (Linux; a kernel that can't
-do this closes at once).
+Closing it resets the connections in its backlog, whose clients may have sent their requests. So the kernel
+first drops new connections, and the process that accepts takes the backlog (Linux; elsewhere the socket is
+closed at once).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.01
 QUIET_LOOKS = 10
-"""How often in a row nothing must wait: a handshake under way takes the network's time."""
+"""The backlog must be empty this many times in a row: a handshake may still be under way."""
 
 _SO_ATTACH_FILTER = 26
 _FLAGS_BYTE, _SYN, _SYN_OR_ACK = 13, 0x02, 0x12
@@ -31,22 +31,22 @@ _DROP_SYN = (
 """A classic BPF program: code, steps if true, steps if false, operand."""
 
 _WAITING = struct.Struct("24xI")
-"""In TCP_INFO of a listening socket: connections that nobody has accepted (``tcpi_unacked``)."""
+"""In TCP_INFO of a listening socket: connections in the backlog (``tcpi_unacked``)."""
 
 
 async def accept_pending(listeners: Sequence[socket.socket], enough: Callable[[], bool]) -> None:
-    """Let nobody else in; return once all who are in have been accepted, or ``enough`` says so."""
-    for each in listeners:
-        if not _shut(each):
+    """Drop new connections; return once all in the backlog are accepted, or ``enough`` says so."""
+    for listener in listeners:
+        if not _drop_new_connections(listener):
             return
     quiet = 0
     while quiet < QUIET_LOOKS and not enough():
         await asyncio.sleep(LOOK_SECONDS)
-        quiet = 0 if any(_waiting(each) for each in listeners) else quiet + 1
+        quiet = 0 if any(_waiting(listener) for listener in listeners) else quiet + 1
 
 
-def _shut(listener: socket.socket) -> bool:
-    """Have the kernel drop what begins a connection; the client tries again, and finds the port closed."""
+def _drop_new_connections(listener: socket.socket) -> bool:
+    """Have the kernel drop SYN packets; the client sends them again, and finds the port closed."""
     if sys.platform != "linux":
         return False
     program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in _DROP_SYN))
@@ -54,11 +54,11 @@ def _shut(listener: socket.socket) -> bool:
     try:
         listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)
     except OSError as error:
-        log.debug("new connections can't be refused ahead of the stop: %s", error)
+        log.debug("new connections can't be dropped before the stop: %s", error)
         return False
     return True
 
 
 def _waiting(listener: socket.socket) -> int:
-    told = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _WAITING.size)
-    return int(_WAITING.unpack(told)[0])
+    tcp_info = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _WAITING.size)
+    return int(_WAITING.unpack(tcp_info)[0])

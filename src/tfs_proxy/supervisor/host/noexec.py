@@ -13,7 +13,7 @@ def is_noexec(folder: Path) -> bool:
 
 
 def warning(folders: Iterable[Path], is_noexec: IsNoexec = is_noexec) -> str | None:
-    """One sentence where ``folders`` hold native modules that can't be loaded from where they lie."""
+    """A warning if ``folders`` hold native modules that can't be loaded because of the mount."""
     for folder in folders:
         if folder.is_dir() and is_noexec(folder):
             module = next((path for pattern in ("*.so", "*.so.*") for path in folder.rglob(pattern)), None)

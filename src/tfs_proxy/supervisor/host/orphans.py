@@ -1,4 +1,4 @@
-"""As PID 1 of a container the supervisor inherits every process whose parent has ended: it collects them."""
+"""Collects orphans: as PID 1 of a container the supervisor inherits every process whose parent has ended."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 PROC = Path("/proc")
 GRACE_SECONDS = 2.0
-"""A child of our own is collected at once by who started it; a zombie this old is nobody's."""
+"""The code that starts a child collects it at once; a zombie this old is an orphan."""
 
 LOOK_SECONDS = 1.0
 
@@ -23,7 +23,7 @@ class Orphans:
         self._seen: dict[int, float] = {}
 
     def collect(self) -> list[int]:
-        """Collect zombies that nobody else will; their process ids."""
+        """Collect orphaned zombies; their process ids."""
         now = self._clock()
         if now - self._looked < LOOK_SECONDS:
             return []
@@ -44,7 +44,7 @@ class Orphans:
 
 
 def child_pids(of: int | str, proc: Path = PROC) -> Iterator[int]:
-    """The children of a process, ended ones too until they are collected; none where there is no /proc."""
+    """The children of a process, ended ones too until they are collected; none if there is no /proc."""
     with contextlib.suppress(OSError):
         for task in (proc / str(of) / "task").iterdir():
             yield from map(int, (task / "children").read_text().split())

@@ -1,4 +1,4 @@
-"""Ties a child to this process: if this one dies, however that happens, Linux signals the child."""
+"""Parent death: if this process dies, however that happens, Linux signals its child."""
 
 import ctypes
 import os
@@ -10,18 +10,18 @@ _PR_SET_PDEATHSIG = 1
 
 
 def signal_on_parent_death(number: signal.Signals) -> Callable[[], None] | None:
-    """What the child does between fork and exec, as ``preexec_fn``; None where the system can't do it.
+    """What the child does between fork and exec, as ``preexec_fn``; None if the system can't do it.
 
-    The signal comes when the thread ends that starts the child: start it in the main thread. It does not
-    reach the child's own children.
+    Linux sends the signal when the thread that started the child ends: start it in the main thread. The
+    child's own children get none.
     """
     if sys.platform != "linux":
         return None
     prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
 
-    def tie() -> None:
+    def request_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, int(number))
-        if os.getppid() != parent:  # it died before it was watched
+        if os.getppid() != parent:  # it died before prctl
             os.kill(os.getpid(), number)
 
-    return tie
+    return request_signal

@@ -1,4 +1,4 @@
-"""Sockets that the supervisor owns and hands down: bound first of all, they outlive every child."""
+"""Sockets that the supervisor owns and passes to its children: bound first, they outlive every child."""
 
 import logging
 import secrets
@@ -21,8 +21,8 @@ BLOCK_TRIES = 1000
 def listen(host: str, port: int, advice: str = "Take another --host or --port.") -> socket.socket:
     """Bind and listen on ``host:port``; port 0 takes a free one.
 
-    From here on the kernel accepts connections, whoever answers them later. Raises SettingsError
-    naming the address, and ``advice``, where it can't be had.
+    From here on the kernel accepts connections, whichever process answers them later. Raises
+    SettingsError with the address and ``advice`` if it can't be used.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -37,9 +37,9 @@ def listen(host: str, port: int, advice: str = "Take another --host or --port.")
 
 
 def listen_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
-    """Bind and listen where the setting says; None where it is off, or its usual port is taken.
+    """Bind and listen on the port of the setting; None if it is off, or if auto finds its port taken.
 
-    Raises SettingsError where a port that was asked for can't be had.
+    Raises SettingsError if a port that was named can't be used.
     """
     if choice is None:
         return None
@@ -65,10 +65,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_blocks(sizes: Sequence[int]) -> list[range]:
-    """For each of ``sizes`` so many loopback ports in a row, that nothing listens on now.
+    """For each of ``sizes`` that many consecutive loopback ports that nothing listens on now.
 
-    Below the ports that the kernel gives to outgoing connections. Raises SettingsError where there
-    are none left.
+    They are below the ports that the kernel gives to outgoing connections. Raises SettingsError if
+    none are left.
     """
     with ExitStack() as held:
         return [_free_block(size, held) for size in sizes]
@@ -86,11 +86,11 @@ def _free_block(size: int, held: ExitStack) -> range:
                 continue
             held.push(holders.pop_all())
             return range(low, low + size)
-    raise SettingsError(f"there are no {size} free ports in a row from {BLOCKS.start} to {BLOCKS.stop - 1}.")
+    raise SettingsError(f"no {size} consecutive ports are free from {BLOCKS.start} to {BLOCKS.stop - 1}.")
 
 
 def model_server_ports(ports: PortRange | None, instances: int) -> list[tuple[int, int]]:
-    """(gRPC, REST) ports per instance: LOW+2i and LOW+2i+1 of the range, else free ones (contract 2.1)."""
+    """(gRPC, REST) ports per instance: LOW+2i and LOW+2i+1 of the range, else free ones."""
     if ports is not None:
         return [(ports.low + 2 * index, ports.low + 2 * index + 1) for index in range(instances)]
     free = free_ports(2 * instances)

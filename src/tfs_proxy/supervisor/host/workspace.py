@@ -1,4 +1,4 @@
-"""The folder of one run: made before anything else is written, with the remedy if that fails."""
+"""The folder of one run, made before anything else is written; if that fails, the error has the remedy."""
 
 import shutil
 import tempfile
@@ -26,9 +26,7 @@ def make_workspace(home: str | None, prefix: str = PREFIX) -> Path:
             Path(home).mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=prefix, dir=home)).resolve()
     except OSError as error:
-        what = (
-            f"TFS_PROXY_HOME={home} can't be written" if home else "There is no folder that can be written to"
-        )
+        what = f"TFS_PROXY_HOME={home} can't be written" if home else "No folder can be written to"
         raise SettingsError(f"{what}: {error.strerror}. {REMEDY}") from error
 
 

@@ -52,17 +52,17 @@ class NginxProxy:
         """The process; its configuration for the start is written."""
         self._workspace.nginx.mkdir()
         self.configure(None)
-        listeners = [each for each in (self._listener, self._grpc) if each is not None]
-        for each in listeners:
-            each.set_inheritable(True)
+        listeners = [listener for listener in (self._listener, self._grpc) if listener is not None]
+        for listener in listeners:
+            listener.set_inheritable(True)
         return plan.nginx_proxy(
-            self._program, self._workspace, [each.fileno() for each in listeners], environ
+            self._program, self._workspace, [listener.fileno() for listener in listeners], environ
         )
 
     def configure(self, serving: Deployment | None) -> None:
         """Write nginx.conf, for what is served now; nginx reads it at its start and on SIGHUP."""
         listen = sockets.shown_address(self._listener)
-        web = tuple(sockets.shown_address(each) for each in self.web)
+        web = tuple(sockets.shown_address(listener) for listener in self.web)
         proxy_config = nginx.ProxyConfig(
             listen, web, self._workspace.control_socket, self._grpc_endpoint, serving
         )
@@ -70,9 +70,9 @@ class NginxProxy:
         (self._workspace.nginx / "nginx.conf").write_text(text)
 
     async def reload(self, nginx: ChildProcess, serving: Deployment) -> None:
-        """Only now may nginx send requests past the workers: it is reloaded once, before any 200.
+        """Reload nginx once, before the first 200: only now may it send requests past the workers.
 
-        Its worker of before closes the connections that it kept: nobody who saw a 200 may be on one.
+        The former nginx worker closes its idle connections first, so that no client that saw a 200 is on one.
         """
         former = set(child_pids(nginx.pid or 0))
         self.configure(serving)
@@ -93,9 +93,9 @@ class NginxProxy:
         return self._grpc is not None
 
     def open_grpc_gates_of(self, instances: Collection[int]) -> None:
-        """Open the gates of these model servers for gRPC, and shut all others.
+        """Open the gates of these model servers for gRPC, and close all others.
 
-        So no call reaches one that has not loaded its models, and nginx needs no reload for it.
+        So no call reaches a model server before it has loaded its models, and nginx needs no reload.
         """
         for index in range(self._settings.instance_count):
             gate = self._workspace.grpc_gate(index)
@@ -119,16 +119,16 @@ class NginxProxy:
 
 
 def refuse_grpc_without_nginx(settings: Settings) -> None:
-    """Raise SettingsError where gRPC is to be published: nginx does that."""
+    """Raise SettingsError if gRPC is to be published: only nginx can."""
     if settings.grpc_port is not None and settings.grpc_port.required:
         raise SettingsError(
-            f"TFS_PROXY_GRPC_PORT={settings.grpc_port.number} can't be used without nginx, which is what "
-            "publishes the gRPC API. Install nginx, or take off."
+            f"TFS_PROXY_GRPC_PORT={settings.grpc_port.number} can't be used: nginx publishes the gRPC "
+            "API, and it is not installed. Install nginx, or set TFS_PROXY_GRPC_PORT=off."
         )
 
 
 def nginx_version(program: str) -> tuple[int, ...]:
-    """The version of nginx, as 1, 26, 3; (0,) where it does not say."""
-    said = subprocess.run([program, "-v"], capture_output=True, timeout=VERSION_SECONDS, check=False).stderr
-    found = re.search(rb"/(\d+)\.(\d+)\.(\d+)", said)
-    return tuple(int(number) for number in found.groups()) if found else (0,)
+    """The version of nginx, as 1, 26, 3; (0,) if it is unknown."""
+    output = subprocess.run([program, "-v"], capture_output=True, timeout=VERSION_SECONDS, check=False).stderr
+    version = re.search(rb"/(\d+)\.(\d+)\.(\d+)", output)
+    return tuple(int(number) for number in version.groups()) if version else (0,)

@@ -1,8 +1,8 @@
 """The parts of nginx.conf that publish TF Serving's own APIs, REST under ``/v1/`` and gRPC: pure.
 
-They lead to the model servers as they are: no script, no conversion, the model server's own words. Of
-gRPC only what asks is let through. ``HandleReloadConfigRequest`` loads any path without asking who
-calls, and the profiler shows what others send: both stay inside.
+Requests reach the model servers as they are: no script, no conversion, the model server's own answers. Only
+gRPC methods that read are published. With ``HandleReloadConfigRequest`` any caller can load any path, and the
+profiler shows other clients' requests: neither is published.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,8 +59,8 @@ class ProxyLimits:
 
 
 def rest_upstream(instances: Sequence[Instance]) -> str:
-    """The model servers' REST sides, for the http block; the least busy one is asked."""
-    servers = [f"{each.host}:{each.rest_port}" for each in instances]
+    """The model servers' REST sides, for the http block; the least busy one gets the request."""
+    servers = [f"{instance.host}:{instance.rest_port}" for instance in instances]
     return _upstream("models", servers) if servers else ""
 
 
@@ -77,8 +77,8 @@ def _upstream(name: str, addresses: Sequence[str]) -> str:
 def rest_location() -> str:
     """``/v1/``, for the server block.
 
-    Python takes over, and waits, where the model server is away or has not loaded the model again, and
-    unpacks bodies, within the limit. What the model server refuses passes untouched.
+    Python takes over, and waits, if the model server is down or has not loaded the model again. It also
+    unpacks bodies, within the limit. Errors of the model server pass untouched.
     """
     return """location ~* ^/v1/ {
             if ($request_method !~ "^(GET|POST|OPTIONS)$") { return 418; }

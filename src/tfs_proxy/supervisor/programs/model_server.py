@@ -20,19 +20,19 @@ def program(choice: str) -> tuple[str, ...]:
     """The words that start the model server named by ``--model-server``.
 
     ``auto`` takes the official binary from PATH, else the embedded server. Raises SettingsError
-    where the choice can't run here.
+    if the choice can't run here.
     """
     if choice == AUTO:
-        found = shutil.which(OFFICIAL_BINARY)
-        return (found,) if found else _embedded(f"{OFFICIAL_BINARY} is not on PATH, and ")
+        binary = shutil.which(OFFICIAL_BINARY)
+        return (binary,) if binary else _embedded(f"{OFFICIAL_BINARY} is not on PATH, and ")
     if choice == EMBEDDED:
         return _embedded("")
-    found = shutil.which(choice)
-    if found is None:
+    path = shutil.which(choice)
+    if path is None:
         raise SettingsError(
-            f"--model-server {choice} is no program that can be run; give a path, auto or embedded."
+            f"--model-server {choice} is not a program that can be run. Give a path, auto or embedded."
         )
-    return (found,)
+    return (path,)
 
 
 def _embedded(because: str) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def argv(
     batching_config: Path,
     gpus: int,
 ) -> tuple[str, ...]:
-    """The whole command of one instance (flags: contract 3.3)."""
+    """The whole command of one instance (flags: docs/reference/tensorflow-serving.md)."""
     callers = settings.gunicorn_workers * settings.gunicorn_threads
     flags = [
         f"--port={instance.grpc_port}",
@@ -84,7 +84,7 @@ def argv(
 
 
 def environment(base: Mapping[str, str], settings: Settings, gpus: int, index: int) -> dict[str, str]:
-    """``base`` with a model server's threads, and its GPU where several instances share them."""
+    """``base`` with a model server's threads, and its GPU if several instances share them."""
     env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base}
     if gpus > 1 and settings.instance_count > 1:
         visible = base.get("CUDA_VISIBLE_DEVICES", "")
@@ -97,7 +97,7 @@ def gpu_memory_share(settings: Settings, gpus: int, index: int) -> float | None:
     """The share of its GPU's memory that instance ``index`` may take; None leaves it to TensorFlow.
 
     Instance i runs on GPU i mod n, so only those on the same GPU share its memory (AWS divides by
-    all instances, contract 2.1).
+    all instances, docs/reference/aws-container.md).
     """
     if gpus == 0 or settings.instance_count == 1:
         return None
@@ -106,7 +106,7 @@ def gpu_memory_share(settings: Settings, gpus: int, index: int) -> float | None:
 
 
 def model_config(models: Sequence[ServedModel], labels: Mapping[str, int]) -> str:
-    """ModelServerConfig as text proto: every version on disk is loaded, labels where the version is."""
+    """ModelServerConfig as text proto: all versions on disk, and labels for those that a model has."""
     return "model_config_list {\n" + "".join(_model_entry(model, labels) for model in models) + "}\n"
 
 
@@ -129,7 +129,7 @@ def _model_entry(model: ServedModel, labels: Mapping[str, int]) -> str:
 
 
 def batching_config(settings: Settings) -> str:
-    """BatchingParameters as text proto (contract 3.4)."""
+    """BatchingParameters as text proto (docs/reference/tensorflow-serving.md)."""
     return (
         f"max_batch_size {{ value: {settings.max_batch_size} }}\n"
         f"batch_timeout_micros {{ value: {settings.batch_timeout_micros} }}\n"

@@ -1,8 +1,8 @@
-"""code/requirements.txt -> packages that the script can import, made while the model loads.
+"""code/requirements.txt -> packages that the script can import, installed while the model loads.
 
-They go into an overlay: a virtual environment of the run's own that also sees the running one. What
-is installed already counts, what a pin asks for differently lands in the overlay and wins, and the
-running environment is never changed.
+They go into an overlay: a virtual environment of this run that also sees the running environment. Packages
+that are installed already count; if a pin asks for another version, it is installed into the overlay and
+imported from there. The running environment is never changed.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Install:
     """What is to be run: the first of ``attempts`` (argv lists) that succeeds is enough.
 
     ``overlay`` is the virtual environment, ``site_packages`` its folder for the workers' import
-    path, ``folder`` where requirements.txt lies: relative paths in it start there.
+    path, ``folder`` that of requirements.txt: relative paths in it start there.
     """
 
     overlay: Path
@@ -54,10 +54,10 @@ def plan_install(
     find_spec: Callable[[str], object | None] = importlib.util.find_spec,
     which: Callable[[str], str | None] = shutil.which,
 ) -> Install | None:
-    """Decide what to install; None without a script or a requirements.txt, or where there is a ``code/lib``.
+    """Decide what to install; None without a script or a requirements.txt, or if there is a ``code/lib``.
 
-    With ``code/wheels`` a run without the package index comes first (contract 2.5 has no such
-    folder). Raises RequirementsError where neither pip nor uv is at hand.
+    With ``code/wheels`` a run without the package index comes first (AWS's container knows no such
+    folder). Raises RequirementsError if neither pip nor uv is installed.
     """
     if not brings_packages(layout):
         return None
@@ -79,8 +79,8 @@ def brings_packages(layout: ModelLayout) -> bool:
 async def run(install: Install) -> None:
     """Make the overlay and install into it; the running environment stays as it is.
 
-    Raises RequirementsError with the end of the installer's output where no attempt succeeds. When
-    cancelled, the installer is killed first.
+    Raises RequirementsError with the end of the installer's output if no attempt succeeds. If
+    cancelled, it kills the installer first.
     """
     await asyncio.to_thread(prepare, install)
     output: Sequence[str] = ()
@@ -90,10 +90,12 @@ async def run(install: Install) -> None:
             _warn_of_replaced(install.site_packages)
             return
         if number < len(install.attempts):
-            _log.warning("code/wheels does not hold all that requirements.txt asks for: asking the index too")
+            _log.warning(
+                "code/wheels lacks some of what requirements.txt asks for: the package index is used too"
+            )
     raise RequirementsError(
         "code/requirements.txt can't be installed; put the missing wheels into code/wheels, vendor the "
-        "packages in code/lib, or mend the file. The installer's last lines:\n" + "\n".join(output)
+        "packages in code/lib, or correct the file. The installer's last lines:\n" + "\n".join(output)
     )
 
 
@@ -118,7 +120,7 @@ def _installer(
     if uv := which("uv"):
         return (uv, "pip", "install", "--no-progress", "--python", python)
     raise RequirementsError(
-        f"code/requirements.txt can't be installed: neither pip nor uv is at hand for {sys.executable}. "
+        f"code/requirements.txt can't be installed: neither pip nor uv is installed for {sys.executable}. "
         "Install one of them, or vendor the packages in code/lib."
     )
 

@@ -7,12 +7,12 @@ START_UP = re.compile(
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: I "  # TensorFlow's
     r"|WARNING: All log messages before absl::InitializeLog\(\) is called"
     r"|To enable the following instructions: "
-    r"|.*Unable to register cu\w+ (factory|plugin)"  # said by every TensorFlow that was built for GPUs
+    r"|.*Unable to register cu\w+ (factory|plugin)"  # logged by every TensorFlow that is built for GPUs
     r"|.*computation placer already registered"
     r"|\[warn\] getaddrinfo: address family for nodename not supported"
 )
 
 
 def is_start_up(line: str) -> bool:
-    """Whether the line is one that nobody needs unless something is wrong with TensorFlow itself."""
+    """Whether the line matters only if TensorFlow itself is broken."""
     return START_UP.match(line) is not None

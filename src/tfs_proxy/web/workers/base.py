@@ -1,6 +1,6 @@
 """gunicorn's workers as this container needs them: JSON refusals, heartbeats, one place for logs.
 
-The supervisor names one of the classes here, or the one in `gevent_worker` or `tornado_worker`.
+The supervisor names one of the classes here, or the one in `threads.worker`, `gevent` or `tornado`.
 """
 
 import logging
@@ -31,16 +31,16 @@ from tfs_proxy.worker_environment import WorkerEnvironment
 log = logging.getLogger(__name__)
 
 BOOT_FAILED = 3
-"""gunicorn ends with this status too where a worker exits with it: no endless restarts."""
+"""If a worker exits with this status gunicorn ends with it, too, and starts no new one."""
 
 RELEASE_PAUSE_SECONDS = 0.02
-"""Between two questions at the control API, before the supervisor leaves the socket to the workers."""
+"""Between two requests to the control API, until the supervisor leaves the socket to the workers."""
 
 IDLE_SECONDS = 1.0
 
 
 class WorkerStopped(SystemExit):
-    """gunicorn ends this worker: told apart from a script's own ``sys.exit``, which must not."""
+    """gunicorn ends this worker; a script's own ``sys.exit`` must not."""
 
 
 class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
@@ -58,17 +58,17 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     @property
     def most_hanging(self) -> int:
-        """How many calls can hang before this worker has no room for others."""
+        """How many calls can hang before this worker can take no others."""
         return int(self.cfg.threads)
 
     def load_wsgi(self) -> None:
-        """Load the application; the supervisor is told why it can't be loaded, and ends the start."""
+        """Load the application; if it can't be loaded, the supervisor gets the reason, and ends the start."""
         collect_logs(self.log.error_log)
         tell_loading(WorkerEnvironment.from_env().heartbeat_socket)
         try:
             with self._loading().watched():
                 super().load_wsgi()
-        except Exception as error:  # noqa: BLE001 - the supervisor is told, whatever it is
+        except Exception as error:  # noqa: BLE001 - the supervisor gets every error
             self.give_up(error)
         self.close_app = self.wsgi.close  # type: ignore[attr-defined]
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
@@ -112,7 +112,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         sys.exit(0)
 
     def run(self) -> None:
-        """Say that this worker has booted, wait until all is ready, then serve."""
+        """Send a heartbeat, wait until everything is ready, then serve."""
         control_socket = Path(WorkerEnvironment.from_env().control_socket)
         self.notify()
         late_calls.mark(self.tmp, late_calls.SERVES)
@@ -124,11 +124,11 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if self.watch.hangs:
             self.journal.forget()
             late_calls.end_with_hanging_calls(self.close_app)
-        # Not where gunicorn kills the worker: then there is no time for more.
+        # If gunicorn kills the worker there is no time for this.
         self.close_app()
 
     def serve(self) -> None:
-        """Take requests until told to end."""
+        """Take requests until gunicorn ends this worker."""
         super().run()
 
     def notify(self) -> None:
@@ -142,7 +142,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if self.heartbeat is None:
             return
         if self.watch.hangs:
-            # The master ends this worker when another one serves: then nobody is in a hurry.
+            # The master ends this worker once another one serves: there is no hurry then.
             patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
             self.cfg.set("graceful_timeout", patient_seconds)
             late_calls.mark(self.tmp, late_calls.HANGS)
@@ -166,7 +166,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             log.debug("the client of a refused request was gone")
 
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
-        """End, told by gunicorn that the timeout is over."""
+        """End because gunicorn's timeout is over."""
         _stop(super().handle_abort, sig, frame)
 
     def handle_quit(self, sig: int, frame: FrameType | None) -> None:
@@ -175,7 +175,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
 
 class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
-    """``gthread`` where there is no epoll: one thread waits for requests, and hands them to a pool."""
+    """``gthread`` on systems without epoll: one thread waits for requests, and hands them to a pool."""
 
 
 class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The ``gevent`` worker class: imported only when it is asked for, since gevent is an extra."""
+"""The ``gevent`` worker class: imported only if it is configured, since gevent is an extra."""
 
 from collections.abc import Callable
 from types import FrameType
@@ -23,7 +23,7 @@ class GreenletLane:
         self._greenlet = gevent.getcurrent()
 
     def frames(self) -> tuple[FrameType, ...]:
-        """What the greenlet executes; it sleeps, since somebody else asks."""
+        """What the greenlet executes; it is suspended, since another greenlet runs."""
         return frames_from(self._greenlet.gr_frame)
 
     def interrupt(self, unless_over: Callable[[], bool]) -> bool:

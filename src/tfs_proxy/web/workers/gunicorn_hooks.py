@@ -9,18 +9,18 @@ from tfs_proxy.web.workers.request_journal import under_way
 from tfs_proxy.worker_environment import WorkerEnvironment
 
 KEPT_RECORDS = 64
-"""Records of dead workers. nginx asks for one as soon as a worker is gone; it need not be there for long."""
+"""Records of dead workers. nginx repeats a request as soon as a worker is gone."""
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """Count what the worker had begun: clients read 502."""
+    """Log how many requests the worker had begun: their clients get 502."""
     folder = Path(WorkerEnvironment.from_env().journal_folder)
     record = folder / str(worker.pid)
     count = under_way(record)
     if count:
         requests = f"{count} request{'s' if count > 1 else ''}"
         server.log.error(
-            "worker %d ended with %s under way: what has no answer yet gets 502, and is not sent again",
+            "worker %d ended with %s in progress: those without an answer get 502, and are not sent again",
             worker.pid,
             requests,
         )

@@ -6,7 +6,7 @@ from gunicorn.glogging import Logger
 
 
 class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """Says at ``debug`` what gunicorn says at ``info``: which workers start and end, where it listens."""
+    """Logs at ``debug`` what gunicorn logs at ``info``: which workers start and end, where it listens."""
 
     def info(self, msg: str, *args: Any, **kwargs: Any) -> None:
         """A step of gunicorn's."""

@@ -1,6 +1,6 @@
 """gunicorn whose master replaces a worker with calls that hang: run as a module, in place of gunicorn.
 
-By itself it starts a worker only when another has ended. Here the new one is up first.
+gunicorn itself starts a worker only once another has ended; here the new one is up first.
 """
 
 import logging
@@ -15,7 +15,7 @@ from tfs_proxy.web.workers.late_calls import HANGS, SERVES, marked
 
 
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
-    """The arbiter with one rule more: a worker that hangs is one too many."""
+    """The arbiter with one more rule: a worker that hangs does not count."""
 
     log: logging.Logger
 
@@ -39,7 +39,9 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         serving = [worker for worker in self.WORKERS.values() if marked(worker.tmp) == SERVES]
         waiting = [worker for worker in hanging if worker.pid not in self._told_to_end]
         for worker in waiting[: max(len(serving) + len(waiting) - self.cfg.workers, 0)]:
-            self.log.warning("worker %d, where calls hang, ends: another one serves in its place", worker.pid)
+            self.log.warning(
+                "worker %d has calls that hang, and ends: another one serves in its place", worker.pid
+            )
             self._told_to_end.add(worker.pid)
             self.kill_worker(worker.pid, signal.SIGTERM)
 
@@ -48,7 +50,7 @@ class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no typ
     """gunicorn's own command line with our master."""
 
     def run(self) -> None:
-        """Serve until told to end."""
+        """Serve until a signal ends it."""
         try:
             Master(self).run()
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""A worker's signs to the supervisor, in datagrams from `web.worker`: its pid, or why it can't boot."""
+"""A worker's datagrams to the supervisor: its pid as a heartbeat, or the reason why it can't boot."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ REPORT_CHARACTERS = 16_000
 class Heartbeat:
     """Sends this process's pid to the unix datagram socket at ``path``, at most once in a second.
 
-    It never blocks and never raises: a supervisor that is gone or slow is no fault of the worker.
+    It never blocks and never raises: a worker must not suffer from a supervisor that is gone or slow.
     """
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,7 +38,7 @@ class Heartbeat:
         return True
 
     def say(self, words: str) -> None:
-        """Send words behind the pid, at once: `supervisor.hangs` reads them. They are no sign of life."""
+        """Send words after the pid, at once, for `supervisor.hanging_calls`. They are no heartbeat."""
         self._send(self._message + b" " + words.encode(errors="replace"))
 
     def _send(self, message: bytes) -> None:

@@ -1,7 +1,7 @@
-"""What a worker does about calls of the script that are over their deadline: answers, asks, ends.
+"""What a worker does about calls of the script that are over their deadline: it answers, and is replaced.
 
-The answer goes out on the connection of the thread that hangs, written by the watch's thread. Then the
-worker marks itself for `web.gunicorn_master`, which starts another one before it ends this one.
+The thread that watches calls writes the answer to the connection of the call that hangs. Then the worker
+marks itself for `web.workers.gunicorn_master`, which starts another one before it ends this one.
 """
 
 import logging
@@ -21,7 +21,7 @@ from tfs_proxy.web.workers.request_journal import WsgiApp
 log = logging.getLogger(__name__)
 
 SERVES, HANGS = b"S", b"H"
-"""What a worker says of itself in the first byte of the file that it shares with gunicorn's master."""
+"""A worker's state, in the first byte of the file that it shares with gunicorn's master."""
 
 SOCKET = "gunicorn.socket"
 """Where WSGI's environ has the connection."""
@@ -36,7 +36,7 @@ def mark(shared_file: Any, state: bytes) -> None:
 
 
 def marked(shared_file: Any) -> bytes:
-    """What the worker has told; empty before it serves."""
+    """The state that the worker has set; empty before it serves."""
     return os.pread(shared_file.fileno(), 1, 0)
 
 
@@ -65,15 +65,15 @@ def answer_for(call: Call, watch: Watch) -> None:
 
 
 def words(watch: Watch, most_hanging: int) -> list[str]:
-    """What the supervisor is to know of the script's calls since it was told last."""
-    told = []
+    """News of the script's calls for the supervisor, since the last time."""
+    messages = []
     if watch.answered:
         watch.answered = False
-        told.append("answered")
+        messages.append("answered")
     if watch.hangs:
         state = "full" if watch.hanging >= most_hanging else "hangs"
-        told.append(f"{state} {own_part(watch.place)}")
-    return told
+        messages.append(f"{state} {own_part(watch.place)}")
+    return messages
 
 
 def end_with_hanging_calls(close_app: Callable[[], None]) -> None:

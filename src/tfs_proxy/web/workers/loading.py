@@ -1,4 +1,4 @@
-"""A worker that still loads: signs of life, where the script is, and an end to it all beyond the limit."""
+"""A worker that is loading: its heartbeats, the script's current line, and its end at the limit."""
 
 import logging
 import threading

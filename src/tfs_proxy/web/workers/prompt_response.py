@@ -1,4 +1,4 @@
-"""An answer in as few writes as can be: what `web.thread_worker` hands to the application."""
+"""An answer in as few writes as can be: what `web.workers.threads` hands to the application."""
 
 import socket
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from tfs_proxy.web.workers.plain_request import PlainRequest
 
 
 class PromptResponse(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
-    """Sends head and body at once, and closes the connection where ``ends`` says so by then."""
+    """Sends head and body at once, and closes the connection if ``ends`` says so by then."""
 
     headers_sent: bool
 
@@ -25,7 +25,7 @@ class PromptResponse(wsgi.Response):  # type: ignore[misc]  # gunicorn has no ty
         return self._ends() or super().should_close()
 
     def write(self, arg: bytes) -> None:
-        """Send a piece of the body; the head goes with it where it is the whole."""
+        """Send a piece of the body; the head goes with it if the piece is the whole body."""
         if self.headers_sent or self.chunked or len(arg) != self.response_length:
             super().write(arg)
             return

@@ -1,8 +1,8 @@
-"""Which requests a worker has begun, in memory that outlives it: what killed one must not kill the next.
+"""The requests that a worker has begun, in a file that outlives it: one that killed a worker is not repeated.
 
-nginx can't tell a request that a worker had begun from one that lay unread in a connection: both end with
-the connection. So it names each request in a header, and sends what ended like this once more, marked. A
-worker handles a marked request only if no worker has noted that it began it.
+nginx can't tell a request that a worker had begun from one that it had not read: the connection of both
+breaks. So nginx names each request in a header, and sends such a request once more, marked. A worker handles
+a marked request only if no worker's journal has it.
 """
 
 import mmap

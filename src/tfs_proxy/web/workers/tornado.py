@@ -1,4 +1,4 @@
-"""The ``tornado`` worker class: imported only when it is asked for, since tornado is not installed by us."""
+"""The ``tornado`` worker class: imported only if it is configured, since tornado is optional."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -77,5 +77,5 @@ class TornadoWorker(ContainerWorker, GunicornTornadoWorker):  # type: ignore[mis
         self.wsgi = AnsweringContainer(self.wsgi, ThreadPoolExecutor(self.cfg.threads))
 
     def abandon(self, call: Call) -> None:
-        """Have the event loop answer: nobody else may write to its connections."""
+        """Have the event loop answer: no other thread may write to its connections."""
         call.connection.give_up(Refusal(504, str(self.watch.timeout())))

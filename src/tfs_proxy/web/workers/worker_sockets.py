@@ -1,4 +1,4 @@
-"""Which of gunicorn's sockets is a worker's own, so that nginx can share requests out among workers."""
+"""Which of gunicorn's sockets is a worker's own, so that nginx can distribute requests among workers."""
 
 import fcntl
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ Listener = TypeVar("Listener")
 
 
 class WorkerSockets:
-    """One byte of a file for each socket, locked by the worker whose seat it is.
+    """One byte of a file for each socket, locked by the worker that owns the socket.
 
-    The kernel frees it when the worker ends, however that happens; processes that a script forks don't
-    inherit it.
+    The kernel releases the lock when the worker ends, however that happens; processes that a script forks
+    don't inherit it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -21,7 +21,7 @@ class WorkerSockets:
         self._taken: int | None = None
 
     def take(self, listeners: Sequence[Listener]) -> tuple[Sequence[Listener], Sequence[Listener]]:
-        """The first socket that nobody sits on, and the others; all of them where none is free."""
+        """The first socket that no worker owns, and the others; all of them if none is free."""
         for number, listener in enumerate(listeners):
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
@@ -32,7 +32,7 @@ class WorkerSockets:
         return listeners, ()
 
     def leave(self) -> None:
-        """Let another worker take the seat, while this one still accepts there; idempotent."""
+        """Let another worker take the socket, while this one still accepts there; idempotent."""
         if self._taken is not None:
             fcntl.lockf(self._file, fcntl.LOCK_UN, 1, self._taken)
             self._taken = None
