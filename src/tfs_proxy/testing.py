@@ -19,7 +19,7 @@ from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 from tfs_proxy.archive.discover import DiscoveredModel
-from tfs_proxy.archive.extract import Limits
+from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.saved_model import read_saved_model
 from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES
@@ -184,8 +184,8 @@ def _by_name(signatures: Mapping[str, Signature] | Signature | None) -> Mapping[
     return signatures or {}
 
 
-def _limits(settings: Settings) -> Limits:
-    return Limits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
+def _limits(settings: Settings) -> ExtractLimits:
+    return ExtractLimits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
 
 
 def _app(model_server: FakeModelServer, found: _Found, settings: Settings) -> ContainerApp:

@@ -15,7 +15,7 @@ PIECE_BYTES = 1024 * 1024
 GZIP_WINDOW = 31
 
 
-class Damaged(Exception):
+class DamagedArchive(Exception):
     """The bytes are no intact gzip or tar; the text completes the sentence 'ARCHIVE is damaged: …'."""
 
 
@@ -47,7 +47,7 @@ class ByteStream:
     def take(self, most: int) -> memoryview:
         """Hand out the next bytes: at least one and at most ``most``; none at the end.
 
-        Raises Damaged where gzip's check sums or its end are wrong.
+        Raises DamagedArchive where gzip's check sums or its end are wrong.
         """
         if not self._piece:
             self._piece = memoryview(self._inflate() if self._inflater else self._read(PIECE_BYTES))
@@ -73,12 +73,12 @@ class ByteStream:
             if self._inflater is None or (self._inflater.eof and not self._next_gzip_member()):
                 return b""
             if not self._packed and not (packed := self._read(READ_BYTES)):
-                raise Damaged("its gzip data end too early, so the file is cut short")
+                raise DamagedArchive("its gzip data end too early, so the file is cut short")
             self._packed = self._packed or packed
             try:
                 data = self._inflater.decompress(self._packed, PIECE_BYTES)
             except zlib.error as error:
-                raise Damaged(f"its gzip data are corrupt ({error})") from None
+                raise DamagedArchive(f"its gzip data are corrupt ({error})") from None
             self._packed = self._inflater.unused_data or self._inflater.unconsumed_tail
             if data:
                 return data

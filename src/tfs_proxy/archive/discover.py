@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfs_proxy.archive.rights import unreadable
+from tfs_proxy.archive.permissions import unreadable
 from tfs_proxy.errors import DiscoveryError, NoModelFound
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.setting_values import MODEL_NAME
@@ -51,7 +51,7 @@ class DiscoveredModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _SavedModelFolder:
     """A SavedModel as it was come across: the folder's path, and where that really is."""
 
     path: Path
@@ -85,7 +85,7 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     return tuple(DiscoveredModel(name, dict(sorted(models[name].items()))) for name in sorted(models))
 
 
-def stage(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Path]:
+def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Path]:
     """Give each model a base path as TF Serving reads it: one folder with a sub-folder a version.
 
     Where the model lies so already that is its own folder; else ``folder/NAME`` is made, with a
@@ -118,7 +118,7 @@ class _Search:
         self._waiting: deque[Path] = deque([root])
         self._links: deque[Path] = deque()
         self.root = root
-        self.found: list[_Found] = []
+        self.found: list[_SavedModelFolder] = []
         self.others: list[Path] = []
 
     @property
@@ -132,7 +132,7 @@ class _Search:
             real = folder.resolve()
             is_model = any((folder / name).is_file() for name in SAVED_MODEL_FILES)
             if is_model:
-                self.found.append(_Found(folder, real))
+                self.found.append(_SavedModelFolder(folder, real))
             if real not in self._visited:
                 self._visited.add(real)
                 self._look_into(folder, is_model)
@@ -154,13 +154,13 @@ class _Search:
                 self.others.append(path)
 
 
-def _links_last(found: _Found) -> tuple[bool, Path]:
+def _links_last(found: _SavedModelFolder) -> tuple[bool, Path]:
     return found.path.is_symlink(), found.path
 
 
-def _once_each(found: Sequence[_Found]) -> list[_Found]:
+def _once_each(found: Sequence[_SavedModelFolder]) -> list[_SavedModelFolder]:
     """Drop further names of one SavedModel, unless they are version numbers of their own."""
-    kept: list[_Found] = []
+    kept: list[_SavedModelFolder] = []
     seen: set[Path] = set()
     for one in found:
         if one.versioned or one.real not in seen:
@@ -169,7 +169,7 @@ def _once_each(found: Sequence[_Found]) -> list[_Found]:
     return kept
 
 
-def _name_and_version(root: Path, found: _Found) -> tuple[str, int]:
+def _name_and_version(root: Path, found: _SavedModelFolder) -> tuple[str, int]:
     if found.path == root:
         return ROOT_MODEL_NAME, 1
     folder = found.path.parent if found.versioned else found.path

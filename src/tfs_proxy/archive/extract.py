@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfs_proxy.archive.bytestream import ByteStream, Damaged
+from tfs_proxy.archive.bytestream import ByteStream, DamagedArchive
 from tfs_proxy.archive.links import LinkRefused, check_links
-from tfs_proxy.archive.rights import unreadable
-from tfs_proxy.archive.tar import Kind, Member, TarReader
+from tfs_proxy.archive.permissions import unreadable
+from tfs_proxy.archive.tar import Member, MemberKind, TarReader
 from tfs_proxy.errors import ArchiveError
 
 GIGABYTE = 1024**3
@@ -34,7 +34,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ExtractLimits:
     """What an archive may unpack to: bytes, files and folders, and unpacked over packed size.
 
     The ratio is looked at only past 1 GB unpacked: weights of zero compress 1000:1.
@@ -45,7 +45,7 @@ class Limits:
     max_ratio: float
 
 
-def extract(archive: Path, target: Path, limits: Limits, progress: Progress | None = None) -> None:
+def extract(archive: Path, target: Path, limits: ExtractLimits, progress: Progress | None = None) -> None:
     """Unpack ``archive`` (tar, gzipped or plain) into ``target``, which must not exist yet.
 
     ``progress`` is called after each piece with the bytes of the archive read so far and its size.
@@ -61,7 +61,7 @@ def extract(archive: Path, target: Path, limits: Limits, progress: Progress | No
             _Unpacking(archive, stream, target, limits, progress).run()
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
-        if isinstance(error, Damaged):
+        if isinstance(error, DamagedArchive):
             raise ArchiveError(f"{archive} can't be unpacked: {error}.") from None
         if isinstance(error, OSError):
             raise ArchiveError(unreadable(archive, error)) from error
@@ -72,7 +72,12 @@ class _Unpacking:
     """One run of `extract`: ``_kinds`` is the tree so far, by normalised name; ``b""`` is its root."""
 
     def __init__(
-        self, archive: Path, stream: ByteStream, target: Path, limits: Limits, progress: Progress | None
+        self,
+        archive: Path,
+        stream: ByteStream,
+        target: Path,
+        limits: ExtractLimits,
+        progress: Progress | None,
     ) -> None:
         self._archive = archive
         self._stream = stream
@@ -81,7 +86,7 @@ class _Unpacking:
         self._progress = progress or (lambda _read, _total: None)
         self._packed_bytes = archive.stat().st_size
         self._reader = TarReader(stream)
-        self._kinds: dict[bytes, Kind] = {b"": Kind.FOLDER}
+        self._kinds: dict[bytes, MemberKind] = {b"": MemberKind.FOLDER}
         self._implied: set[bytes] = {b""}
         self._links: dict[bytes, bytes] = {}
         self._bytes = 0
@@ -103,15 +108,15 @@ class _Unpacking:
     def _create(self, name: bytes, member: Member) -> None:
         self._claim(name, member)
         match member.kind:
-            case Kind.FILE:
+            case MemberKind.FILE:
                 self._write(name, member)
-            case Kind.FOLDER:
+            case MemberKind.FOLDER:
                 if name not in self._implied:
                     self._path(name).mkdir(FOLDER_MODE)
                 self._implied.discard(name)
-            case Kind.SYMLINK:
+            case MemberKind.SYMLINK:
                 self._links[name] = self._link_target(member)
-            case Kind.HARDLINK:
+            case MemberKind.HARDLINK:
                 self._link_file(name, member)
             case _:
                 raise self._refusal(member.name, f"is a {member.kind.value}, which no model needs")
@@ -154,18 +159,18 @@ class _Unpacking:
 
     def _claim(self, name: bytes, member: Member) -> None:
         """Enter the member into the tree, with the folders above it."""
-        if name in self._kinds and not (name in self._implied and member.kind is Kind.FOLDER):
+        if name in self._kinds and not (name in self._implied and member.kind is MemberKind.FOLDER):
             raise self._refusal(member.name, "is there twice")
         parents: list[bytes] = []
         parent = name.rpartition(b"/")[0]
         while parent not in self._kinds:
             parents.append(parent)
             parent = parent.rpartition(b"/")[0]
-        if (kind := self._kinds[parent]) is not Kind.FOLDER:
+        if (kind := self._kinds[parent]) is not MemberKind.FOLDER:
             raise self._refusal(member.name, f"lies below {_shown(parent)}, which is a {kind.value}")
         for folder in reversed(parents):
             self._path(folder).mkdir(FOLDER_MODE)
-            self._kinds[folder] = Kind.FOLDER
+            self._kinds[folder] = MemberKind.FOLDER
             self._implied.add(folder)
         self._kinds[name] = member.kind
 
@@ -195,7 +200,7 @@ class _Unpacking:
             raise self._refusal(
                 member.name, f"is a hard link that leaves the folder, to {_shown(member.link)}"
             )
-        if original == name or self._kinds.get(original) not in {Kind.FILE, Kind.HARDLINK}:
+        if original == name or self._kinds.get(original) not in {MemberKind.FILE, MemberKind.HARDLINK}:
             raise self._refusal(
                 member.name,
                 f"is a hard link to {_shown(member.link)}, which is no file before it in the archive",

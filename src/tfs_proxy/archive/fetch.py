@@ -3,10 +3,11 @@
 import logging
 from pathlib import Path
 
-from tfs_proxy.archive.extract import Limits, extract
+from tfs_proxy.archive.extract import ExtractLimits, extract
+from tfs_proxy.archive.permissions import unreadable
 from tfs_proxy.archive.progress import ProgressLog
-from tfs_proxy.archive.rights import unreadable
-from tfs_proxy.archive.s3 import S3_SCHEME, download
+from tfs_proxy.archive.s3 import download
+from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR, Workspace
 
@@ -15,7 +16,7 @@ DOWNLOAD_FOLDER = "download"
 _log = logging.getLogger(__name__)
 
 
-def fetch(model: str | None, workspace: Workspace, limits: Limits) -> Path:
+def fetch(model: str | None, workspace: Workspace, limits: ExtractLimits) -> Path:
     """Make the model's folder be there, and return it.
 
     ``model`` is an archive, a folder, or an ``s3://`` address of either; None is ``/opt/ml/model``.
@@ -35,7 +36,7 @@ def fetch(model: str | None, workspace: Workspace, limits: Limits) -> Path:
     return _served(path.absolute(), workspace, limits)
 
 
-def _served(path: Path, workspace: Workspace, limits: Limits) -> Path:
+def _served(path: Path, workspace: Workspace, limits: ExtractLimits) -> Path:
     archive = _archive_at(path)
     if archive is None:
         return path
@@ -80,7 +81,7 @@ def _missing(path: Path, *, is_default: bool) -> str:
     return f"There is no file or folder {path}: MODEL must be a {ARCHIVE_NAME}, a folder or an s3:// address."
 
 
-def _from_s3(address: str, workspace: Workspace, limits: Limits) -> Path:
+def _from_s3(address: str, workspace: Workspace, limits: ExtractLimits) -> Path:
     """Fetch, then treat what came as a local MODEL; a fetched archive goes once it is unpacked."""
     folder = workspace.root / DOWNLOAD_FOLDER
     try:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tfs_proxy.archive.bytestream import PIECE_BYTES, ByteStream, Damaged
+from tfs_proxy.archive.bytestream import PIECE_BYTES, ByteStream, DamagedArchive
 
 BLOCK = 512
 EMPTY_BLOCK = bytes(BLOCK)
@@ -20,7 +20,7 @@ MAX_EXTENSION_BYTES = 1024 * 1024
 MAX_SPARSE_MAP_BYTES = 16 * 1024 * 1024
 
 
-class Kind(enum.Enum):
+class MemberKind(enum.Enum):
     """What a member is; the values read well after 'is a'."""
 
     FILE = "file"
@@ -33,16 +33,16 @@ class Kind(enum.Enum):
 
 
 KINDS = {
-    b"\0": Kind.FILE,
-    b"0": Kind.FILE,
-    b"7": Kind.FILE,
-    b"S": Kind.FILE,
-    b"1": Kind.HARDLINK,
-    b"2": Kind.SYMLINK,
-    b"3": Kind.DEVICE,
-    b"4": Kind.DEVICE,
-    b"5": Kind.FOLDER,
-    b"6": Kind.FIFO,
+    b"\0": MemberKind.FILE,
+    b"0": MemberKind.FILE,
+    b"7": MemberKind.FILE,
+    b"S": MemberKind.FILE,
+    b"1": MemberKind.HARDLINK,
+    b"2": MemberKind.SYMLINK,
+    b"3": MemberKind.DEVICE,
+    b"4": MemberKind.DEVICE,
+    b"5": MemberKind.FOLDER,
+    b"6": MemberKind.FIFO,
 }
 
 Extent = tuple[int, int]
@@ -53,7 +53,7 @@ class Member:
     """One member: ``size`` is its unpacked size in bytes, holes included; ``link`` a link's target."""
 
     name: bytes
-    kind: Kind
+    kind: MemberKind
     size: int
     mode: int
     link: bytes
@@ -62,7 +62,7 @@ class Member:
 class TarReader:
     """Members of one archive in their order; the contents of one before the next.
 
-    Every method raises Damaged where the bytes are no intact tar.
+    Every method raises DamagedArchive where the bytes are no intact tar.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -89,7 +89,7 @@ class TarReader:
             else:
                 return self._member(block, pax)
         if pax:
-            raise Damaged("it ends in the middle of a member's header")
+            raise DamagedArchive("it ends in the middle of a member's header")
         return None
 
     def contents(self) -> Iterator[tuple[int, memoryview]]:
@@ -99,7 +99,7 @@ class TarReader:
             while offset < end:
                 piece = self._stream.take(min(end - offset, PIECE_BYTES))
                 if not piece:
-                    raise Damaged("it ends in the middle of a file, so it is cut short")
+                    raise DamagedArchive("it ends in the middle of a file, so it is cut short")
                 self._left -= len(piece)
                 yield offset, piece
                 offset += len(piece)
@@ -109,7 +109,7 @@ class TarReader:
         while most > 0 and (piece := self._stream.take(PIECE_BYTES)):
             most -= len(piece)
         if most <= 0:
-            raise Damaged("far too many bytes follow its end mark")
+            raise DamagedArchive("far too many bytes follow its end mark")
 
     def _header(self) -> bytes | None:
         at = self._stream.position
@@ -117,27 +117,27 @@ class TarReader:
         if block == EMPTY_BLOCK:
             return None
         if at == 0 and (len(block) < BLOCK or not _checksum_fits(block)):
-            raise Damaged("it is no tar archive, neither plain nor gzipped")
+            raise DamagedArchive("it is no tar archive, neither plain nor gzipped")
         if len(block) < BLOCK:
-            raise Damaged("it has no end mark, so it is cut short")
+            raise DamagedArchive("it has no end mark, so it is cut short")
         if not _checksum_fits(block):
-            raise Damaged(f"the member header at byte {at} of the tar data has a wrong check sum")
+            raise DamagedArchive(f"the member header at byte {at} of the tar data has a wrong check sum")
         return block
 
     def _extension(self, block: bytes) -> bytes:
         size = _number(block[124:136])
         if size > MAX_EXTENSION_BYTES:
-            raise Damaged(f"the name or attributes of one member take {size} bytes")
+            raise DamagedArchive(f"the name or attributes of one member take {size} bytes")
         data = self._stream.exactly(size)
         self._skip(_padding(size))
         if len(data) < size:
-            raise Damaged("it ends in the middle of a member's header")
+            raise DamagedArchive("it ends in the middle of a member's header")
         return data
 
     def _member(self, block: bytes, pax: dict[bytes, bytes]) -> Member:
         name, kind = _name_and_kind(block, pax)
         stored = _decimal(pax[b"size"]) if b"size" in pax else _number(block[124:136])
-        if kind in {Kind.SYMLINK, Kind.FOLDER}:
+        if kind in {MemberKind.SYMLINK, MemberKind.FOLDER}:
             stored = 0  # POSIX: a size given here is a hint, no bytes follow
         self._left, self._padding = stored, _padding(stored)
         self._extents, size = [(0, stored)], stored
@@ -154,10 +154,10 @@ class TarReader:
         table, more = block[386:482], block[482]
         while more:
             if len(table) > MAX_SPARSE_MAP_BYTES:
-                raise Damaged("a sparse member's map is too large")
+                raise DamagedArchive("a sparse member's map is too large")
             extension = self._stream.exactly(BLOCK)
             if len(extension) < BLOCK:
-                raise Damaged("it ends in the middle of a sparse member's map")
+                raise DamagedArchive("it ends in the middle of a sparse member's map")
             table, more = table + extension[:504], extension[504]
         cells = [_number(table[at : at + 12]) for at in range(0, len(table), 12)]
         extents = [(start, length) for start, length in zip(cells[::2], cells[1::2], strict=True) if length]
@@ -166,13 +166,13 @@ class TarReader:
     def _pax_sparse(self, pax: dict[bytes, bytes]) -> tuple[list[Extent], int]:
         """Sparse format 1.0: the map stands as decimal lines before the contents."""
         if pax.get(b"GNU.sparse.major") != b"1":
-            raise Damaged(
+            raise DamagedArchive(
                 "a sparse member is stored in a form that is not read here; pack it without --sparse"
             )
         lines = self._sparse_lines()
         count = next(lines)
         if count * 4 > MAX_SPARSE_MAP_BYTES:
-            raise Damaged("a sparse member's map is too large")
+            raise DamagedArchive("a sparse member's map is too large")
         cells = list(itertools.islice(lines, 2 * count))
         extents = [(start, length) for start, length in zip(cells[::2], cells[1::2], strict=True) if length]
         return extents, _decimal(pax.get(b"GNU.sparse.realsize", b""))
@@ -182,18 +182,18 @@ class TarReader:
         while True:
             block = self._stream.exactly(BLOCK) if self._left >= BLOCK else b""
             if len(block) < BLOCK:
-                raise Damaged("it ends in the middle of a sparse member's map")
+                raise DamagedArchive("it ends in the middle of a sparse member's map")
             self._left -= BLOCK
             *lines, rest = (rest + block).split(b"\n")
             if len(rest) > BLOCK:
-                raise Damaged("a sparse member's map is malformed")
+                raise DamagedArchive("a sparse member's map is malformed")
             yield from (_decimal(line) for line in lines)
 
     def _skip(self, count: int) -> None:
         while count:
             piece = self._stream.take(min(count, PIECE_BYTES))
             if not piece:
-                raise Damaged("it ends in the middle of a member, so it is cut short")
+                raise DamagedArchive("it ends in the middle of a member, so it is cut short")
             count -= len(piece)
 
 
@@ -205,7 +205,7 @@ def _checksum_fits(block: bytes) -> bool:
     blanked = block[:148] + b" " * 8 + block[156:]
     try:
         wanted = _number(block[148:156])
-    except Damaged:
+    except DamagedArchive:
         return False
     # Some old programs summed the bytes as signed numbers.
     return wanted in {sum(blanked), sum(byte - 256 if byte > 127 else byte for byte in blanked)}  # noqa: PLR2004
@@ -215,17 +215,17 @@ def _number(field: bytes) -> int:
     """A header's number: octal text, or GNU's big-endian binary form marked by its highest bit."""
     if field[0] & 0x80:
         if field[0] & 0x40:
-            raise Damaged("a member header holds a negative number")
+            raise DamagedArchive("a member header holds a negative number")
         return int.from_bytes(field, "big") & ((1 << (8 * len(field) - 1)) - 1)
     text = field.split(b"\0", 1)[0].strip(b" ")
     if not re.fullmatch(rb"[0-7]*", text):
-        raise Damaged("a member header holds a malformed number")
+        raise DamagedArchive("a member header holds a malformed number")
     return int(text or b"0", 8)
 
 
 def _decimal(text: bytes) -> int:
     if not re.fullmatch(rb"[0-9]{1,19}", text):
-        raise Damaged("a member header holds a malformed number")
+        raise DamagedArchive("a member header holds a malformed number")
     return int(text)
 
 
@@ -237,7 +237,7 @@ def _pax_records(data: bytes) -> dict[bytes, bytes]:
         match = re.compile(rb"([0-9]{1,7}) ([^=]{1,255})=").match(data, at)
         end = at + int(match[1]) if match else 0
         if match is None or end <= match.end() or end > len(data) or data[end - 1 : end] != b"\n":
-            raise Damaged("a member's pax header is malformed")
+            raise DamagedArchive("a member's pax header is malformed")
         records[match[2]] = data[match.end() : end - 1]
         at = end
     return records
@@ -246,18 +246,18 @@ def _pax_records(data: bytes) -> dict[bytes, bytes]:
 def _refuse_odd_defaults(records: dict[bytes, bytes]) -> None:
     for key in records:
         if key in {b"path", b"linkpath", b"size"} or key.startswith(b"GNU.sparse."):
-            raise Damaged("a global pax header gives every member the same name or size")
+            raise DamagedArchive("a global pax header gives every member the same name or size")
 
 
-def _name_and_kind(block: bytes, pax: dict[bytes, bytes]) -> tuple[bytes, Kind]:
+def _name_and_kind(block: bytes, pax: dict[bytes, bytes]) -> tuple[bytes, MemberKind]:
     name = block[:100].split(b"\0", 1)[0]
     prefix = block[345:500].split(b"\0", 1)[0]
     if block[257:263] == b"ustar\0" and prefix:
         name = prefix + b"/" + name
     name = pax.get(b"GNU.sparse.name", pax.get(b"path", name))
-    kind = KINDS.get(block[156:157], Kind.OTHER)
-    if kind is Kind.FILE and name.endswith(b"/"):
-        kind = Kind.FOLDER  # before ustar, folders had no mark of their own
+    kind = KINDS.get(block[156:157], MemberKind.OTHER)
+    if kind is MemberKind.FILE and name.endswith(b"/"):
+        kind = MemberKind.FOLDER  # before ustar, folders had no mark of their own
     return name, kind
 
 
@@ -265,7 +265,7 @@ def _check_extents(extents: list[Extent], stored: int, size: int) -> None:
     end = 0
     for start, length in extents:
         if start < end:
-            raise Damaged("a sparse member's map is out of order")
+            raise DamagedArchive("a sparse member's map is out of order")
         end = start + length
     if end > size or sum(length for _, length in extents) != stored:
-        raise Damaged("a sparse member's map contradicts its size")
+        raise DamagedArchive("a sparse member's map contradicts its size")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tfs_proxy.commands.listening import log_to_stderr
 from tfs_proxy.settings import inherited_environment
+from tfs_proxy.archive.s3_client import S3_TIMEOUT_SECONDS
 from tfs_proxy.transform.description import make_job, read_description
 from tfs_proxy.transform.job import CHOICES, MANIFEST
-from tfs_proxy.transform.request import ENGINES, LOCAL, Request
+from tfs_proxy.transform.options import ENGINES, LOCAL, TransformOptions
 from tfs_proxy.transform.send.isolation import FAIL, ON_ERROR
-from tfs_proxy.transform.stores.s3 import S3_TIMEOUT_SECONDS
 
 INTERRUPTED = 128 + signal.SIGINT
 
@@ -122,13 +122,13 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
-def request_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Request:
+def request_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> TransformOptions:
     """The request for `transform.run`; a serving stack inherits ``environment``. Raises SettingsError."""
     description = read_description(arguments.job) if arguments.job else {}
     flags = {name: getattr(arguments, name) for name in _JOB_FLAGS}
     if flags["data_type"] is None and (flags["input"] or "").endswith(MANIFEST_ENDING):
         flags["data_type"] = MANIFEST
-    return Request(
+    return TransformOptions(
         job=make_job(description, flags),
         model=arguments.model,
         endpoint=arguments.endpoint,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tfs_proxy.archive.discover import stage
-from tfs_proxy.archive.extract import Limits
+from tfs_proxy.archive.discover import base_paths
+from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
-from tfs_proxy.archive.rights import refuse_unreadable, unreadable
+from tfs_proxy.archive.permissions import refuse_unreadable, unreadable
 from tfs_proxy.deployment import ServedModel
 from tfs_proxy.errors import ArchiveError, DiscoveryError, ScriptLoadError, SettingsError
 from tfs_proxy.layout import Workspace
@@ -57,13 +57,15 @@ def prepare(
     """
     refuse_multi_model(settings)
     check_worker_class(settings)
-    limits = Limits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
+    limits = ExtractLimits(
+        settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio
+    )
     try:
         root = fetch(model, workspace, limits)
         served = look_into(root, settings)
         refuse_unreadable(path for model in served.models for path in model.files())
         settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
-        bases = stage(served.models, workspace.root / "models")
+        bases = base_paths(served.models, workspace.root / "models")
         report = describe(served, settings, environ)
     except (ArchiveError, DiscoveryError, ScriptLoadError) as error:
         raise type(error)(without_workspace(str(error), workspace)) from error

@@ -1,4 +1,4 @@
-"""What a finished output stands for: the job's mark, made of its parameters and the model's digest."""
+"""What a finished output stands for: the job's fingerprint, made of its parameters and the model's digest."""
 
 import hashlib
 import json
@@ -6,24 +6,25 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.job import Job
-from tfs_proxy.transform.stores.objects import Client
-from tfs_proxy.transform.stores.s3 import S3_SCHEME, s3_objects
+from tfs_proxy.transform.stores.objects import S3ClientFactory
+from tfs_proxy.transform.stores.s3 import s3_objects
 
 _READ_BYTES = 1 << 20
 _WITHOUT_EFFECT = ("name", "output", "max_concurrent", "timeout_seconds", "max_retries")
 """Fields of a job that can't change what its outputs hold."""
 
 
-def mark_of(job: Job, on_error: str, served: str) -> str:
+def job_fingerprint(job: Job, on_error: str, served: str) -> str:
     """A digest of all that outputs depend on; ``served`` stands for the model (see `served_content`)."""
     parameters = {name: value for name, value in asdict(job).items() if name not in _WITHOUT_EFFECT}
     text = json.dumps({**parameters, "on_error": on_error, "model": served}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def model_digest(model: str, client: Client) -> str:
+def model_digest(model: str, client: S3ClientFactory) -> str:
     """The content of a model archive or folder as a digest; in S3, its ETags.
 
     Raises SettingsError where there is none.

@@ -125,7 +125,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class ExecutionPlan:
     """How a job is driven: the job's own wishes, else the container's, else the platform's defaults.
 
     ``payload_bytes`` None means that bodies are streamed, of any size (MaxPayloadInMB 0).
@@ -136,7 +136,7 @@ class Effort:
     concurrent: int
 
     @classmethod
-    def of(cls, job: Job, parameters: Mapping[str, object]) -> "Effort":
+    def resolve(cls, job: Job, parameters: Mapping[str, object]) -> "ExecutionPlan":
         """Combine ``job`` with what ``GET /execution-parameters`` answered, {} for nothing."""
         payload_mb = _first(job.max_payload_mb, parameters.get("MaxPayloadInMB"), DEFAULT_PAYLOAD_MB)
         concurrent = _first(

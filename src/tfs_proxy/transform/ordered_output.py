@@ -5,14 +5,14 @@ import threading
 from collections.abc import Callable
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
+from tfs_proxy.transform.run_statistics import RunStatistics
 from tfs_proxy.transform.send.isolation import Outcome, error_line
-from tfs_proxy.transform.stores.interface import ERRORS, OUT, InputObject, Sink, Target
-from tfs_proxy.transform.tally import Tally
+from tfs_proxy.transform.stores.interface import ERRORS, OUT, InputObject, OutputSink, OutputTarget
 
 log = logging.getLogger(__name__)
 
 
-class Passage:
+class OrderedOutput:
     """One object from its first batch to its output. Used by all threads.
 
     ``release`` is called once for each batch that needs no memory any more, ``ended`` once when the
@@ -22,20 +22,20 @@ class Passage:
     def __init__(
         self,
         item: InputObject,
-        target: Target,
-        mark: str,
-        tally: Tally,
+        target: OutputTarget,
+        fingerprint: str,
+        statistics: RunStatistics,
         release: Callable[[], None],
-        ended: Callable[["Passage"], None] = lambda _passage: None,
+        ended: Callable[["OrderedOutput"], None] = lambda _output: None,
     ) -> None:
         self.item = item
         self._target = target
-        self._tally = tally
+        self._statistics = statistics
         self._release = release
         self._ended = ended
-        self._mark = mark
-        self._sink: Sink | None = None
-        self._errors: Sink | None = None
+        self._fingerprint = fingerprint
+        self._sink: OutputSink | None = None
+        self._errors: OutputSink | None = None
         self._held: dict[int, tuple[Outcome, int]] = {}
         self._next = self._begun = self._settled = 0
         self._counted_bytes = 0
@@ -112,19 +112,19 @@ class Passage:
                 del self._held[self._next]
                 self._next += 1
                 self._counted_bytes += size
-                self._tally.add(records=outcome.records, bad_records=len(outcome.bad), bytes=size)
+                self._statistics.add(records=outcome.records, bad_records=len(outcome.bad), bytes=size)
                 self._release()
         except StorageError as error:
             self._note(error)
 
     def _write_one(self, outcome: Outcome) -> None:
         if self._sink is None:
-            self._sink = self._target.create(self.item.name, self._mark, self.item.version)
+            self._sink = self._target.create(self.item.name, self._fingerprint, self.item.version)
         self._sink.write(outcome.text)
         if outcome.errors:
             self._write_errors(outcome.errors)
             for each in outcome.bad:
-                self._tally.fail(each)
+                self._statistics.fail(each)
 
     def _write_errors(self, lines: bytes) -> None:
         if self._errors is None:
@@ -144,12 +144,12 @@ class Passage:
         elif self._stopped:
             self._abandon()
         else:
-            self._tally.add(objects=1, bytes=self.item.size - self._counted_bytes)
+            self._statistics.add(objects=1, bytes=self.item.size - self._counted_bytes)
         self._ended(self)
 
     def _finish(self) -> None:
         if self._sink is None:
-            self._sink = self._target.create(self.item.name, self._mark, self.item.version)
+            self._sink = self._target.create(self.item.name, self._fingerprint, self.item.version)
         if self._errors is not None:
             self._errors.commit()
         else:
@@ -166,8 +166,8 @@ class Passage:
                 self._errors.commit()
         except StorageError:
             self._abandon()
-        self._tally.fail(why)
-        self._tally.add(failed=1, bytes=self.item.size - self._counted_bytes)
+        self._statistics.fail(why)
+        self._statistics.add(failed=1, bytes=self.item.size - self._counted_bytes)
 
     def _remove_old_output(self) -> None:
         """An output beside the error file would be taken for this run's: it is that of other input."""

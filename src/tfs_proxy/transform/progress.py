@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import Self, TextIO
 
-from tfs_proxy.transform.tally import Tally
+from tfs_proxy.transform.run_statistics import RunStatistics
 
 TERMINAL_SECONDS = 0.25
 LOG_SECONDS = 60.0
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Progress:
-    """Shows ``tally`` on ``stream`` from a thread of its own, from entry to exit."""
+    """Shows ``statistics`` on ``stream`` from a thread of its own, from entry to exit."""
 
-    def __init__(self, tally: Tally, stream: TextIO, log_seconds: float = LOG_SECONDS) -> None:
-        self._tally = tally
+    def __init__(self, statistics: RunStatistics, stream: TextIO, log_seconds: float = LOG_SECONDS) -> None:
+        self._statistics = statistics
         self._stream = stream
         self._on_terminal = stream.isatty()
         self._pause_seconds = TERMINAL_SECONDS if self._on_terminal else log_seconds
@@ -46,48 +46,48 @@ class Progress:
                 self._stream.write(f"\r\x1b[K{self._fitting()}")
                 self._stream.flush()
             else:
-                log.info("%s", line(self._tally))
+                log.info("%s", line(self._statistics))
 
     def _fitting(self) -> str:
         """A line no wider than the terminal: a line that wraps can't renew itself."""
-        return fitted(self._tally, shutil.get_terminal_size().columns - 1)
+        return fitted(self._statistics, shutil.get_terminal_size().columns - 1)
 
 
-def fitted(tally: Tally, columns: int) -> str:
+def fitted(statistics: RunStatistics, columns: int) -> str:
     """The progress line with a bar as long as ``columns`` characters allow, or without one."""
-    words = line(tally)
+    words = line(statistics)
     bar_characters = min(BAR_CHARACTERS, columns - len(words) - len("[] "))
     if bar_characters < SHORTEST_BAR_CHARACTERS:
         return words[:columns]
-    return f"[{'#' * round(_share(tally) * bar_characters):<{bar_characters}}] {words}"
+    return f"[{'#' * round(_share(statistics) * bar_characters):<{bar_characters}}] {words}"
 
 
-def line(tally: Tally) -> str:
+def line(statistics: RunStatistics) -> str:
     """Objects, failures, records, bytes per second and time to go; what matters most comes first.
 
     Objects that an earlier run finished count as done; rate and time to go are those of this run.
     """
-    counts, expected = tally.counts, tally.expected
+    counts, expected = statistics.counts, statistics.expected
     settled = counts.objects + counts.failed + counts.skipped
     words = [f"{settled}/{expected.objects} objects", f"{counts.failed} failed"]
     if counts.bad_records:
         words.append(f"{counts.bad_records} bad records")
     words += [
-        f"{counts.records + tally.begun.records} records",
-        _rate(_transferred(tally) / max(tally.seconds, 1e-9)),
-        f"{_to_go(tally)} to go",
+        f"{counts.records + statistics.in_progress.records} records",
+        _rate(_transferred(statistics) / max(statistics.seconds, 1e-9)),
+        f"{_to_go(statistics)} to go",
     ]
     return ", ".join(words)
 
 
-def _transferred(tally: Tally) -> int:
-    return tally.counts.bytes + tally.begun.bytes
+def _transferred(statistics: RunStatistics) -> int:
+    return statistics.counts.bytes + statistics.in_progress.bytes
 
 
-def _share(tally: Tally) -> float:
+def _share(statistics: RunStatistics) -> float:
     """How much of the whole job is done, from 0 to 1."""
-    expected = tally.expected
-    done = expected.finished_bytes + _transferred(tally)
+    expected = statistics.expected
+    done = expected.finished_bytes + _transferred(statistics)
     return min(done / expected.bytes, 1.0) if expected.bytes else 1.0
 
 
@@ -99,10 +99,10 @@ def _rate(bytes_per_second: float) -> str:
     return f"{bytes_per_second:.1f} GB/s"
 
 
-def _to_go(tally: Tally) -> str:
-    transferred = _transferred(tally)
+def _to_go(statistics: RunStatistics) -> str:
+    transferred = _transferred(statistics)
     if not transferred:
         return "?"
-    to_do = max(0, tally.expected.bytes - tally.expected.finished_bytes - transferred)
-    hours, rest = divmod(round(tally.seconds * to_do / transferred), 3600)
+    to_do = max(0, statistics.expected.bytes - statistics.expected.finished_bytes - transferred)
+    hours, rest = divmod(round(statistics.seconds * to_do / transferred), 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}"

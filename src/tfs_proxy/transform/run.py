@@ -7,27 +7,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.engines import tuning
-from tfs_proxy.transform.engines.local import engine_of
+from tfs_proxy.transform.engines.local import make_local_engine
 from tfs_proxy.transform.engines.on_cluster import on_cluster
-from tfs_proxy.transform.job import Effort, Job
-from tfs_proxy.transform.leftovers import announce, left_of
-from tfs_proxy.transform.ordered_output import Passage
-from tfs_proxy.transform.progress import Progress
-from tfs_proxy.transform.request import (
+from tfs_proxy.transform.job import ExecutionPlan, Job
+from tfs_proxy.transform.leftovers import announce, find_leftovers
+from tfs_proxy.transform.options import (
     RAY,
-    Inputs,
-    Request,
-    endpoint_of,
-    target_of,
+    SourceByAddress,
+    TransformOptions,
+    open_endpoint,
+    output_target,
 )
-from tfs_proxy.transform.send.stack import execution_parameters
-from tfs_proxy.transform.stores.interface import InputObject, Target
+from tfs_proxy.transform.ordered_output import OrderedOutput
+from tfs_proxy.transform.progress import Progress
+from tfs_proxy.transform.run_statistics import RunStatistics
+from tfs_proxy.transform.send.stack import fetch_execution_parameters
+from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import check_writable
 from tfs_proxy.transform.stores.objects import objects_of, shard
-from tfs_proxy.transform.stores.s3 import S3_SCHEME
-from tfs_proxy.transform.tally import Tally
 
 INCOMPLETE = 1
 _SHOWN_FAILURES = 10
@@ -35,64 +35,66 @@ _SHOWN_FAILURES = 10
 log = logging.getLogger(__name__)
 
 
-def run(request: Request) -> int:
+def run(options: TransformOptions) -> int:
     """Transform everything; the exit status: 0 where every object succeeded, else 1.
 
     Raises SettingsError before anything is begun, and StopServing where the run can't go on.
     """
-    if request.summary is not None:
-        check_writable(request.summary, "summary")
-    items = chosen(request)
-    target = target_of(request)
+    if options.summary is not None:
+        check_writable(options.summary, "summary")
+    items = chosen(options)
+    target = output_target(options)
     target.check(items)
     target.prepare(items)
-    tally = (on_cluster if request.engine == RAY else on_this_machine)(request, items, target)
-    _report(tally, request.summary)
-    return INCOMPLETE if tally.counts.failed else 0
+    statistics = (on_cluster if options.engine == RAY else on_this_machine)(options, items, target)
+    _report(statistics, options.summary)
+    return INCOMPLETE if statistics.counts.failed else 0
 
 
-def tune(request: Request) -> int:
+def tune(options: TransformOptions) -> int:
     """Measure a sample of the input and print the best values; nothing is written. The exit status.
 
     Where the server is ours, batching is tried as well. Raises as `run` does.
     """
-    if request.engine == RAY:
+    if options.engine == RAY:
         raise SettingsError("--tune measures this machine: leave --engine ray out.")
-    items = chosen(request)
-    found: list[tuning.Measured] = []
-    for environment in tuning.BATCHING if request.model else ({},):
-        job = tuning.with_environment(request.job, environment)
-        with endpoint_of(replace(request, job=job)) as endpoint:
-            effort = Effort.of(job, execution_parameters(endpoint))
-            sample = tuning.sample_of(job, effort, items, Inputs(request))
+    items = chosen(options)
+    found: list[tuning.Measurement] = []
+    for environment in tuning.BATCHING if options.model else ({},):
+        job = tuning.with_environment(options.job, environment)
+        with open_endpoint(replace(options, job=job)) as endpoint:
+            plan = ExecutionPlan.resolve(job, fetch_execution_parameters(endpoint))
+            sample = tuning.sample_of(job, plan, items, SourceByAddress(options))
             found += tuning.sweep(job, sample, endpoint, environment)
-    sys.stdout.write(tuning.advice(request.job, tuning.best_of(found)) + "\n")
+    sys.stdout.write(tuning.advice(options.job, tuning.best_measurement(found)) + "\n")
     return 0
 
 
-def chosen(request: Request) -> list[InputObject]:
+def chosen(options: TransformOptions) -> list[InputObject]:
     """The objects that this run is about."""
-    _check_apart(request.job)
-    items = objects_of(request.job.input, request.job.data_type, request.client)
-    return shard(items, request.instance_index, request.instance_count)
+    _check_apart(options.job)
+    items = objects_of(options.job.input, options.job.data_type, options.client)
+    return shard(items, options.instance_index, options.instance_count)
 
 
-def on_this_machine(request: Request, items: Sequence[InputObject], target: Target) -> Tally:
-    """Send ``items``, those left out that are finished; the tally at the end."""
-    left = left_of(request, items, target)
+def on_this_machine(
+    options: TransformOptions, items: Sequence[InputObject], target: OutputTarget
+) -> RunStatistics:
+    """Send ``items``, those left out that are finished; the statistics at the end."""
+    left = find_leftovers(options, items, target)
     if not left.items:
-        return left.tally
-    with endpoint_of(request) as endpoint:
-        effort = Effort.of(request.job, execution_parameters(endpoint))
-        announce(request, effort, left.items)
+        return left.statistics
+    with open_endpoint(options) as endpoint:
+        plan = ExecutionPlan.resolve(options.job, fetch_execution_parameters(endpoint))
+        announce(options, plan, left.items)
 
-        def begin(item: InputObject, release: Callable[[], None]) -> Passage:
-            return Passage(item, target, left.mark, left.tally, release)
+        def begin(item: InputObject, release: Callable[[], None]) -> OrderedOutput:
+            return OrderedOutput(item, target, left.fingerprint, left.statistics, release)
 
-        engine = engine_of(request, effort, endpoint, left.tally, begin)
-        with Progress(left.tally, sys.stderr):
+        engine = make_local_engine(options, plan, endpoint, left.statistics, begin)
+        with Progress(left.statistics, sys.stderr):
             engine.run(left.items)
-    return left.tally
+    return left.statistics
 
 
 def _check_apart(job: Job) -> None:
@@ -103,11 +105,11 @@ def _check_apart(job: Job) -> None:
         raise SettingsError(f"The output {job.output} lies in the input {job.input}: give another folder.")
 
 
-def _report(tally: Tally, path: Path | None) -> None:
-    summary, counts = tally.summary(), tally.counts
-    for failure in tally.failures[:_SHOWN_FAILURES]:
+def _report(statistics: RunStatistics, path: Path | None) -> None:
+    summary, counts = statistics.summary(), statistics.counts
+    for failure in statistics.failures[:_SHOWN_FAILURES]:
         log.error("%s", failure)
-    if len(tally.failures) > _SHOWN_FAILURES:
+    if len(statistics.failures) > _SHOWN_FAILURES:
         log.error("further failures are in the .err files and in the summary")
     log.info(
         "%d object(s) done, %d finished before, %d failed; %d records, %d of them bad; %.1f s, %s records/s; "
@@ -117,9 +119,9 @@ def _report(tally: Tally, path: Path | None) -> None:
         counts.failed,
         counts.records,
         counts.bad_records,
-        tally.seconds,
+        statistics.seconds,
         summary["records_per_second"],
-        *(1000 * tally.percentile_seconds(share) for share in (0.5, 0.9, 0.99)),
+        *(1000 * statistics.percentile_seconds(share) for share in (0.5, 0.9, 0.99)),
     )
     if path is not None:
         try:

@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from support.transform_command import s3_server
-from tfs_proxy.archive.extract import Limits
+from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.layout import Workspace
@@ -21,7 +21,7 @@ from tfs_proxy.layout import Workspace
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-ROOMY = Limits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
+ROOMY = ExtractLimits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_a_prefix_with_an_archive(s3: "S3Client", workspace: Workspace) -> None:
     assert fetch("s3://models/job/output/", workspace, ROOMY) == workspace.model
 
 
-def refused(address: str, workspace: Workspace, limits: Limits = ROOMY) -> str:
+def refused(address: str, workspace: Workspace, limits: ExtractLimits = ROOMY) -> str:
     with pytest.raises(ArchiveError) as caught:
         fetch(address, workspace, limits)
     assert not [path for path in workspace.root.rglob("*") if path.is_file()]
@@ -103,13 +103,13 @@ def test_what_is_not_there(s3: "S3Client", workspace: Workspace) -> None:
 def test_a_key_that_escapes(s3: "S3Client", workspace: Workspace) -> None:
     """Keys are as untrusted as members of an archive."""
     s3.put_object(Bucket="models", Key="evil/a/../../../x", Body=b"x")
-    assert "no path of a file" in refused("s3://models/evil/", workspace)
+    assert "not the path of a file" in refused("s3://models/evil/", workspace)
 
 
 def test_limits_hold_for_prefixes(s3: "S3Client", workspace: Workspace) -> None:
     """Too many bytes are refused before the first is fetched."""
     s3.put_object(Bucket="models", Key="fat/1/saved_model.pb", Body=bytes(1000))
-    assert "1000 bytes" in refused("s3://models/fat/", workspace, Limits(999, 10, 1.0))
+    assert "1000 bytes" in refused("s3://models/fat/", workspace, ExtractLimits(999, 10, 1.0))
 
 
 def test_a_hostile_archive_in_s3(s3: "S3Client", workspace: Workspace) -> None:

@@ -327,5 +327,5 @@ def test_a_read_that_never_ends(s3: "S3Client", moto: str, buckets: tuple[str, s
     done = between(moto, fault, buckets=buckets, echo=echo, words=words)
     assert done.status == 1, done.log
     assert objects(s3, buckets[1]).keys() == {"results/a.out", "results/z.out", "results/silent.err"}
-    assert "silent: it can't be read from S3 at byte 0 (S3 fell silent)" in done.log
+    assert "silent: it can't be read from S3 at byte 0 (S3 stopped responding)" in done.log
     assert "Traceback" not in done.log

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfs_proxy.archive import extract as extract_module
-from tfs_proxy.archive.extract import Limits, extract
+from tfs_proxy.archive.extract import ExtractLimits, extract
 from tfs_proxy.errors import ArchiveError
 
-ROOMY = Limits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
+ROOMY = ExtractLimits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
 Entry = tuple[tarfile.TarInfo, bytes]
 
 
@@ -62,7 +62,7 @@ def archive_of(parent: Path, *entries: Entry) -> Path:
     return path
 
 
-def refused(archive: Path, limits: Limits = ROOMY) -> str:
+def refused(archive: Path, limits: ExtractLimits = ROOMY) -> str:
     """The sentence with which an archive is refused; nothing may be left behind."""
     target = archive.parent / "out"
     with pytest.raises(ArchiveError) as caught:
@@ -202,14 +202,14 @@ def test_control_characters_of_a_name_stay_out_of_the_log(tmp_path: Path) -> Non
 def test_the_byte_limit_counts_every_file(tmp_path: Path) -> None:
     """Exactly the limit is fine; one byte more is refused before it is written."""
     archive = archive_of(tmp_path, file("a", b"1" * 60), file("b", b"2" * 40))
-    assert "member b" in refused(archive, Limits(99, 10, 100.0))
-    extract(archive, tmp_path / "out", Limits(100, 10, 100.0))
+    assert "member b" in refused(archive, ExtractLimits(99, 10, 100.0))
+    extract(archive, tmp_path / "out", ExtractLimits(100, 10, 100.0))
 
 
 def test_the_member_limit_counts_folders_too(tmp_path: Path) -> None:
     """The member after the last allowed one is named."""
     archive = archive_of(tmp_path, folder("a"), file("a/b"), file("a/c"))
-    assert "a/c" in refused(archive, Limits(100, 2, 100.0))
+    assert "a/c" in refused(archive, ExtractLimits(100, 2, 100.0))
 
 
 def test_the_ratio_counts_only_past_its_free_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_a_sparse_bomb_is_refused_by_its_unpacked_size(tmp_path: Path) -> None:
     """Holes count as the bytes that they pretend to be."""
     odd, contents = file("holes", b"0\n" + bytes(510))
     odd.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "2000000000"}
-    text = refused(archive_of(tmp_path, (odd, contents)), Limits(10**9, 10, 100.0))
+    text = refused(archive_of(tmp_path, (odd, contents)), ExtractLimits(10**9, 10, 100.0))
     assert "2000000000 bytes" in text
 
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.archive.extract import Limits
+from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.progress import ProgressLog
-from tfs_proxy.archive.s3 import S3Object, check_size, parse_address, relative_paths
+from tfs_proxy.archive.s3 import S3Object, check_size, relative_paths
+from tfs_proxy.archive.s3_client import parse_address
 from tfs_proxy.errors import ArchiveError
 from tfs_proxy.layout import Workspace
 
-ROOMY = Limits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
+ROOMY = ExtractLimits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_keys_become_relative_paths() -> None:
 )
 def test_keys_that_are_no_paths(key: str) -> None:
     """A key that would escape, or that no file system can hold, is named and refused."""
-    with pytest.raises(ArchiveError, match="no path of a file"):
+    with pytest.raises(ArchiveError, match="not the path of a file"):
         relative_paths(keys(key), "p/", "s3://b/p/")
 
 
@@ -134,9 +135,9 @@ def test_a_key_that_is_file_and_folder() -> None:
 def test_limits_hold_before_the_download() -> None:
     """Number and bytes of the objects are known from the listing."""
     with pytest.raises(ArchiveError, match="over 2 objects"):
-        check_size(keys("a", "b", "c"), "s3://b/", Limits(100, 2, 1.0))
+        check_size(keys("a", "b", "c"), "s3://b/", ExtractLimits(100, 2, 1.0))
     with pytest.raises(ArchiveError, match="120 bytes"):
-        check_size(keys("a", "b", size=60), "s3://b/", Limits(100, 2, 1.0))
+        check_size(keys("a", "b", size=60), "s3://b/", ExtractLimits(100, 2, 1.0))
     with pytest.raises(ArchiveError, match="holds no objects"):
         check_size([], "s3://b/", ROOMY)
 

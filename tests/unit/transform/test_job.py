@@ -8,15 +8,15 @@ import pytest
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.description import make_job, read_description
-from tfs_proxy.transform.fingerprints import mark_of, model_digest
-from tfs_proxy.transform.job import Effort, Job
+from tfs_proxy.transform.fingerprints import job_fingerprint, model_digest
+from tfs_proxy.transform.job import ExecutionPlan, Job
+from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.sender import pause_seconds
 from tfs_proxy.transform.send.stack import stack_environment
 from tfs_proxy.transform.stores.interface import InputObject
 from tfs_proxy.transform.stores.objects import shard
 from tfs_proxy.transform.stores.s3 import relative_name
-from tfs_proxy.transform.tally import Expected, Tally
 
 SEED: dict[str, Any] = {
     "TransformJobName": "tfrecords",
@@ -95,13 +95,13 @@ def test_limits_of_the_platform(fields: dict[str, Any], words: str) -> None:
 def test_who_decides() -> None:
     """The job, else the container, else the platform's defaults (contract 1.10)."""
     offered = {"MaxConcurrentTransforms": 8, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 3}
-    assert Effort.of(job(), {}) == Effort("MultiRecord", 6 << 20, 1)
-    assert Effort.of(job(), offered) == Effort("SingleRecord", 3 << 20, 8)
+    assert ExecutionPlan.resolve(job(), {}) == ExecutionPlan("MultiRecord", 6 << 20, 1)
+    assert ExecutionPlan.resolve(job(), offered) == ExecutionPlan("SingleRecord", 3 << 20, 8)
     asked = job(max_concurrent=2, max_payload_mb=1, strategy="MultiRecord")
-    assert Effort.of(asked, offered) == Effort("MultiRecord", 1 << 20, 2)
-    assert Effort.of(job(max_payload_mb=0), {}).payload_bytes is None
-    assert Effort.of(job(max_payload_mb=50), offered).concurrent == 2
-    assert Effort.of(job(), {"MaxConcurrentTransforms": "many"}).concurrent == 1
+    assert ExecutionPlan.resolve(asked, offered) == ExecutionPlan("MultiRecord", 1 << 20, 2)
+    assert ExecutionPlan.resolve(job(max_payload_mb=0), {}).payload_bytes is None
+    assert ExecutionPlan.resolve(job(max_payload_mb=50), offered).concurrent == 2
+    assert ExecutionPlan.resolve(job(), {"MaxConcurrentTransforms": "many"}).concurrent == 1
 
 
 @pytest.mark.parametrize(
@@ -129,16 +129,16 @@ def test_shards() -> None:
 
 
 def test_marks(tmp_path: Path) -> None:
-    """What changes outputs changes the mark: parameters and the model's bytes, not how fast it goes."""
+    """What changes outputs changes the fingerprint: parameters and the model's bytes, not how fast it goes."""
     model = tmp_path / "model"
     model.mkdir()
     (model / "a").write_text("1")
     digest = model_digest(str(model), lambda: None)  # type: ignore[arg-type,return-value]
-    mark = mark_of(job(), "fail", digest)
-    assert mark == mark_of(job(max_concurrent=7, output="elsewhere"), "fail", digest)
-    assert mark != mark_of(job(accept="text/csv"), "fail", digest)
-    assert mark != mark_of(job(strategy="SingleRecord"), "fail", digest)
-    assert mark != mark_of(job(), "placeholder", digest)
+    fingerprint = job_fingerprint(job(), "fail", digest)
+    assert fingerprint == job_fingerprint(job(max_concurrent=7, output="elsewhere"), "fail", digest)
+    assert fingerprint != job_fingerprint(job(accept="text/csv"), "fail", digest)
+    assert fingerprint != job_fingerprint(job(strategy="SingleRecord"), "fail", digest)
+    assert fingerprint != job_fingerprint(job(), "placeholder", digest)
     (model / "a").write_text("2")
     assert digest != model_digest(str(model), lambda: None)  # type: ignore[arg-type,return-value]
 
@@ -179,8 +179,8 @@ def test_endpoints() -> None:
 
 def test_percentiles() -> None:
     """Within 2 % of the true ones."""
-    tally = Tally(Expected(1, 1))
+    statistics = RunStatistics(Workload(1, 1))
     for place in range(1, 1001):
-        tally.answered(place / 1000)
+        statistics.answered(place / 1000)
     for share in (0.5, 0.9, 0.99):
-        assert tally.percentile_seconds(share) == pytest.approx(share, rel=0.03)
+        assert statistics.percentile_seconds(share) == pytest.approx(share, rel=0.03)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.job import Job
-from tfs_proxy.transform.records.batches import Batch
+from tfs_proxy.transform.records.batches import MiniBatch
 from tfs_proxy.transform.records.jsonpath import JsonPath, Missing
-from tfs_proxy.transform.records.processing import Unfit, placeholder, processing
+from tfs_proxy.transform.records.processing import Unprocessable, placeholder, processing
 
 DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x": 2}]}, "z": None}
 
@@ -81,13 +81,13 @@ def csv_job(**fields: Any) -> Job:
     )
 
 
-def batch_of(*lines: bytes) -> Batch:
+def batch_of(*lines: bytes) -> MiniBatch:
     body = b"".join(lines)
     ends, size = array("Q"), 0
     for line in lines:
         size += len(line)
         ends.append(size)
-    return Batch(1, body, array("Q", [0, *ends[:-1]]), ends)
+    return MiniBatch(1, body, array("Q", [0, *ends[:-1]]), ends)
 
 
 def test_csv_joined() -> None:
@@ -131,19 +131,19 @@ def test_a_json_document() -> None:
 def test_answers_that_do_not_match() -> None:
     """A join says what it needs."""
     form = processing(csv_job(join="Input", accept="text/csv"))
-    with pytest.raises(Unfit, match=r"2 record\(s\) got 1 answer"):
+    with pytest.raises(Unprocessable, match=r"2 record\(s\) got 1 answer"):
         form.output(batch_of(b"1\n", b"2\n"), b"0.1\n")
 
 
 def test_records_that_can_not_be_filtered() -> None:
     """They are found before anything is sent."""
     lines = processing(csv_job(content_type="application/jsonlines", input_filter="$.x"))
-    with pytest.raises(Unfit, match="no member 'x'"):
+    with pytest.raises(Unprocessable, match="no member 'x'"):
         lines.request(batch_of(b'{"y": 1}\n'))
-    with pytest.raises(Unfit, match="no JSON"):
+    with pytest.raises(Unprocessable, match="no JSON"):
         lines.request(batch_of(b"{]\n"))
     rows = processing(csv_job(input_filter="$[1]"))
-    with pytest.raises(Unfit, match="does not end"):
+    with pytest.raises(Unprocessable, match="does not end"):
         rows.request(batch_of(b'1,"2\n'))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tfs_proxy.transform.progress import fitted, line
-from tfs_proxy.transform.tally import Expected, Tally
+from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 
 
 class Clock:
@@ -15,22 +15,22 @@ class Clock:
         return self.now
 
 
-def tally_after(seconds: float, expected: Expected, **counts: int) -> Tally:
-    """A tally of a run that began ``seconds`` ago."""
+def tally_after(seconds: float, expected: Workload, **counts: int) -> RunStatistics:
+    """A statistics of a run that began ``seconds`` ago."""
     clock = Clock()
-    tally = Tally(expected, clock)
+    statistics = RunStatistics(expected, clock)
     clock.now += seconds
-    tally.add(**counts)
-    return tally
+    statistics.add(**counts)
+    return statistics
 
 
 def test_a_resumed_run_counts_from_where_it_was() -> None:
     """Finished objects are part of the bar; rate and time to go are those of what is left."""
-    tally = tally_after(
-        10, Expected(4, 4_000_000, 2_000_000), skipped=2, objects=1, records=50, bytes=1_000_000
+    statistics = tally_after(
+        10, Workload(4, 4_000_000, 2_000_000), skipped=2, objects=1, records=50, bytes=1_000_000
     )
-    assert line(tally) == "3/4 objects, 0 failed, 50 records, 100.0 kB/s, 0:00:10 to go"
-    assert fitted(tally, 200).startswith("[###############     ] 3/4 objects")
+    assert line(statistics) == "3/4 objects, 0 failed, 50 records, 100.0 kB/s, 0:00:10 to go"
+    assert fitted(statistics, 200).startswith("[###############     ] 3/4 objects")
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
 )
 def test_the_rate_has_the_unit_that_fits(transferred: int, rate: str) -> None:
     """A slow run does not show 0.0 MB/s."""
-    assert f", {rate}, " in line(tally_after(10, Expected(9, 10**12), bytes=transferred))
+    assert f", {rate}, " in line(tally_after(10, Workload(9, 10**12), bytes=transferred))
 
 
 @pytest.mark.parametrize("columns", [40, 60, 79, 80, 100, 160])
 def test_failures_are_seen_at_any_width(columns: int) -> None:
     """The bar gives way first, then what stands at the end."""
-    expected = Expected(100_000, 10**12)
-    tally = tally_after(
+    expected = Workload(100_000, 10**12)
+    statistics = tally_after(
         3600, expected, objects=98_000, failed=1234, bad_records=56_789, records=10**9, bytes=10**11
     )
-    shown = fitted(tally, columns)
+    shown = fitted(statistics, columns)
     assert len(shown) <= columns
     assert "99234/100000 objects, 1234 failed" in shown

@@ -13,7 +13,7 @@ from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
 from tfs_proxy.transform.job import GZIP, LINE, MULTI, NONE, RECORDIO, SINGLE, TFRECORD
-from tfs_proxy.transform.records.batches import Batch, pack
+from tfs_proxy.transform.records.batches import MiniBatch, pack
 from tfs_proxy.transform.records.split import lines, opened, records
 
 FRAMES: dict[str, Callable[[bytes], bytes]] = {
@@ -24,7 +24,7 @@ FRAMES: dict[str, Callable[[bytes], bytes]] = {
 TEXTS = st.binary(min_size=1, max_size=30).map(lambda data: b"x" + data.replace(b"\n", b"."))
 
 
-def batches(data: bytes, split_type: str, strategy: str, limit: int | None) -> list[Batch]:
+def batches(data: bytes, split_type: str, strategy: str, limit: int | None) -> list[MiniBatch]:
     return list(pack(records(io.BytesIO(data), split_type, limit), strategy, limit, "name"))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tfs_proxy.transform.engines.tuning import Measured, advice, best_of
+from tfs_proxy.transform.engines.tuning import Measurement, advice, best_measurement
 from tfs_proxy.transform.job import Job
 
 BATCHING = {"SAGEMAKER_TFS_ENABLE_BATCHING": "true"}
@@ -24,13 +24,13 @@ def test_the_best_is_the_simplest_of_the_fast(
     rates: list[tuple[Mapping[str, str], int, float]], best: tuple[Mapping[str, str], int]
 ) -> None:
     """Five percent are not worth batching or more requests at once."""
-    found = best_of([Measured(*each) for each in rates])
+    found = best_measurement([Measurement(*each) for each in rates])
     assert (found.environment, found.concurrent) == best
 
 
 def test_advice() -> None:
     """Environment lines, and job JSON that keeps the job's own variables."""
-    text = advice(Job(input="i", output="o", environment={"A": "b"}), Measured(BATCHING, 4, 10.0))
+    text = advice(Job(input="i", output="o", environment={"A": "b"}), Measurement(BATCHING, 4, 10.0))
     assert "SAGEMAKER_TFS_ENABLE_BATCHING=true\n" in text
     assert json.loads(text[text.index("{") :]) == {
         "MaxConcurrentTransforms": 4,

@@ -7,38 +7,44 @@ from queue import SimpleQueue
 from typing import IO
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
-from tfs_proxy.transform.job import GZIP, MULTI, NONE, Effort, Job
-from tfs_proxy.transform.ordered_output import Passage
-from tfs_proxy.transform.records.batches import Batch, pack, whole
+from tfs_proxy.transform.job import GZIP, MULTI, NONE, ExecutionPlan, Job
+from tfs_proxy.transform.options import SourceByAddress, TransformOptions
+from tfs_proxy.transform.ordered_output import OrderedOutput
+from tfs_proxy.transform.records.batches import MiniBatch, pack, whole
 from tfs_proxy.transform.records.processing import processing
-from tfs_proxy.transform.records.split import READ_BYTES, located, opened, records
-from tfs_proxy.transform.request import Inputs, Request
+from tfs_proxy.transform.records.split import READ_BYTES, opened, records, with_failure_location
+from tfs_proxy.transform.run_statistics import RunStatistics
 from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.isolation import Outcome, Transformer
-from tfs_proxy.transform.send.sender import Manner, Sender
-from tfs_proxy.transform.stores.interface import InputObject, Source
-from tfs_proxy.transform.tally import Tally
+from tfs_proxy.transform.send.sender import RequestOptions, Sender
+from tfs_proxy.transform.stores.interface import InputObject, ObjectSource
 
 Task = Callable[[], None]
 BATCHES_PER_CONNECTION = 2
 """Batches in memory: those in flight, as many waiting for their turn to be sent or written."""
 
 
-Begin = Callable[[InputObject, Callable[[], None]], Passage]
-"""Makes the passage of an object; it calls what it is given for each batch that needs no memory any more."""
+Begin = Callable[[InputObject, Callable[[], None]], OrderedOutput]
+"""Makes the output of an object; it calls what it is given for each batch that needs no memory any more."""
 
 
-class Engine:
-    """One machine's part of a job: at most ``effort.concurrent`` requests at once.
+class LocalEngine:
+    """One machine's part of a job: at most ``plan.concurrent`` requests at once.
 
     ``threads`` more than that let reading and writing far away go on while requests wait.
     """
 
     def __init__(
-        self, job: Job, effort: Effort, source: Source, transform: Transformer, begin: Begin, threads: int
+        self,
+        job: Job,
+        plan: ExecutionPlan,
+        source: ObjectSource,
+        transform: Transformer,
+        begin: Begin,
+        threads: int,
     ) -> None:
         self._job = job
-        self._effort = effort
+        self._plan = plan
         self._source = source
         self._transform = transform
         self._begin = begin
@@ -53,7 +59,7 @@ class Engine:
         Memory is bounded by the payload limit times twice the concurrency, whatever the objects'
         size. Raises ServerLost; after KeyboardInterrupt too, nothing half-written is left.
         """
-        for _ in range(self._effort.concurrent * BATCHES_PER_CONNECTION):
+        for _ in range(self._plan.concurrent * BATCHES_PER_CONNECTION):
             self._places.put(None)
         threads = [threading.Thread(target=self._work, name=f"send-{at}") for at in range(self._threads)]
         for thread in threads:
@@ -84,73 +90,80 @@ class Engine:
             task()
 
     def _read(self, item: InputObject) -> None:
-        passage = self._begin(item, lambda: self._places.put(None))
+        output = self._begin(item, lambda: self._places.put(None))
         if self._job.split_type == NONE or self._streams:
-            self._submit(passage, lambda: self._whole(item))
-            passage.end_input()
+            self._submit(output, lambda: self._whole(item))
+            output.end_input()
             return
         error: Exception | None = None
         try:
             with self._opened(item) as stream:
                 for batch in self._batches(stream, item):
-                    self._submit(passage, lambda batch=batch: batch)  # type: ignore[misc]
-                    if passage.is_over or self._fatal is not None:
+                    self._submit(output, lambda batch=batch: batch)  # type: ignore[misc]
+                    if output.is_over or self._fatal is not None:
                         break
         except (StorageError, ObjectFailed) as caught:
             error = caught
         except BaseException:
-            passage.end_input(RunStopped("the run was stopped"))
+            output.end_input(RunStopped("the run was stopped"))
             raise
         if self._fatal is not None:
             error = RunStopped("the run was stopped")
-        passage.end_input(error)
+        output.end_input(error)
 
     @property
     def _streams(self) -> bool:
         """Whether objects go out whole although they have records: MaxPayloadInMB 0, MultiRecord."""
-        return self._effort.payload_bytes is None and self._effort.strategy == MULTI
+        return self._plan.payload_bytes is None and self._plan.strategy == MULTI
 
-    def _batches(self, stream: "IO[bytes]", item: InputObject) -> Iterator[Batch]:
-        frames = located(records(stream, self._job.split_type, self._effort.payload_bytes), item.name)
-        return pack(frames, self._effort.strategy, self._effort.payload_bytes, item.name)
+    def _batches(self, stream: "IO[bytes]", item: InputObject) -> Iterator[MiniBatch]:
+        frames = with_failure_location(
+            records(stream, self._job.split_type, self._plan.payload_bytes), item.name
+        )
+        return pack(frames, self._plan.strategy, self._plan.payload_bytes, item.name)
 
-    def _submit(self, passage: Passage, make: Callable[[], "Batch | Callable[[], Iterator[bytes]]"]) -> None:
+    def _submit(
+        self, output: OrderedOutput, make: Callable[[], "MiniBatch | Callable[[], Iterator[bytes]]"]
+    ) -> None:
         self._places.get()
-        number = passage.begin()
-        self._tasks.put(lambda: self._pass(passage, number, make))
+        number = output.begin()
+        self._tasks.put(lambda: self._pass(output, number, make))
 
     def _pass(
-        self, passage: Passage, number: int, make: Callable[[], "Batch | Callable[[], Iterator[bytes]]"]
+        self,
+        output: OrderedOutput,
+        number: int,
+        make: Callable[[], "MiniBatch | Callable[[], Iterator[bytes]]"],
     ) -> None:
         """One batch, from its bytes to its place in the output; on a thread of its own."""
         try:
-            self._check_wanted(passage)
+            self._check_wanted(output)
             made = make()
-            if isinstance(made, Batch):
-                outcome = self._transform(made, passage.item.name) if made.body else Outcome(0, b"")
-                passage.deliver(number, outcome, self._progress_bytes(len(made.body)))
+            if isinstance(made, MiniBatch):
+                outcome = self._transform(made, output.item.name) if made.body else Outcome(0, b"")
+                output.deliver(number, outcome, self._progress_bytes(len(made.body)))
             else:
-                passage.deliver(number, self._transform.streamed(made, passage.item.name), 0)
+                output.deliver(number, self._transform.streamed(made, output.item.name), 0)
         except (ObjectFailed, StorageError, RunStopped) as error:
-            passage.lose(error)
+            output.lose(error)
         except BaseException as error:  # noqa: BLE001 - it ends the run: run() raises it
             self._fatal = self._fatal or error
             self._transform.sender.stop()
-            passage.lose(RunStopped("the run was stopped"))
+            output.lose(RunStopped("the run was stopped"))
 
-    def _check_wanted(self, passage: Passage) -> None:
-        if passage.is_over or self._fatal is not None:
+    def _check_wanted(self, output: OrderedOutput) -> None:
+        if output.is_over or self._fatal is not None:
             raise RunStopped("the object failed, or the run was stopped")
 
     def _progress_bytes(self, size: int) -> int:
         """Of gzip input nobody knows what share of the stored bytes a batch is: they count at the end."""
         return 0 if self._job.compression == GZIP else size
 
-    def _whole(self, item: InputObject) -> "Batch | Callable[[], Iterator[bytes]]":
-        limit = self._effort.payload_bytes
+    def _whole(self, item: InputObject) -> "MiniBatch | Callable[[], Iterator[bytes]]":
+        limit = self._plan.payload_bytes
         if limit is None and not self._job.processes:
             return lambda: self._pieces(item)
-        if is_too_large(self._job, self._effort, item):
+        if is_too_large(self._job, self._plan, item):
             raise _too_large(item, limit)
         with self._opened(item) as stream:
             body = stream.read(-1 if limit is None else limit + 1)
@@ -169,9 +182,9 @@ class Engine:
             yield stream
 
 
-def is_too_large(job: Job, effort: Effort, item: InputObject) -> bool:
+def is_too_large(job: Job, plan: ExecutionPlan, item: InputObject) -> bool:
     """Whether ``item`` is known to be over the payload limit without being read."""
-    limit = effort.payload_bytes
+    limit = plan.payload_bytes
     known = job.split_type == NONE and job.compression != GZIP
     return known and limit is not None and item.size > limit
 
@@ -181,11 +194,17 @@ def _too_large(item: InputObject, limit: int | None) -> ObjectFailed:
     return ObjectFailed(BadRecord(item.name, None, None, None, text))
 
 
-def engine_of(request: Request, effort: Effort, endpoint: Endpoint, tally: Tally, begin: Begin) -> Engine:
-    """The engine of ``request`` on this machine; ``tally`` hears of its requests."""
-    job = request.job
-    manner = Manner(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
-    sender = Sender(endpoint, manner, effort.concurrent, tally)
-    transformer = Transformer(job, processing(job), sender, request.on_error)
-    threads = effort.concurrent * (2 if request.is_far else 1)
-    return Engine(job, effort, Inputs(request), transformer, begin, threads)
+def make_local_engine(
+    options: TransformOptions,
+    plan: ExecutionPlan,
+    endpoint: Endpoint,
+    statistics: RunStatistics,
+    begin: Begin,
+) -> LocalEngine:
+    """The engine of ``options`` on this machine; ``statistics`` hears of its requests."""
+    job = options.job
+    request_options = RequestOptions(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
+    sender = Sender(endpoint, request_options, plan.concurrent, statistics)
+    transformer = Transformer(job, processing(job), sender, options.on_error)
+    threads = plan.concurrent * (2 if options.uses_remote_storage else 1)
+    return LocalEngine(job, plan, SourceByAddress(options), transformer, begin, threads)

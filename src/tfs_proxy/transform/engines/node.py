@@ -8,39 +8,39 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 
+from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.engines.local import Begin, Engine, engine_of
+from tfs_proxy.transform.engines.local import Begin, LocalEngine, make_local_engine
 from tfs_proxy.transform.failures import RunStopped
-from tfs_proxy.transform.job import Effort
-from tfs_proxy.transform.ordered_output import Passage
-from tfs_proxy.transform.request import Request, endpoint_of, served_content, target_of
+from tfs_proxy.transform.job import ExecutionPlan
+from tfs_proxy.transform.options import TransformOptions, open_endpoint, output_target, served_content
+from tfs_proxy.transform.ordered_output import OrderedOutput
+from tfs_proxy.transform.run_statistics import Counters, ObjectReport, RunStatistics, Workload
 from tfs_proxy.transform.send.connection import Endpoint
-from tfs_proxy.transform.send.stack import execution_parameters
+from tfs_proxy.transform.send.stack import fetch_execution_parameters
 from tfs_proxy.transform.stores.interface import InputObject
 from tfs_proxy.transform.stores.local import local_object
-from tfs_proxy.transform.stores.s3 import S3_SCHEME
-from tfs_proxy.transform.tally import Counts, Expected, Report, Tally
 
 
 @dataclass(frozen=True, slots=True)
-class Ability:
+class Capabilities:
     """What a machine says of itself once it is ready; ``content`` stands for the model that it serves."""
 
-    effort: Effort
+    plan: ExecutionPlan
     content: str
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RunTerms:
     """What all machines of a run keep to, so that it does not matter which of them does an object."""
 
-    mark: str
+    fingerprint: str
     strategy: str
     payload_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class SharedStorageProbe:
     """What a machine must be able to see: one of the inputs, and a file in an output folder."""
 
     item: InputObject
@@ -67,110 +67,116 @@ def _sees(item: InputObject) -> bool:
 class Node:
     """Its stack starts with the first call; `close` ends it. ``name`` tells the run's machines apart."""
 
-    def __init__(self, request: Request, name: str, witness: Witness) -> None:
-        self._request = request
+    def __init__(self, options: TransformOptions, name: str, probe: SharedStorageProbe) -> None:
+        self._options = options
         self._name = name
-        self._witness = witness
+        self._probe = probe
         self._stack = contextlib.ExitStack()
         self._endpoint: Endpoint | None = None
-        self._ability: Ability | None = None
-        self._feed: Feed | None = None
+        self._capabilities: Capabilities | None = None
+        self._engine_thread: EngineThread | None = None
         self._lock = threading.Lock()
 
-    def open(self) -> Ability:
+    def open(self) -> Capabilities:
         """Serve the model, or find the endpoint. Raises StopServing."""
         with self._lock:
             return self._opened()[0]
 
-    def transform(self, item: InputObject, terms: Terms) -> "Future[Report]":
+    def transform(self, item: InputObject, terms: RunTerms) -> "Future[ObjectReport]":
         """Begin with ``item`` as soon as there is room; the report comes when it is written or failed.
 
         Raises StopServing, at once or in place of the report, where this machine can't go on.
         """
         with self._lock:
-            ability, endpoint = self._opened()
-            if self._feed is None:
-                self._feed = self._fed(ability, endpoint, terms)
-            return self._feed.add(item)
+            capabilities, endpoint = self._opened()
+            if self._engine_thread is None:
+                self._engine_thread = self._fed(capabilities, endpoint, terms)
+            return self._engine_thread.add(item)
 
-    def begun(self) -> Counts:
+    def in_progress(self) -> Counters:
         """What the objects that are on their way have come to."""
-        return self._feed.begun() if self._feed else Counts()
+        return self._engine_thread.in_progress() if self._engine_thread else Counters()
 
     def close(self) -> None:
         """Give up what is on its way, nothing of which is left, and end the stack."""
         with self._lock:
-            if self._feed is not None:
-                self._feed.close()
+            if self._engine_thread is not None:
+                self._engine_thread.close()
             self._stack.close()
 
-    def _opened(self) -> tuple[Ability, Endpoint]:
-        if self._ability is None or self._endpoint is None:
-            self._witness.check()
-            content = served_content(self._request)
-            self._endpoint = self._stack.enter_context(endpoint_of(self._request))
-            effort = Effort.of(self._request.job, execution_parameters(self._endpoint))
-            self._ability = Ability(effort, content)
-        return self._ability, self._endpoint
+    def _opened(self) -> tuple[Capabilities, Endpoint]:
+        if self._capabilities is None or self._endpoint is None:
+            self._probe.check()
+            content = served_content(self._options)
+            self._endpoint = self._stack.enter_context(open_endpoint(self._options))
+            plan = ExecutionPlan.resolve(self._options.job, fetch_execution_parameters(self._endpoint))
+            self._capabilities = Capabilities(plan, content)
+        return self._capabilities, self._endpoint
 
-    def _fed(self, ability: Ability, endpoint: Endpoint, terms: Terms) -> "Feed":
-        effort = replace(ability.effort, strategy=terms.strategy, payload_bytes=terms.payload_bytes)
-        target = target_of(self._request, self._name)
-        requests = Tally(Expected(0, 0))
+    def _fed(self, capabilities: Capabilities, endpoint: Endpoint, terms: RunTerms) -> "EngineThread":
+        plan = replace(capabilities.plan, strategy=terms.strategy, payload_bytes=terms.payload_bytes)
+        target = output_target(self._options, self._name)
+        requests = RunStatistics(Workload(0, 0))
 
-        def begin(item: InputObject, tally: Tally, release: Release, ended: Ended) -> Passage:
-            return Passage(item, target, terms.mark, tally, release, ended)
+        def begin(
+            item: InputObject, statistics: RunStatistics, release: Release, ended: Ended
+        ) -> OrderedOutput:
+            return OrderedOutput(item, target, terms.fingerprint, statistics, release, ended)
 
-        return Feed(lambda each: engine_of(self._request, effort, endpoint, requests, each), begin, requests)
+        return EngineThread(
+            lambda each: make_local_engine(self._options, plan, endpoint, requests, each), begin, requests
+        )
 
 
 Release = Callable[[], None]
-Ended = Callable[[Passage], None]
+Ended = Callable[[OrderedOutput], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
+class _InProgress:
     """An object on its way."""
 
-    tally: Tally
-    report: "Future[Report]"
+    statistics: RunStatistics
+    report: "Future[ObjectReport]"
 
 
-class Feed:
-    """An engine in a thread of its own that gets objects one by one, and a tally of each."""
+class EngineThread:
+    """An engine in a thread of its own that gets objects one by one, and the statistics of each."""
 
     def __init__(
         self,
-        make: Callable[[Begin], Engine],
-        begin: Callable[[InputObject, Tally, Release, Ended], Passage],
-        requests: Tally,
+        make: Callable[[Begin], LocalEngine],
+        begin: Callable[[InputObject, RunStatistics, Release, Ended], OrderedOutput],
+        requests: RunStatistics,
     ) -> None:
         self._begin = begin
         self._requests = requests
         self._items: SimpleQueue[InputObject | None] = SimpleQueue()
-        self._begun: dict[str, _Begun] = {}
+        self._in_progress: dict[str, _InProgress] = {}
         self._why: BaseException | None = None
         self._lock = threading.Lock()
-        self._engine = make(self._passage)
-        self._thread = threading.Thread(target=self._run, name="feed")
+        self._engine = make(self._start_output)
+        self._thread = threading.Thread(target=self._run, name="engine_thread")
         self._thread.start()
 
-    def add(self, item: InputObject) -> "Future[Report]":
+    def add(self, item: InputObject) -> "Future[ObjectReport]":
         """Let it be done; the report of it, and of requests since the report before."""
-        begun = _Begun(Tally(Expected(0, 0)), Future())
+        in_progress = _InProgress(RunStatistics(Workload(0, 0)), Future())
         with self._lock:
             if self._why is not None:
-                begun.report.set_exception(self._why)
+                in_progress.report.set_exception(self._why)
             else:
-                self._begun[item.name] = begun
+                self._in_progress[item.name] = in_progress
                 self._items.put(item)
-        return begun.report
+        return in_progress.report
 
-    def begun(self) -> Counts:
+    def in_progress(self) -> Counters:
         """The sum of what is on its way."""
         with self._lock:
-            counts = [each.tally.counts for each in self._begun.values()]
-        return Counts(records=sum(each.records for each in counts), bytes=sum(each.bytes for each in counts))
+            counts = [each.statistics.counts for each in self._in_progress.values()]
+        return Counters(
+            records=sum(each.records for each in counts), bytes=sum(each.bytes for each in counts)
+        )
 
     def close(self) -> None:
         """Give up what is on its way."""
@@ -178,19 +184,19 @@ class Feed:
         self._items.put(None)
         self._thread.join()
 
-    def _passage(self, item: InputObject, release: Release) -> Passage:
-        return self._begin(item, self._begun[item.name].tally, release, self._ended)
+    def _start_output(self, item: InputObject, release: Release) -> OrderedOutput:
+        return self._begin(item, self._in_progress[item.name].statistics, release, self._ended)
 
-    def _ended(self, passage: Passage) -> None:
-        if passage.was_stopped:  # the engine says why when it ends, which it does for want of a next object
+    def _ended(self, output: OrderedOutput) -> None:
+        if output.was_stopped:  # the engine says why when it ends, which it does for want of a next object
             self._items.put(None)
             return
         with self._lock:
-            begun = self._begun.pop(passage.item.name)
-        whole = Tally(Expected(0, 0))
-        whole.merge(begun.tally.taken())
+            in_progress = self._in_progress.pop(output.item.name)
+        whole = RunStatistics(Workload(0, 0))
+        whole.merge(in_progress.statistics.taken())
         whole.merge(self._requests.taken())
-        begun.report.set_result(whole.taken())
+        in_progress.report.set_result(whole.taken())
 
     def _run(self) -> None:
         why: BaseException = RunStopped("the run was stopped")
@@ -200,6 +206,6 @@ class Feed:
             why = error
         with self._lock:
             self._why = why
-            for each in self._begun.values():
+            for each in self._in_progress.values():
                 each.report.set_exception(why)
-            self._begun.clear()
+            self._in_progress.clear()

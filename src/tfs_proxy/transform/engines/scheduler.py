@@ -1,64 +1,61 @@
-"""Which machine gets which object: the largest that is left, to whichever has room for it."""
+"""Decides which node gets which object: the largest that is left, to a node that has room for it."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable
 
-from tfs_proxy.transform.job import Effort
+from tfs_proxy.transform.job import ExecutionPlan
 from tfs_proxy.transform.stores.interface import InputObject
 
 READ_AHEAD = 2
-"""Objects that a machine holds at least, to read the next while the last requests of one are answered."""
-MOST_LOSSES = 3
+"""A node holds at least so many objects: it reads the next during the last requests of the one before."""
+MAX_LOSSES = 3
 
 
-class Spread:
-    """The objects of a run that several machines share: each is left, held by one machine, or over.
+class Scheduler:
+    """The objects of a run that several nodes share: each is waiting, held by one node, or finished.
 
-    ``whole`` says that an object is one request.
+    ``single_request`` says that an object is one request.
     """
 
-    def __init__(self, items: Iterable[InputObject], *, whole: bool) -> None:
-        self._left = deque(sorted(items, key=lambda item: (-item.size, item.name)))
-        self._whole = whole
+    def __init__(self, items: Iterable[InputObject], *, single_request: bool) -> None:
+        self._waiting = deque(sorted(items, key=lambda item: (-item.size, item.name)))
+        self._single_request = single_request
         self._held: defaultdict[str, dict[str, InputObject]] = defaultdict(dict)
         self._losses: Counter[str] = Counter()
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing is left and nothing held."""
-        return not self._left and not any(self._held.values())
+    def is_finished(self) -> bool:
+        """Whether no object is waiting or held."""
+        return not self._waiting and not any(self._held.values())
 
-    def take(self, machine: str, effort: Effort, machines: int) -> InputObject | None:
-        """The largest object that is left, if ``machine``, one of ``machines``, can begin with it soon."""
-        if not self._left or not self._has_room(self._held[machine].values(), effort, machines):
+    def take(self, node: str, plan: ExecutionPlan, node_count: int) -> InputObject | None:
+        """The largest waiting object, if ``node``, one of ``node_count``, can begin with it soon."""
+        if not self._waiting or not self._has_room(self._held[node].values(), plan, node_count):
             return None
-        item = self._left.popleft()
-        self._held[machine][item.name] = item
+        item = self._waiting.popleft()
+        self._held[node][item.name] = item
         return item
 
-    def end(self, machine: str, item: InputObject) -> None:
-        """Hear that ``item`` is written or failed."""
-        self._held[machine].pop(item.name, None)
+    def finish(self, node: str, item: InputObject) -> None:
+        """Note that ``node`` wrote ``item``, or that it failed there."""
+        self._held[node].pop(item.name, None)
 
-    def lose(self, machine: str) -> list[InputObject]:
-        """Give what ``machine`` held to the others; those that have lost too many machines are over."""
-        held = self._held.pop(machine, {}).values()
+    def lose(self, node: str) -> list[InputObject]:
+        """Put what ``node`` held back, except objects that have lost `MAX_LOSSES` nodes: return those."""
+        held = self._held.pop(node, {}).values()
         self._losses.update(item.name for item in held)
-        over = [item for item in held if self._losses[item.name] >= MOST_LOSSES]
-        self._left.extendleft(item for item in held if self._losses[item.name] < MOST_LOSSES)
-        return over
+        given_up = [item for item in held if self._losses[item.name] >= MAX_LOSSES]
+        self._waiting.extendleft(item for item in held if self._losses[item.name] < MAX_LOSSES)
+        return given_up
 
-    def _has_room(self, held: Collection[InputObject], effort: Effort, machines: int) -> bool:
-        """Whether what a machine holds is less than its requests in flight and in turn come to.
-
-        Towards the end it gets no more than it needs to be busy: the rest is for whoever is free first.
-        """
-        least = effort.concurrent if self._whole else READ_AHEAD
-        if len(held) < least:
+    def _has_room(self, held: Collection[InputObject], plan: ExecutionPlan, node_count: int) -> bool:
+        """Whether a node holds less than it can have in flight and in its queue."""
+        minimum = plan.concurrent if self._single_request else READ_AHEAD
+        if len(held) < minimum:
             return True
-        places = 2 * effort.concurrent
-        in_bytes = None if effort.payload_bytes is None else places * effort.payload_bytes
-        fair = len(self._left) // (2 * machines)
-        return len(held) < min(places, fair) and (
-            in_bytes is None or sum(each.size for each in held) < in_bytes
-        )
+        batches = 2 * plan.concurrent
+        # Near the end a node gets no more than it needs to be busy: the rest goes to whoever is free first.
+        fair_share = len(self._waiting) // (2 * node_count)
+        if len(held) >= min(batches, fair_share):
+            return False
+        return plan.payload_bytes is None or sum(item.size for item in held) < batches * plan.payload_bytes

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
-from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, Effort, Job
-from tfs_proxy.transform.records.batches import Batch, pack, whole
+from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, ExecutionPlan, Job
+from tfs_proxy.transform.records.batches import MiniBatch, pack, whole
 from tfs_proxy.transform.records.processing import processing
-from tfs_proxy.transform.records.split import located, opened, records
+from tfs_proxy.transform.records.split import opened, records, with_failure_location
+from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.isolation import PLACEHOLDER, Outcome, Transformer
-from tfs_proxy.transform.send.sender import Manner, Sender
-from tfs_proxy.transform.send.stack import execution_parameters
-from tfs_proxy.transform.stores.interface import InputObject, Source
-from tfs_proxy.transform.tally import Expected, Tally
+from tfs_proxy.transform.send.sender import RequestOptions, Sender
+from tfs_proxy.transform.send.stack import fetch_execution_parameters
+from tfs_proxy.transform.stores.interface import InputObject, ObjectSource
 
 SECONDS_EACH = 4.0
 SAMPLE_BATCHES = 256
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """Records per second that one choice got good answers to."""
 
     environment: Mapping[str, str]
@@ -46,11 +46,13 @@ class Measured:
     rate: float
 
 
-def sample_of(job: Job, effort: Effort, items: Iterable[InputObject], source: Source) -> list[Batch]:
+def sample_of(
+    job: Job, plan: ExecutionPlan, items: Iterable[InputObject], source: ObjectSource
+) -> list[MiniBatch]:
     """The first mini-batches of the input, as many as a sample needs. Raises SettingsError without any."""
-    sample: list[Batch] = []
+    sample: list[MiniBatch] = []
     size = 0
-    for batch in itertools.islice(_batches(job, effort, items, source), SAMPLE_BATCHES):
+    for batch in itertools.islice(_batches(job, plan, items, source), SAMPLE_BATCHES):
         sample.append(batch)
         size += len(batch.body)
         if size >= SAMPLE_BYTES:
@@ -61,34 +63,36 @@ def sample_of(job: Job, effort: Effort, items: Iterable[InputObject], source: So
 
 
 def sweep(
-    job: Job, sample: Sequence[Batch], endpoint: Endpoint, environment: Mapping[str, str]
-) -> list[Measured]:
+    job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, environment: Mapping[str, str]
+) -> list[Measurement]:
     """Rates at powers of two, until two in a row bring nothing, within the platform's 100 MB.
 
     Raises SettingsError if no record of ``sample`` gets an answer that the job can use.
     """
-    payload_mb = (Effort.of(job, execution_parameters(endpoint)).payload_bytes or 0) >> 20
+    payload_mb = (ExecutionPlan.resolve(job, fetch_execution_parameters(endpoint)).payload_bytes or 0) >> 20
     most = min(MOST_CONCURRENT, MAX_PRODUCT_MB // payload_mb if payload_mb else MOST_CONCURRENT)
-    found: list[Measured] = []
+    found: list[Measurement] = []
     concurrent, idle = 1, 0
     while concurrent <= most and idle < 2:  # noqa: PLR2004
-        tally = measure(job, sample, endpoint, concurrent)
-        rate = tally.counts.records / tally.seconds
+        statistics = measure(job, sample, endpoint, concurrent)
+        rate = statistics.counts.records / statistics.seconds
         idle = 0 if rate > WORTH * max((each.rate for each in found), default=0.0) else idle + 1
-        found.append(Measured(environment, concurrent, rate))
-        log.info("%d at once%s: %.1f records/s%s", concurrent, _shown(environment), rate, _refused(tally))
+        found.append(Measurement(environment, concurrent, rate))
+        log.info(
+            "%d at once%s: %.1f records/s%s", concurrent, _shown(environment), rate, _refused(statistics)
+        )
         concurrent *= 2
     return found
 
 
-def measure(job: Job, sample: Sequence[Batch], endpoint: Endpoint, concurrent: int) -> Tally:
-    """Send ``sample`` round and round for some seconds; ``records`` of the tally are those answered well.
+def measure(job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, concurrent: int) -> RunStatistics:
+    """Send ``sample`` over and over for some seconds; the statistics count the records that got an answer.
 
     Raises SettingsError if there is none.
     """
-    tally = Tally(Expected(0, 0))
-    manner = Manner(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
-    sender = Sender(endpoint, manner, concurrent, tally)
+    statistics = RunStatistics(Workload(0, 0))
+    request_options = RequestOptions(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
+    sender = Sender(endpoint, request_options, concurrent, statistics)
     transformer = Transformer(job, processing(job), sender, PLACEHOLDER)
     turns, ended = itertools.cycle(sample), threading.Event()
     turn, errors = threading.Lock(), list[BaseException]()
@@ -98,21 +102,21 @@ def measure(job: Job, sample: Sequence[Batch], endpoint: Endpoint, concurrent: i
             while not ended.is_set():
                 with turn:
                     batch = next(turns)
-                _count(tally, transformer(batch, "sample"))
+                _count(statistics, transformer(batch, "sample"))
         except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
             errors.append(error)
             ended.set()
 
     _run_for_a_while(send, concurrent, ended)
-    tally.end()
+    statistics.end()
     sender.close()
     if errors:
         raise _worded(errors[0])
-    if not tally.counts.records:
+    if not statistics.counts.records:
         raise SettingsError(
-            f"The server refuses every record, so there is nothing to tune: {tally.failures[0]}"
+            f"The server refuses every record, so there is nothing to tune: {statistics.failures[0]}"
         )
-    return tally
+    return statistics
 
 
 def _run_for_a_while(send: Callable[[], None], concurrent: int, ended: threading.Event) -> None:
@@ -125,11 +129,11 @@ def _run_for_a_while(send: Callable[[], None], concurrent: int, ended: threading
         thread.join()
 
 
-def _count(tally: Tally, outcome: Outcome) -> None:
+def _count(statistics: RunStatistics, outcome: Outcome) -> None:
     """Records that the server refuses are fast, and no measure of anything."""
-    tally.add(records=outcome.records - len(outcome.bad), bad_records=len(outcome.bad))
+    statistics.add(records=outcome.records - len(outcome.bad), bad_records=len(outcome.bad))
     for bad_record in outcome.bad:
-        tally.fail(bad_record)
+        statistics.fail(bad_record)
 
 
 def _worded(error: BaseException) -> BaseException:
@@ -137,13 +141,13 @@ def _worded(error: BaseException) -> BaseException:
     return SettingsError(f"There is nothing to tune: {error}") if isinstance(error, ObjectFailed) else error
 
 
-def _refused(tally: Tally) -> str:
-    if not tally.counts.bad_records:
+def _refused(statistics: RunStatistics) -> str:
+    if not statistics.counts.bad_records:
         return ""
-    return f" ({tally.counts.bad_records} more were refused, the first: {tally.failures[0]})"
+    return f" ({statistics.counts.bad_records} more were refused, the first: {statistics.failures[0]})"
 
 
-def best_of(found: Sequence[Measured]) -> Measured:
+def best_measurement(found: Sequence[Measurement]) -> Measurement:
     """The highest rate; one within 5 % of it with fewer requests at once, or without batching, is better."""
     highest = max(each.rate for each in found)
     return min(
@@ -152,7 +156,7 @@ def best_of(found: Sequence[Measured]) -> Measured:
     )
 
 
-def advice(job: Job, best: Measured) -> str:
+def advice(job: Job, best: Measurement) -> str:
     """The best values as environment and as job JSON."""
     lines = [f"best: {best.rate:.1f} records/s"]
     lines += [f"{name}={value}" for name, value in best.environment.items()]
@@ -168,15 +172,17 @@ def with_environment(job: Job, more: Mapping[str, str]) -> Job:
     return replace(job, environment={**job.environment, **more})
 
 
-def _batches(job: Job, effort: Effort, items: Iterable[InputObject], source: Source) -> Iterator[Batch]:
+def _batches(
+    job: Job, plan: ExecutionPlan, items: Iterable[InputObject], source: ObjectSource
+) -> Iterator[MiniBatch]:
     """Whatever can be read; the run itself reports what can't."""
-    limit = effort.payload_bytes
+    limit = plan.payload_bytes
     for item in items:
         try:
             with opened(source.open(item), job.compression) as stream:
                 if job.split_type != NONE:
-                    frames = located(records(stream, job.split_type, limit), item.name)
-                    yield from pack(frames, effort.strategy, limit, item.name)
+                    frames = with_failure_location(records(stream, job.split_type, limit), item.name)
+                    yield from pack(frames, plan.strategy, limit, item.name)
                 elif (body := stream.read(SAMPLE_BYTES)) and (limit is None or len(body) <= limit):
                     yield whole(body)
         except (StorageError, ObjectFailed) as error:

@@ -10,7 +10,7 @@ from tfs_proxy.transform.job import SINGLE
 
 
 @dataclass(slots=True)
-class Batch:
+class MiniBatch:
     """Records that travel together; their bytes lie in one piece, so that small ones stay small.
 
     ``first`` counts from 1. ``offsets`` are the records' places in the object and ``ends`` their
@@ -30,10 +30,10 @@ class Batch:
         starts = [0, *self.ends[:-1]]
         return [self.body[start:end] for start, end in zip(starts, self.ends, strict=True)]
 
-    def part(self, begin: int, end: int) -> "Batch":
+    def part(self, begin: int, end: int) -> "MiniBatch":
         """Records ``begin`` to ``end`` (from 0, ``end`` not included) as a batch of their own."""
         start = self.ends[begin - 1] if begin else 0
-        return Batch(
+        return MiniBatch(
             first=self.first + begin,
             body=self.body[start : self.ends[end - 1]],
             offsets=self.offsets[begin:end],
@@ -41,15 +41,15 @@ class Batch:
         )
 
 
-def single(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[Batch]:
+def single(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
     """One record a batch, its wrapping stripped (contract 1.10). Raises ObjectFailed for one too large."""
     for number, frame in enumerate(frames, 1):
         _check_fits(len(frame.payload), max_bytes, number, frame, name)
         body = bytes(frame.payload)
-        yield Batch(number, body, array("Q", [frame.offset]), array("Q", [len(body)]))
+        yield MiniBatch(number, body, array("Q", [frame.offset]), array("Q", [len(body)]))
 
 
-def multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[Batch]:
+def multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
     """As many records as fit, wrapping and checksums kept. Raises ObjectFailed for one too large."""
     packing, first = _Packing(), 1
     for number, frame in enumerate(frames, 1):
@@ -63,14 +63,14 @@ def multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator
         yield packing.batch(first)
 
 
-def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[Batch]:
+def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
     """By BatchStrategy; ``name`` is the object's, for errors."""
     return (single if strategy == SINGLE else multi)(frames, max_bytes, name)
 
 
-def whole(body: bytes) -> Batch:
+def whole(body: bytes) -> MiniBatch:
     """A whole object as one record."""
-    return Batch(1, body, array("Q", [0]), array("Q", [len(body)]))
+    return MiniBatch(1, body, array("Q", [0]), array("Q", [len(body)]))
 
 
 class _Packing:
@@ -88,8 +88,8 @@ class _Packing:
         self._offsets.append(frame.offset)
         self._ends.append(self.size)
 
-    def batch(self, first: int) -> Batch:
-        return Batch(first, b"".join(self.parts), self._offsets, self._ends)
+    def batch(self, first: int) -> MiniBatch:
+        return MiniBatch(first, b"".join(self.parts), self._offsets, self._ends)
 
 
 def _check_fits(size: int, max_bytes: int | None, number: int, frame: Frame, name: str) -> None:

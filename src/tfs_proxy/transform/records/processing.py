@@ -7,7 +7,7 @@ from typing import Any
 
 from tfs_proxy.payload.media_types import CSV, JSON, JSON_LINES
 from tfs_proxy.transform.job import INPUT, LINE, Job
-from tfs_proxy.transform.records.batches import Batch
+from tfs_proxy.transform.records.batches import MiniBatch
 from tfs_proxy.transform.records.jsonpath import JsonPath, Missing
 
 OUTPUT_KEY, INPUT_KEY = "SageMakerOutput", "SageMakerInput"
@@ -16,26 +16,26 @@ _CELL = re.compile(r'("(?:[^"]|"")*"|(?:[^",][^,]*)?)(,|$)')
 Values = list[Any]
 
 
-class Unfit(Exception):
+class Unprocessable(Exception):
     """A record or an answer that filters and joins can't work with."""
 
 
-class Plain:
+class PassThrough:
     """Bodies and answers as they are; AssembleWith Line ends each answer with a newline."""
 
     def __init__(self, job: Job) -> None:
         self._ending = b"\n" if job.assemble_with == LINE else b""
 
-    def request(self, batch: Batch) -> bytes:
+    def request(self, batch: MiniBatch) -> bytes:
         """What is sent."""
         return batch.body
 
-    def output(self, _batch: Batch, answer: bytes) -> bytes:
+    def output(self, _batch: MiniBatch, answer: bytes) -> bytes:
         """What is written for it."""
         return answer + self._ending if self._ending and not answer.endswith(self._ending) else answer
 
 
-class Processed:
+class DataProcessing:
     """DataProcessing (contract 1.10): InputFilter, then the model, then JoinSource, then OutputFilter."""
 
     def __init__(self, job: Job) -> None:
@@ -46,19 +46,19 @@ class Processed:
         self._read_answer = _FORMS[job.answer_type or job.record_type][0]
         self._write_answer = _FORMS[job.answer_type or job.record_type][1]
         self._ending = b"\n" if job.assemble_with == LINE else b""
-        self._plain = Plain(job)
+        self._plain = PassThrough(job)
         self._passes_answers_on = not self._joins and self._output_filter.is_identity
 
-    def request(self, batch: Batch) -> bytes:
-        """The records, filtered. Raises Unfit naming the first that can't be."""
+    def request(self, batch: MiniBatch) -> bytes:
+        """The records, filtered. Raises Unprocessable naming the first that can't be."""
         if self._joins:
             self._read(batch.body)  # what can't be joined later must not be sent
         if self._input_filter.is_identity:
             return batch.body
         return self._write(_filtered(self._input_filter, self._read(batch.body)))
 
-    def output(self, batch: Batch, answer: bytes) -> bytes:
-        """The answers, joined to their records and filtered. Raises Unfit.
+    def output(self, batch: MiniBatch, answer: bytes) -> bytes:
+        """The answers, joined to their records and filtered. Raises Unprocessable.
 
         If the job neither joins nor filters answers, they stay as they are, whatever they are.
         """
@@ -70,19 +70,19 @@ class Processed:
         text = self._write_answer(_filtered(self._output_filter, answers))
         return text + self._ending if self._ending and not text.endswith(self._ending) else text
 
-    def _joined(self, batch: Batch, answers: Values) -> Values:
+    def _joined(self, batch: MiniBatch, answers: Values) -> Values:
         records = self._read(batch.body)
         if len(records) != len(answers):
-            raise Unfit(
+            raise Unprocessable(
                 f"{len(records)} record(s) got {len(answers)} answer(s): a join needs one for each, "
                 f"in {CSV} or {JSON_LINES} as the input is"
             )
         return [self._join(record, answer) for record, answer in zip(records, answers, strict=True)]
 
 
-def processing(job: Job) -> "Plain | Processed":
+def processing(job: Job) -> "PassThrough | DataProcessing":
     """What ``job`` asks for."""
-    return Processed(job) if job.processes else Plain(job)
+    return DataProcessing(job) if job.processes else PassThrough(job)
 
 
 def _filtered(path: JsonPath, values: Values) -> Values:
@@ -91,7 +91,7 @@ def _filtered(path: JsonPath, values: Values) -> Values:
     try:
         return [path(value) for value in values]
     except Missing as error:
-        raise Unfit(f"the filter {path.text} finds {error}") from error
+        raise Unprocessable(f"the filter {path.text} finds {error}") from error
 
 
 def _read_csv(text: bytes) -> Values:
@@ -109,7 +109,7 @@ def _cells(line: str) -> list[str]:
         at = found.end()
         if not found[2]:
             return cells
-    raise Unfit(f"{line[:100]!r} has a quoted cell that does not end")
+    raise Unprocessable(f"{line[:100]!r} has a quoted cell that does not end")
 
 
 def _write_csv(rows: Values) -> bytes:
@@ -137,7 +137,7 @@ def _loads(text: bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Unfit(f"{text[:100].decode(errors='replace')} is no JSON ({error})") from error
+        raise Unprocessable(f"{text[:100].decode(errors='replace')} is no JSON ({error})") from error
 
 
 def _write_document(values: Values) -> bytes:

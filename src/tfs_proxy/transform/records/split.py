@@ -59,7 +59,7 @@ def records(stream: "IO[bytes]", split_type: str, max_bytes: int | None) -> Iter
     return SPLITS[split_type](stream, max_bytes)
 
 
-def located(frames: Iterable[Frame], name: str) -> Iterator[Frame]:
+def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]:
     """``frames`` of the object ``name``. Raises ObjectFailed with the place of one that can't be read."""
     number, end = 0, 0
     try:

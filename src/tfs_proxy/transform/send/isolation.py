@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed
 from tfs_proxy.transform.job import Job
-from tfs_proxy.transform.records.batches import Batch, whole
-from tfs_proxy.transform.records.processing import Plain, Processed, Unfit, placeholder
+from tfs_proxy.transform.records.batches import MiniBatch, whole
+from tfs_proxy.transform.records.processing import DataProcessing, PassThrough, Unprocessable, placeholder
 from tfs_proxy.transform.send.sender import Refused, Sender
 
 FAIL, PLACEHOLDER, SIDECAR = "fail", "placeholder", "sidecar"
@@ -30,11 +30,11 @@ class Transformer:
     """A batch -> its outcome, by way of the server. Used by all threads at once."""
 
     job: Job
-    form: Plain | Processed
+    form: PassThrough | DataProcessing
     sender: Sender
     on_error: str
 
-    def __call__(self, batch: Batch, name: str) -> Outcome:
+    def __call__(self, batch: MiniBatch, name: str) -> Outcome:
         """Send ``batch`` of the object ``name``.
 
         Raises ObjectFailed naming the first bad record where such fail the object, and as
@@ -44,7 +44,7 @@ class Transformer:
             return self._whole(batch, name)
         except Refused as refused:
             status, words = refused.status, refused.words
-        except Unfit as unfit:
+        except Unprocessable as unfit:
             status, words = None, str(unfit)
         if len(batch) == 1:
             return self._bad(batch, BadRecord(name, batch.first, batch.offsets[0], status, words))
@@ -62,15 +62,15 @@ class Transformer:
             raise ObjectFailed(BadRecord(name, None, None, refused.status, refused.words)) from refused
         return Outcome(1, self.form.output(whole(b""), answer))
 
-    def _whole(self, batch: Batch, name: str) -> Outcome:
+    def _whole(self, batch: MiniBatch, name: str) -> Outcome:
         answer = self.sender.send(self.form.request(batch))
         try:
             return Outcome(len(batch), self.form.output(batch, answer))
-        except Unfit as unfit:
+        except Unprocessable as unfit:
             why = BadRecord(name, batch.first, batch.offsets[0], None, f"the answer can't be used: {unfit}")
             raise ObjectFailed(why) from unfit
 
-    def _bad(self, batch: Batch, why: BadRecord) -> Outcome:
+    def _bad(self, batch: MiniBatch, why: BadRecord) -> Outcome:
         if self.on_error == FAIL:
             raise ObjectFailed(why)
         if self.on_error == PLACEHOLDER:

@@ -9,8 +9,8 @@ from queue import SimpleQueue
 
 from tfs_proxy.errors import ServerLost
 from tfs_proxy.transform.failures import RunStopped
+from tfs_proxy.transform.run_statistics import RunStatistics
 from tfs_proxy.transform.send.connection import Body, Connection, Endpoint, NotAnswered, NotConnected
-from tfs_proxy.transform.tally import Tally
 from tfs_proxy.wire.http_answer import Reply
 
 FIRST_PAUSE_SECONDS = 0.25
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class RequestOptions:
     """How requests are sent: their headers' values, and the limits of ModelClientConfig."""
 
     content_type: str | None
@@ -44,20 +44,20 @@ class Sender:
     def __init__(
         self,
         endpoint: Endpoint,
-        manner: Manner,
+        request_options: RequestOptions,
         concurrent: int,
-        tally: Tally,
+        statistics: RunStatistics,
         *,
         sleep: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._head = _head(endpoint, manner)
-        self._manner = manner
-        self._tally = tally
+        self._head = _head(endpoint, request_options)
+        self._request_options = request_options
+        self._statistics = statistics
         self._clock = clock
         self._stop = threading.Event()
         self._sleep = sleep or self._stop.wait
-        self._connections = [Connection(endpoint, manner.timeout_seconds) for _ in range(concurrent)]
+        self._connections = [Connection(endpoint, request_options.timeout_seconds) for _ in range(concurrent)]
         self._idle: SimpleQueue[Connection] = SimpleQueue()
         for connection in self._connections:
             self._idle.put(connection)
@@ -76,10 +76,10 @@ class Sender:
             if isinstance(outcome, bytes):
                 return outcome
             final = isinstance(outcome, Refused) and _is_final(outcome)
-            if final or attempt >= self._manner.max_retries:
+            if final or attempt >= self._request_options.max_retries:
                 raise outcome
             attempt += 1
-            self._tally.add(retries=1)
+            self._statistics.add(retries=1)
             self._sleep(pause_seconds(attempt))
 
     def stop(self) -> None:
@@ -98,7 +98,7 @@ class Sender:
                 raise RunStopped("the run was stopped")
             began = self._clock()
             answer = connection.post(self._head, body)
-            self._tally.answered(self._clock() - began)
+            self._statistics.answered(self._clock() - began)
         except NotConnected as error:
             return ServerLost(f"{error}. What is finished stays so: the same command goes on from there.")
         except (NotAnswered, TimeoutError) as error:
@@ -123,10 +123,10 @@ def _is_final(refused: Refused) -> bool:
     return refused.status is not None and refused.status < _SERVER_ERROR
 
 
-def _head(endpoint: Endpoint, manner: Manner) -> bytes:
+def _head(endpoint: Endpoint, request_options: RequestOptions) -> bytes:
     lines = [f"POST {endpoint.path} HTTP/1.1", f"Host: {endpoint.authority}"]
-    if manner.content_type:
-        lines.append(f"Content-Type: {manner.content_type}")
-    if manner.accept:
-        lines.append(f"Accept: {manner.accept}")
+    if request_options.content_type:
+        lines.append(f"Content-Type: {request_options.content_type}")
+    if request_options.accept:
+        lines.append(f"Accept: {request_options.accept}")
     return ("\r\n".join(lines) + "\r\n").encode("latin-1")

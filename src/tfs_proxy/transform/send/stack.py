@@ -113,7 +113,7 @@ def serving(model: str, environment: Mapping[str, str], more: Sequence[str] = ()
         stack.close()
 
 
-def execution_parameters(endpoint: Endpoint) -> dict[str, object]:
+def fetch_execution_parameters(endpoint: Endpoint) -> dict[str, object]:
     """What ``GET /execution-parameters`` answers; {} where it answers nothing of use.
 
     Raises SettingsError where nobody listens.

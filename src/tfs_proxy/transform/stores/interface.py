@@ -22,14 +22,14 @@ class InputObject:
     version: str
 
 
-class Source(Protocol):
+class ObjectSource(Protocol):
     """Where objects are read."""
 
     def open(self, item: InputObject) -> io.RawIOBase:
         """The stored bytes of ``item``. Raises StorageError."""
 
 
-class Sink(Protocol):
+class OutputSink(Protocol):
     """One output in the making: all of it appears with `commit`, or nothing does."""
 
     def write(self, data: bytes) -> None:
@@ -42,7 +42,7 @@ class Sink(Protocol):
         """Leave nothing of it; never raises StorageError."""
 
 
-class Target(Protocol):
+class OutputTarget(Protocol):
     """Where outputs are written, and what is known to be finished there."""
 
     def check(self, items: list[InputObject]) -> None:
@@ -51,16 +51,16 @@ class Target(Protocol):
     def prepare(self, items: list[InputObject]) -> None:
         """Clear away what a killed run has left of these objects' outputs. Raises SettingsError."""
 
-    def finished(self, mark: str) -> dict[str, str]:
-        """Names of objects finished under the job ``mark``, with the versions they were made from."""
+    def finished(self, fingerprint: str) -> dict[str, str]:
+        """Names of objects finished under the job ``fingerprint``, with the versions they were made from."""
 
-    def create(self, name: str, mark: str, version: str) -> Sink:
-        """Begin ``name``.out, to be noted as finished for ``mark`` and ``version`` on commit.
+    def create(self, name: str, fingerprint: str, version: str) -> OutputSink:
+        """Begin ``name``.out, to be noted as finished for ``fingerprint`` and ``version`` on commit.
 
         Raises StorageError.
         """
 
-    def create_errors(self, name: str) -> Sink:
+    def create_errors(self, name: str) -> OutputSink:
         """Begin ``name``.err. Raises StorageError."""
 
     def remove(self, name: str, ending: str) -> None:

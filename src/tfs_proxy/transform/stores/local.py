@@ -101,21 +101,21 @@ class LocalTarget:
     def prepare(self, items: list[InputObject]) -> None:
         """Nothing: the first output of a run clears away what grew before it."""
 
-    def finished(self, mark: str) -> dict[str, str]:
+    def finished(self, fingerprint: str) -> dict[str, str]:
         """What the journals of all shards say, as far as the outputs are still there."""
         found: dict[str, str] = {}
         for journal in self._state.glob("finished-*.jsonl"):
             for line in journal.read_bytes().splitlines():
                 with contextlib.suppress(ValueError):  # a run killed while it wrote leaves half a line
                     entry = json.loads(line)
-                    if entry["mark"] == mark and self._path(entry["name"], OUT).is_file():
+                    if entry["fingerprint"] == fingerprint and self._path(entry["name"], OUT).is_file():
                         found[entry["name"]] = entry["version"]
         return found
 
-    def create(self, name: str, mark: str, version: str) -> "LocalSink":
+    def create(self, name: str, fingerprint: str, version: str) -> "LocalSink":
         """Begin an output. Raises StorageError."""
         self._begin()
-        entry = {"mark": mark, "name": name, "version": version}
+        entry = {"fingerprint": fingerprint, "name": name, "version": version}
         growing = self._growing / str(next(self._numbers))
         return LocalSink(growing, self._path(name, OUT), lambda: self._note(entry))
 

@@ -7,20 +7,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.job import MANIFEST
 from tfs_proxy.transform.stores.interface import InputObject
 from tfs_proxy.transform.stores.local import local_object, local_objects
-from tfs_proxy.transform.stores.s3 import HEADS_AT_ONCE, S3_SCHEME, S3Source, s3_object, s3_objects
+from tfs_proxy.transform.stores.s3 import CONCURRENT_HEADS, S3Source, s3_object, s3_objects
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-Client = Callable[[], "S3Client"]
+S3ClientFactory = Callable[[], "S3Client"]
 """Makes, or gives again, the S3 client: only inputs in S3 need one."""
 
 
-def objects_of(address: str, data_type: str, client: Client) -> list[InputObject]:
+def objects_of(address: str, data_type: str, client: S3ClientFactory) -> list[InputObject]:
     """All objects of an input, sorted by name; no two have the same name.
 
     Raises SettingsError where there are none, or where it can't be read.
@@ -45,7 +46,7 @@ def shard(items: Iterable[InputObject], index: int, count: int) -> list[InputObj
     return [item for place, item in enumerate(items) if place % count == index]
 
 
-def _manifest_objects(address: str, client: Client) -> Iterator[InputObject]:
+def _manifest_objects(address: str, client: S3ClientFactory) -> Iterator[InputObject]:
     """``[{"prefix": "s3://…/"}, "key", …]``; a prefix may be a local folder too."""
     entries = _read_manifest(address, client)
     prefix, *names = entries
@@ -54,7 +55,7 @@ def _manifest_objects(address: str, client: Client) -> Iterator[InputObject]:
     keys = [_checked_key(address, name) for name in names]
     if prefix["prefix"].startswith(S3_SCHEME):
         known = client()
-        with ThreadPoolExecutor(HEADS_AT_ONCE) as heads:
+        with ThreadPoolExecutor(CONCURRENT_HEADS) as heads:
             yield from heads.map(lambda key: s3_object(known, prefix["prefix"] + key, key), keys)
     else:
         yield from (local_object(Path(prefix["prefix"]) / key, key) for key in keys)
@@ -66,7 +67,7 @@ def _checked_key(address: str, name: object) -> str:
     return name
 
 
-def _read_manifest(address: str, client: Client) -> list[object]:
+def _read_manifest(address: str, client: S3ClientFactory) -> list[object]:
     try:
         if address.startswith(S3_SCHEME):
             item = s3_object(client(), address, address)

@@ -9,15 +9,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfs_proxy.archive.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.fingerprints import model_digest
-from tfs_proxy.transform.job import MANIFEST, Effort, Job
+from tfs_proxy.transform.job import MANIFEST, ExecutionPlan, Job
 from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.isolation import FAIL
-from tfs_proxy.transform.send.stack import execution_parameters, serving, stack_environment
-from tfs_proxy.transform.stores.interface import InputObject, Target
+from tfs_proxy.transform.send.stack import fetch_execution_parameters, serving, stack_environment
+from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import LocalSource, LocalTarget
-from tfs_proxy.transform.stores.s3 import S3_SCHEME, S3_TIMEOUT_SECONDS, S3Source, s3_client
+from tfs_proxy.transform.stores.s3 import S3Source
 from tfs_proxy.transform.stores.s3_target import S3Target
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class TransformOptions:
     """What the command line asks for. Either ``model`` or ``endpoint`` is given.
 
     ``environment`` is what a serving stack inherits. ``ray_address`` None leaves the choice to Ray.
@@ -69,7 +70,7 @@ class Request:
         return shared_client(self.s3_timeout_seconds)
 
     @property
-    def is_far(self) -> bool:
+    def uses_remote_storage(self) -> bool:
         """Whether its objects lie, or may lie, where reading and writing take time."""
         job = self.job
         return (
@@ -84,44 +85,46 @@ def shared_client(timeout_seconds: float) -> "S3Client":
 
 
 @contextlib.contextmanager
-def endpoint_of(request: Request) -> Iterator[Endpoint]:
+def open_endpoint(options: TransformOptions) -> Iterator[Endpoint]:
     """Where to send: the endpoint given, or a stack that serves the model as long as the block runs."""
-    if request.endpoint is not None:
-        if request.job.environment:
+    if options.endpoint is not None:
+        if options.job.environment:
             log.warning("the job's Environment has no effect on an endpoint that runs already")
-        yield Endpoint.parse(request.endpoint)
+        yield Endpoint.parse(options.endpoint)
         return
-    assert request.model is not None  # noqa: S101 - one of both is given
-    environment = stack_environment(request.environment, request.job)
-    log.info("serving %s for this run", request.model)
-    with serving(request.model, environment, ("--model-server", request.model_server)) as address:
+    assert options.model is not None  # noqa: S101 - one of both is given
+    environment = stack_environment(options.environment, options.job)
+    log.info("serving %s for this run", options.model)
+    with serving(options.model, environment, ("--model-server", options.model_server)) as address:
         yield Endpoint.parse(address)
 
 
-def served_content(request: Request) -> str:
+def served_content(options: TransformOptions) -> str:
     """A digest of the model's content; for an endpoint, its address and how it wants records packed.
 
     Raises SettingsError if there is no such model, or nobody listens at the endpoint.
     """
-    if request.model is not None:
-        return model_digest(request.model, request.client)
-    effort = Effort.of(request.job, execution_parameters(Endpoint.parse(str(request.endpoint))))
-    return f"{request.endpoint} {effort.strategy} {effort.payload_bytes}"
+    if options.model is not None:
+        return model_digest(options.model, options.client)
+    plan = ExecutionPlan.resolve(
+        options.job, fetch_execution_parameters(Endpoint.parse(str(options.endpoint)))
+    )
+    return f"{options.endpoint} {plan.strategy} {plan.payload_bytes}"
 
 
-def target_of(request: Request, machine: str = "") -> Target:
+def output_target(options: TransformOptions, machine: str = "") -> OutputTarget:
     """Where outputs go; ``machine`` keeps machines apart that share one run and one folder."""
-    output = request.job.output
+    output = options.job.output
     if output.startswith(S3_SCHEME):
-        return S3Target(request.client(), output)
-    return LocalTarget(Path(output), f"{request.instance_index}-of-{request.instance_count}{machine}")
+        return S3Target(options.client(), output)
+    return LocalTarget(Path(output), f"{options.instance_index}-of-{options.instance_count}{machine}")
 
 
-class Inputs:
+class SourceByAddress:
     """Reads objects where they lie."""
 
-    def __init__(self, request: Request) -> None:
-        self._client = request.client
+    def __init__(self, options: TransformOptions) -> None:
+        self._client = options.client
 
     def open(self, item: InputObject) -> io.RawIOBase:
         """The stored bytes of ``item``. Raises StorageError."""

@@ -1,4 +1,4 @@
-"""Counts and latencies of a run, from any thread: for the progress line and the summary."""
+"""Counters and latencies of a run, from any thread: for the progress line and the summary."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ MAX_LISTED_FAILURES = 1000
 
 
 @dataclass(slots=True)
-class Counts:
+class Counters:
     """How far a run is. Bytes are those of the objects as they are stored."""
 
     objects: int = 0
@@ -26,7 +26,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class Workload:
     """What a job is about: objects and their stored bytes, and how many of these an earlier run finished."""
 
     objects: int
@@ -35,26 +35,26 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A part of a tally, as one machine hands it to another."""
+class ObjectReport:
+    """A part of a statistics, as one machine hands it to another."""
 
-    counts: Counts
+    counts: Counters
     failures: tuple[BadRecord, ...]
     latencies: Latencies
 
 
 @dataclass(slots=True)
-class Tally:
+class RunStatistics:
     """Hears what happens and sums it up.
 
-    ``begun`` is what unfinished objects elsewhere have come to: it is shown, and counts once they end.
+    ``in_progress`` is what unfinished objects elsewhere have come to: it is shown, and counts once they end.
     """
 
-    expected: Expected
+    expected: Workload
     clock: Callable[[], float] = time.monotonic
-    counts: Counts = field(default_factory=Counts)
+    counts: Counters = field(default_factory=Counters)
     failures: list[BadRecord] = field(default_factory=list)
-    begun: Counts = field(default_factory=Counts)
+    in_progress: Counters = field(default_factory=Counters)
     _latencies: Latencies = field(default_factory=Latencies)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began: float = 0.0
@@ -90,15 +90,15 @@ class Tally:
             if len(self.failures) < MAX_LISTED_FAILURES:
                 self.failures.append(why)
 
-    def taken(self) -> Report:
+    def taken(self) -> ObjectReport:
         """All that was heard since the last time."""
         with self._lock:
-            report = Report(self.counts, tuple(self.failures), self._latencies)
-            self.counts, self.failures, self._latencies = Counts(), [], Latencies()
+            report = ObjectReport(self.counts, tuple(self.failures), self._latencies)
+            self.counts, self.failures, self._latencies = Counters(), [], Latencies()
         return report
 
-    def merge(self, report: Report) -> None:
-        """Hear what another tally has heard."""
+    def merge(self, report: ObjectReport) -> None:
+        """Hear what another statistics has heard."""
         self.add(**asdict(report.counts))
         for each in report.failures:
             self.fail(each)
