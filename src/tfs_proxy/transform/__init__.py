@@ -1,1 +1,1 @@
-"""Batch transform: SageMaker's semantics on any machine, against any /invocations (contract 1.10)."""
+"""Batch transform on any machine, against any /invocations; docs/reference/sagemaker.md has its rules."""

@@ -1,4 +1,4 @@
-"""A CreateTransformJob request, as JSON, and flags of the same names -> a `Job`."""
+"""Makes a `Job` of a CreateTransformJob request in JSON and of flags of the same names."""
 
 import json
 import logging
@@ -29,21 +29,21 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     "timeout_seconds": ("ModelClientConfig", "InvocationsTimeoutInSeconds"),
     "max_retries": ("ModelClientConfig", "InvocationsMaxRetries"),
 }
-"""Where each field of a job stands in the request."""
+"""The path of each field of a job in the request."""
 
 WITHOUT_EFFECT = ("DataCaptureConfig", "ExperimentConfig", "Tags", "TransformResources")
-"""Parts of a request that mean something to the platform alone."""
+"""Parts of a request that only SageMaker itself has a use for."""
 
 log = logging.getLogger(__name__)
 
 
 def make_job(description: Mapping[str, Any], flags: Mapping[str, Any]) -> Job:
-    """A job from a request ({} for none) and flags, which win. Raises SettingsError."""
-    fields = {name: found for name, path in PATHS.items() if (found := _at(description, path)) is not None}
+    """Make a job of a request ({} for none) and of flags, which take precedence. Raises SettingsError."""
+    fields = {name: value for name, path in PATHS.items() if (value := _at(description, path)) is not None}
     fields |= {name: value for name, value in flags.items() if value is not None}
     for name in ("input", "output"):
         if not fields.get(name):
-            raise SettingsError(f"The job has no {name}: give --{name}, or a JSON file that names one.")
+            raise SettingsError(f"The job has no {name}: give --{name}, or a JSON file with one.")
     for part in WITHOUT_EFFECT:
         if part in description and part != "Tags":
             log.info("%s has no effect here", part)
@@ -51,19 +51,19 @@ def make_job(description: Mapping[str, Any], flags: Mapping[str, Any]) -> Job:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read and check the JSON that ``aws sagemaker create-transform-job --cli-input-json`` takes.
+    """Read the JSON that ``aws sagemaker create-transform-job --cli-input-json`` takes.
 
-    botocore's own model of the call says what may stand in it. Raises SettingsError.
+    Validates it against botocore's model of the call. Raises SettingsError.
     """
     try:
         description = json.loads(path.read_bytes())
     except OSError as error:
         raise SettingsError(f"The job {path} can't be read: {error.strerror}.") from error
     except ValueError as error:
-        raise SettingsError(f"The job {path} is no JSON: {error}.") from error
+        raise SettingsError(f"The job {path} is not JSON: {error}.") from error
     problems = _problems(description)
     if problems:
-        raise SettingsError(f"The job {path} is no CreateTransformJob request: {problems}")
+        raise SettingsError(f"The job {path} is not a CreateTransformJob request: {problems}")
     return dict(description)
 
 
@@ -81,9 +81,9 @@ def _problems(description: object) -> str:
 
 
 def _at(description: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    found: Any = description
+    value: Any = description
     for name in path:
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(value, Mapping) or name not in value:
             return None
-        found = found[name]
-    return found
+        value = value[name]
+    return value

@@ -1,4 +1,4 @@
-"""Why an object of a job can't be transformed: raised while one is read, sent or written."""
+"""Errors of single objects and of the run, raised while objects are read, sent and written."""
 
 from dataclasses import asdict, dataclass
 
@@ -7,11 +7,10 @@ from tfs_proxy.errors import TfsProxyError
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """One record that the server refused, or a place in an object that can't be read.
+    """A record that the server refused, or a position in an object that can't be read.
 
-    ``name`` is the object's, ``record`` counts from 1 and ``offset`` is in bytes of the (decompressed)
-    object; both are None where the whole object is meant. ``status`` is the HTTP status, None where
-    there was no answer.
+    ``name`` is the object's. ``record`` counts from 1, ``offset`` is in bytes of the decompressed object;
+    both are None if the whole object is meant. ``status`` is the HTTP status, None if there is no answer.
     """
 
     name: str
@@ -26,13 +25,13 @@ class BadRecord:
         return {"object": values.pop("name"), **values}
 
     def __str__(self) -> str:
-        place = f", record {self.record} at byte {self.offset}" if self.record is not None else ""
+        position = f", record {self.record} at byte {self.offset}" if self.record is not None else ""
         status = f"status {self.status}: " if self.status is not None else ""
-        return f"{self.name}{place}: {status}{self.error}"
+        return f"{self.name}{position}: {status}{self.error}"
 
 
 class ObjectFailed(TfsProxyError):
-    """One object can't be transformed; the others go on, and the job's exit status is not 0."""
+    """An object can't be transformed; others go on, and the command's exit status is 1."""
 
     def __init__(self, why: BadRecord) -> None:
         super().__init__(str(why))
@@ -44,4 +43,4 @@ class StorageError(TfsProxyError):
 
 
 class RunStopped(TfsProxyError):
-    """The run was told to stop: what is not finished is left for the next one."""
+    """The run was stopped: the next run does what is not finished."""

@@ -1,4 +1,4 @@
-"""What a finished output stands for: the job's fingerprint, made of its parameters and the model's digest."""
+"""The fingerprint of a job: outputs with the same fingerprint need not be made again."""
 
 import hashlib
 import json
@@ -18,16 +18,16 @@ _WITHOUT_EFFECT = ("name", "output", "max_concurrent", "timeout_seconds", "max_r
 
 
 def job_fingerprint(job: Job, on_error: str, served: str) -> str:
-    """A digest of all that outputs depend on; ``served`` stands for the model (see `served_content`)."""
+    """A digest of all that outputs depend on; ``served`` identifies the model (see `served_content`)."""
     parameters = {name: value for name, value in asdict(job).items() if name not in _WITHOUT_EFFECT}
     text = json.dumps({**parameters, "on_error": on_error, "model": served}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def model_digest(model: str, client: S3ClientFactory) -> str:
-    """The content of a model archive or folder as a digest; in S3, its ETags.
+    """A digest of a model archive or folder: of its content or, in S3, of its ETags.
 
-    Raises SettingsError where there is none.
+    Raises SettingsError if there is no such model.
     """
     pairs: Iterator[tuple[str, str]]
     if model.startswith(S3_SCHEME):
@@ -43,7 +43,7 @@ def model_digest(model: str, client: S3ClientFactory) -> str:
 def _contents(path: Path) -> Iterator[tuple[str, str]]:
     if not path.exists():
         raise SettingsError(f"There is no model {path}: give a model.tar.gz, a folder or an s3:// address.")
-    files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     for file in files:
         with file.open("rb") as content:
             yield file.relative_to(path).as_posix(), hashlib.file_digest(content, "sha256").hexdigest()

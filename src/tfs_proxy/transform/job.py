@@ -1,4 +1,4 @@
-"""What one transform job asks for, as values checked against the platform's limits before any work."""
+"""One transform job as values, checked against SageMaker's limits (docs/reference/sagemaker.md)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,15 +29,15 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "compression": (NONE, GZIP),
     "join": (NONE, INPUT),
 }
-"""What a field may be; names and values are those of CreateTransformJob."""
+"""The allowed values of fields, as in CreateTransformJob."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One job. ``strategy``, ``max_payload_mb`` and ``max_concurrent`` are None where not asked for.
+    """One job. ``strategy``, ``max_payload_mb`` and ``max_concurrent`` are None if the job leaves them out.
 
-    ``input`` and ``output`` are ``s3://`` addresses or local paths. ``environment`` is for the
-    serving stack. Raises SettingsError where the platform would refuse it.
+    ``input`` and ``output`` are ``s3://`` addresses or local paths. The serving stack gets ``environment``.
+    Raises SettingsError if SageMaker would refuse the job.
     """
 
     input: str
@@ -63,11 +63,13 @@ class Job:
         for name, allowed in CHOICES.items():
             value = getattr(self, name)
             if value not in allowed and not (name == "strategy" and value is None):
-                raise SettingsError(f"{_shown(name)} can't be {value}: it must be {' or '.join(allowed)}.")
-        _in_range("MaxPayloadInMB", self.max_payload_mb, 0, MAX_PAYLOAD_MB)
-        _in_range("MaxConcurrentTransforms", self.max_concurrent, 0, None)
-        _in_range("InvocationsTimeoutInSeconds", self.timeout_seconds, 1, MAX_TIMEOUT_SECONDS)
-        _in_range("InvocationsMaxRetries", self.max_retries, 0, MAX_RETRIES)
+                raise SettingsError(
+                    f"{_API_NAMES[name]} can't be {value}: it must be {' or '.join(allowed)}."
+                )
+        _check_range("MaxPayloadInMB", self.max_payload_mb, 0, MAX_PAYLOAD_MB)
+        _check_range("MaxConcurrentTransforms", self.max_concurrent, 0, None)
+        _check_range("InvocationsTimeoutInSeconds", self.timeout_seconds, 1, MAX_TIMEOUT_SECONDS)
+        _check_range("InvocationsMaxRetries", self.max_retries, 0, MAX_RETRIES)
         self._check_headers()
         self._check_product()
         self._check_processing()
@@ -79,18 +81,18 @@ class Job:
 
     @property
     def record_type(self) -> str:
-        """How records are read by filters and joins: CSV, JSON_LINES, JSON, or "" for none of them."""
+        """The format of records for filters and joins: CSV, JSON_LINES, JSON, or "" for any other."""
         return _record_type(self.content_type, self.split_type)
 
     @property
     def answer_type(self) -> str:
-        """How answers are read; without Accept they are taken to be as the input."""
+        """The format of answers; without Accept that of the input is assumed."""
         return _record_type(self.accept or self.content_type, self.split_type)
 
     def _check_headers(self) -> None:
         for name, value in (("ContentType", self.content_type), ("Accept", self.accept)):
             if value is not None and not (value.isascii() and value.isprintable()):
-                raise SettingsError(f"{name} can't be {value!r}: a header holds printable ASCII.")
+                raise SettingsError(f"{name} can't be {value!r}: a header may hold printable ASCII only.")
 
     def _check_product(self) -> None:
         if self.max_payload_mb and self.max_concurrent:
@@ -98,7 +100,7 @@ class Job:
             if product > MAX_PRODUCT_MB:
                 raise SettingsError(
                     f"MaxPayloadInMB {self.max_payload_mb} times MaxConcurrentTransforms "
-                    f"{self.max_concurrent} is {product} MB: it may be {MAX_PRODUCT_MB} at most."
+                    f"{self.max_concurrent} is {product} MB: at most {MAX_PRODUCT_MB} MB are allowed."
                 )
 
     def _check_processing(self) -> None:
@@ -108,8 +110,8 @@ class Job:
             return
         if not self.record_type or (not self.answer_type and self.output_filter != "$"):
             raise SettingsError(
-                f"Filters and joins work on CSV, JSON lines and JSON, split by {LINE} (JSON also by {NONE}), "
-                f"not on Content-Type {self.content_type} split by {self.split_type}."
+                f"Filters and joins need CSV, JSON lines or JSON with SplitType {LINE} (JSON also {NONE}), "
+                f"not ContentType {self.content_type} with SplitType {self.split_type}."
             )
         if self.join == INPUT:
             self._check_join()
@@ -117,18 +119,21 @@ class Job:
     def _check_join(self) -> None:
         accept = self.accept or self.content_type
         if parse_media_type(accept).type != parse_media_type(self.content_type).type:
-            raise SettingsError(f"A join needs Accept {accept} to be ContentType {self.content_type}.")
+            raise SettingsError(
+                f"A join needs Accept and ContentType to be equal, not {accept} and {self.content_type}."
+            )
         if self.split_type != self.assemble_with:
             raise SettingsError(
-                f"A join needs SplitType {self.split_type} and AssembleWith {self.assemble_with} to be one."
+                f"A join needs SplitType and AssembleWith to be equal, not {self.split_type} and "
+                f"{self.assemble_with}."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """How a job is driven: the job's own wishes, else the container's, else the platform's defaults.
+    """How records are sent: as the job says, else as the container offers, else by SageMaker's defaults.
 
-    ``payload_bytes`` None means that bodies are streamed, of any size (MaxPayloadInMB 0).
+    If ``payload_bytes`` is None, bodies of any size are streamed (MaxPayloadInMB 0).
     """
 
     strategy: str
@@ -137,7 +142,7 @@ class ExecutionPlan:
 
     @classmethod
     def resolve(cls, job: Job, parameters: Mapping[str, object]) -> "ExecutionPlan":
-        """Combine ``job`` with what ``GET /execution-parameters`` answered, {} for nothing."""
+        """Combine ``job`` with the answer of ``GET /execution-parameters``; {} if there is none."""
         payload_mb = _first(job.max_payload_mb, parameters.get("MaxPayloadInMB"), DEFAULT_PAYLOAD_MB)
         concurrent = _first(
             job.max_concurrent or None, parameters.get("MaxConcurrentTransforms"), DEFAULT_CONCURRENT
@@ -154,26 +159,26 @@ class ExecutionPlan:
         )
 
 
-def _first(wished: int | None, offered: object, default: int) -> int:
-    if wished is not None:
-        return wished
+def _first(requested: int | None, offered: object, default: int) -> int:
+    if requested is not None:
+        return requested
     return offered if isinstance(offered, int) and offered >= 0 else default
 
 
 def _record_type(content_type: str | None, split_type: str) -> str:
-    known = parse_media_type(content_type).type if content_type else ""
+    media_type = parse_media_type(content_type).type if content_type else ""
     if split_type == LINE:
-        return {CSV: CSV, JSON: JSON_LINES, JSON_LINES: JSON_LINES}.get(known, "")
-    return JSON if known == JSON and split_type == NONE else ""
+        return {CSV: CSV, JSON: JSON_LINES, JSON_LINES: JSON_LINES}.get(media_type, "")
+    return JSON if media_type == JSON and split_type == NONE else ""
 
 
-def _in_range(name: str, value: int | None, low: int, high: int | None) -> None:
+def _check_range(name: str, value: int | None, low: int, high: int | None) -> None:
     if value is not None and (value < low or (high is not None and value > high)):
         limits = f"from {low} to {high}" if high is not None else f"{low} or more"
         raise SettingsError(f"{name} can't be {value}: it must be {limits}.")
 
 
-_SHOWN = {
+_API_NAMES = {
     "data_type": "S3DataType",
     "split_type": "SplitType",
     "strategy": "BatchStrategy",
@@ -181,7 +186,3 @@ _SHOWN = {
     "compression": "CompressionType",
     "join": "JoinSource",
 }
-
-
-def _shown(name: str) -> str:
-    return _SHOWN[name]

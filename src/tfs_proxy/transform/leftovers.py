@@ -26,25 +26,27 @@ class Leftovers:
 def find_leftovers(
     options: TransformOptions, items: Sequence[InputObject], target: OutputTarget
 ) -> Leftovers:
-    """Find out and log it; nothing needs to be served for that."""
+    """Compare ``items`` with what ``target`` knows to be finished; the model need not be served for that."""
     fingerprint = job_fingerprint(options.job, options.on_error, served_content(options))
     finished = target.finished(fingerprint) if options.resume else {}
-    todo = [item for item in items if finished.get(item.name) != item.version]
-    all_bytes, todo_bytes = (sum(item.size for item in some) for some in (items, todo))
-    statistics = RunStatistics(Workload(len(items), all_bytes, all_bytes - todo_bytes))
-    statistics.add(skipped=len(items) - len(todo))
-    log.info("%d object(s), %d of them finished before", len(items), len(items) - len(todo))
-    return Leftovers(todo, fingerprint, statistics)
+    leftovers = [item for item in items if finished.get(item.name) != item.version]
+    all_bytes = sum(item.size for item in items)
+    finished_bytes = all_bytes - sum(item.size for item in leftovers)
+    finished_count = len(items) - len(leftovers)
+    statistics = RunStatistics(Workload(len(items), all_bytes, finished_bytes))
+    statistics.add(skipped=finished_count)
+    log.info("%d object(s), %d of them finished before", len(items), finished_count)
+    return Leftovers(leftovers, fingerprint, statistics)
 
 
-def announce(options: TransformOptions, plan: ExecutionPlan, todo: Sequence[InputObject]) -> None:
-    """Log how ``todo`` is driven, and a warning if objects are known to be too large."""
+def log_plan(options: TransformOptions, plan: ExecutionPlan, items: Sequence[InputObject]) -> None:
+    """Log how ``items`` are sent, and a warning if some are too large for that."""
     payload = "streamed" if plan.payload_bytes is None else f"{plan.payload_bytes >> 20} MB"
     log.info("%d request(s) at once, %s, payload %s", plan.concurrent, plan.strategy, payload)
-    too_large = [item for item in todo if is_too_large(options.job, plan, item)]
+    too_large = [item for item in items if is_too_large(options.job, plan, item)]
     if too_large:
         log.warning(
-            "%d object(s) are larger than MaxPayloadInMB allows and will fail, %s the first of them",
+            "%d object(s) are larger than MaxPayloadInMB allows and will fail; the first is %s",
             len(too_large),
             too_large[0].name,
         )

@@ -1,4 +1,4 @@
-"""What one run of `tfs-proxy transform` was asked for, and where it sends, reads and writes."""
+"""The options of one `tfs-proxy transform`, and where they make it send, read and write."""
 
 import contextlib
 import io
@@ -33,9 +33,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransformOptions:
-    """What the command line asks for. Either ``model`` or ``endpoint`` is given.
+    """What the command line asks for; either ``model`` or ``endpoint`` is set.
 
-    ``environment`` is what a serving stack inherits. ``ray_address`` None leaves the choice to Ray.
+    A serving stack inherits ``environment``. If ``ray_address`` is None, Ray chooses the cluster. Raises
+    SettingsError if the options contradict each other.
     """
 
     job: Job
@@ -55,7 +56,7 @@ class TransformOptions:
     def __post_init__(self) -> None:
         if (self.model is None) == (self.endpoint is None):
             raise SettingsError(
-                "Give either --model, to serve it for this run, or --endpoint, one that runs."
+                "Give either --model, to serve it for this run, or --endpoint, the address of a running one."
             )
         if not 0 <= self.instance_index < self.instance_count:
             raise SettingsError(
@@ -63,7 +64,9 @@ class TransformOptions:
                 "one less than --instance-count."
             )
         if self.ray_address is not None and self.engine != RAY:
-            raise SettingsError("--ray-address is of use with --engine ray only.")
+            raise SettingsError(
+                "--ray-address has an effect only with --engine ray: add that, or leave it out."
+            )
 
     def client(self) -> "S3Client":
         """The S3 client of this process."""
@@ -71,7 +74,7 @@ class TransformOptions:
 
     @property
     def uses_remote_storage(self) -> bool:
-        """Whether its objects lie, or may lie, where reading and writing take time."""
+        """Whether objects are, or may be, in S3, where reads and writes are slow."""
         job = self.job
         return (
             job.data_type == MANIFEST or job.input.startswith(S3_SCHEME) or job.output.startswith(S3_SCHEME)
@@ -86,13 +89,13 @@ def shared_client(timeout_seconds: float) -> "S3Client":
 
 @contextlib.contextmanager
 def open_endpoint(options: TransformOptions) -> Iterator[Endpoint]:
-    """Where to send: the endpoint given, or a stack that serves the model as long as the block runs."""
+    """The endpoint to send to: the given one, or a stack that serves the model while the block runs."""
     if options.endpoint is not None:
         if options.job.environment:
-            log.warning("the job's Environment has no effect on an endpoint that runs already")
+            log.warning("the job's Environment has no effect on --endpoint")
         yield Endpoint.parse(options.endpoint)
         return
-    assert options.model is not None  # noqa: S101 - one of both is given
+    assert options.model is not None  # noqa: S101 - __post_init__ checks that
     environment = stack_environment(options.environment, options.job)
     log.info("serving %s for this run", options.model)
     with serving(options.model, environment, ("--model-server", options.model_server)) as address:
@@ -100,9 +103,9 @@ def open_endpoint(options: TransformOptions) -> Iterator[Endpoint]:
 
 
 def served_content(options: TransformOptions) -> str:
-    """A digest of the model's content; for an endpoint, its address and how it wants records packed.
+    """Identifies what is served: a digest of the model; for an endpoint, its address and its parameters.
 
-    Raises SettingsError if there is no such model, or nobody listens at the endpoint.
+    Raises SettingsError if there is no such model, or if nothing listens at the endpoint.
     """
     if options.model is not None:
         return model_digest(options.model, options.client)
@@ -112,16 +115,16 @@ def served_content(options: TransformOptions) -> str:
     return f"{options.endpoint} {plan.strategy} {plan.payload_bytes}"
 
 
-def output_target(options: TransformOptions, machine: str = "") -> OutputTarget:
-    """Where outputs go; ``machine`` keeps machines apart that share one run and one folder."""
+def output_target(options: TransformOptions, node: str = "") -> OutputTarget:
+    """Where outputs are written; ``node`` is different for every node that shares the run and its folder."""
     output = options.job.output
     if output.startswith(S3_SCHEME):
         return S3Target(options.client(), output)
-    return LocalTarget(Path(output), f"{options.instance_index}-of-{options.instance_count}{machine}")
+    return LocalTarget(Path(output), f"{options.instance_index}-of-{options.instance_count}{node}")
 
 
 class SourceByAddress:
-    """Reads objects where they lie."""
+    """Reads objects in S3 or in local files, as their addresses say."""
 
     def __init__(self, options: TransformOptions) -> None:
         self._client = options.client

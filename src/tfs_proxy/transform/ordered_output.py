@@ -1,4 +1,4 @@
-"""One object on its way: batches are answered in any order, and written in theirs, whole or not at all."""
+"""The output of one object: batches may be answered in any order, and are written in that of the input."""
 
 import logging
 import threading
@@ -13,10 +13,10 @@ log = logging.getLogger(__name__)
 
 
 class OrderedOutput:
-    """One object from its first batch to its output. Used by all threads.
+    """One object from its first batch to its output, which is written whole or not at all. Thread-safe.
 
-    ``release`` is called once for each batch that needs no memory any more, ``ended`` once when the
-    object is written, failed or given up.
+    ``release`` is called once for each batch whose memory is free again, ``on_end`` once when the object
+    is written, failed or given up.
     """
 
     def __init__(
@@ -26,157 +26,161 @@ class OrderedOutput:
         fingerprint: str,
         statistics: RunStatistics,
         release: Callable[[], None],
-        ended: Callable[["OrderedOutput"], None] = lambda _output: None,
+        on_end: Callable[["OrderedOutput"], None] = lambda _output: None,
     ) -> None:
         self.item = item
         self._target = target
         self._statistics = statistics
         self._release = release
-        self._ended = ended
+        self._on_end = on_end
         self._fingerprint = fingerprint
         self._sink: OutputSink | None = None
-        self._errors: OutputSink | None = None
-        self._held: dict[int, tuple[Outcome, int]] = {}
-        self._next = self._begun = self._settled = 0
+        self._error_sink: OutputSink | None = None
+        self._early: dict[int, tuple[Outcome, int]] = {}
+        self._next = self._started = self._settled = 0
         self._counted_bytes = 0
         self._input_ended = False
         self._stopped = False
-        self._why: BadRecord | None = None
+        self._failure: BadRecord | None = None
         self._lock = threading.Lock()
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it need be sent any more: it failed, or the run was stopped."""
-        return self._why is not None or self._stopped
+        """Whether no more of it needs to be sent: it failed, or the run was stopped."""
+        return self._failure is not None or self._stopped
 
     @property
     def was_stopped(self) -> bool:
         """Whether it was given up because the run was stopped."""
-        return self._stopped and self._why is None
+        return self._stopped and self._failure is None
 
-    def begin(self) -> int:
-        """Announce one more batch; its number, from 0."""
+    def start_batch(self) -> int:
+        """Announce one more batch; returns its number, from 0."""
         with self._lock:
-            self._begun += 1
-            return self._begun - 1
+            self._started += 1
+            return self._started - 1
 
     def deliver(self, number: int, outcome: Outcome, size: int) -> None:
-        """Hand in what batch ``number``, of ``size`` bytes, became."""
+        """Hand in the ``outcome`` of batch ``number``, which was ``size`` bytes of the object."""
         with self._lock:
             self._settled += 1
-            self._held[number] = (outcome, size)
+            self._early[number] = (outcome, size)
             if self.is_over:
-                self._drop()
+                self._discard()
             else:
-                self._write()
+                self._write_ready()
             self._end_if_last()
 
-    def lose(self, error: Exception) -> None:
-        """Hear that a batch can't be delivered, and why."""
+    def fail_batch(self, error: Exception) -> None:
+        """Settle a batch that has no outcome; ``error`` says why."""
         with self._lock:
             self._settled += 1
-            self._note(error)
+            self._record_failure(error)
             self._release()
             self._end_if_last()
 
     def end_input(self, error: Exception | None = None) -> None:
-        """Hear that no batch follows; with ``error``, that the object can't be read on."""
+        """Announce that no batch follows; ``error`` if the rest of the object can't be read."""
         with self._lock:
             if error is not None:
-                self._note(error)
+                self._record_failure(error)
             self._input_ended = True
             self._end_if_last()
 
-    def _note(self, error: Exception) -> None:
-        """Fail; of several reasons the one at the earliest record counts."""
+    def _record_failure(self, error: Exception) -> None:
+        """Fail the object; of several failures, the one at the earliest record is reported."""
         if isinstance(error, ObjectFailed):
-            why = error.why
+            failure = error.why
         elif isinstance(error, RunStopped):
-            self._stopped, why = True, None
+            self._stopped, failure = True, None
         else:
-            why = BadRecord(self.item.name, None, None, None, str(error))
-        if why and (self._why is None or (why.record or 0) < (self._why.record or 0)):
-            self._why = why
-        self._drop()
+            failure = BadRecord(self.item.name, None, None, None, str(error))
+        if failure and (self._failure is None or (failure.record or 0) < (self._failure.record or 0)):
+            self._failure = failure
+        self._discard()
 
-    def _drop(self) -> None:
-        for _ in range(len(self._held)):
+    def _discard(self) -> None:
+        for _ in range(len(self._early)):
             self._release()
-        self._held.clear()
+        self._early.clear()
 
-    def _write(self) -> None:
+    def _write_ready(self) -> None:
+        """Write all batches whose predecessors are written."""
         try:
-            while self._next in self._held:
-                outcome, size = self._held[self._next]
-                self._write_one(outcome)
-                del self._held[self._next]
+            while self._next in self._early:
+                outcome, size = self._early[self._next]
+                self._write(outcome)
+                del self._early[self._next]
                 self._next += 1
                 self._counted_bytes += size
                 self._statistics.add(records=outcome.records, bad_records=len(outcome.bad), bytes=size)
                 self._release()
         except StorageError as error:
-            self._note(error)
+            self._record_failure(error)
 
-    def _write_one(self, outcome: Outcome) -> None:
-        if self._sink is None:
-            self._sink = self._target.create(self.item.name, self._fingerprint, self.item.version)
-        self._sink.write(outcome.text)
+    def _write(self, outcome: Outcome) -> None:
+        self._open_sink().write(outcome.text)
         if outcome.errors:
             self._write_errors(outcome.errors)
-            for each in outcome.bad:
-                self._statistics.fail(each)
+            for bad_record in outcome.bad:
+                self._statistics.fail(bad_record)
+
+    def _open_sink(self) -> OutputSink:
+        if self._sink is None:
+            self._sink = self._target.create(self.item.name, self._fingerprint, self.item.version)
+        return self._sink
 
     def _write_errors(self, lines: bytes) -> None:
-        if self._errors is None:
-            self._errors = self._target.create_errors(self.item.name)
-        self._errors.write(lines)
+        if self._error_sink is None:
+            self._error_sink = self._target.create_errors(self.item.name)
+        self._error_sink.write(lines)
 
     def _end_if_last(self) -> None:
-        if not self._input_ended or self._settled < self._begun:
+        if not self._input_ended or self._settled < self._started:
             return
         if not self.is_over:
             try:
-                self._finish()
+                self._commit()
             except StorageError as error:
-                self._note(error)
-        if self._why is not None:
-            self._fail(self._why)
+                self._record_failure(error)
+        if self._failure is not None:
+            self._fail(self._failure)
         elif self._stopped:
-            self._abandon()
+            self._abort()
         else:
             self._statistics.add(objects=1, bytes=self.item.size - self._counted_bytes)
-        self._ended(self)
+        self._on_end(self)
 
-    def _finish(self) -> None:
-        if self._sink is None:
-            self._sink = self._target.create(self.item.name, self._fingerprint, self.item.version)
-        if self._errors is not None:
-            self._errors.commit()
+    def _commit(self) -> None:
+        sink = self._open_sink()
+        if self._error_sink is not None:
+            self._error_sink.commit()
         else:
             self._target.remove(self.item.name, ERRORS)
-        self._sink.commit()
+        # The output comes last: it marks the object as finished.
+        sink.commit()
 
-    def _fail(self, why: BadRecord) -> None:
+    def _fail(self, failure: BadRecord) -> None:
         if self._sink is not None:
             self._sink.abort()
         self._remove_old_output()
         try:
-            self._write_errors(error_line(why))
-            if self._errors is not None:
-                self._errors.commit()
+            self._write_errors(error_line(failure))
+            if self._error_sink is not None:
+                self._error_sink.commit()
         except StorageError:
-            self._abandon()
-        self._statistics.fail(why)
+            self._abort()
+        self._statistics.fail(failure)
         self._statistics.add(failed=1, bytes=self.item.size - self._counted_bytes)
 
     def _remove_old_output(self) -> None:
-        """An output beside the error file would be taken for this run's: it is that of other input."""
+        # An earlier run made it of other input, but a reader would take it for this run's.
         try:
             self._target.remove(self.item.name, OUT)
         except StorageError as error:
-            log.warning("the output of an earlier run stays beside %s%s: %s", self.item.name, ERRORS, error)
+            log.warning("an earlier run's output remains beside %s%s: %s", self.item.name, ERRORS, error)
 
-    def _abandon(self) -> None:
-        for sink in (self._sink, self._errors):
+    def _abort(self) -> None:
+        for sink in (self._sink, self._error_sink):
             if sink is not None:
                 sink.abort()

@@ -1,4 +1,4 @@
-"""Says how far a run is: one line that renews itself on a terminal, a log line a minute elsewhere."""
+"""Shows the progress of a run: one line that is redrawn on a terminal, else a log line a minute."""
 
 import logging
 import shutil
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Progress:
-    """Shows ``statistics`` on ``stream`` from a thread of its own, from entry to exit."""
+    """Shows ``statistics`` on ``stream`` while the block runs, from a thread of its own."""
 
     def __init__(self, statistics: RunStatistics, stream: TextIO, log_seconds: float = LOG_SECONDS) -> None:
         self._statistics = statistics
@@ -37,19 +37,19 @@ class Progress:
         self._ended.set()
         self._thread.join()
         if self._on_terminal:
-            self._stream.write(f"\r\x1b[K{self._fitting()}\n")
+            self._stream.write(f"\r\x1b[K{self._fitted_line()}\n")
             self._stream.flush()
 
     def _show_often(self) -> None:
         while not self._ended.wait(self._pause_seconds):
             if self._on_terminal:
-                self._stream.write(f"\r\x1b[K{self._fitting()}")
+                self._stream.write(f"\r\x1b[K{self._fitted_line()}")
                 self._stream.flush()
             else:
                 log.info("%s", line(self._statistics))
 
-    def _fitting(self) -> str:
-        """A line no wider than the terminal: a line that wraps can't renew itself."""
+    def _fitted_line(self) -> str:
+        """A line no wider than the terminal, because a wrapped line can't be redrawn."""
         return fitted(self._statistics, shutil.get_terminal_size().columns - 1)
 
 
@@ -63,13 +63,13 @@ def fitted(statistics: RunStatistics, columns: int) -> str:
 
 
 def line(statistics: RunStatistics) -> str:
-    """Objects, failures, records, bytes per second and time to go; what matters most comes first.
+    """Objects, failures, records, bytes per second and time to go, the most important first.
 
     Objects that an earlier run finished count as done; rate and time to go are those of this run.
     """
-    counts, expected = statistics.counts, statistics.expected
+    counts, workload = statistics.counts, statistics.workload
     settled = counts.objects + counts.failed + counts.skipped
-    words = [f"{settled}/{expected.objects} objects", f"{counts.failed} failed"]
+    words = [f"{settled}/{workload.objects} objects", f"{counts.failed} failed"]
     if counts.bad_records:
         words.append(f"{counts.bad_records} bad records")
     words += [
@@ -85,10 +85,10 @@ def _transferred(statistics: RunStatistics) -> int:
 
 
 def _share(statistics: RunStatistics) -> float:
-    """How much of the whole job is done, from 0 to 1."""
-    expected = statistics.expected
-    done = expected.finished_bytes + _transferred(statistics)
-    return min(done / expected.bytes, 1.0) if expected.bytes else 1.0
+    """The share of the whole job that is done, from 0 to 1."""
+    workload = statistics.workload
+    done = workload.finished_bytes + _transferred(statistics)
+    return min(done / workload.bytes, 1.0) if workload.bytes else 1.0
 
 
 def _rate(bytes_per_second: float) -> str:
@@ -103,6 +103,6 @@ def _to_go(statistics: RunStatistics) -> str:
     transferred = _transferred(statistics)
     if not transferred:
         return "?"
-    to_do = max(0, statistics.expected.bytes - statistics.expected.finished_bytes - transferred)
+    to_do = max(0, statistics.workload.bytes - statistics.workload.finished_bytes - transferred)
     hours, rest = divmod(round(statistics.seconds * to_do / transferred), 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}"

@@ -1,4 +1,4 @@
-"""One `tfs-proxy transform`, from job to summary: the order of the steps, each of which is elsewhere."""
+"""Runs one `tfs-proxy transform`, from the job to the summary."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ from tfs_proxy.transform.engines import tuning
 from tfs_proxy.transform.engines.local import make_local_engine
 from tfs_proxy.transform.engines.on_cluster import on_cluster
 from tfs_proxy.transform.job import ExecutionPlan, Job
-from tfs_proxy.transform.leftovers import announce, find_leftovers
+from tfs_proxy.transform.leftovers import find_leftovers, log_plan
 from tfs_proxy.transform.options import (
     RAY,
     SourceByAddress,
@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 
 
 def run(options: TransformOptions) -> int:
-    """Transform everything; the exit status: 0 where every object succeeded, else 1.
+    """Transform everything; returns the exit status: 0 if every object succeeded, else 1.
 
-    Raises SettingsError before anything is begun, and StopServing where the run can't go on.
+    Raises SettingsError before any work begins, and StopServing if the run can't go on.
     """
     if options.summary is not None:
         check_writable(options.summary, "summary")
@@ -52,26 +52,26 @@ def run(options: TransformOptions) -> int:
 
 
 def tune(options: TransformOptions) -> int:
-    """Measure a sample of the input and print the best values; nothing is written. The exit status.
+    """Measure a sample of the input and print the best values; returns the exit status.
 
-    Where the server is ours, batching is tried as well. Raises as `run` does.
+    Writes no outputs. If it serves the model itself, it tries batching as well. Raises as `run` does.
     """
     if options.engine == RAY:
-        raise SettingsError("--tune measures this machine: leave --engine ray out.")
+        raise SettingsError("--tune measures this machine: leave out --engine ray.")
     items = chosen(options)
-    found: list[tuning.Measurement] = []
+    measurements: list[tuning.Measurement] = []
     for environment in tuning.BATCHING if options.model else ({},):
         job = tuning.with_environment(options.job, environment)
         with open_endpoint(replace(options, job=job)) as endpoint:
             plan = ExecutionPlan.resolve(job, fetch_execution_parameters(endpoint))
             sample = tuning.sample_of(job, plan, items, SourceByAddress(options))
-            found += tuning.sweep(job, sample, endpoint, environment)
-    sys.stdout.write(tuning.advice(options.job, tuning.best_measurement(found)) + "\n")
+            measurements += tuning.sweep(job, sample, endpoint, environment)
+    sys.stdout.write(tuning.advice(options.job, tuning.best_measurement(measurements)) + "\n")
     return 0
 
 
 def chosen(options: TransformOptions) -> list[InputObject]:
-    """The objects that this run is about."""
+    """The objects of this run: those of its input that belong to its shard."""
     _check_apart(options.job)
     items = objects_of(options.job.input, options.job.data_type, options.client)
     return shard(items, options.instance_index, options.instance_count)
@@ -80,29 +80,29 @@ def chosen(options: TransformOptions) -> list[InputObject]:
 def on_this_machine(
     options: TransformOptions, items: Sequence[InputObject], target: OutputTarget
 ) -> RunStatistics:
-    """Send ``items``, those left out that are finished; the statistics at the end."""
-    left = find_leftovers(options, items, target)
-    if not left.items:
-        return left.statistics
+    """Transform the unfinished of ``items``; returns the statistics of the run."""
+    leftovers = find_leftovers(options, items, target)
+    if not leftovers.items:
+        return leftovers.statistics
     with open_endpoint(options) as endpoint:
         plan = ExecutionPlan.resolve(options.job, fetch_execution_parameters(endpoint))
-        announce(options, plan, left.items)
+        log_plan(options, plan, leftovers.items)
 
-        def begin(item: InputObject, release: Callable[[], None]) -> OrderedOutput:
-            return OrderedOutput(item, target, left.fingerprint, left.statistics, release)
+        def start_output(item: InputObject, release: Callable[[], None]) -> OrderedOutput:
+            return OrderedOutput(item, target, leftovers.fingerprint, leftovers.statistics, release)
 
-        engine = make_local_engine(options, plan, endpoint, left.statistics, begin)
-        with Progress(left.statistics, sys.stderr):
-            engine.run(left.items)
-    return left.statistics
+        engine = make_local_engine(options, plan, endpoint, leftovers.statistics, start_output)
+        with Progress(leftovers.statistics, sys.stderr):
+            engine.run(leftovers.items)
+    return leftovers.statistics
 
 
 def _check_apart(job: Job) -> None:
-    """Refuse an output folder inside the input folder: the next run would take outputs for inputs."""
+    """Raise SettingsError if outputs would be the inputs of the next run."""
     if job.input.startswith(S3_SCHEME) or job.output.startswith(S3_SCHEME):
         return
     if Path(job.input).is_dir() and Path(job.output).resolve().is_relative_to(Path(job.input).resolve()):
-        raise SettingsError(f"The output {job.output} lies in the input {job.input}: give another folder.")
+        raise SettingsError(f"The output {job.output} is inside the input {job.input}: give another folder.")
 
 
 def _report(statistics: RunStatistics, path: Path | None) -> None:
@@ -110,7 +110,7 @@ def _report(statistics: RunStatistics, path: Path | None) -> None:
     for failure in statistics.failures[:_SHOWN_FAILURES]:
         log.error("%s", failure)
     if len(statistics.failures) > _SHOWN_FAILURES:
-        log.error("further failures are in the .err files and in the summary")
+        log.error("the .err files and the summary list all failures")
     log.info(
         "%d object(s) done, %d finished before, %d failed; %d records, %d of them bad; %.1f s, %s records/s; "
         "latency p50 %.1f, p90 %.1f, p99 %.1f ms",

@@ -1,4 +1,4 @@
-"""Counters and latencies of a run, from any thread: for the progress line and the summary."""
+"""Counters and latencies of a run, for the progress line and the summary. Thread-safe."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ MAX_LISTED_FAILURES = 1000
 
 @dataclass(slots=True)
 class Counters:
-    """How far a run is. Bytes are those of the objects as they are stored."""
+    """How far a run is. ``objects`` were done, ``skipped`` by an earlier run; ``bytes`` are as stored."""
 
     objects: int = 0
     skipped: int = 0
@@ -27,7 +27,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a job is about: objects and their stored bytes, and how many of these an earlier run finished."""
+    """The size of a job: objects and their stored bytes, and how many of these an earlier run finished."""
 
     objects: int
     bytes: int
@@ -36,7 +36,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class ObjectReport:
-    """A part of a statistics, as one machine hands it to another."""
+    """The statistics of one finished object, as a node sends them."""
 
     counts: Counters
     failures: tuple[BadRecord, ...]
@@ -45,12 +45,13 @@ class ObjectReport:
 
 @dataclass(slots=True)
 class RunStatistics:
-    """Hears what happens and sums it up.
+    """Collects what happens in a run of ``workload``.
 
-    ``in_progress`` is what unfinished objects elsewhere have come to: it is shown, and counts once they end.
+    ``in_progress`` counts what unfinished objects on other nodes have come to: it is shown, and it is
+    replaced by their reports when they end.
     """
 
-    expected: Workload
+    workload: Workload
     clock: Callable[[], float] = time.monotonic
     counts: Counters = field(default_factory=Counters)
     failures: list[BadRecord] = field(default_factory=list)
@@ -65,43 +66,43 @@ class RunStatistics:
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken, until `end` if that has been called."""
+        """How long the run took, up to `end` or until now."""
         return (self.clock() if self._ended is None else self._ended) - self._began
 
     def end(self) -> None:
         """Stop the clock."""
         self._ended = self.clock()
 
-    def add(self, **more: int) -> None:
-        """Add to the counts of these names."""
+    def add(self, **increments: int) -> None:
+        """Add to the counters of these names."""
         with self._lock:
-            for name, count in more.items():
-                setattr(self.counts, name, getattr(self.counts, name) + count)
+            for name, increment in increments.items():
+                setattr(self.counts, name, getattr(self.counts, name) + increment)
 
-    def answered(self, seconds: float) -> None:
-        """Hear of one answered request and how long it took."""
+    def add_request(self, seconds: float) -> None:
+        """Count one answered request and its latency."""
         with self._lock:
             self.counts.requests += 1
             self._latencies.add(seconds)
 
-    def fail(self, why: BadRecord) -> None:
-        """Hear of a bad record or object; the first thousand are listed in the summary."""
+    def fail(self, bad_record: BadRecord) -> None:
+        """Note a bad record or object; the summary lists the first `MAX_LISTED_FAILURES`."""
         with self._lock:
             if len(self.failures) < MAX_LISTED_FAILURES:
-                self.failures.append(why)
+                self.failures.append(bad_record)
 
-    def taken(self) -> ObjectReport:
-        """All that was heard since the last time."""
+    def drain(self) -> ObjectReport:
+        """Return what was counted since the last call, and start from zero."""
         with self._lock:
             report = ObjectReport(self.counts, tuple(self.failures), self._latencies)
             self.counts, self.failures, self._latencies = Counters(), [], Latencies()
         return report
 
     def merge(self, report: ObjectReport) -> None:
-        """Hear what another statistics has heard."""
+        """Add what another collection has drained."""
         self.add(**asdict(report.counts))
-        for each in report.failures:
-            self.fail(each)
+        for failure in report.failures:
+            self.fail(failure)
         with self._lock:
             self._latencies.merge(report.latencies)
 
@@ -115,7 +116,7 @@ class RunStatistics:
         counts, seconds = self.counts, max(self.seconds, 1e-9)
         return {
             "objects": {
-                "all": self.expected.objects,
+                "all": self.workload.objects,
                 "done": counts.objects,
                 "already_done": counts.skipped,
                 "failed": counts.failed,
@@ -130,5 +131,5 @@ class RunStatistics:
             "requests_per_second": round(counts.requests / seconds, 2),
             "mb_per_second": round(counts.bytes / seconds / 1e6, 3),
             "latency_ms": self._latencies.milliseconds(),
-            "failures": [each.to_values() for each in self.failures],
+            "failures": [failure.to_values() for failure in self.failures],
         }

@@ -124,7 +124,7 @@ def test_what_lies_in_a_folder(data: Path, tmp_path: Path, echo: str) -> None:
     assert json.loads(found["a\udcff.err"].decode())["object"] == "a\udcff"
     os.mkfifo(data / "pipe")
     done = transform(*run_flags(data, tmp_path / "out", echo))
-    assert (done.status, f"{data}/pipe is no file" in done.log) == (2, True)
+    assert (done.status, f"{data}/pipe is not a regular file" in done.log) == (2, True)
 
 
 def test_two_runs_at_once(data: Path, tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_nobody_listens(data: Path, tmp_path: Path) -> None:
 def test_an_output_inside_the_input(data: Path, echo: str) -> None:
     """It is refused: the next run would take outputs for inputs."""
     (data / "a").write_text("a")
-    assert "lies in the input" in transform(*run_flags(data, data / "out", echo)).log
+    assert "is inside the input" in transform(*run_flags(data, data / "out", echo)).log
 
 
 def interrupted(flags: list[str], number: signal.Signals, wait: "Callable[[Popen[bytes]], object]") -> None:

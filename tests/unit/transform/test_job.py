@@ -93,7 +93,7 @@ def test_limits_of_the_platform(fields: dict[str, Any], words: str) -> None:
 
 
 def test_who_decides() -> None:
-    """The job, else the container, else the platform's defaults (contract 1.10)."""
+    """The job, else the container, else the platform's defaults."""
     offered = {"MaxConcurrentTransforms": 8, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 3}
     assert ExecutionPlan.resolve(job(), {}) == ExecutionPlan("MultiRecord", 6 << 20, 1)
     assert ExecutionPlan.resolve(job(), offered) == ExecutionPlan("SingleRecord", 3 << 20, 8)
@@ -144,7 +144,7 @@ def test_marks(tmp_path: Path) -> None:
 
 
 def test_the_environment_of_the_stack() -> None:
-    """The platform's variables are set only as far as the job asks (contract 1.10); gRPC is for others."""
+    """The platform's variables are set only as far as the job asks ; gRPC is for others."""
     assert stack_environment({"A": "b", "TFS_PROXY_GRPC_PORT": "8500"}, job()) == {
         "A": "b",
         "SAGEMAKER_BATCH": "true",
@@ -181,6 +181,6 @@ def test_percentiles() -> None:
     """Within 2 % of the true ones."""
     statistics = RunStatistics(Workload(1, 1))
     for place in range(1, 1001):
-        statistics.answered(place / 1000)
+        statistics.add_request(place / 1000)
     for share in (0.5, 0.9, 0.99):
         assert statistics.percentile_seconds(share) == pytest.approx(share, rel=0.03)

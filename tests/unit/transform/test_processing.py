@@ -1,4 +1,4 @@
-"""JSONPath, filters, joins and AssembleWith, as DataProcessing has them (contract 1.10)."""
+"""JSONPath, filters, joins and AssembleWith, as DataProcessing has them (docs/reference/sagemaker.md)."""
 
 from array import array
 from typing import Any
@@ -11,7 +11,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.records.batches import MiniBatch
 from tfs_proxy.transform.records.jsonpath import JsonPath, Missing
-from tfs_proxy.transform.records.processing import Unprocessable, placeholder, processing
+from tfs_proxy.transform.records.processing import Unprocessable, data_processing, placeholder
 
 DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x": 2}]}, "z": None}
 
@@ -37,7 +37,7 @@ DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x
     ],
 )
 def test_paths(path: str, found: Any) -> None:
-    """Every form of the subset."""
+    """Every processing of the subset."""
     assert JsonPath(path)(DOCUMENT) == found
 
 
@@ -92,25 +92,27 @@ def batch_of(*lines: bytes) -> MiniBatch:
 
 def test_csv_joined() -> None:
     """Predictions become further columns; cells keep their quotes."""
-    form = processing(csv_job(join="Input", accept="text/csv"))
+    processing = data_processing(csv_job(join="Input", accept="text/csv"))
     rows = batch_of(b'"a, ""b""",1\n', b"c,2")
-    assert form.request(rows) == rows.body
-    assert form.output(rows, b"0.1,0.9\n0.2,0.8") == b'"a, ""b""",1,0.1,0.9\nc,2,0.2,0.8\n'
+    assert processing.request(rows) == rows.body
+    assert processing.output(rows, b"0.1,0.9\n0.2,0.8") == b'"a, ""b""",1,0.1,0.9\nc,2,0.2,0.8\n'
 
 
 def test_csv_filtered() -> None:
     """The id stays at home and comes out beside its prediction, as in AWS's own example."""
-    form = processing(csv_job(join="Input", accept="text/csv", input_filter="$[1:]", output_filter="$[0,-1]"))
+    processing = data_processing(
+        csv_job(join="Input", accept="text/csv", input_filter="$[1:]", output_filter="$[0,-1]")
+    )
     rows = batch_of(b"id1,1,2\n", b"id2,3,4\n")
-    assert form.request(rows) == b"1,2\n3,4\n"
-    assert form.output(rows, b"0.5\n0.6\n") == b"id1,0.5\nid2,0.6\n"
+    assert processing.request(rows) == b"1,2\n3,4\n"
+    assert processing.output(rows, b"0.5\n0.6\n") == b"id1,0.5\nid2,0.6\n"
 
 
 def test_json_lines_joined() -> None:
     """Under SageMakerOutput; what is no object is wrapped."""
-    form = processing(csv_job(content_type="application/jsonlines", join="Input"))
+    processing = data_processing(csv_job(content_type="application/jsonlines", join="Input"))
     rows = batch_of(b'{"id": 1, "n": 12345678901234567890}\n', b"[1]\n")
-    assert form.output(rows, b'{"p": 0.5}\n{"p": 0.25}\n') == (
+    assert processing.output(rows, b'{"p": 0.5}\n{"p": 0.25}\n') == (
         b'{"id":1,"n":12345678901234567890,"SageMakerOutput":{"p":0.5}}\n'
         b'{"SageMakerInput":[1],"SageMakerOutput":{"p":0.25}}\n'
     )
@@ -122,37 +124,37 @@ def test_a_json_document() -> None:
         input="i", output="o", content_type="application/json", join="Input",
         input_filter="$.x", output_filter="$['id','SageMakerOutput']",
     )  # fmt: skip
-    form = processing(job)
+    processing = data_processing(job)
     whole = batch_of(b'{"id": "\xc3\xa4", "x": [1]}')
-    assert form.request(whole) == b"[1]"
-    assert form.output(whole, b"[2]") == '{"id":"ä","SageMakerOutput":[2]}'.encode()
+    assert processing.request(whole) == b"[1]"
+    assert processing.output(whole, b"[2]") == '{"id":"ä","SageMakerOutput":[2]}'.encode()
 
 
 def test_answers_that_do_not_match() -> None:
     """A join says what it needs."""
-    form = processing(csv_job(join="Input", accept="text/csv"))
+    processing = data_processing(csv_job(join="Input", accept="text/csv"))
     with pytest.raises(Unprocessable, match=r"2 record\(s\) got 1 answer"):
-        form.output(batch_of(b"1\n", b"2\n"), b"0.1\n")
+        processing.output(batch_of(b"1\n", b"2\n"), b"0.1\n")
 
 
 def test_records_that_can_not_be_filtered() -> None:
     """They are found before anything is sent."""
-    lines = processing(csv_job(content_type="application/jsonlines", input_filter="$.x"))
+    lines = data_processing(csv_job(content_type="application/jsonlines", input_filter="$.x"))
     with pytest.raises(Unprocessable, match="no member 'x'"):
         lines.request(batch_of(b'{"y": 1}\n'))
-    with pytest.raises(Unprocessable, match="no JSON"):
+    with pytest.raises(Unprocessable, match="is not JSON"):
         lines.request(batch_of(b"{]\n"))
-    rows = processing(csv_job(input_filter="$[1]"))
-    with pytest.raises(Unprocessable, match="does not end"):
+    rows = data_processing(csv_job(input_filter="$[1]"))
+    with pytest.raises(Unprocessable, match="without a closing quote"):
         rows.request(batch_of(b'1,"2\n'))
 
 
 @pytest.mark.parametrize(("assemble_with", "written"), [("Line", b"a\n"), ("None", b"a")])
 def test_assemble_with(assemble_with: str, written: bytes) -> None:
     """Line ends each answer with a newline, once."""
-    form = processing(csv_job(assemble_with=assemble_with))
-    assert form.output(batch_of(b"1\n"), b"a") == written
-    assert form.output(batch_of(b"1\n"), b"a\n") == b"a\n"
+    processing = data_processing(csv_job(assemble_with=assemble_with))
+    assert processing.output(batch_of(b"1\n"), b"a") == written
+    assert processing.output(batch_of(b"1\n"), b"a\n") == b"a\n"
 
 
 def test_placeholders() -> None:

@@ -15,10 +15,10 @@ class Clock:
         return self.now
 
 
-def tally_after(seconds: float, expected: Workload, **counts: int) -> RunStatistics:
-    """A statistics of a run that began ``seconds`` ago."""
+def statistics_after(seconds: float, workload: Workload, **counts: int) -> RunStatistics:
+    """The statistics of a run that began ``seconds`` ago."""
     clock = Clock()
-    statistics = RunStatistics(expected, clock)
+    statistics = RunStatistics(workload, clock)
     clock.now += seconds
     statistics.add(**counts)
     return statistics
@@ -26,7 +26,7 @@ def tally_after(seconds: float, expected: Workload, **counts: int) -> RunStatist
 
 def test_a_resumed_run_counts_from_where_it_was() -> None:
     """Finished objects are part of the bar; rate and time to go are those of what is left."""
-    statistics = tally_after(
+    statistics = statistics_after(
         10, Workload(4, 4_000_000, 2_000_000), skipped=2, objects=1, records=50, bytes=1_000_000
     )
     assert line(statistics) == "3/4 objects, 0 failed, 50 records, 100.0 kB/s, 0:00:10 to go"
@@ -39,15 +39,15 @@ def test_a_resumed_run_counts_from_where_it_was() -> None:
 )
 def test_the_rate_has_the_unit_that_fits(transferred: int, rate: str) -> None:
     """A slow run does not show 0.0 MB/s."""
-    assert f", {rate}, " in line(tally_after(10, Workload(9, 10**12), bytes=transferred))
+    assert f", {rate}, " in line(statistics_after(10, Workload(9, 10**12), bytes=transferred))
 
 
 @pytest.mark.parametrize("columns", [40, 60, 79, 80, 100, 160])
 def test_failures_are_seen_at_any_width(columns: int) -> None:
     """The bar gives way first, then what stands at the end."""
-    expected = Workload(100_000, 10**12)
-    statistics = tally_after(
-        3600, expected, objects=98_000, failed=1234, bad_records=56_789, records=10**9, bytes=10**11
+    workload = Workload(100_000, 10**12)
+    statistics = statistics_after(
+        3600, workload, objects=98_000, failed=1234, bad_records=56_789, records=10**9, bytes=10**11
     )
     shown = fitted(statistics, columns)
     assert len(shown) <= columns

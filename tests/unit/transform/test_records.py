@@ -14,7 +14,7 @@ from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
 from tfs_proxy.transform.job import GZIP, LINE, MULTI, NONE, RECORDIO, SINGLE, TFRECORD
 from tfs_proxy.transform.records.batches import MiniBatch, pack
-from tfs_proxy.transform.records.split import lines, opened, records
+from tfs_proxy.transform.records.split import lines, open_content, records
 
 FRAMES: dict[str, Callable[[bytes], bytes]] = {
     TFRECORD: tfrecord_frame,
@@ -79,15 +79,15 @@ def test_records_over_the_limit() -> None:
 def test_gzip() -> None:
     """Content is split as if it had never been packed, several members included."""
     packed = gzip.compress(b"a\nb") + gzip.compress(b"c\nd\n")
-    assert opened(io.BytesIO(packed), GZIP).read() == b"a\nbc\nd\n"  # type: ignore[arg-type]
-    assert opened(io.BytesIO(b"plain"), NONE).read() == b"plain"  # type: ignore[arg-type]
+    assert open_content(io.BytesIO(packed), GZIP).read() == b"a\nbc\nd\n"  # type: ignore[arg-type]
+    assert open_content(io.BytesIO(b"plain"), NONE).read() == b"plain"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("data", [gzip.compress(b"a" * 1000)[:-9], b"no gzip at all"])
 def test_broken_gzip(data: bytes) -> None:
     """What is cut off or no gzip is said in words."""
     with pytest.raises(StorageError, match="gzip"):
-        opened(io.BytesIO(data), GZIP).read()  # type: ignore[arg-type]
+        open_content(io.BytesIO(data), GZIP).read()  # type: ignore[arg-type]
 
 
 def test_damage_names_its_place() -> None:

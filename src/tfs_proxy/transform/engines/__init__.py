@@ -1,1 +1,1 @@
-"""Who does the work of a job: threads of this machine, or the nodes of a Ray cluster."""
+"""Run a job: on threads of this machine, or on the nodes of a Ray cluster; and --tune."""

@@ -1,4 +1,4 @@
-"""Runs a job on this machine: one thread reads and packs, others send, whoever is last writes."""
+"""Runs a job on this machine: one thread reads and packs records, others send batches and write answers."""
 
 import contextlib
 import threading
@@ -10,28 +10,30 @@ from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, St
 from tfs_proxy.transform.job import GZIP, MULTI, NONE, ExecutionPlan, Job
 from tfs_proxy.transform.options import SourceByAddress, TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.records.batches import MiniBatch, pack, whole
-from tfs_proxy.transform.records.processing import processing
-from tfs_proxy.transform.records.split import READ_BYTES, opened, records, with_failure_location
+from tfs_proxy.transform.records.batches import MiniBatch, pack, whole_object
+from tfs_proxy.transform.records.processing import data_processing
+from tfs_proxy.transform.records.split import READ_BYTES, open_content, records, with_failure_location
 from tfs_proxy.transform.run_statistics import RunStatistics
 from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.isolation import Outcome, Transformer
 from tfs_proxy.transform.send.sender import RequestOptions, Sender
 from tfs_proxy.transform.stores.interface import InputObject, ObjectSource
 
-Task = Callable[[], None]
 BATCHES_PER_CONNECTION = 2
-"""Batches in memory: those in flight, as many waiting for their turn to be sent or written."""
+"""Batches in memory: the one in flight, and one that waits to be sent or written."""
 
-
-Begin = Callable[[InputObject, Callable[[], None]], OrderedOutput]
-"""Makes the output of an object; it calls what it is given for each batch that needs no memory any more."""
+Task = Callable[[], None]
+Chunks = Callable[[], Iterator[bytes]]
+"""The bytes of a streamed object, from its beginning with each call."""
+MakeBody = Callable[[], MiniBatch | Chunks]
+StartOutput = Callable[[InputObject, Callable[[], None]], OrderedOutput]
+"""Makes the output of an object; the output calls the second argument for each batch whose memory is free."""
 
 
 class LocalEngine:
-    """One machine's part of a job: at most ``plan.concurrent`` requests at once.
+    """This machine's part of a job: at most ``plan.concurrent`` requests at once.
 
-    ``threads`` more than that let reading and writing far away go on while requests wait.
+    ``threads`` beyond that number let remote reads and writes go on while requests wait.
     """
 
     def __init__(
@@ -40,28 +42,28 @@ class LocalEngine:
         plan: ExecutionPlan,
         source: ObjectSource,
         transform: Transformer,
-        begin: Begin,
+        start_output: StartOutput,
         threads: int,
     ) -> None:
         self._job = job
         self._plan = plan
         self._source = source
         self._transform = transform
-        self._begin = begin
+        self._start_output = start_output
         self._threads = threads
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._places: SimpleQueue[None] = SimpleQueue()
+        self._free_slots: SimpleQueue[None] = SimpleQueue()
         self._fatal: BaseException | None = None
 
     def run(self, items: Iterable[InputObject]) -> None:
-        """Transform ``items``; what fails, their passages know.
+        """Transform ``items``; the output of each hears whether it failed.
 
-        Memory is bounded by the payload limit times twice the concurrency, whatever the objects'
-        size. Raises ServerLost; after KeyboardInterrupt too, nothing half-written is left.
+        Memory is bounded by the payload limit times twice the concurrency, whatever the objects' size.
+        Raises ServerLost; after any exception, KeyboardInterrupt included, no half-written output is left.
         """
         for _ in range(self._plan.concurrent * BATCHES_PER_CONNECTION):
-            self._places.put(None)
-        threads = [threading.Thread(target=self._work, name=f"send-{at}") for at in range(self._threads)]
+            self._free_slots.put(None)
+        threads = [threading.Thread(target=self._work, name=f"send-{n}") for n in range(self._threads)]
         for thread in threads:
             thread.start()
         try:
@@ -70,7 +72,7 @@ class LocalEngine:
                     break
                 self._read(item)
         except BaseException:
-            self._transform.sender.stop()
+            self.stop()
             raise
         finally:
             for _ in threads:
@@ -82,7 +84,7 @@ class LocalEngine:
             raise self._fatal
 
     def stop(self) -> None:
-        """Let no further request begin: what is on its way is given up."""
+        """Let no further request begin; unfinished objects are given up."""
         self._transform.sender.stop()
 
     def _work(self) -> None:
@@ -90,18 +92,14 @@ class LocalEngine:
             task()
 
     def _read(self, item: InputObject) -> None:
-        output = self._begin(item, lambda: self._places.put(None))
+        output = self._start_output(item, lambda: self._free_slots.put(None))
         if self._job.split_type == NONE or self._streams:
-            self._submit(output, lambda: self._whole(item))
+            self._submit(output, lambda: self._whole_body(item))
             output.end_input()
             return
         error: Exception | None = None
         try:
-            with self._opened(item) as stream:
-                for batch in self._batches(stream, item):
-                    self._submit(output, lambda batch=batch: batch)  # type: ignore[misc]
-                    if output.is_over or self._fatal is not None:
-                        break
+            self._submit_batches(item, output)
         except (StorageError, ObjectFailed) as caught:
             error = caught
         except BaseException:
@@ -111,87 +109,85 @@ class LocalEngine:
             error = RunStopped("the run was stopped")
         output.end_input(error)
 
+    def _submit_batches(self, item: InputObject, output: OrderedOutput) -> None:
+        payload_bytes = self._plan.payload_bytes
+        with self._open(item) as stream:
+            split = records(stream, self._job.split_type, payload_bytes)
+            frames = with_failure_location(split, item.name)
+            for batch in pack(frames, self._plan.strategy, payload_bytes, item.name):
+                self._submit(output, lambda batch=batch: batch)  # type: ignore[misc]
+                if output.is_over or self._fatal is not None:
+                    break
+
     @property
     def _streams(self) -> bool:
-        """Whether objects go out whole although they have records: MaxPayloadInMB 0, MultiRecord."""
+        """Whether objects are sent whole although they have records: MaxPayloadInMB 0, MultiRecord."""
         return self._plan.payload_bytes is None and self._plan.strategy == MULTI
 
-    def _batches(self, stream: "IO[bytes]", item: InputObject) -> Iterator[MiniBatch]:
-        frames = with_failure_location(
-            records(stream, self._job.split_type, self._plan.payload_bytes), item.name
-        )
-        return pack(frames, self._plan.strategy, self._plan.payload_bytes, item.name)
+    def _submit(self, output: OrderedOutput, make_body: MakeBody) -> None:
+        """Queue one batch, as soon as there is memory for it."""
+        self._free_slots.get()
+        number = output.start_batch()
+        self._tasks.put(lambda: self._process(output, number, make_body))
 
-    def _submit(
-        self, output: OrderedOutput, make: Callable[[], "MiniBatch | Callable[[], Iterator[bytes]]"]
-    ) -> None:
-        self._places.get()
-        number = output.begin()
-        self._tasks.put(lambda: self._pass(output, number, make))
-
-    def _pass(
-        self,
-        output: OrderedOutput,
-        number: int,
-        make: Callable[[], "MiniBatch | Callable[[], Iterator[bytes]]"],
-    ) -> None:
-        """One batch, from its bytes to its place in the output; on a thread of its own."""
+    def _process(self, output: OrderedOutput, number: int, make_body: MakeBody) -> None:
+        """Send batch ``number`` and hand its outcome to ``output``; runs on one of the threads."""
         try:
-            self._check_wanted(output)
-            made = make()
-            if isinstance(made, MiniBatch):
-                outcome = self._transform(made, output.item.name) if made.body else Outcome(0, b"")
-                output.deliver(number, outcome, self._progress_bytes(len(made.body)))
+            self._check_running(output)
+            body = make_body()
+            if isinstance(body, MiniBatch):
+                outcome = self._transform(body, output.item.name) if body.body else Outcome(0, b"")
+                output.deliver(number, outcome, self._progress_bytes(len(body.body)))
             else:
-                output.deliver(number, self._transform.streamed(made, output.item.name), 0)
+                output.deliver(number, self._transform.stream(body, output.item.name), 0)
         except (ObjectFailed, StorageError, RunStopped) as error:
-            output.lose(error)
+            output.fail_batch(error)
         except BaseException as error:  # noqa: BLE001 - it ends the run: run() raises it
             self._fatal = self._fatal or error
-            self._transform.sender.stop()
-            output.lose(RunStopped("the run was stopped"))
+            self.stop()
+            output.fail_batch(RunStopped("the run was stopped"))
 
-    def _check_wanted(self, output: OrderedOutput) -> None:
+    def _check_running(self, output: OrderedOutput) -> None:
         if output.is_over or self._fatal is not None:
             raise RunStopped("the object failed, or the run was stopped")
 
     def _progress_bytes(self, size: int) -> int:
-        """Of gzip input nobody knows what share of the stored bytes a batch is: they count at the end."""
+        # What a batch of gzip input takes in storage is unknown: such bytes are counted at the object's end.
         return 0 if self._job.compression == GZIP else size
 
-    def _whole(self, item: InputObject) -> "MiniBatch | Callable[[], Iterator[bytes]]":
+    def _whole_body(self, item: InputObject) -> MiniBatch | Chunks:
         limit = self._plan.payload_bytes
         if limit is None and not self._job.processes:
-            return lambda: self._pieces(item)
+            return lambda: self._chunks(item)
         if is_too_large(self._job, self._plan, item):
             raise _too_large(item, limit)
-        with self._opened(item) as stream:
+        with self._open(item) as stream:
             body = stream.read(-1 if limit is None else limit + 1)
         if limit is not None and len(body) > limit:
             raise _too_large(item, limit)
-        return whole(body)
+        return whole_object(body)
 
-    def _pieces(self, item: InputObject) -> Iterator[bytes]:
-        with self._opened(item) as stream:
-            while piece := stream.read(READ_BYTES):
-                yield piece
+    def _chunks(self, item: InputObject) -> Iterator[bytes]:
+        with self._open(item) as stream:
+            while chunk := stream.read(READ_BYTES):
+                yield chunk
 
     @contextlib.contextmanager
-    def _opened(self, item: InputObject) -> "Iterator[IO[bytes]]":
-        with opened(self._source.open(item), self._job.compression) as stream:
+    def _open(self, item: InputObject) -> "Iterator[IO[bytes]]":
+        with open_content(self._source.open(item), self._job.compression) as stream:
             yield stream
 
 
 def is_too_large(job: Job, plan: ExecutionPlan, item: InputObject) -> bool:
-    """Whether ``item`` is known to be over the payload limit without being read."""
+    """Whether ``item`` is over the payload limit, as far as its stored size tells."""
     limit = plan.payload_bytes
-    known = job.split_type == NONE and job.compression != GZIP
-    return known and limit is not None and item.size > limit
+    size_is_known = job.split_type == NONE and job.compression != GZIP
+    return size_is_known and limit is not None and item.size > limit
 
 
 def _too_large(item: InputObject, limit: int | None) -> ObjectFailed:
-    text = f"the object is larger than MaxPayloadInMB allows ({limit} bytes): raise it, or split"
-    return ObjectFailed(BadRecord(item.name, None, None, None, text))
+    message = f"the object is larger than MaxPayloadInMB allows ({limit} bytes): raise it, or set SplitType"
+    return ObjectFailed(BadRecord(item.name, None, None, None, message))
 
 
 def make_local_engine(
@@ -199,12 +195,11 @@ def make_local_engine(
     plan: ExecutionPlan,
     endpoint: Endpoint,
     statistics: RunStatistics,
-    begin: Begin,
+    start_output: StartOutput,
 ) -> LocalEngine:
-    """The engine of ``options`` on this machine; ``statistics`` hears of its requests."""
+    """The engine of a run on this machine; it counts its requests in ``statistics``."""
     job = options.job
-    request_options = RequestOptions(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
-    sender = Sender(endpoint, request_options, plan.concurrent, statistics)
-    transformer = Transformer(job, processing(job), sender, options.on_error)
+    sender = Sender(endpoint, RequestOptions.of_job(job), plan.concurrent, statistics)
+    transformer = Transformer(job, data_processing(job), sender, options.on_error)
     threads = plan.concurrent * (2 if options.uses_remote_storage else 1)
-    return LocalEngine(job, plan, SourceByAddress(options), transformer, begin, threads)
+    return LocalEngine(job, plan, SourceByAddress(options), transformer, start_output, threads)

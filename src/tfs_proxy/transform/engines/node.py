@@ -1,4 +1,4 @@
-"""One machine of a job that several share: a serving stack, and an engine that gets object after object."""
+"""One node of a job that several share: a serving stack, and an engine that gets object after object."""
 
 import contextlib
 import threading
@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.engines.local import Begin, LocalEngine, make_local_engine
+from tfs_proxy.transform.engines.local import LocalEngine, StartOutput, make_local_engine
 from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.job import ExecutionPlan
 from tfs_proxy.transform.options import TransformOptions, open_endpoint, output_target, served_content
@@ -24,7 +24,7 @@ from tfs_proxy.transform.stores.local import local_object
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a machine says of itself once it is ready; ``content`` stands for the model that it serves."""
+    """What a node reports once it is ready; ``content`` identifies the model that it serves."""
 
     plan: ExecutionPlan
     content: str
@@ -32,7 +32,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class RunTerms:
-    """What all machines of a run keep to, so that it does not matter which of them does an object."""
+    """What all nodes of a run share, so that an output does not depend on the node that makes it."""
 
     fingerprint: str
     strategy: str
@@ -41,21 +41,21 @@ class RunTerms:
 
 @dataclass(frozen=True, slots=True)
 class SharedStorageProbe:
-    """What a machine must be able to see: one of the inputs, and a file in an output folder."""
+    """What every node must be able to see: one of the inputs, and a marker file in the output folder."""
 
     item: InputObject
-    sign: Path | None
+    marker: Path | None
 
     def check(self) -> None:
-        """Raise SettingsError where this machine sees other folders than the one that made it."""
+        """Raise SettingsError if this node sees other folders than the machine that made the probe."""
         item = self.item
         if not item.address.startswith(S3_SCHEME) and not _sees(item):
-            raise SettingsError(f"The input {item.address} is not to be seen there: {_SHARE}")
-        if self.sign is not None and not self.sign.is_file():
-            raise SettingsError(f"The output {self.sign.parent} is not to be seen there: {_SHARE}")
+            raise SettingsError(f"That node does not see the input {item.address}: {_REMEDY}")
+        if self.marker is not None and not self.marker.is_file():
+            raise SettingsError(f"That node does not see the output {self.marker.parent}: {_REMEDY}")
 
 
-_SHARE = "give s3:// addresses, or folders that all machines share."
+_REMEDY = "give s3:// addresses, or folders that all nodes share."
 
 
 def _sees(item: InputObject) -> bool:
@@ -65,7 +65,7 @@ def _sees(item: InputObject) -> bool:
 
 
 class Node:
-    """Its stack starts with the first call; `close` ends it. ``name`` tells the run's machines apart."""
+    """Starts its stack with the first call; `close` ends it. ``name`` is different for every node."""
 
     def __init__(self, options: TransformOptions, name: str, probe: SharedStorageProbe) -> None:
         self._options = options
@@ -83,22 +83,22 @@ class Node:
             return self._opened()[0]
 
     def transform(self, item: InputObject, terms: RunTerms) -> "Future[ObjectReport]":
-        """Begin with ``item`` as soon as there is room; the report comes when it is written or failed.
+        """Queue ``item``; its report comes when it is written or failed.
 
-        Raises StopServing, at once or in place of the report, where this machine can't go on.
+        Raises StopServing, at once or in place of the report, if this node can't go on.
         """
         with self._lock:
             capabilities, endpoint = self._opened()
             if self._engine_thread is None:
-                self._engine_thread = self._fed(capabilities, endpoint, terms)
+                self._engine_thread = self._start_engine(capabilities, endpoint, terms)
             return self._engine_thread.add(item)
 
     def in_progress(self) -> Counters:
-        """What the objects that are on their way have come to."""
+        """What unfinished objects have come to."""
         return self._engine_thread.in_progress() if self._engine_thread else Counters()
 
     def close(self) -> None:
-        """Give up what is on its way, nothing of which is left, and end the stack."""
+        """Give up unfinished objects without leaving parts of them, and end the stack."""
         with self._lock:
             if self._engine_thread is not None:
                 self._engine_thread.close()
@@ -109,103 +109,109 @@ class Node:
             self._probe.check()
             content = served_content(self._options)
             self._endpoint = self._stack.enter_context(open_endpoint(self._options))
-            plan = ExecutionPlan.resolve(self._options.job, fetch_execution_parameters(self._endpoint))
-            self._capabilities = Capabilities(plan, content)
+            parameters = fetch_execution_parameters(self._endpoint)
+            self._capabilities = Capabilities(ExecutionPlan.resolve(self._options.job, parameters), content)
         return self._capabilities, self._endpoint
 
-    def _fed(self, capabilities: Capabilities, endpoint: Endpoint, terms: RunTerms) -> "EngineThread":
+    def _start_engine(
+        self, capabilities: Capabilities, endpoint: Endpoint, terms: RunTerms
+    ) -> "EngineThread":
         plan = replace(capabilities.plan, strategy=terms.strategy, payload_bytes=terms.payload_bytes)
         target = output_target(self._options, self._name)
         requests = RunStatistics(Workload(0, 0))
 
-        def begin(
-            item: InputObject, statistics: RunStatistics, release: Release, ended: Ended
-        ) -> OrderedOutput:
-            return OrderedOutput(item, target, terms.fingerprint, statistics, release, ended)
+        def make_engine(start_output: StartOutput) -> LocalEngine:
+            return make_local_engine(self._options, plan, endpoint, requests, start_output)
 
-        return EngineThread(
-            lambda each: make_local_engine(self._options, plan, endpoint, requests, each), begin, requests
-        )
+        def make_output(
+            item: InputObject, statistics: RunStatistics, release: Release, on_end: OnEnd
+        ) -> OrderedOutput:
+            return OrderedOutput(item, target, terms.fingerprint, statistics, release, on_end)
+
+        return EngineThread(make_engine, make_output, requests)
 
 
 Release = Callable[[], None]
-Ended = Callable[[OrderedOutput], None]
+OnEnd = Callable[[OrderedOutput], None]
+MakeOutput = Callable[[InputObject, RunStatistics, Release, OnEnd], OrderedOutput]
 
 
 @dataclass(frozen=True, slots=True)
 class _InProgress:
-    """An object on its way."""
+    """An unfinished object."""
 
     statistics: RunStatistics
     report: "Future[ObjectReport]"
 
 
 class EngineThread:
-    """An engine in a thread of its own that gets objects one by one, and the statistics of each."""
+    """Runs an engine in a thread of its own, which gets objects one by one; keeps statistics for each."""
 
     def __init__(
         self,
-        make: Callable[[Begin], LocalEngine],
-        begin: Callable[[InputObject, RunStatistics, Release, Ended], OrderedOutput],
+        make_engine: Callable[[StartOutput], LocalEngine],
+        make_output: MakeOutput,
         requests: RunStatistics,
     ) -> None:
-        self._begin = begin
+        self._make_output = make_output
         self._requests = requests
         self._items: SimpleQueue[InputObject | None] = SimpleQueue()
         self._in_progress: dict[str, _InProgress] = {}
-        self._why: BaseException | None = None
+        self._end_reason: BaseException | None = None
         self._lock = threading.Lock()
-        self._engine = make(self._start_output)
-        self._thread = threading.Thread(target=self._run, name="engine_thread")
+        self._engine = make_engine(self._start_output)
+        self._thread = threading.Thread(target=self._run, name="engine")
         self._thread.start()
 
     def add(self, item: InputObject) -> "Future[ObjectReport]":
-        """Let it be done; the report of it, and of requests since the report before."""
-        in_progress = _InProgress(RunStatistics(Workload(0, 0)), Future())
+        """Queue ``item``; its report includes all requests since the report before."""
+        unfinished = _InProgress(RunStatistics(Workload(0, 0)), Future())
         with self._lock:
-            if self._why is not None:
-                in_progress.report.set_exception(self._why)
+            if self._end_reason is not None:
+                unfinished.report.set_exception(self._end_reason)
             else:
-                self._in_progress[item.name] = in_progress
+                self._in_progress[item.name] = unfinished
                 self._items.put(item)
-        return in_progress.report
+        return unfinished.report
 
     def in_progress(self) -> Counters:
-        """The sum of what is on its way."""
+        """The sum over all unfinished objects."""
         with self._lock:
-            counts = [each.statistics.counts for each in self._in_progress.values()]
+            counts = [unfinished.statistics.counts for unfinished in self._in_progress.values()]
         return Counters(
-            records=sum(each.records for each in counts), bytes=sum(each.bytes for each in counts)
+            records=sum(counters.records for counters in counts),
+            bytes=sum(counters.bytes for counters in counts),
         )
 
     def close(self) -> None:
-        """Give up what is on its way."""
+        """Give up unfinished objects and wait for the thread."""
         self._engine.stop()
         self._items.put(None)
         self._thread.join()
 
     def _start_output(self, item: InputObject, release: Release) -> OrderedOutput:
-        return self._begin(item, self._in_progress[item.name].statistics, release, self._ended)
+        return self._make_output(item, self._in_progress[item.name].statistics, release, self._on_end)
 
-    def _ended(self, output: OrderedOutput) -> None:
-        if output.was_stopped:  # the engine says why when it ends, which it does for want of a next object
+    def _on_end(self, output: OrderedOutput) -> None:
+        if output.was_stopped:
+            # Wake the engine, which waits for the next object: it ends and raises the reason.
             self._items.put(None)
             return
         with self._lock:
-            in_progress = self._in_progress.pop(output.item.name)
-        whole = RunStatistics(Workload(0, 0))
-        whole.merge(in_progress.statistics.taken())
-        whole.merge(self._requests.taken())
-        in_progress.report.set_result(whole.taken())
+            finished = self._in_progress.pop(output.item.name)
+        combined = RunStatistics(Workload(0, 0))
+        combined.merge(finished.statistics.drain())
+        combined.merge(self._requests.drain())
+        finished.report.set_result(combined.drain())
 
     def _run(self) -> None:
-        why: BaseException = RunStopped("the run was stopped")
+        end_reason: BaseException = RunStopped("the run was stopped")
         try:
             self._engine.run(iter(self._items.get, None))
-        except BaseException as error:  # noqa: BLE001 - every report hears of it
-            why = error
+        except BaseException as error:  # noqa: BLE001 - every open report raises it
+            end_reason = error
         with self._lock:
-            self._why = why
-            for each in self._in_progress.values():
-                each.report.set_exception(why)
+            self._end_reason = end_reason
+            for unfinished in self._in_progress.values():
+                unfinished.report.set_exception(end_reason)
             self._in_progress.clear()

@@ -12,7 +12,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.engines.node import RunTerms, SharedStorageProbe
 from tfs_proxy.transform.failures import StorageError
 from tfs_proxy.transform.job import Job
-from tfs_proxy.transform.leftovers import announce, find_leftovers
+from tfs_proxy.transform.leftovers import Leftovers, find_leftovers, log_plan
 from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.progress import Progress
@@ -24,68 +24,73 @@ from tfs_proxy.transform.stores.local import STATE_FOLDER
 def on_cluster(
     options: TransformOptions, items: Sequence[InputObject], target: OutputTarget
 ) -> RunStatistics:
-    """Transform ``items`` on all nodes, those left out that are finished; the statistics of all at the end.
+    """Transform the unfinished of ``items`` on all nodes; returns the statistics of the whole run.
 
-    Paths and the job's fingerprint are those of a run on one machine, which can go on where this one stopped.
-    Raises SettingsError where Ray or the cluster can't be used, and StopServing where no node can go on.
+    Outputs and fingerprint are those of a run on one machine, so that either can continue the other.
+    Raises SettingsError if Ray or the cluster can't be used, and StopServing if no node can go on.
     """
     try:
-        from tfs_proxy.transform.engines.ray.cluster import Cluster
         from tfs_proxy.transform.engines.ray.connection import ray_connection
     except ImportError as error:
         raise SettingsError(
             f"--engine ray needs Ray ({error}): pip install 'tfs-proxy[ray]', here and on all nodes."
         ) from error
-    every = [replace(item, address=_anywhere(item.address)) for item in items]
+    items = [replace(item, address=_absolute(item.address)) for item in items]
     address = options.ray_address or options.environment.get("RAY_ADDRESS")
-    with ray_connection(address), _sign_of(options.job) as sign:
-        left = find_leftovers(options, every, target)
-        if not left.items:
-            return left.statistics
-        cluster = Cluster(_anywhere_request(options), SharedStorageProbe(every[0], sign))
-        try:
-            first = cluster.wait_ready()
-            announce(options, first.plan, left.items)
-            terms = RunTerms(left.fingerprint, first.plan.strategy, first.plan.payload_bytes)
-
-            def give_up(item: InputObject, why: str) -> None:
-                OrderedOutput(item, target, left.fingerprint, left.statistics, lambda: None).end_input(
-                    StorageError(why)
-                )
-
-            with Progress(left.statistics, sys.stderr):
-                cluster.transform(left.items, terms, left.statistics, give_up)
-        finally:
-            cluster.close()
-    return left.statistics
+    with ray_connection(address), _output_marker(options.job) as marker:
+        leftovers = find_leftovers(options, items, target)
+        if leftovers.items:
+            _distribute(
+                _with_absolute_paths(options), leftovers, target, SharedStorageProbe(items[0], marker)
+            )
+    return leftovers.statistics
 
 
-def _anywhere(address: str) -> str:
+def _distribute(
+    options: TransformOptions, leftovers: Leftovers, target: OutputTarget, probe: SharedStorageProbe
+) -> None:
+    from tfs_proxy.transform.engines.ray.cluster import Cluster
+
+    def give_up(item: InputObject, reason: str) -> None:
+        output = OrderedOutput(item, target, leftovers.fingerprint, leftovers.statistics, lambda: None)
+        output.end_input(StorageError(reason))
+
+    cluster = Cluster(options, probe)
+    try:
+        plan = cluster.wait_ready().plan
+        log_plan(options, plan, leftovers.items)
+        terms = RunTerms(leftovers.fingerprint, plan.strategy, plan.payload_bytes)
+        with Progress(leftovers.statistics, sys.stderr):
+            cluster.transform(leftovers.items, terms, leftovers.statistics, give_up)
+    finally:
+        cluster.close()
+
+
+def _absolute(address: str) -> str:
     """``address`` for a process with another working directory."""
     return address if address.startswith(S3_SCHEME) else str(Path(address).resolve())
 
 
-def _anywhere_request(options: TransformOptions) -> TransformOptions:
-    job = options.job
-    moved = replace(job, input=_anywhere(job.input), output=_anywhere(job.output))
-    model = None if options.model is None else _anywhere(options.model)
-    return replace(options, job=moved, model=model)
+def _with_absolute_paths(options: TransformOptions) -> TransformOptions:
+    job = replace(options.job, input=_absolute(options.job.input), output=_absolute(options.job.output))
+    model = None if options.model is None else _absolute(options.model)
+    return replace(options, job=job, model=model)
 
 
 @contextlib.contextmanager
-def _sign_of(job: Job) -> Iterator[Path | None]:
-    """A file in the output folder, for machines to find there; None where outputs go to S3."""
+def _output_marker(job: Job) -> Iterator[Path | None]:
+    """A file in the output folder that all nodes must see; None if outputs go to S3."""
     if job.output.startswith(S3_SCHEME):
         yield None
         return
-    sign = Path(job.output).resolve() / STATE_FOLDER / f"here-{uuid.uuid4().hex}"
+    marker = Path(job.output).resolve() / STATE_FOLDER / f"here-{uuid.uuid4().hex}"
     try:
-        sign.parent.mkdir(parents=True, exist_ok=True)
-        sign.touch()
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
     except OSError as error:
         raise SettingsError(f"The output {job.output} can't be written: {error.strerror}.") from error
     try:
-        yield sign
+        yield marker
     finally:
         with contextlib.suppress(OSError):
-            sign.unlink()
+            marker.unlink()

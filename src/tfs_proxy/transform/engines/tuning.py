@@ -1,4 +1,4 @@
-"""--tune: measures a sample of the input at growing concurrency, and says which values to use."""
+"""--tune: measures a sample of the input at growing concurrency, and advises which values to use."""
 
 import itertools
 import json
@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
 from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, ExecutionPlan, Job
-from tfs_proxy.transform.records.batches import MiniBatch, pack, whole
-from tfs_proxy.transform.records.processing import processing
-from tfs_proxy.transform.records.split import opened, records, with_failure_location
+from tfs_proxy.transform.records.batches import MiniBatch, pack, whole_object
+from tfs_proxy.transform.records.processing import data_processing
+from tfs_proxy.transform.records.split import open_content, records, with_failure_location
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.isolation import PLACEHOLDER, Outcome, Transformer
@@ -20,26 +20,26 @@ from tfs_proxy.transform.send.sender import RequestOptions, Sender
 from tfs_proxy.transform.send.stack import fetch_execution_parameters
 from tfs_proxy.transform.stores.interface import InputObject, ObjectSource
 
-SECONDS_EACH = 4.0
+MEASURE_SECONDS = 4.0
 SAMPLE_BATCHES = 256
 SAMPLE_BYTES = 32 * 1024 * 1024
-MOST_CONCURRENT = 256
-WORTH = 1.05
-"""A higher concurrency must bring this much more: among equals the lowest is best."""
+MAX_CONCURRENT = 256
+MIN_GAIN = 1.05
+"""More concurrency or batching must raise the rate by this factor; else the simpler choice is better."""
 
 BATCHING: Sequence[Mapping[str, str]] = (
     {},
     {"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "8"},
     {"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "32"},
 )
-"""What a model server of ours is tried with."""
+"""The settings that are tried if this command serves the model."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Records per second that one choice got good answers to."""
+    """The rate of one choice, in answered records per second."""
 
     environment: Mapping[str, str]
     concurrent: int
@@ -49,7 +49,7 @@ class Measurement:
 def sample_of(
     job: Job, plan: ExecutionPlan, items: Iterable[InputObject], source: ObjectSource
 ) -> list[MiniBatch]:
-    """The first mini-batches of the input, as many as a sample needs. Raises SettingsError without any."""
+    """The first mini-batches of the input. Raises SettingsError if there are none."""
     sample: list[MiniBatch] = []
     size = 0
     for batch in itertools.islice(_batches(job, plan, items, source), SAMPLE_BATCHES):
@@ -58,31 +58,36 @@ def sample_of(
         if size >= SAMPLE_BYTES:
             break
     if not sample:
-        raise SettingsError("The input holds no record that could be sent, so there is nothing to tune with.")
+        raise SettingsError("The input has no record that can be sent, so there is nothing to tune with.")
     return sample
 
 
 def sweep(
     job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, environment: Mapping[str, str]
 ) -> list[Measurement]:
-    """Rates at powers of two, until two in a row bring nothing, within the platform's 100 MB.
+    """Measure powers of two, until two in a row bring no gain or the platform's 100 MB are reached.
 
     Raises SettingsError if no record of ``sample`` gets an answer that the job can use.
     """
     payload_mb = (ExecutionPlan.resolve(job, fetch_execution_parameters(endpoint)).payload_bytes or 0) >> 20
-    most = min(MOST_CONCURRENT, MAX_PRODUCT_MB // payload_mb if payload_mb else MOST_CONCURRENT)
-    found: list[Measurement] = []
-    concurrent, idle = 1, 0
-    while concurrent <= most and idle < 2:  # noqa: PLR2004
+    most = min(MAX_CONCURRENT, MAX_PRODUCT_MB // payload_mb if payload_mb else MAX_CONCURRENT)
+    measurements: list[Measurement] = []
+    concurrent, without_gain = 1, 0
+    while concurrent <= most and without_gain < 2:  # noqa: PLR2004
         statistics = measure(job, sample, endpoint, concurrent)
         rate = statistics.counts.records / statistics.seconds
-        idle = 0 if rate > WORTH * max((each.rate for each in found), default=0.0) else idle + 1
-        found.append(Measurement(environment, concurrent, rate))
+        best_rate = max((measurement.rate for measurement in measurements), default=0.0)
+        without_gain = 0 if rate > MIN_GAIN * best_rate else without_gain + 1
+        measurements.append(Measurement(environment, concurrent, rate))
         log.info(
-            "%d at once%s: %.1f records/s%s", concurrent, _shown(environment), rate, _refused(statistics)
+            "%d at once%s: %.1f records/s%s",
+            concurrent,
+            _batching_note(environment),
+            rate,
+            _refusals_note(statistics),
         )
         concurrent *= 2
-    return found
+    return measurements
 
 
 def measure(job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, concurrent: int) -> RunStatistics:
@@ -91,27 +96,26 @@ def measure(job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, concurren
     Raises SettingsError if there is none.
     """
     statistics = RunStatistics(Workload(0, 0))
-    request_options = RequestOptions(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
-    sender = Sender(endpoint, request_options, concurrent, statistics)
-    transformer = Transformer(job, processing(job), sender, PLACEHOLDER)
-    turns, ended = itertools.cycle(sample), threading.Event()
-    turn, errors = threading.Lock(), list[BaseException]()
+    sender = Sender(endpoint, RequestOptions.of_job(job), concurrent, statistics)
+    transformer = Transformer(job, data_processing(job), sender, PLACEHOLDER)
+    batches, ended = itertools.cycle(sample), threading.Event()
+    batches_lock, errors = threading.Lock(), list[BaseException]()
 
     def send() -> None:
         try:
             while not ended.is_set():
-                with turn:
-                    batch = next(turns)
+                with batches_lock:
+                    batch = next(batches)
                 _count(statistics, transformer(batch, "sample"))
         except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
             errors.append(error)
             ended.set()
 
-    _run_for_a_while(send, concurrent, ended)
+    _run_for_some_seconds(send, concurrent, ended)
     statistics.end()
     sender.close()
     if errors:
-        raise _worded(errors[0])
+        raise _explained(errors[0])
     if not statistics.counts.records:
         raise SettingsError(
             f"The server refuses every record, so there is nothing to tune: {statistics.failures[0]}"
@@ -119,45 +123,45 @@ def measure(job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, concurren
     return statistics
 
 
-def _run_for_a_while(send: Callable[[], None], concurrent: int, ended: threading.Event) -> None:
+def _run_for_some_seconds(send: Callable[[], None], concurrent: int, ended: threading.Event) -> None:
     threads = [threading.Thread(target=send) for _ in range(concurrent)]
     for thread in threads:
         thread.start()
-    ended.wait(SECONDS_EACH)
+    ended.wait(MEASURE_SECONDS)
     ended.set()
     for thread in threads:
         thread.join()
 
 
 def _count(statistics: RunStatistics, outcome: Outcome) -> None:
-    """Records that the server refuses are fast, and no measure of anything."""
+    # A refused record is not a measure of the model: a refusal is faster than an answer.
     statistics.add(records=outcome.records - len(outcome.bad), bad_records=len(outcome.bad))
     for bad_record in outcome.bad:
         statistics.fail(bad_record)
 
 
-def _worded(error: BaseException) -> BaseException:
-    """An answer that filters and joins can't use says so in a sentence; anything else is as it is."""
+def _explained(error: BaseException) -> BaseException:
+    # The answer to the sample does not fit the job's filters or its join.
     return SettingsError(f"There is nothing to tune: {error}") if isinstance(error, ObjectFailed) else error
 
 
-def _refused(statistics: RunStatistics) -> str:
+def _refusals_note(statistics: RunStatistics) -> str:
     if not statistics.counts.bad_records:
         return ""
     return f" ({statistics.counts.bad_records} more were refused, the first: {statistics.failures[0]})"
 
 
-def best_measurement(found: Sequence[Measurement]) -> Measurement:
-    """The highest rate; one within 5 % of it with fewer requests at once, or without batching, is better."""
-    highest = max(each.rate for each in found)
+def best_measurement(measurements: Sequence[Measurement]) -> Measurement:
+    """Of the choices within 5 % of the highest rate, one without batching, then of the fewest requests."""
+    highest = max(measurement.rate for measurement in measurements)
     return min(
-        (each for each in found if each.rate * WORTH >= highest),
-        key=lambda each: (len(each.environment), each.concurrent),
+        (candidate for candidate in measurements if candidate.rate * MIN_GAIN >= highest),
+        key=lambda candidate: (len(candidate.environment), candidate.concurrent),
     )
 
 
 def advice(job: Job, best: Measurement) -> str:
-    """The best values as environment and as job JSON."""
+    """The best values as environment variables and as JSON for the job."""
     lines = [f"best: {best.rate:.1f} records/s"]
     lines += [f"{name}={value}" for name, value in best.environment.items()]
     values: dict[str, object] = {"MaxConcurrentTransforms": best.concurrent}
@@ -167,28 +171,28 @@ def advice(job: Job, best: Measurement) -> str:
     return "\n".join([*lines, json.dumps(values, indent=1)])
 
 
-def with_environment(job: Job, more: Mapping[str, str]) -> Job:
-    """``job`` whose stack gets ``more`` variables."""
-    return replace(job, environment={**job.environment, **more})
+def with_environment(job: Job, added: Mapping[str, str]) -> Job:
+    """``job`` with the variables ``added`` for its serving stack."""
+    return replace(job, environment={**job.environment, **added})
 
 
 def _batches(
     job: Job, plan: ExecutionPlan, items: Iterable[InputObject], source: ObjectSource
 ) -> Iterator[MiniBatch]:
-    """Whatever can be read; the run itself reports what can't."""
+    """The batches of all objects that can be read; the run itself reports the others."""
     limit = plan.payload_bytes
     for item in items:
         try:
-            with opened(source.open(item), job.compression) as stream:
+            with open_content(source.open(item), job.compression) as stream:
                 if job.split_type != NONE:
                     frames = with_failure_location(records(stream, job.split_type, limit), item.name)
                     yield from pack(frames, plan.strategy, limit, item.name)
                 elif (body := stream.read(SAMPLE_BYTES)) and (limit is None or len(body) <= limit):
-                    yield whole(body)
+                    yield whole_object(body)
         except (StorageError, ObjectFailed) as error:
-            log.warning("%s is left out of the sample: %s", item.name, error)
+            log.warning("the sample leaves out %s: %s", item.name, error)
 
 
-def _shown(environment: Mapping[str, str]) -> str:
+def _batching_note(environment: Mapping[str, str]) -> str:
     size = environment.get("SAGEMAKER_TFS_MAX_BATCH_SIZE")
     return f", batches of {size}" if size else ""

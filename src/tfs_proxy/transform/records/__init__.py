@@ -1,1 +1,1 @@
-"""An object as records, records as batches, answers as output."""
+"""Splits objects into records, packs records into batches, makes outputs of answers."""

@@ -1,4 +1,4 @@
-"""Records -> mini-batches, the bodies of requests: packed to the payload limit, never over two objects."""
+"""Packs records into mini-batches, the bodies of requests: up to the payload limit, from one object each."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -11,10 +11,10 @@ from tfs_proxy.transform.job import SINGLE
 
 @dataclass(slots=True)
 class MiniBatch:
-    """Records that travel together; their bytes lie in one piece, so that small ones stay small.
+    """Records that are sent together, in one piece of memory because an object per record would be large.
 
-    ``first`` counts from 1. ``offsets`` are the records' places in the object and ``ends`` their
-    ends in ``body``, both in bytes.
+    ``first`` is the number of the first record, from 1. ``offsets`` are the records' positions in the
+    object and ``ends`` their ends in ``body``, both in bytes.
     """
 
     first: int
@@ -26,31 +26,31 @@ class MiniBatch:
         return len(self.ends)
 
     def records(self) -> list[bytes]:
-        """The records, one by one."""
+        """The records as sent, one by one."""
         starts = [0, *self.ends[:-1]]
         return [self.body[start:end] for start, end in zip(starts, self.ends, strict=True)]
 
     def part(self, begin: int, end: int) -> "MiniBatch":
-        """Records ``begin`` to ``end`` (from 0, ``end`` not included) as a batch of their own."""
+        """Records ``begin`` to ``end`` (from 0, ``end`` excluded) as a batch of their own."""
         start = self.ends[begin - 1] if begin else 0
         return MiniBatch(
             first=self.first + begin,
             body=self.body[start : self.ends[end - 1]],
             offsets=self.offsets[begin:end],
-            ends=array("Q", [each - start for each in self.ends[begin:end]]),
+            ends=array("Q", [record_end - start for record_end in self.ends[begin:end]]),
         )
 
 
-def single(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
-    """One record a batch, its wrapping stripped (contract 1.10). Raises ObjectFailed for one too large."""
+def _single(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
+    """One record a batch, without its framing. Raises ObjectFailed if a record is too large."""
     for number, frame in enumerate(frames, 1):
         _check_fits(len(frame.payload), max_bytes, number, frame, name)
         body = bytes(frame.payload)
         yield MiniBatch(number, body, array("Q", [frame.offset]), array("Q", [len(body)]))
 
 
-def multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
-    """As many records as fit, wrapping and checksums kept. Raises ObjectFailed for one too large."""
+def _multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
+    """As many records as fit, framing and checksums included. Raises ObjectFailed if one is too large."""
     packing, first = _Packing(), 1
     for number, frame in enumerate(frames, 1):
         size = len(frame.framed)
@@ -64,17 +64,17 @@ def multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator
 
 
 def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
-    """By BatchStrategy; ``name`` is the object's, for errors."""
-    return (single if strategy == SINGLE else multi)(frames, max_bytes, name)
+    """Pack by BatchStrategy (docs/reference/sagemaker.md); ``name`` is the object's, for errors."""
+    return (_single if strategy == SINGLE else _multi)(frames, max_bytes, name)
 
 
-def whole(body: bytes) -> MiniBatch:
-    """A whole object as one record."""
+def whole_object(body: bytes) -> MiniBatch:
+    """A whole object as a batch of one record."""
     return MiniBatch(1, body, array("Q", [0]), array("Q", [len(body)]))
 
 
 class _Packing:
-    """A batch in the making."""
+    """A batch that is not full yet."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The subset of JSONPath that SageMaker's InputFilter and OutputFilter know (contract 1.10)."""
+"""The subset of JSONPath that SageMaker's InputFilter and OutputFilter know (docs/reference/sagemaker.md)."""
 
 import re
 from collections.abc import Callable
@@ -21,11 +21,11 @@ class Missing(LookupError):
 
 
 class JsonPath:
-    """``$``, ``.name``, ``*``, ``['a','b']``, ``[0,2,-1]`` and ``[1:4]``, one after the other.
+    """A path of ``$``, ``.name``, ``*``, ``['a','b']``, ``[0,2,-1]`` and ``[1:4]``.
 
-    A step that can name several values gives a list of them (an object, for names out of an
-    object); steps after ``*``, a slice or several indices apply to each of these. Raises
-    SettingsError where the text is no such path, or is longer than 63 characters.
+    A step that can select several values gives a list of them (several names: an object). Steps after
+    ``*``, a slice or several indices apply to each of these. Raises SettingsError if the text is not such
+    a path, or is longer than 63 characters.
     """
 
     def __init__(self, text: str) -> None:
@@ -37,12 +37,12 @@ class JsonPath:
         self._steps = list(_steps(text))
 
     def __call__(self, document: Any) -> Any:
-        """What the path finds in ``document``. Raises Missing where it finds nothing."""
+        """What the path selects in ``document``. Raises Missing if that is nothing."""
         values, several = [document], False
         for step, spreads in self._steps:
             values = [step(value) for value in values]
             if spreads:
-                values = [each for value in values for each in value]
+                values = [member for value in values for member in value]
                 several = True
         return values if several else values[0]
 
@@ -67,34 +67,34 @@ def _steps(text: str) -> "list[tuple[Step, bool]]":
             steps.append(_bracket(text, text[at + 1 : end]))
             at = end + 1
         else:
-            raise _refused(text, f"what begins at character {at + 1} is not understood")
+            raise _refused(text, f"it can't be parsed from character {at + 1} on")
     return steps
 
 
 def _closing(text: str, at: int) -> int:
-    """Where the bracket that opens at ``at`` closes, quoted names passed over; -1 for nowhere."""
-    found = re.compile(r"\[(?:[^'\"\]]|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")*\]").match(text, at)
-    return found.end() - 1 if found else -1
+    """Where the bracket that opens at ``at`` closes, outside of quoted names; -1 if it does not close."""
+    match = re.compile(r"\[(?:[^'\"\]]|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")*\]").match(text, at)
+    return match.end() - 1 if match else -1
 
 
 def _bracket(text: str, inside: str) -> tuple[Step, bool]:
     if _INDICES.fullmatch(inside):
-        indices = [int(each) for each in inside.split(",")]
+        indices = [int(index) for index in inside.split(",")]
         return (_item(indices[0]), False) if len(indices) == 1 else (_items(indices), True)
     if bounds := _SLICE.fullmatch(inside):
-        low, high = (None if each is None else int(each) for each in bounds.groups())
+        low, high = (None if bound is None else int(bound) for bound in bounds.groups())
         return _slice(low, high), True
     names = _names(inside)
     if not names:
-        raise _refused(text, f"[{inside}] is no list of names or numbers and no slice")
+        raise _refused(text, f"[{inside}] is neither a list of names or numbers nor a slice")
     return (_member(names[0]), False) if len(names) == 1 else (_members(names), False)
 
 
 def _names(inside: str) -> list[str]:
     names, at = [], 0
-    while found := _QUOTED.match(inside, at):
-        names.append(re.sub(r"\\(.)", r"\1", found[1] if found[1] is not None else found[2]))
-        at = found.end()
+    while match := _QUOTED.match(inside, at):
+        names.append(re.sub(r"\\(.)", r"\1", match[1] if match[1] is not None else match[2]))
+        at = match.end()
         if at == len(inside):
             return names
         if inside[at] != ",":

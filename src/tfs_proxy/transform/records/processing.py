@@ -1,4 +1,4 @@
-"""Request bodies out of batches, and an object's output out of answers: filters, joins, AssembleWith."""
+"""Makes request bodies of batches, and outputs of answers: filters, joins and AssembleWith."""
 
 import json
 import re
@@ -17,42 +17,45 @@ Values = list[Any]
 
 
 class Unprocessable(Exception):
-    """A record or an answer that filters and joins can't work with."""
+    """A record or an answer that filters or joins can't be applied to."""
 
 
 class PassThrough:
-    """Bodies and answers as they are; AssembleWith Line ends each answer with a newline."""
+    """Passes bodies and answers through; AssembleWith Line ends each answer with a newline."""
 
     def __init__(self, job: Job) -> None:
         self._ending = b"\n" if job.assemble_with == LINE else b""
 
     def request(self, batch: MiniBatch) -> bytes:
-        """What is sent."""
+        """The body to send."""
         return batch.body
 
     def output(self, _batch: MiniBatch, answer: bytes) -> bytes:
-        """What is written for it."""
+        """The output for ``answer``."""
         return answer + self._ending if self._ending and not answer.endswith(self._ending) else answer
 
 
 class DataProcessing:
-    """DataProcessing (contract 1.10): InputFilter, then the model, then JoinSource, then OutputFilter."""
+    """SageMaker's DataProcessing: InputFilter, the model, JoinSource, OutputFilter, in this order.
+
+    docs/reference/sagemaker.md has the rules.
+    """
 
     def __init__(self, job: Job) -> None:
         self._input_filter = JsonPath(job.input_filter)
         self._output_filter = JsonPath(job.output_filter)
         self._joins = job.join == INPUT
-        self._read, self._write, self._join = _FORMS[job.record_type]
-        self._read_answer = _FORMS[job.answer_type or job.record_type][0]
-        self._write_answer = _FORMS[job.answer_type or job.record_type][1]
+        self._read, self._write, self._join = _CODECS[job.record_type]
+        self._read_answer = _CODECS[job.answer_type or job.record_type][0]
+        self._write_answer = _CODECS[job.answer_type or job.record_type][1]
         self._ending = b"\n" if job.assemble_with == LINE else b""
         self._plain = PassThrough(job)
-        self._passes_answers_on = not self._joins and self._output_filter.is_identity
+        self._keeps_answers = not self._joins and self._output_filter.is_identity
 
     def request(self, batch: MiniBatch) -> bytes:
-        """The records, filtered. Raises Unprocessable naming the first that can't be."""
+        """The filtered records. Raises Unprocessable naming the first that the filter does not fit."""
         if self._joins:
-            self._read(batch.body)  # what can't be joined later must not be sent
+            self._read(batch.body)  # raises: a record that can't be joined later must not be sent
         if self._input_filter.is_identity:
             return batch.body
         return self._write(_filtered(self._input_filter, self._read(batch.body)))
@@ -60,9 +63,9 @@ class DataProcessing:
     def output(self, batch: MiniBatch, answer: bytes) -> bytes:
         """The answers, joined to their records and filtered. Raises Unprocessable.
 
-        If the job neither joins nor filters answers, they stay as they are, whatever they are.
+        If the job neither joins nor filters answers, they are written unread.
         """
-        if self._passes_answers_on:
+        if self._keeps_answers:
             return self._plain.output(batch, answer)
         answers = self._read_answer(answer)
         if self._joins:
@@ -80,8 +83,8 @@ class DataProcessing:
         return [self._join(record, answer) for record, answer in zip(records, answers, strict=True)]
 
 
-def processing(job: Job) -> "PassThrough | DataProcessing":
-    """What ``job`` asks for."""
+def data_processing(job: Job) -> "PassThrough | DataProcessing":
+    """The processing that ``job`` asks for."""
     return DataProcessing(job) if job.processes else PassThrough(job)
 
 
@@ -91,11 +94,11 @@ def _filtered(path: JsonPath, values: Values) -> Values:
     try:
         return [path(value) for value in values]
     except Missing as error:
-        raise Unprocessable(f"the filter {path.text} finds {error}") from error
+        raise Unprocessable(f"the filter {path.text} found {error}") from error
 
 
 def _read_csv(text: bytes) -> Values:
-    """Rows of cells; a cell keeps its quotes, so that it comes out as it went in."""
+    """Rows of cells; a cell keeps its quotes, so that it is written as it was read."""
     return [_cells(line) for line in text.decode("utf-8", "surrogateescape").split("\n") if line.strip()]
 
 
@@ -104,12 +107,12 @@ def _cells(line: str) -> list[str]:
     if '"' not in line:
         return line.split(",")
     cells, at = [], 0
-    while found := _CELL.match(line, at):
-        cells.append(found[1])
-        at = found.end()
-        if not found[2]:
+    while match := _CELL.match(line, at):
+        cells.append(match[1])
+        at = match.end()
+        if not match[2]:
             return cells
-    raise Unprocessable(f"{line[:100]!r} has a quoted cell that does not end")
+    raise Unprocessable(f"{line[:100]!r} has a quoted cell without a closing quote")
 
 
 def _write_csv(rows: Values) -> bytes:
@@ -137,7 +140,7 @@ def _loads(text: bytes) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Unprocessable(f"{text[:100].decode(errors='replace')} is no JSON ({error})") from error
+        raise Unprocessable(f"{text[:100].decode(errors='replace')} is not JSON ({error})") from error
 
 
 def _write_document(values: Values) -> bytes:
@@ -154,18 +157,18 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-_FORMS: dict[str, tuple[Callable[[bytes], Values], Callable[[Values], bytes], Callable[[Any, Any], Any]]] = {
+_CODECS: dict[str, tuple[Callable[[bytes], Values], Callable[[Values], bytes], Callable[[Any, Any], Any]]] = {
     CSV: (_read_csv, _write_csv, _join_csv),
     JSON_LINES: (_read_lines, _write_lines, _join_json),
     JSON: (_read_document, _write_document, _join_json),
 }
 
 
-def placeholder(job: Job, words: str) -> bytes:
-    """What stands for a bad record in the output: one line or document of the answers' type.
+def placeholder(job: Job, error: str) -> bytes:
+    """What replaces a bad record in the output: one line or document of the answers' type.
 
-    JSON says the server's words; anything else is ERROR, as AWS advises (contract 1.10).
+    JSON quotes the server's ``error``; other types have ERROR, as AWS recommends.
     """
     kind = (job.accept or job.content_type or "").partition(";")[0].strip().lower()
-    text = _dumps({"error": words}).encode() if "json" in kind else b"ERROR"
+    text = _dumps({"error": error}).encode() if "json" in kind else b"ERROR"
     return text + b"\n" if LINE in {job.assemble_with, job.split_type} else text

@@ -1,4 +1,4 @@
-"""An object's stream -> records, by SplitType: the first step of everything that is sent."""
+"""Splits the content of an object into records, by SplitType."""
 
 import gzip
 import io
@@ -13,13 +13,13 @@ from tfs_proxy.transform.job import GZIP, LINE, RECORDIO, TFRECORD
 
 READ_BYTES = 1 << 20
 _FRAMING_BYTES = 16
-"""No TFRecord head and tail is longer; the exact size is checked when batches are packed."""
+"""At least the framing of a record; the exact size is checked when batches are packed."""
 
 Split = Callable[["IO[bytes]", int | None], Iterator[Frame]]
 
 
 class LineTooLong(PayloadTooLarge):
-    """A line that does not fit; ``offset`` is its place in bytes."""
+    """A line over the limit; ``offset`` is its position in bytes."""
 
     def __init__(self, number: int, offset: int, max_bytes: int) -> None:
         super().__init__(f"Line {number}, at byte {offset}, is over the limit of {max_bytes} bytes.")
@@ -27,10 +27,10 @@ class LineTooLong(PayloadTooLarge):
 
 
 def lines(stream: "IO[bytes]", max_bytes: int | None = None) -> Iterator[Frame]:
-    """Every line that holds something; framed with its newline, as a payload without.
+    """Yield every line that is not blank; its frame includes the newline, its payload does not.
 
-    A last line needs no newline. Lines of white space alone are no records, as in this package's
-    JSON-lines and CSV readers. Raises LineTooLong before more than ``max_bytes`` of one are read.
+    The last line needs no newline. Blank lines are not records, as in this package's JSON-lines and CSV
+    readers. Raises LineTooLong before more than ``max_bytes`` of a line are read.
     """
     offset = number = 0
     limit = -1 if max_bytes is None else max_bytes + 2
@@ -54,13 +54,13 @@ SPLITS: Mapping[str, Split] = {
 def records(stream: "IO[bytes]", split_type: str, max_bytes: int | None) -> Iterator[Frame]:
     """Split ``stream``; memory is bounded by one record of at most ``max_bytes``.
 
-    Raises BadInput for damaged framing and PayloadTooLarge, both naming the record and its place.
+    Raises BadInput for damaged framing and PayloadTooLarge; both name the record and its position.
     """
     return SPLITS[split_type](stream, max_bytes)
 
 
 def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]:
-    """``frames`` of the object ``name``. Raises ObjectFailed with the place of one that can't be read."""
+    """Yield ``frames`` of the object ``name``. Raises ObjectFailed with the position of a damaged record."""
     number, end = 0, 0
     try:
         for frame in frames:
@@ -72,8 +72,8 @@ def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]
         raise ObjectFailed(BadRecord(name, number + 1, offset, None, str(error))) from error
 
 
-def opened(raw: io.RawIOBase, compression: str) -> "IO[bytes]":
-    """A buffered stream of an object's content, decompressed where ``compression`` is Gzip."""
+def open_content(raw: io.RawIOBase, compression: str) -> "IO[bytes]":
+    """A buffered stream of an object's content, decompressed if ``compression`` is Gzip."""
     buffered = io.BufferedReader(raw, READ_BYTES)
     if compression != GZIP:
         return buffered
@@ -81,14 +81,14 @@ def opened(raw: io.RawIOBase, compression: str) -> "IO[bytes]":
 
 
 class _Gunzipped(io.RawIOBase):
-    """gzip content as a raw stream, its errors said in words."""
+    """The content of gzip data as a raw stream; raises StorageError for damaged data."""
 
     def __init__(self, packed: "IO[bytes]") -> None:
         self._packed = packed
         self._content = gzip.GzipFile(fileobj=packed, mode="rb")
 
     def readable(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
@@ -96,12 +96,12 @@ class _Gunzipped(io.RawIOBase):
         try:
             return self._content.readinto(buffer)
         except EOFError as error:
-            raise StorageError("its gzip data is cut off") from error
+            raise StorageError("its gzip data is truncated") from error
         except (gzip.BadGzipFile, zlib.error) as error:
-            raise StorageError(f"it is no gzip data ({error})") from error
+            raise StorageError(f"it is not gzip data ({error})") from error
 
     def close(self) -> None:
-        """Close what is below, too."""
+        """Close it and the stream below."""
         self._content.close()
         self._packed.close()
         super().close()

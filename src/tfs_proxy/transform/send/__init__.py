@@ -1,1 +1,1 @@
-"""From a batch to its answer: connections, retries, bad records and the serving stack."""
+"""Sends batches and handles their answers: connections, retries, bad records, the serving stack."""

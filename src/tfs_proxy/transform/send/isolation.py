@@ -1,95 +1,107 @@
-"""What --on-error says of bad records: a refused batch is halved until they are found, the rest goes on."""
+"""Applies --on-error: halves a refused batch until its bad records are found, and keeps the rest."""
 
 import base64
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed
 from tfs_proxy.transform.job import Job
-from tfs_proxy.transform.records.batches import MiniBatch, whole
+from tfs_proxy.transform.records.batches import MiniBatch, whole_object
 from tfs_proxy.transform.records.processing import DataProcessing, PassThrough, Unprocessable, placeholder
-from tfs_proxy.transform.send.sender import Refused, Sender
+from tfs_proxy.transform.send.connection import Body
+from tfs_proxy.transform.send.sender import Refused
 
 FAIL, PLACEHOLDER, SIDECAR = "fail", "placeholder", "sidecar"
 ON_ERROR = (FAIL, PLACEHOLDER, SIDECAR)
 
 
+class BodySender(Protocol):
+    """Sends one request body; `Sender` is the one that uses HTTP."""
+
+    def send(self, body: Body) -> bytes:
+        """The body of the answer. Raises Refused, ServerLost and RunStopped."""
+
+    def stop(self) -> None:
+        """Let no further request begin."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
 @dataclass(slots=True)
 class Outcome:
-    """What a batch became: text for the output, and the lines of the error file."""
+    """The result of a batch: bytes for the output and for the error file."""
 
     records: int
     text: bytes
     errors: bytes = b""
     bad: list[BadRecord] = field(default_factory=list)
 
+    def __add__(self, following: "Outcome") -> "Outcome":
+        return Outcome(
+            self.records + following.records,
+            self.text + following.text,
+            self.errors + following.errors,
+            self.bad + following.bad,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Transformer:
-    """A batch -> its outcome, by way of the server. Used by all threads at once."""
+    """Turns batches into outcomes by means of the server. Thread-safe."""
 
     job: Job
-    form: PassThrough | DataProcessing
-    sender: Sender
+    processing: PassThrough | DataProcessing
+    sender: BodySender
     on_error: str
 
     def __call__(self, batch: MiniBatch, name: str) -> Outcome:
         """Send ``batch`` of the object ``name``.
 
-        Raises ObjectFailed naming the first bad record where such fail the object, and as
-        `Sender.send` does.
+        Raises ObjectFailed naming the first bad record if bad records fail the object, and what
+        `Sender.send` raises except Refused.
         """
         try:
-            return self._whole(batch, name)
+            return self._send(batch, name)
         except Refused as refused:
-            status, words = refused.status, refused.words
-        except Unprocessable as unfit:
-            status, words = None, str(unfit)
+            status, message = refused.status, refused.message
+        except Unprocessable as error:
+            status, message = None, str(error)
         if len(batch) == 1:
-            return self._bad(batch, BadRecord(name, batch.first, batch.offsets[0], status, words))
+            return self._settle_bad(batch, BadRecord(name, batch.first, batch.offsets[0], status, message))
         middle = len(batch) // 2
-        return _together(
-            self(batch.part(0, middle), name),
-            self(batch.part(middle, len(batch)), name),
-        )
+        return self(batch.part(0, middle), name) + self(batch.part(middle, len(batch)), name)
 
-    def streamed(self, pieces: Callable[[], Iterable[bytes]], name: str) -> Outcome:
-        """Send a whole object, streamed; ``pieces`` begins anew with each attempt. Raises as a call does."""
+    def stream(self, chunks: Callable[[], Iterable[bytes]], name: str) -> Outcome:
+        """Stream the whole object ``name``; each attempt calls ``chunks`` again. Raises as a call does."""
         try:
-            answer = self.sender.send(pieces)
+            answer = self.sender.send(chunks)
         except Refused as refused:
-            raise ObjectFailed(BadRecord(name, None, None, refused.status, refused.words)) from refused
-        return Outcome(1, self.form.output(whole(b""), answer))
+            raise ObjectFailed(BadRecord(name, None, None, refused.status, refused.message)) from refused
+        return Outcome(1, self.processing.output(whole_object(b""), answer))
 
-    def _whole(self, batch: MiniBatch, name: str) -> Outcome:
-        answer = self.sender.send(self.form.request(batch))
+    def _send(self, batch: MiniBatch, name: str) -> Outcome:
+        answer = self.sender.send(self.processing.request(batch))
         try:
-            return Outcome(len(batch), self.form.output(batch, answer))
-        except Unprocessable as unfit:
-            why = BadRecord(name, batch.first, batch.offsets[0], None, f"the answer can't be used: {unfit}")
-            raise ObjectFailed(why) from unfit
+            return Outcome(len(batch), self.processing.output(batch, answer))
+        except Unprocessable as error:
+            # Not the records' fault: halving the batch would repeat the same answer for each part.
+            message = f"the answer can't be used: {error}"
+            raise ObjectFailed(BadRecord(name, batch.first, batch.offsets[0], None, message)) from error
 
-    def _bad(self, batch: MiniBatch, why: BadRecord) -> Outcome:
+    def _settle_bad(self, batch: MiniBatch, bad_record: BadRecord) -> Outcome:
         if self.on_error == FAIL:
-            raise ObjectFailed(why)
+            raise ObjectFailed(bad_record)
         if self.on_error == PLACEHOLDER:
-            return Outcome(1, placeholder(self.job, why.error), error_line(why), [why])
-        return Outcome(1, b"", error_line(why, batch.body), [why])
+            return Outcome(1, placeholder(self.job, bad_record.error), error_line(bad_record), [bad_record])
+        return Outcome(1, b"", error_line(bad_record, batch.body), [bad_record])
 
 
-def error_line(why: BadRecord, record: bytes | None = None) -> bytes:
-    """One line of an error file: JSON, with the record as base64 where it is left out of the output."""
-    values = why.to_values()
+def error_line(bad_record: BadRecord, record: bytes | None = None) -> bytes:
+    """One line of an error file: JSON, with ``record`` as base64 if the output leaves it out."""
+    values = bad_record.to_values()
     if record is not None:
         values["data_base64"] = base64.b64encode(record).decode()
     return json.dumps(values, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
-
-
-def _together(one: Outcome, other: Outcome) -> Outcome:
-    return Outcome(
-        one.records + other.records,
-        one.text + other.text,
-        one.errors + other.errors,
-        one.bad + other.bad,
-    )

@@ -1,8 +1,8 @@
-"""Ends the serving stack of a job with the job: run as a module, it is the parent of `tfs-proxy serve`.
+"""Ends the serving stack of a job when the job ends: run as a module, it is the parent of `tfs-proxy serve`.
 
-Its standard input is a pipe that only the job holds open. However the job ends, kill -9 included, the
-pipe closes; then the stack gets SIGTERM. Where this process is killed, as Ray does with the children of
-an actor that ends, Linux sends it.
+Its standard input is a pipe that only the job holds open. However the job ends, even by kill -9, the pipe
+closes, and this process sends SIGTERM to the stack. If this process is killed itself, as Ray does to the
+children of an actor that ends, Linux sends the SIGTERM.
 """
 
 import ctypes
@@ -17,19 +17,21 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run ``argv`` until it ends or standard input does; its exit status."""
-    tied = _tie_to_parent if sys.platform == "linux" else None
-    stack = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=tied)  # noqa: PLW1509 - no threads yet
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the job decides
-    threading.Thread(target=_end_with_input, args=(stack,), daemon=True).start()
+    """Run ``argv`` until it ends or standard input does; returns its exit status."""
+    before_exec = _signal_on_parent_death if sys.platform == "linux" else None
+    stack = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=before_exec)  # noqa: PLW1509 - no threads yet
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole process group, but the job decides
+    threading.Thread(target=_terminate_at_end_of_input, args=(stack,), daemon=True).start()
     return stack.wait()
 
 
-def _tie_to_parent() -> None:
+def _signal_on_parent_death() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _end_with_input(stack: "subprocess.Popen[bytes]") -> None:
+def _terminate_at_end_of_input(stack: "subprocess.Popen[bytes]") -> None:
     while os.read(sys.stdin.fileno(), 1024):
         pass
     stack.terminate()

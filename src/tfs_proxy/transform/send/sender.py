@@ -1,4 +1,4 @@
-"""Sends bodies to /invocations: as many at once as connections, each again where that may help."""
+"""Sends request bodies to /invocations: a bounded number at once, with retries where they may help."""
 
 import random
 import threading
@@ -9,6 +9,7 @@ from queue import SimpleQueue
 
 from tfs_proxy.errors import ServerLost
 from tfs_proxy.transform.failures import RunStopped
+from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics
 from tfs_proxy.transform.send.connection import Body, Connection, Endpoint, NotAnswered, NotConnected
 from tfs_proxy.wire.http_answer import Reply
@@ -20,26 +21,31 @@ _OK = range(200, 300)
 
 
 class Refused(Exception):
-    """A request that got no good answer, after all its attempts; ``status`` None is no answer at all."""
+    """A request failed after all its attempts; ``status`` is None if it got no answer at all."""
 
-    def __init__(self, status: int | None, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, status: int | None, message: str) -> None:
+        super().__init__(message)
         self.status = status
-        self.words = words
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """How requests are sent: their headers' values, and the limits of ModelClientConfig."""
+    """What all requests of a job share: their headers, and the limits of its ModelClientConfig."""
 
     content_type: str | None
     accept: str | None
     timeout_seconds: float
     max_retries: int
 
+    @classmethod
+    def of_job(cls, job: Job) -> "RequestOptions":
+        """The options that ``job`` asks for."""
+        return cls(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
+
 
 class Sender:
-    """``concurrent`` connections, taken and given back by threads: never more requests at once."""
+    """``concurrent`` connections that threads share, so that never more requests are in flight."""
 
     def __init__(
         self,
@@ -63,12 +69,11 @@ class Sender:
             self._idle.put(connection)
 
     def send(self, body: Body) -> bytes:
-        """The body of the answer.
+        """Send ``body`` and return the body of the answer.
 
-        Raises Refused, ServerLost where nobody listens, or RunStopped once the run has been stopped.
-
-        Connection failures, timeouts and 5xx are tried again after growing pauses, 4xx is not
-        (contract 1.10, ModelClientConfig).
+        Retries connection failures, timeouts and 5xx after growing pauses, but not 4xx, as SageMaker does
+        (docs/reference/sagemaker.md). Raises Refused, ServerLost if nothing listens there, and RunStopped
+        after `stop`.
         """
         attempt = 0
         while True:
@@ -83,11 +88,11 @@ class Sender:
             self._sleep(pause_seconds(attempt))
 
     def stop(self) -> None:
-        """Let no further request begin; those in flight end."""
+        """Let no further request begin; requests in flight go on."""
         self._stop.set()
 
     def close(self) -> None:
-        """Close what is idle, once no thread sends any more."""
+        """Close all connections; call it when no thread sends any more."""
         for connection in self._connections:
             connection.close()
 
@@ -98,9 +103,9 @@ class Sender:
                 raise RunStopped("the run was stopped")
             began = self._clock()
             answer = connection.post(self._head, body)
-            self._statistics.answered(self._clock() - began)
+            self._statistics.add_request(self._clock() - began)
         except NotConnected as error:
-            return ServerLost(f"{error}. What is finished stays so: the same command goes on from there.")
+            return ServerLost(f"{error}. Finished objects are kept: run the same command again to continue.")
         except (NotAnswered, TimeoutError) as error:
             return Refused(None, str(error))
         finally:
@@ -109,14 +114,14 @@ class Sender:
 
 
 def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> float:
-    """How long to wait after attempt ``attempt``: doubling, spread so that callers don't march in step."""
+    """The pause after attempt ``attempt`` (from 1): doubling, and random so that callers spread out."""
     longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * (1 << (attempt - 1)))
     return longest * (0.5 + chance() / 2)
 
 
 def _refusal(answer: Reply) -> Refused:
-    words = " ".join(answer.body[:2048].decode("utf-8", "replace").split())
-    return Refused(answer.status, words or "no words")
+    message = " ".join(answer.body[:2048].decode("utf-8", "replace").split())
+    return Refused(answer.status, message or "the answer's body is empty")
 
 
 def _is_final(refused: Refused) -> bool:

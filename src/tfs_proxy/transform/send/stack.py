@@ -1,4 +1,4 @@
-"""The serving stack of a job: `tfs-proxy serve` as a process of its own, for as long as the job runs."""
+"""The serving stack of a job: runs `tfs-proxy serve` as a child process while the job runs."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from tfs_proxy.transform.send.connection import Connection, Endpoint, NotAnswere
 
 READY_PAUSE_SECONDS = 0.05
 STOP_SECONDS = 40.0
-ASK_SECONDS = 10.0
+REQUEST_SECONDS = 10.0
 _KEPT_LINES = 30
 _LISTENING = re.compile(r"listening on http://[^ ]*:(\d+)")
 _HTTP_OK = 200
@@ -27,28 +27,28 @@ log = logging.getLogger(__name__)
 
 
 def stack_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
-    """``base`` with what the platform sets in a batch job (contract 1.10), and the job's own variables.
+    """``base``, the variables that SageMaker sets in a batch job, and the job's own Environment.
 
-    What the job does not ask for is not set. The answers' time limit is the job's.
+    Only what the job sets explicitly is included (docs/reference/sagemaker.md).
     """
-    asked = {
+    requested = {
         "SAGEMAKER_MAX_PAYLOAD_IN_MB": job.max_payload_mb,
         "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS": job.max_concurrent,
         "SAGEMAKER_BATCH_STRATEGY": {SINGLE: "SINGLE_RECORD", MULTI: "MULTI_RECORD"}.get(job.strategy or ""),
     }
-    given = {name: str(value) for name, value in asked.items() if value is not None}
-    return {**for_inner_stack(base), "SAGEMAKER_BATCH": "true", **given, **job.environment}
+    variables = {name: str(value) for name, value in requested.items() if value is not None}
+    return {**for_inner_stack(base), "SAGEMAKER_BATCH": "true", **variables, **job.environment}
 
 
 class Stack:
-    """A running `tfs-proxy serve` of ``model``; ends when it is closed, or when this process does."""
+    """A running `tfs-proxy serve` of ``model``; it ends with `close`, or when this process ends."""
 
-    def __init__(self, model: str, environment: Mapping[str, str], more: Sequence[str] = ()) -> None:
+    def __init__(self, model: str, environment: Mapping[str, str], flags: Sequence[str] = ()) -> None:
         self._model = model
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         serve = [sys.executable, "-m", "tfs_proxy.cli", "serve", model, "--host", "127.0.0.1", "--port", "0"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tfs_proxy.transform.send.parent_death", *serve, *more],
+            [sys.executable, "-m", "tfs_proxy.transform.send.parent_death", *serve, *flags],
             env=dict(environment),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -61,10 +61,13 @@ class Stack:
         self._reader.start()
 
     def wait_ready(self) -> str:
-        """Wait for a 200 of /ping; the address. Raises StopServing as `serve` itself would have ended."""
+        """Wait until /ping answers 200; returns the address.
+
+        Raises StopServing with the exit status of `serve` if that ends.
+        """
         while True:
             self._check_alive()
-            if self._port is not None and _pings(Endpoint("127.0.0.1", self._port, "/ping")):
+            if self._port is not None and _answers_ping(Endpoint("127.0.0.1", self._port, "/ping")):
                 return f"http://127.0.0.1:{self._port}"
             time.sleep(READY_PAUSE_SECONDS)
 
@@ -84,12 +87,12 @@ class Stack:
 
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101 - it was opened as a pipe
-        with contextlib.suppress(ValueError):  # closed meanwhile
+        with contextlib.suppress(ValueError):  # close() may close the pipe at any time
             for text in self._process.stdout:
                 self._lines.append(text.rstrip())
                 log.debug("stack: %s", text.rstrip())
-                if self._port is None and (found := _LISTENING.search(text)):
-                    self._port = int(found[1])
+                if self._port is None and (match := _LISTENING.search(text)):
+                    self._port = int(match[1])
 
     def _check_alive(self) -> None:
         status = self._process.poll()
@@ -97,16 +100,17 @@ class Stack:
             return
         self._reader.join(1)
         error: StopServing = ProcessGaveUp(
-            f"{self._model} could not be served. What the serving stack said:\n" + "\n".join(self._lines)
+            f"{self._model} could not be served. The last lines of the serving stack's log:\n"
+            + "\n".join(self._lines)
         )
         error.exit_status = status if status > 0 else error.exit_status
         raise error
 
 
 @contextlib.contextmanager
-def serving(model: str, environment: Mapping[str, str], more: Sequence[str] = ()) -> Iterator[str]:
-    """The address of a stack that is ready, for as long as the block runs."""
-    stack = Stack(model, environment, more)
+def serving(model: str, environment: Mapping[str, str], flags: Sequence[str] = ()) -> Iterator[str]:
+    """Run a stack while the block runs; gives its address once it is ready. Raises StopServing."""
+    stack = Stack(model, environment, flags)
     try:
         yield stack.wait_ready()
     finally:
@@ -114,12 +118,12 @@ def serving(model: str, environment: Mapping[str, str], more: Sequence[str] = ()
 
 
 def fetch_execution_parameters(endpoint: Endpoint) -> dict[str, object]:
-    """What ``GET /execution-parameters`` answers; {} where it answers nothing of use.
+    """What ``GET /execution-parameters`` answers; {} if the server does not know it.
 
-    Raises SettingsError where nobody listens.
+    Raises SettingsError if nothing listens there.
     """
     try:
-        with contextlib.closing(Connection(endpoint, ASK_SECONDS)) as connection:
+        with contextlib.closing(Connection(endpoint, REQUEST_SECONDS)) as connection:
             answer = connection.get(endpoint.parameters_path)
         values = json.loads(answer.body) if answer.status == _HTTP_OK else {}
     except NotConnected as error:
@@ -129,9 +133,9 @@ def fetch_execution_parameters(endpoint: Endpoint) -> dict[str, object]:
     return values if isinstance(values, dict) else {}
 
 
-def _pings(ping: Endpoint) -> bool:
+def _answers_ping(ping: Endpoint) -> bool:
     try:
-        with contextlib.closing(Connection(ping, ASK_SECONDS)) as connection:
+        with contextlib.closing(Connection(ping, REQUEST_SECONDS)) as connection:
             return connection.get(ping.path).status == _HTTP_OK
     except (NotAnswered, TimeoutError):
         return False

@@ -1,4 +1,4 @@
-"""What objects are read from and written to, in general; `local` and `s3` are the two that there are."""
+"""Interfaces to where objects are read and outputs are written; `local` and `s3` implement them."""
 
 import io
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ ERRORS = ".err"
 class InputObject:
     """One object to transform.
 
-    ``address`` says where it lies, ``name`` is its path under the input prefix, with slashes.
+    ``address`` is its path or ``s3://`` address, ``name`` its path below the input prefix, with slashes.
     ``version`` changes when its content does: an ETag, or size and time. ``size`` is in bytes.
     """
 
@@ -23,39 +23,39 @@ class InputObject:
 
 
 class ObjectSource(Protocol):
-    """Where objects are read."""
+    """Reads objects."""
 
     def open(self, item: InputObject) -> io.RawIOBase:
         """The stored bytes of ``item``. Raises StorageError."""
 
 
 class OutputSink(Protocol):
-    """One output in the making: all of it appears with `commit`, or nothing does."""
+    """One output being written: `commit` makes all of it visible, `abort` none."""
 
     def write(self, data: bytes) -> None:
-        """Add to it. Raises StorageError."""
+        """Append ``data``. Raises StorageError."""
 
     def commit(self) -> None:
-        """Let it appear. Raises StorageError, and then it does not."""
+        """Make it visible. Raises StorageError if that fails; then it is not visible."""
 
     def abort(self) -> None:
-        """Leave nothing of it; never raises StorageError."""
+        """Delete what was written; never raises StorageError."""
 
 
 class OutputTarget(Protocol):
-    """Where outputs are written, and what is known to be finished there."""
+    """Writes outputs, and knows which are finished."""
 
     def check(self, items: list[InputObject]) -> None:
-        """Raise SettingsError where an output could not be written under its name."""
+        """Raise SettingsError if an output could not be written under its name."""
 
     def prepare(self, items: list[InputObject]) -> None:
-        """Clear away what a killed run has left of these objects' outputs. Raises SettingsError."""
+        """Delete what a killed run left of these objects' outputs. Raises SettingsError."""
 
     def finished(self, fingerprint: str) -> dict[str, str]:
-        """Names of objects finished under the job ``fingerprint``, with the versions they were made from."""
+        """Names and versions of the objects that a job of this ``fingerprint`` finished."""
 
     def create(self, name: str, fingerprint: str, version: str) -> OutputSink:
-        """Begin ``name``.out, to be noted as finished for ``fingerprint`` and ``version`` on commit.
+        """Begin ``name``.out; commit records it as finished for ``fingerprint`` and ``version``.
 
         Raises StorageError.
         """
@@ -64,7 +64,7 @@ class OutputTarget(Protocol):
         """Begin ``name``.err. Raises StorageError."""
 
     def remove(self, name: str, ending: str) -> None:
-        """Remove what an earlier run left as ``name`` + ``ending`` (OUT or ERRORS), if anything.
+        """Delete an earlier run's ``name`` + ``ending`` (OUT or ERRORS), if there is one.
 
         Raises StorageError.
         """

@@ -1,4 +1,4 @@
-"""Objects in local folders: listed, read, and written whole or not at all."""
+"""Lists and reads objects in local folders, and writes outputs whole or not at all."""
 
 import contextlib
 import fcntl
@@ -24,7 +24,7 @@ MAX_NAME_BYTES = 255
 def local_objects(path: Path) -> Iterator[InputObject]:
     """The file ``path``, or every file below the folder ``path``, sorted by name.
 
-    Raises SettingsError where there is nothing of that name.
+    Raises SettingsError if there is nothing of that name.
     """
     if path.is_file():
         yield local_object(path, path.name)
@@ -38,23 +38,23 @@ def local_objects(path: Path) -> Iterator[InputObject]:
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Folders and the files in each; links are followed, but to no folder twice."""
+    """Folders and the files in each; follows links, but visits no folder twice."""
     seen = {path.resolve()}
     for folder, folders, files in os.walk(path, followlinks=True):
-        real = {each: Path(folder, each).resolve() for each in folders if each != STATE_FOLDER}
-        folders[:] = [each for each, place in real.items() if place not in seen]
-        seen.update(real[each] for each in folders)
+        targets = {name: Path(folder, name).resolve() for name in folders if name != STATE_FOLDER}
+        folders[:] = [name for name, target in targets.items() if target not in seen]
+        seen.update(targets[name] for name in folders)
         yield Path(folder), files
 
 
 def local_object(path: Path, name: str) -> InputObject:
-    """One file as an object. Raises SettingsError where it can't be read."""
+    """One file as an object. Raises SettingsError if it can't be read."""
     try:
         status = path.stat()
     except OSError as error:
         raise SettingsError(f"The input {path} can't be read: {error.strerror}.") from error
     if not stat.S_ISREG(status.st_mode):
-        raise SettingsError(f"The input {path} is no file.")
+        raise SettingsError(f"The input {path} is not a regular file.")
     return InputObject(str(path), name, status.st_size, f"{status.st_size}-{status.st_mtime_ns}")
 
 
@@ -70,11 +70,11 @@ class LocalSource:
 
 
 class LocalTarget:
-    """A folder of outputs, with a journal of what is finished beside them.
+    """A folder of outputs, with a journal of what is finished.
 
-    Outputs grow in the state folder, on the same file system, and are renamed into place; a journal
-    line follows. A run killed between the two does that object again, with the same result.
-    ``shard`` keeps the journals of several machines on one file system apart.
+    Outputs are written in the state folder, on the same file system, and renamed into place; then a line
+    is added to the journal. If a run is killed between the two, the next does that object again, with the
+    same result. ``shard`` is different for all machines that write to the same folder.
     """
 
     def __init__(self, folder: Path, shard: str = "0-of-1") -> None:
@@ -87,7 +87,7 @@ class LocalTarget:
         self._lock = threading.Lock()
 
     def check(self, items: list[InputObject]) -> None:
-        """Raise SettingsError where nothing can be written, or a key can't be a path below the folder."""
+        """Raise SettingsError if the folder can't be written, or if a key can't be a path below it."""
         check_writable(self._folder, "output")
         for item in items:
             parts = (item.name + OUT).split("/")
@@ -99,29 +99,31 @@ class LocalTarget:
                 )
 
     def prepare(self, items: list[InputObject]) -> None:
-        """Nothing: the first output of a run clears away what grew before it."""
+        """Do nothing: the first output of a run deletes what a killed run left."""
 
     def finished(self, fingerprint: str) -> dict[str, str]:
-        """What the journals of all shards say, as far as the outputs are still there."""
-        found: dict[str, str] = {}
+        """Read the journals of all shards; outputs that were deleted since do not count."""
+        finished: dict[str, str] = {}
         for journal in self._state.glob("finished-*.jsonl"):
             for line in journal.read_bytes().splitlines():
-                with contextlib.suppress(ValueError):  # a run killed while it wrote leaves half a line
+                with contextlib.suppress(
+                    ValueError
+                ):  # a run that is killed while it writes leaves half a line
                     entry = json.loads(line)
-                    if entry["fingerprint"] == fingerprint and self._path(entry["name"], OUT).is_file():
-                        found[entry["name"]] = entry["version"]
-        return found
+                    if entry.get("fingerprint") == fingerprint and self._path(entry["name"], OUT).is_file():
+                        finished[entry["name"]] = entry["version"]
+        return finished
 
     def create(self, name: str, fingerprint: str, version: str) -> "LocalSink":
-        """Begin an output. Raises StorageError."""
-        self._begin()
+        """Begin an output. Raises StorageError, and SettingsError if another run writes there."""
+        self._open_journal()
         entry = {"fingerprint": fingerprint, "name": name, "version": version}
         growing = self._growing / str(next(self._numbers))
-        return LocalSink(growing, self._path(name, OUT), lambda: self._note(entry))
+        return LocalSink(growing, self._path(name, OUT), lambda: self._record(entry))
 
     def create_errors(self, name: str) -> "LocalSink":
         """Begin an error file. Raises StorageError."""
-        self._begin()
+        self._open_journal()
         return LocalSink(self._growing / str(next(self._numbers)), self._path(name, ERRORS), lambda: None)
 
     def remove(self, name: str, ending: str) -> None:
@@ -130,27 +132,29 @@ class LocalTarget:
         with _disk_errors(path):
             path.unlink(missing_ok=True)
 
-    def _begin(self) -> None:
+    def _open_journal(self) -> None:
         with self._lock:
             if self._journal is None:
-                self._journal = self._opened()
+                self._journal = self._locked_journal()
 
-    def _opened(self) -> "IO[bytes]":
+    def _locked_journal(self) -> "IO[bytes]":
         try:
             self._state.mkdir(parents=True, exist_ok=True)
             journal = self._journal_path.open("ab", buffering=0)
-            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock lasts until this process ends
             shutil.rmtree(self._growing, ignore_errors=True)
             self._growing.mkdir()
-            journal.write(b"\n")  # ends a line that a killed run left unfinished
+            journal.write(b"\n")  # ends half a line that a killed run may have left
         except BlockingIOError as error:
-            raise SettingsError(f"Another run is writing to the output {self._folder}.") from error
+            raise SettingsError(
+                f"Another run is writing to the output {self._folder}: wait for it, or give another folder."
+            ) from error
         except OSError as error:
             raise SettingsError(f"The output {self._folder} can't be written: {error.strerror}.") from error
         else:
             return journal
 
-    def _note(self, entry: dict[str, str]) -> None:
+    def _record(self, entry: dict[str, str]) -> None:
         assert self._journal is not None  # noqa: S101 - create() has opened it
         self._journal.write(json.dumps(entry).encode() + b"\n")
 
@@ -159,38 +163,39 @@ class LocalTarget:
 
 
 def check_writable(path: Path, what: str) -> None:
-    """Raise SettingsError where ``path``, which need not exist, can't be made or written to."""
-    there = next(each for each in (path, *path.resolve().parents) if each.exists())
-    if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
-        why = "it is not allowed" if there.is_dir() or there == path else f"{there} is no folder"
-        raise SettingsError(f"The {what} {path} can't be written: {why}.")
+    """Raise SettingsError if ``path``, which need not exist, can't be created or written to."""
+    existing = next(parent for parent in (path, *path.resolve().parents) if parent.exists())
+    if not os.access(existing, os.W_OK) or (existing != path and not existing.is_dir()):
+        is_denied = existing.is_dir() or existing == path
+        reason = f"this user may not write to {existing}" if is_denied else f"{existing} is not a folder"
+        raise SettingsError(f"The {what} {path} can't be written: {reason}.")
 
 
 class LocalSink:
-    """One output file, growing out of sight."""
+    """One output file, invisible until it is committed."""
 
-    def __init__(self, growing: Path, final: Path, note: Callable[[], None]) -> None:
+    def __init__(self, growing: Path, final: Path, on_commit: Callable[[], None]) -> None:
         self._growing = growing
         self._final = final
-        self._note = note
+        self._on_commit = on_commit
         with _disk_errors(final):
             self._file = growing.open("wb")
 
     def write(self, data: bytes) -> None:
-        """Add to it."""
+        """Append ``data``. Raises StorageError."""
         with _disk_errors(self._final):
             self._file.write(data)
 
     def commit(self) -> None:
-        """Rename it into place and note it in the journal."""
+        """Rename it into place. Raises StorageError."""
         with _disk_errors(self._final):
             self._file.close()
             self._final.parent.mkdir(parents=True, exist_ok=True)
             self._growing.replace(self._final)
-            self._note()
+            self._on_commit()
 
     def abort(self) -> None:
-        """Remove it."""
+        """Delete it."""
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A job's input -> the objects to transform: folders, files, prefixes and manifests, in shards."""
+"""Finds the objects of a job's input: a folder, a file, a prefix in S3 or a manifest."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -18,52 +18,52 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 S3ClientFactory = Callable[[], "S3Client"]
-"""Makes, or gives again, the S3 client: only inputs in S3 need one."""
+"""Gives the process's S3 client, which only inputs in S3 need."""
 
 
 def objects_of(address: str, data_type: str, client: S3ClientFactory) -> list[InputObject]:
     """All objects of an input, sorted by name; no two have the same name.
 
-    Raises SettingsError where there are none, or where it can't be read.
+    Raises SettingsError if there are none, or if the input can't be read.
     """
     if data_type == MANIFEST:
-        found = list(_manifest_objects(address, client))
+        objects = list(_manifest_objects(address, client))
     elif address.startswith(S3_SCHEME):
-        found = list(s3_objects(client(), address))
+        objects = list(s3_objects(client(), address))
     else:
-        found = list(local_objects(Path(address)))
-    if not found:
-        raise SettingsError(f"The input {address} holds no objects.")
-    found.sort(key=lambda item: item.name)
-    for one, other in pairwise(found):
+        objects = list(local_objects(Path(address)))
+    if not objects:
+        raise SettingsError(f"The input {address} has no objects.")
+    objects.sort(key=lambda item: item.name)
+    for one, other in pairwise(objects):
         if one.name == other.name:
             raise SettingsError(f"{one.address} and {other.address} would have the same output.")
-    return found
+    return objects
 
 
 def shard(items: Iterable[InputObject], index: int, count: int) -> list[InputObject]:
     """The objects of machine ``index`` (from 0) of ``count``: every ``count``-th by key."""
-    return [item for place, item in enumerate(items) if place % count == index]
+    return [item for n, item in enumerate(items) if n % count == index]
 
 
 def _manifest_objects(address: str, client: S3ClientFactory) -> Iterator[InputObject]:
-    """``[{"prefix": "s3://…/"}, "key", …]``; a prefix may be a local folder too."""
+    """Read ``[{"prefix": "s3://…/"}, "key", …]``; the prefix may be a local folder too."""
     entries = _read_manifest(address, client)
     prefix, *names = entries
     if not isinstance(prefix, dict) or not isinstance(prefix.get("prefix"), str):
         raise SettingsError(f'The manifest {address} must begin with {{"prefix": "s3://..."}}.')
     keys = [_checked_key(address, name) for name in names]
     if prefix["prefix"].startswith(S3_SCHEME):
-        known = client()
+        s3 = client()
         with ThreadPoolExecutor(CONCURRENT_HEADS) as heads:
-            yield from heads.map(lambda key: s3_object(known, prefix["prefix"] + key, key), keys)
+            yield from heads.map(lambda key: s3_object(s3, prefix["prefix"] + key, key), keys)
     else:
         yield from (local_object(Path(prefix["prefix"]) / key, key) for key in keys)
 
 
 def _checked_key(address: str, name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise SettingsError(f"The manifest {address} lists {name!r}, which is no key.")
+        raise SettingsError(f"The manifest {address} lists {name!r}, which is not a key.")
     return name
 
 
@@ -78,7 +78,7 @@ def _read_manifest(address: str, client: S3ClientFactory) -> list[object]:
     except OSError as error:
         raise SettingsError(f"The manifest {address} can't be read: {error.strerror}.") from error
     except ValueError as error:
-        raise SettingsError(f"The manifest {address} is no JSON: {error}.") from error
+        raise SettingsError(f"The manifest {address} is not JSON: {error}.") from error
     if not isinstance(entries, list) or not entries:
         raise SettingsError(f"The manifest {address} must be a list of a prefix and keys.")
     return entries

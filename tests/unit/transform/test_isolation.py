@@ -1,0 +1,152 @@
+"""--on-error: which records of a refused batch are found to be bad, and what happens to them."""
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.errors import ServerLost
+from tfs_proxy.transform.failures import ObjectFailed
+from tfs_proxy.transform.job import Job
+from tfs_proxy.transform.records.batches import MiniBatch, pack
+from tfs_proxy.transform.records.processing import data_processing
+from tfs_proxy.transform.records.split import lines
+from tfs_proxy.transform.send.connection import Body
+from tfs_proxy.transform.send.isolation import FAIL, PLACEHOLDER, SIDECAR, Transformer
+from tfs_proxy.transform.send.sender import Refused
+
+
+def answer_unless_bad(body: bytes) -> bytes:
+    """A server that refuses a whole body if one of its lines is bad, and else answers in upper case."""
+    if b"bad" in body:
+        raise Refused(400, "this is bad")
+    return body.upper()
+
+
+@dataclass
+class FakeSender:
+    """Answers bodies by ``respond`` and remembers them."""
+
+    respond: Callable[[bytes], bytes] = answer_unless_bad
+    bodies: list[bytes] = field(default_factory=list)
+
+    def send(self, body: Body) -> bytes:
+        text = body if isinstance(body, bytes) else b"".join(body())
+        self.bodies.append(text)
+        return self.respond(text)
+
+    def stop(self) -> None:
+        """Nothing is in flight."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def batch_of(texts: list[bytes]) -> MiniBatch:
+    content = io.BytesIO(b"".join(text + b"\n" for text in texts))
+    (batch,) = pack(lines(content), "MultiRecord", None, "a")
+    return batch
+
+
+def transformer(
+    sender: FakeSender, on_error: str, *, input_filter: str = "$", join: str = "None"
+) -> Transformer:
+    job = Job(
+        input="i", output="o", split_type="Line", assemble_with="Line", content_type="text/csv",
+        input_filter=input_filter, join=join,
+    )  # fmt: skip
+    return Transformer(job, data_processing(job), sender, on_error)
+
+
+def texts_of(is_bad: list[bool]) -> list[bytes]:
+    return [b"%s%d" % (b"bad" if bad else b"good", number) for number, bad in enumerate(is_bad)]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40))
+def test_exactly_the_bad_records_are_found(is_bad: list[bool]) -> None:
+    """Wherever they are in a batch: their numbers and offsets are right, and the others keep their answers."""
+    texts = texts_of(is_bad)
+    outcome = transformer(FakeSender(), PLACEHOLDER)(batch_of(texts), "a")
+    bad = [index for index, flag in enumerate(is_bad) if flag]
+    assert [(record.record, record.offset) for record in outcome.bad] == [
+        (index + 1, sum(len(text) + 1 for text in texts[:index])) for index in bad
+    ]
+    expected = [b"ERROR" if flag else text.upper() for text, flag in zip(texts, is_bad, strict=True)]
+    assert outcome.text == b"".join(text + b"\n" for text in expected)
+    assert outcome.records == len(texts)
+    assert len(outcome.errors.splitlines()) == len(bad)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40))
+def test_a_sidecar_has_what_the_output_leaves_out(is_bad: list[bool]) -> None:
+    """Output and error file together hold every record once, in order."""
+    texts = texts_of(is_bad)
+    outcome = transformer(FakeSender(), SIDECAR)(batch_of(texts), "a")
+    left_out = [
+        base64.b64decode(json.loads(line)["data_base64"]).strip() for line in outcome.errors.splitlines()
+    ]
+    assert left_out == [text for text in texts if text.startswith(b"bad")]
+    assert outcome.text.split() == [text.upper() for text in texts if text.startswith(b"good")]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=40).filter(any))
+def test_the_first_bad_record_fails_the_object(is_bad: list[bool]) -> None:
+    """It is named with the server's words, whatever comes after it."""
+    with pytest.raises(ObjectFailed) as caught:
+        transformer(FakeSender(), FAIL)(batch_of(texts_of(is_bad)), "a")
+    assert (caught.value.why.record, caught.value.why.status) == (is_bad.index(True) + 1, 400)
+    assert caught.value.why.error == "this is bad"
+
+
+def test_one_bad_record_costs_few_requests() -> None:
+    """Halving 64 records finds it with two requests for each of six halvings."""
+    sender = FakeSender()
+    texts = texts_of([number == 41 for number in range(64)])
+    transformer(sender, SIDECAR)(batch_of(texts), "a")
+    assert len(sender.bodies) == 1 + 2 * 6
+
+
+def test_a_good_batch_is_sent_once() -> None:
+    """As it is."""
+    sender = FakeSender()
+    transformer(sender, FAIL)(batch_of([b"one", b"two"]), "a")
+    assert sender.bodies == [b"one\ntwo\n"]
+
+
+def test_a_record_that_a_filter_does_not_fit() -> None:
+    """It is bad too, although it never was sent: the others are."""
+    sender = FakeSender()
+    outcome = transformer(sender, PLACEHOLDER, input_filter="$[1]")(batch_of([b"1,2", b"3", b"4,5"]), "a")
+    assert [(record.record, record.status) for record in outcome.bad] == [(2, None)]
+    assert outcome.text.split() == [b"2", b"ERROR", b"5"]
+
+
+def test_an_answer_that_a_join_cannot_use() -> None:
+    """It fails the object, and the batch is not halved: the records are not to blame."""
+    sender = FakeSender(lambda _body: b"only one answer\n")
+    with pytest.raises(ObjectFailed, match="the answer can't be used"):
+        transformer(sender, SIDECAR, join="Input")(batch_of([b"1", b"2"]), "a")
+    assert len(sender.bodies) == 1
+
+
+def test_a_lost_server_is_not_a_bad_record() -> None:
+    """It ends the run."""
+
+    def lost(_body: bytes) -> bytes:
+        raise ServerLost("nothing listens there")
+
+    with pytest.raises(ServerLost):
+        transformer(FakeSender(lost), SIDECAR)(batch_of([b"1", b"2"]), "a")
+
+
+def test_a_streamed_object_that_is_refused() -> None:
+    """It fails as a whole: there are no records to look for."""
+    with pytest.raises(ObjectFailed) as caught:
+        transformer(FakeSender(), SIDECAR).stream(lambda: [b"go", b"od bad"], "a")
+    assert (caught.value.why.record, caught.value.why.status) == (None, 400)
+    assert transformer(FakeSender(), SIDECAR).stream(lambda: [b"o", b"k"], "a").text == b"OK\n"

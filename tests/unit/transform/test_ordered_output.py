@@ -1,0 +1,217 @@
+"""The output of one object: its order, and that it is written whole or not at all."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
+from tfs_proxy.transform.ordered_output import OrderedOutput
+from tfs_proxy.transform.run_statistics import RunStatistics, Workload
+from tfs_proxy.transform.send.isolation import Outcome
+from tfs_proxy.transform.stores.interface import ERRORS, OUT, InputObject
+
+ITEM = InputObject("/in/a", "a", 100, "version 1")
+
+
+@dataclass
+class MemoryTarget:
+    """Keeps outputs in memory; ``full_after`` is the number of writes after which the disk is full."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    created: list[tuple[str, str, str]] = field(default_factory=list)
+    commits: list[str] = field(default_factory=list)
+    aborts: list[str] = field(default_factory=list)
+    full_after: int = 1_000_000
+
+    def check(self, items: list[InputObject]) -> None:
+        """Accept every name."""
+
+    def prepare(self, items: list[InputObject]) -> None:
+        """Nothing is left of earlier runs."""
+
+    def finished(self, fingerprint: str) -> dict[str, str]:
+        return {}
+
+    def create(self, name: str, fingerprint: str, version: str) -> "MemorySink":
+        self.created.append((name, fingerprint, version))
+        return MemorySink(self, name + OUT)
+
+    def create_errors(self, name: str) -> "MemorySink":
+        return MemorySink(self, name + ERRORS)
+
+    def remove(self, name: str, ending: str) -> None:
+        self.objects.pop(name + ending, None)
+
+
+@dataclass
+class MemorySink:
+    """One output in memory."""
+
+    target: MemoryTarget
+    name: str
+    text: bytes = b""
+
+    def write(self, data: bytes) -> None:
+        self.target.full_after -= 1
+        if self.target.full_after < 0:
+            raise StorageError("the disk is full")
+        self.text += data
+
+    def commit(self) -> None:
+        self.target.commits.append(self.name)
+        self.target.objects[self.name] = self.text
+
+    def abort(self) -> None:
+        self.target.aborts.append(self.name)
+
+
+class Run:
+    """An `OrderedOutput` with what it is handed, and counts of its callbacks."""
+
+    def __init__(self, target: MemoryTarget | None = None) -> None:
+        self.target = target or MemoryTarget()
+        self.statistics = RunStatistics(Workload(1, ITEM.size))
+        self.released = self.ended = 0
+        self.output = OrderedOutput(
+            ITEM, self.target, "fingerprint", self.statistics, self._release, self._on_end
+        )
+
+    def start(self, count: int) -> list[int]:
+        return [self.output.start_batch() for _ in range(count)]
+
+    def _release(self) -> None:
+        self.released += 1
+
+    def _on_end(self, _output: OrderedOutput) -> None:
+        self.ended += 1
+
+
+def bad(record: int) -> ObjectFailed:
+    return ObjectFailed(BadRecord("a", record, record * 10, 400, f"record {record} is bad"))
+
+
+@given(st.lists(st.binary(max_size=5), min_size=1, max_size=12).flatmap(
+    lambda texts: st.tuples(st.just(texts), st.permutations(range(len(texts))), st.integers(0, len(texts)))
+))  # fmt: skip
+def test_the_order_of_answers_does_not_matter(case: tuple[list[bytes], list[int], int]) -> None:
+    """The output is in the order of the input, whenever its batches are answered and its input ends."""
+    texts, order, input_ends_after = case
+    run = Run()
+    run.start(len(texts))
+    for count, number in enumerate(order):
+        if count == input_ends_after:
+            run.output.end_input()
+        run.output.deliver(number, Outcome(1, texts[number]), size=2)
+    if input_ends_after == len(texts):
+        assert run.target.objects == {}
+        run.output.end_input()
+    assert run.target.objects == {"a.out": b"".join(texts)}
+    assert run.target.created == [("a", "fingerprint", "version 1")]
+    assert (run.released, run.ended) == (len(texts), 1)
+    counts = run.statistics.counts
+    assert (counts.objects, counts.records, counts.bytes) == (1, len(texts), ITEM.size)
+
+
+@given(st.permutations(range(6)), st.sets(st.integers(0, 5), min_size=1))
+def test_the_earliest_failure_is_reported(order: list[int], failing: set[int]) -> None:
+    """Whichever batch fails first in time, the error file names the earliest record; there is no output."""
+    run = Run()
+    run.start(6)
+    run.output.end_input()
+    for number in order:
+        if number in failing:
+            run.output.fail_batch(bad(number + 1))
+        else:
+            run.output.deliver(number, Outcome(1, b"x"), size=1)
+    assert list(run.target.objects) == ["a.err"]
+    assert f'"record {min(failing) + 1} is bad"'.encode() in run.target.objects["a.err"]
+    assert (run.released, run.ended) == (6, 1)
+    assert run.statistics.counts.failed == 1
+
+
+def test_batches_that_come_early_wait_in_memory() -> None:
+    """Memory is free again when a batch is written, and that is when all before it are."""
+    run = Run()
+    run.start(3)
+    run.output.deliver(2, Outcome(1, b"c"), 1)
+    run.output.deliver(1, Outcome(1, b"b"), 1)
+    assert (run.released, run.target.created) == (0, [])
+    run.output.deliver(0, Outcome(1, b"a"), 1)
+    assert run.released == 3
+
+
+def test_bad_records_that_do_not_fail_the_object() -> None:
+    """Their lines are committed before the output, which marks the object as finished."""
+    run = Run()
+    run.start(1)
+    why = BadRecord("a", 1, 0, 400, "bad")
+    run.output.deliver(0, Outcome(2, b"ERROR\n", b"line\n", [why]), 1)
+    run.output.end_input()
+    assert run.target.commits == ["a.err", "a.out"]
+    assert run.target.objects == {"a.out": b"ERROR\n", "a.err": b"line\n"}
+    assert (run.statistics.counts.bad_records, run.statistics.failures) == (1, [why])
+
+
+def test_an_error_file_of_an_earlier_run_goes() -> None:
+    """An object that succeeds has an output only."""
+    run = Run(MemoryTarget(objects={"a.err": b"old"}))
+    run.output.end_input()
+    assert run.target.objects == {"a.out": b""}
+
+
+def test_an_output_of_an_earlier_run_goes() -> None:
+    """An object that fails has an error file only."""
+    run = Run(MemoryTarget(objects={"a.out": b"old"}))
+    run.start(1)
+    run.output.fail_batch(bad(1))
+    run.output.end_input()
+    assert list(run.target.objects) == ["a.err"]
+
+
+def test_a_stopped_run_leaves_nothing() -> None:
+    """Neither an output nor an error file: the next run does the object again."""
+    run = Run()
+    run.start(2)
+    run.output.deliver(0, Outcome(1, b"a"), 1)
+    run.output.fail_batch(RunStopped("the run was stopped"))
+    run.output.end_input()
+    assert run.output.was_stopped
+    assert (run.target.objects, run.target.aborts) == ({}, ["a.out"])
+    assert (run.statistics.counts.objects, run.statistics.counts.failed, run.ended) == (0, 0, 1)
+
+
+def test_a_failure_counts_more_than_a_stop() -> None:
+    """An object that failed before the run was stopped has its error file."""
+    run = Run()
+    run.start(2)
+    run.output.fail_batch(bad(1))
+    run.output.fail_batch(RunStopped("the run was stopped"))
+    run.output.end_input()
+    assert not run.output.was_stopped
+    assert list(run.target.objects) == ["a.err"]
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_full_disk(written: int) -> None:
+    """The object fails, its parts are removed, and every batch is released."""
+    run = Run(MemoryTarget(full_after=written))
+    run.start(3)
+    for number in range(3):
+        run.output.deliver(number, Outcome(1, b"x"), 1)
+    run.output.end_input()
+    assert "a.out" not in run.target.objects
+    assert "a.out" in run.target.aborts
+    assert (run.released, run.statistics.counts.failed) == (3, 1)
+    assert "the disk is full" in run.statistics.failures[0].error
+
+
+def test_input_that_cannot_be_read_on() -> None:
+    """What was sent is not written, and the error file says why."""
+    run = Run()
+    run.start(1)
+    run.output.deliver(0, Outcome(1, b"a"), 1)
+    run.output.end_input(StorageError("its gzip data is truncated"))
+    assert list(run.target.objects) == ["a.err"]
+    assert b"truncated" in run.target.objects["a.err"]
