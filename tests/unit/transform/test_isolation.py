@@ -18,7 +18,7 @@ from tfs_proxy.transform.records.processing import data_processing
 from tfs_proxy.transform.records.split import lines
 from tfs_proxy.transform.send.connection import Body
 from tfs_proxy.transform.send.isolation import FAIL, PLACEHOLDER, SIDECAR, Transformer
-from tfs_proxy.transform.send.sender import Refused
+from tfs_proxy.transform.send.retries import Refused
 
 
 def answer_unless_bad(body: bytes) -> bytes:

@@ -12,7 +12,6 @@ from tfs_proxy.transform.fingerprints import job_fingerprint, model_digest
 from tfs_proxy.transform.job import ExecutionPlan, Job
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.send.connection import Endpoint
-from tfs_proxy.transform.send.sender import pause_seconds
 from tfs_proxy.transform.send.stack import stack_environment
 from tfs_proxy.transform.stores.interface import InputObject
 from tfs_proxy.transform.stores.objects import shard
@@ -152,13 +151,6 @@ def test_the_environment_of_the_stack() -> None:
     asked = stack_environment({}, job(max_payload_mb=0, max_concurrent=2, strategy="SingleRecord"))
     assert asked["SAGEMAKER_MAX_PAYLOAD_IN_MB"] == "0"
     assert asked["SAGEMAKER_BATCH_STRATEGY"] == "SINGLE_RECORD"
-
-
-def test_pauses_grow() -> None:
-    """Attempts are spread, and never further apart than ten seconds."""
-    assert [pause_seconds(attempt, lambda: 1.0) for attempt in (1, 2, 3)] == [0.25, 0.5, 1.0]
-    assert pause_seconds(30, lambda: 1.0) == 10.0
-    assert pause_seconds(1, lambda: 0.0) == 0.125
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.records.batches import MiniBatch, whole_object
 from tfs_proxy.transform.records.processing import DataProcessing, PassThrough, Unprocessable, placeholder
 from tfs_proxy.transform.send.connection import Body
-from tfs_proxy.transform.send.sender import Refused
+from tfs_proxy.transform.send.retries import Refused
 
 FAIL, PLACEHOLDER, SIDECAR = "fail", "placeholder", "sidecar"
 ON_ERROR = (FAIL, PLACEHOLDER, SIDECAR)

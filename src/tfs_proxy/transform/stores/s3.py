@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tfs_proxy.archive.s3_client import one_line, parse_address, s3_errors
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.failures import StorageError
-from tfs_proxy.transform.send.sender import pause_seconds
+from tfs_proxy.transform.send.retries import pause_seconds
 from tfs_proxy.transform.stores.interface import InputObject
 
 if TYPE_CHECKING:

@@ -1,0 +1,56 @@
+"""Which requests are repeated, how often, and after which pauses."""
+
+import random
+from collections.abc import Callable
+
+from tfs_proxy.errors import ServerLost
+
+FIRST_PAUSE_SECONDS = 0.25
+LONGEST_PAUSE_SECONDS = 10.0
+_SERVER_ERROR = 500
+
+
+class Refused(Exception):
+    """A request failed; ``status`` is None if it got no answer at all."""
+
+    def __init__(self, status: int | None, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the client is to blame (4xx), so that repeating the request would not help."""
+        return self.status is not None and self.status < _SERVER_ERROR
+
+
+def with_retries(
+    attempt: Callable[[], bytes | Refused | ServerLost],
+    max_retries: int,
+    sleep: Callable[[float], object],
+    count_retry: Callable[[], None],
+) -> bytes:
+    """Call ``attempt`` until it returns an answer, and return that.
+
+    Repeats it after growing pauses if the connection fails, time runs out or the status is 5xx, as
+    SageMaker does (docs/reference/sagemaker.md). Raises the last error after ``max_retries`` repetitions.
+    """
+    retries = 0
+    while True:
+        result = attempt()
+        if isinstance(result, bytes):
+            return result
+        if retries >= max_retries or (isinstance(result, Refused) and result.is_final):
+            raise result
+        retries += 1
+        count_retry()
+        sleep(pause_seconds(retries))
+
+
+def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> float:
+    """The pause after attempt ``attempt`` (from 1): it doubles, and its second half is random.
+
+    Without chance, requests that failed together would be repeated together.
+    """
+    longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * (1 << (attempt - 1)))
+    return longest * (0.5 + chance() / 2)
