@@ -1,1 +1,1 @@
-"""model.tar.gz: fetch, extract safely, discover models and versions, read saved_model.pb."""
+"""Fetches and safely unpacks model.tar.gz, finds models and versions, reads saved_model.pb."""

@@ -1,7 +1,7 @@
-"""A file on disk -> its unpacked bytes in pieces, gzipped or plain: what `tar` reads from.
+"""Reads a file, gzipped or plain, and gives its unpacked bytes in pieces; `tar` reads from it.
 
-The project has its own reader because Python's gzip module reads 8 KB at a time (3.11) and because
-the packed position is wanted for progress lines.
+Python's gzip module reads 8 KB at a time (3.11) and does not tell the packed position, which progress
+lines need.
 """
 
 import zlib
@@ -16,14 +16,13 @@ GZIP_WINDOW = 31
 
 
 class DamagedArchive(Exception):
-    """The bytes are no intact gzip or tar; the text completes the sentence 'ARCHIVE is damaged: …'."""
+    """The bytes are not an intact gzip or tar; the text completes 'ARCHIVE can't be unpacked: …'."""
 
 
 class ByteStream:
-    """The unpacked bytes of one file, front to back, in pieces of at most 1 MB.
+    """The unpacked bytes of one file, from its beginning, in pieces of at most 1 MB.
 
-    ``packed_position`` is how many bytes of the file were read, ``position`` how many unpacked bytes
-    were handed out.
+    ``packed_position`` counts the bytes read from the file, ``position`` the unpacked bytes returned.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,9 +44,9 @@ class ByteStream:
         self._file.close()
 
     def take(self, most: int) -> memoryview:
-        """Hand out the next bytes: at least one and at most ``most``; none at the end.
+        """Return the next bytes: at least one and at most ``most``; none at the end.
 
-        Raises DamagedArchive where gzip's check sums or its end are wrong.
+        Raises DamagedArchive if the gzip data are corrupt or cut short.
         """
         if not self._piece:
             self._piece = memoryview(self._inflate() if self._inflater else self._read(PIECE_BYTES))
@@ -56,7 +55,7 @@ class ByteStream:
         return taken
 
     def exactly(self, count: int) -> bytes:
-        """Hand out the next ``count`` bytes, or fewer at the end; for small counts."""
+        """Return the next ``count`` bytes, or fewer at the end; for small counts."""
         parts: list[memoryview] = []
         while count and (part := self.take(count)):
             parts.append(part)
@@ -84,7 +83,7 @@ class ByteStream:
                 return data
 
     def _next_gzip_member(self) -> bool:
-        """Begin the next of several gzip members; RFC 1952 2.2 lets a file hold any number of them."""
+        """Begin the next gzip member, if there is one: a file may hold any number of them (RFC 1952 2.2)."""
         while not (rest := self._packed.lstrip(b"\0")):
             self._packed = self._read(READ_BYTES)
             if not self._packed:

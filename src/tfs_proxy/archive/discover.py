@@ -1,7 +1,7 @@
-"""A model folder -> the models and versions in it; between `fetch` and the supervisor's plan.
+"""Finds the models and versions in a folder; comes between `fetch` and the supervisor's plan.
 
-The rules are those of contract 2.6, and more layouts than AWS's container knows: SavedModels at any
-depth, without a version folder, and behind symbolic links.
+Follows the rules of AWS's container (docs/reference/aws-container.md), and accepts more layouts:
+SavedModels at any depth, without a version folder, and behind symbolic links.
 """
 
 import os
@@ -45,14 +45,14 @@ class DiscoveredModel:
         return sum(path.stat().st_size for path in self.files())
 
     def files(self) -> Iterator[Path]:
-        """The graphs, variables and assets of all versions; raises PermissionError where it may not look."""
+        """The graphs, variables and assets of all versions. Raises PermissionError."""
         for folder in self.versions.values():
             yield from _files_of(folder)
 
 
 @dataclass(frozen=True, slots=True)
 class _SavedModelFolder:
-    """A SavedModel as it was come across: the folder's path, and where that really is."""
+    """A SavedModel that the search found: the path of its folder, and that path without links."""
 
     path: Path
     real: Path
@@ -63,12 +63,12 @@ class _SavedModelFolder:
 
 
 def discover(root: Path) -> tuple[DiscoveredModel, ...]:
-    """Find every model below ``root``, by name; ``code/`` of the root is not looked into.
+    """Find every model below ``root``, sorted by name; skips ``code/`` of the root.
 
-    ``NAME/VERSION/saved_model.pb`` at any depth is a version of NAME; a SavedModel in a folder that
-    is no number is version 1 of a model of that folder's name; in the root itself the name is
-    ``model``. Raises NoModelFound where there is none, DiscoveryError where two have one name and
-    version, or where a folder's name can't be a model's.
+    ``NAME/VERSION/saved_model.pb`` at any depth is a version of NAME. A SavedModel in a folder whose name
+    is not a number is version 1 of a model of that name; in the root itself the model is called ``model``.
+    Raises NoModelFound if there is none, DiscoveryError if two have the same name and version, or if a
+    folder's name can't be a model's name.
     """
     search = _Search(root)
     search.run()
@@ -86,31 +86,31 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
 
 
 def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Path]:
-    """Give each model a base path as TF Serving reads it: one folder with a sub-folder a version.
+    """The base path of each model, as TF Serving reads it: a folder with a sub-folder for each version.
 
-    Where the model lies so already that is its own folder; else ``folder/NAME`` is made, with a
-    symbolic link for each version. Nothing is written where no model needs it.
+    A model that is stored so keeps its folder; for another, creates ``folder/NAME`` with a symbolic link
+    to each version.
     """
     return {model.name: _base_path(model, folder) for model in models}
 
 
 def default_model(models: Sequence[DiscoveredModel], wanted: str | None) -> str:
-    """Name the model for requests that name none: ``wanted``, else the only one, else the first.
+    """The model for requests that name none: ``wanted``, else the first by name.
 
-    Raises DiscoveryError where ``wanted`` is not among ``models``.
+    Raises DiscoveryError if ``wanted`` is not among ``models``.
     """
     names = sorted(model.name for model in models)
     if wanted is None:
         return names[0]
     if wanted not in names:
         raise DiscoveryError(
-            f"SAGEMAKER_TFS_DEFAULT_MODEL_NAME={wanted} names no model that is here: {', '.join(names)}."
+            f"SAGEMAKER_TFS_DEFAULT_MODEL_NAME={wanted} is not the name of a model here: {', '.join(names)}."
         )
     return wanted
 
 
 class _Search:
-    """A walk through folders, each real one once, so that links in a circle end."""
+    """A walk through folders; visits each real folder once, so that loops of links end."""
 
     def __init__(self, root: Path) -> None:
         self._code = ModelLayout(root).code
@@ -123,7 +123,7 @@ class _Search:
 
     @property
     def folders(self) -> int:
-        """How many folders were looked into."""
+        """How many folders were searched."""
         return len(self._visited)
 
     def run(self) -> None:
@@ -159,7 +159,7 @@ def _links_last(found: _SavedModelFolder) -> tuple[bool, Path]:
 
 
 def _once_each(found: Sequence[_SavedModelFolder]) -> list[_SavedModelFolder]:
-    """Drop further names of one SavedModel, unless they are version numbers of their own."""
+    """Drop other names of the same SavedModel, unless they are version numbers of their own."""
     kept: list[_SavedModelFolder] = []
     seen: set[Path] = set()
     for one in found:
@@ -181,7 +181,7 @@ def _name_and_version(root: Path, found: _SavedModelFolder) -> tuple[str, int]:
     if MODEL_NAME.fullmatch(folder.name) is None:
         raise DiscoveryError(
             f"{folder} can't be served: a model's name may have letters, digits, '.', '_' and '-', "
-            "must begin with a letter or digit, and is the name of this folder. Rename it."
+            "and must begin with a letter or digit. Rename the folder."
         )
     return folder.name, version
 
@@ -231,10 +231,10 @@ def _nothing_found(search: _Search) -> str:
         f"Expected {root}/NAME/1/saved_model.pb with variables/ beside it."
     )
     for path in search.others[:HINTS_SHOWN]:
-        form = next(words for ending, words in OTHER_FORMATS.items() if path.name.endswith(ending))
-        text += f" {path.relative_to(root)} is {form}."
+        description = next(text for ending, text in OTHER_FORMATS.items() if path.name.endswith(ending))
+        text += f" {path.relative_to(root)} is {description}."
     if _holds_saved_model(ModelLayout(root).code):
-        text += " There is one below code/, which is for the script: move it out of there."
+        text += " There is one below code/, which is for the script: move it out."
     return text
 
 

@@ -1,8 +1,8 @@
-"""An untrusted model.tar.gz -> a folder of the run's own; `fetch` calls it, `discover` comes next.
+"""Unpacks an untrusted model.tar.gz into a new folder.
 
-Nothing in the archive can reach beyond the folder: names and links are checked against what the
-archive itself has created so far, symbolic links are made last, so that no file is ever written
-through one, and any refusal removes the whole folder.
+Nothing in the archive can reach beyond the folder: names and links are checked against what the archive
+itself has created so far, symbolic links are created last, so that no file is ever written through one,
+and a refusal removes the whole folder.
 """
 
 import errno
@@ -35,9 +35,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ExtractLimits:
-    """What an archive may unpack to: bytes, files and folders, and unpacked over packed size.
+    """What an archive may unpack to: bytes, files and folders, and the ratio of unpacked to packed size.
 
-    The ratio is looked at only past 1 GB unpacked: weights of zero compress 1000:1.
+    The ratio is checked only beyond 1 GB unpacked, because weights of zero compress 1000:1.
     """
 
     max_bytes: int
@@ -49,13 +49,15 @@ def extract(archive: Path, target: Path, limits: ExtractLimits, progress: Progre
     """Unpack ``archive`` (tar, gzipped or plain) into ``target``, which must not exist yet.
 
     ``progress`` is called after each piece with the bytes of the archive read so far and its size.
-    Raises ArchiveError naming archive and member where it is refused or can't be unpacked; then, and
-    on any other exception, nothing of ``target`` is left.
+    Raises ArchiveError naming archive and member if it is refused or can't be unpacked. On any exception
+    ``target`` is removed.
     """
     try:
         target.mkdir(mode=FOLDER_MODE)
     except OSError as error:
-        raise ArchiveError(f"{target} can't be made to unpack {archive} in: {error.strerror}.") from error
+        raise ArchiveError(
+            f"{target} can't be created to unpack {archive} into: {error.strerror}."
+        ) from error
     try:
         with ByteStream(archive) as stream:
             _Unpacking(archive, stream, target, limits, progress).run()
@@ -69,7 +71,7 @@ def extract(archive: Path, target: Path, limits: ExtractLimits, progress: Progre
 
 
 class _Unpacking:
-    """One run of `extract`: ``_kinds`` is the tree so far, by normalised name; ``b""`` is its root."""
+    """One run of `extract`: ``_kinds`` has the tree so far, by normalised name; ``b""`` is its root."""
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class _Unpacking:
             except OSError as error:
                 raise self._refusal(member.name, _reason(error)) from error
         if not self._members:
-            raise ArchiveError(f"{self._archive} holds no files.")
+            raise ArchiveError(f"{self._archive} has no files.")
         self._reader.drain(MAX_OVERHEAD_BYTES)
         self._make_links()
 
@@ -122,7 +124,7 @@ class _Unpacking:
                 raise self._refusal(member.name, f"is a {member.kind.value}, which no model needs")
 
     def _check_room(self, member: Member) -> None:
-        """Hold the limits before anything is written: `TarReader` never gives more than ``size``."""
+        """Enforce the limits before anything is written; `TarReader` never returns more than ``size``."""
         self._members += 1
         self._bytes += member.size
         limits, unpacked = self._limits, self._bytes
@@ -131,13 +133,13 @@ class _Unpacking:
         if unpacked > limits.max_bytes:
             raise self._refusal(
                 member.name,
-                f"brings it to {unpacked} bytes unpacked, more than the {limits.max_bytes} allowed",
+                f"makes it {unpacked} bytes unpacked, more than the {limits.max_bytes} allowed",
             )
         if unpacked > RATIO_FREE_BYTES and unpacked > limits.max_ratio * self._packed_bytes:
             raise self._refusal(
                 member.name,
-                f"brings it to {unpacked / self._packed_bytes:.0f} times its packed size, "
-                f"more than the {limits.max_ratio:g} times allowed past 1 GB",
+                f"makes it {unpacked / self._packed_bytes:.0f} times its packed size, "
+                f"more than the {limits.max_ratio:g} times allowed beyond 1 GB",
             )
         if self._stream.position - unpacked > MAX_OVERHEAD_BYTES:
             raise self._refusal(member.name, "follows more than 1 GB of headers")
@@ -158,7 +160,7 @@ class _Unpacking:
         return b"/".join(parts)
 
     def _claim(self, name: bytes, member: Member) -> None:
-        """Enter the member into the tree, with the folders above it."""
+        """Add the member to the tree, with the folders above it."""
         if name in self._kinds and not (name in self._implied and member.kind is MemberKind.FOLDER):
             raise self._refusal(member.name, "is there twice")
         parents: list[bytes] = []
@@ -203,7 +205,7 @@ class _Unpacking:
         if original == name or self._kinds.get(original) not in {MemberKind.FILE, MemberKind.HARDLINK}:
             raise self._refusal(
                 member.name,
-                f"is a hard link to {_shown(member.link)}, which is no file before it in the archive",
+                f"is a hard link to {_shown(member.link)}, which is not a file before it in the archive",
             )
         if member.size:
             raise self._refusal(member.name, "is a hard link with contents of its own")
@@ -233,7 +235,7 @@ def _write_all(file: io.FileIO, piece: memoryview) -> None:
 
 
 def _shown(name: bytes) -> str:
-    """A member's name for a sentence: no control characters, no endless ones."""
+    """A member's name for a sentence: printable and not too long."""
     text = name.decode("utf-8", "backslashreplace")
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
@@ -244,6 +246,6 @@ def _reason(error: OSError) -> str:
         case errno.ENOSPC | errno.EDQUOT:
             return "did not fit on the disk: make room, or set TFS_PROXY_HOME to a folder on a larger one"
         case errno.EEXIST:
-            return "is there twice, as names differ only in letter case or in a form that this disk ignores"
+            return "is there twice: this disk ignores the difference in letter case or form between two names"
         case _:
             return f"can't be written ({error.strerror or error})"

@@ -1,4 +1,4 @@
-"""What the user calls MODEL -> the folder that is served; `discover` reads that folder next."""
+"""Turns the user's MODEL into the folder that is served, which `discover` reads next."""
 
 import logging
 from pathlib import Path
@@ -17,21 +17,21 @@ _log = logging.getLogger(__name__)
 
 
 def fetch(model: str | None, workspace: Workspace, limits: ExtractLimits) -> Path:
-    """Make the model's folder be there, and return it.
+    """Download and unpack ``model`` as far as necessary, and return its folder.
 
     ``model`` is an archive, a folder, or an ``s3://`` address of either; None is ``/opt/ml/model``.
-    A folder is served where it lies and never written to, but a ``model.tar.gz`` in it is what gets
-    served. Archives are unpacked into ``workspace.model``. Raises ArchiveError, with nothing left in
-    the workspace, where there is nothing to serve, or it is refused or can't be had.
+    A folder is served in place and never written to, but if there is a ``model.tar.gz`` in it, that is
+    served. Archives are unpacked into ``workspace.model``. Raises ArchiveError, with nothing left in the
+    workspace, if there is nothing to serve, or if it is refused or can't be read.
     """
     if model is not None and model.startswith(S3_SCHEME):
         return _from_s3(model, workspace, limits)
     path = SAGEMAKER_MODEL_DIR if model is None else Path(model)
     try:
-        there = path.is_dir() or path.is_file()
+        exists = path.is_dir() or path.is_file()
     except OSError as error:
         raise ArchiveError(unreadable(path, error)) from error
-    if not there:
+    if not exists:
         raise ArchiveError(_missing(path, is_default=model is None))
     return _served(path.absolute(), workspace, limits)
 
@@ -47,13 +47,13 @@ def _served(path: Path, workspace: Workspace, limits: ExtractLimits) -> Path:
 
 
 def _archive_at(path: Path) -> Path | None:
-    """The archive that ``path`` means, or None where it is a folder to be served itself."""
+    """The archive at ``path`` or in it; None if it is a folder to be served itself."""
     if not path.is_dir():
         return path
     inside = path / ARCHIVE_NAME
     try:
         if inside.is_file():
-            _log.info("%s lies in %s, so that is what is served", ARCHIVE_NAME, path)
+            _log.info("serving %s, which is in %s", ARCHIVE_NAME, path)
             return inside
         _refuse_empty(path, inside)
     except OSError as error:
@@ -62,7 +62,7 @@ def _archive_at(path: Path) -> Path | None:
 
 
 def _refuse_empty(folder: Path, inside: Path) -> None:
-    """Raise ArchiveError for an empty folder, and for one in place of the archive ``inside`` it."""
+    """Raise ArchiveError for an empty folder, and for an empty folder in place of its archive ``inside``."""
     if not any(folder.iterdir()):
         raise ArchiveError(f"{folder} is empty: put NAME/1/saved_model.pb or a {ARCHIVE_NAME} into it.")
     if inside.is_dir() and not any(inside.iterdir()):
@@ -75,14 +75,14 @@ def _refuse_empty(folder: Path, inside: Path) -> None:
 def _missing(path: Path, *, is_default: bool) -> str:
     if is_default:
         return (
-            f"There is no {path}, and no MODEL was named: "
-            f"name a {ARCHIVE_NAME}, a folder or an s3:// address, or mount one there."
+            f"There is no {path}, and no MODEL was given: "
+            f"give a {ARCHIVE_NAME}, a folder or an s3:// address, or mount one there."
         )
     return f"There is no file or folder {path}: MODEL must be a {ARCHIVE_NAME}, a folder or an s3:// address."
 
 
 def _from_s3(address: str, workspace: Workspace, limits: ExtractLimits) -> Path:
-    """Fetch, then treat what came as a local MODEL; a fetched archive goes once it is unpacked."""
+    """Download, then serve the result as a local MODEL; delete a downloaded archive once it is unpacked."""
     folder = workspace.root / DOWNLOAD_FOLDER
     try:
         path = download(address, folder, limits)

@@ -1,4 +1,4 @@
-"""Where an archive's symbolic links lead, worked out on names alone; the last check of `extract`."""
+"""Checks where an archive's symbolic links lead, by names alone; the last check of `extract`."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ MAX_STEPS = 5_000_000
 
 
 class LinkRefused(Exception):
-    """A link can't be made: ``name`` is its own, the text completes the sentence 'the link …'."""
+    """The link ``name`` can't be created; the text completes 'is a symbolic link that …'."""
 
     def __init__(self, name: bytes, reason: str) -> None:
         super().__init__(reason)
@@ -16,10 +16,10 @@ class LinkRefused(Exception):
 
 
 def check_links(links: Mapping[bytes, bytes]) -> None:
-    """Raise LinkRefused for the first of ``links`` that leaves the folder or runs in a circle.
+    """Raise LinkRefused for the first of ``links`` that leaves the folder or is part of a loop.
 
-    Keys are normalised names below the folder, values the links' targets as they stand in the
-    archive. Every step is followed as the kernel does it, through other links too.
+    Keys are normalised names below the folder, values the targets as the archive has them. Targets are
+    resolved as the kernel does it, through other links too.
     """
     steps_left = MAX_STEPS
     for name in links:

@@ -1,4 +1,4 @@
-"""Log lines while a download or unpacking goes on, so that minutes of it do not look like a hang."""
+"""Logs the progress of a download or of unpacking, so that minutes of it do not look like a hang."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class ProgressLog:
-    """A line every five seconds with MB and percent, and one at the end if any was written."""
+    """Logs MB and percent every five seconds, and the duration at the end if it logged anything before."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ProgressLog:
         self._lock = threading.Lock()
 
     def __call__(self, done: int, total: int) -> None:
-        """Hear that ``done`` bytes of ``total`` are through."""
+        """Note that ``done`` bytes of ``total`` are done."""
         now = self._clock()
         if now - self._last < INTERVAL_SECONDS:
             return
@@ -37,12 +37,12 @@ class ProgressLog:
         self._write(f"{self._task}: {done // MEGABYTE} of {total // MEGABYTE} MB{percent}")
 
     def add(self, count: int, total: int) -> None:
-        """Hear that ``count`` more bytes are through; from any thread."""
+        """Note that ``count`` more bytes are done; thread-safe."""
         with self._lock:
             self._done += count
             self(self._done, total)
 
     def finish(self) -> None:
-        """Say how long it took, where a line was written before."""
+        """Log how long it took, if a line was logged before."""
         if self._last > self._start:
             self._write(f"{self._task}: done after {self._clock() - self._start:.0f} s")

@@ -80,7 +80,7 @@ def check_size(objects: Iterable[S3Object], address: str, limits: ExtractLimits)
     sizes = [item.size for item in objects]
     if not sizes:
         raise ArchiveError(
-            f"{address} holds no objects: it must be an archive, or a prefix with a model below it."
+            f"{address} has no objects: it must be an archive, or a prefix with a model below it."
         )
     if len(sizes) > limits.max_members:
         raise ArchiveError(f"{address} is refused: it has over {limits.max_members} objects.")

@@ -1,9 +1,9 @@
-"""Unpacked bytes -> tar members with their contents; `extract` decides which of them it wants.
+"""Reads the members of a tar archive; `extract` decides which of them it accepts.
 
-Reads ustar, GNU and pax archives (POSIX.1-2017 "pax", GNU tar manual, "Tar Internals"), also the
-sparse members that GNU tar and macOS write. Unlike the standard library's reader it takes no
-damaged header for the archive's end, never holds more than a bounded header in memory, and insists
-on the end mark, so that half an archive is never taken for a whole one.
+Understands ustar, GNU and pax archives (POSIX.1-2017 "pax", GNU tar manual, "Tar Internals"), including
+the sparse members that GNU tar and macOS write. The standard library's reader takes a damaged header for
+the archive's end; this one requires the end mark, so that half an archive is never taken for a whole one,
+and it bounds the memory for headers.
 """
 
 import enum
@@ -21,7 +21,7 @@ MAX_SPARSE_MAP_BYTES = 16 * 1024 * 1024
 
 
 class MemberKind(enum.Enum):
-    """What a member is; the values read well after 'is a'."""
+    """The kind of a member; the values complete 'is a …'."""
 
     FILE = "file"
     FOLDER = "folder"
@@ -50,7 +50,7 @@ Extent = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member: ``size`` is its unpacked size in bytes, holes included; ``link`` a link's target."""
+    """One member; ``size`` is its unpacked size in bytes, holes included, ``link`` the target of a link."""
 
     name: bytes
     kind: MemberKind
@@ -60,9 +60,9 @@ class Member:
 
 
 class TarReader:
-    """Members of one archive in their order; the contents of one before the next.
+    """The members of one archive, in order; read the contents of one before the next.
 
-    Every method raises DamagedArchive where the bytes are no intact tar.
+    Every method raises DamagedArchive if the bytes are not an intact tar.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -72,7 +72,7 @@ class TarReader:
         self._padding = 0
 
     def next(self) -> Member | None:
-        """The next member, or None at the archive's end; what is left of the last one is skipped."""
+        """The next member, or None at the archive's end; skips unread contents of the one before."""
         self._skip(self._left + self._padding)
         self._left = self._padding = 0
         pax: dict[bytes, bytes] = {}
@@ -93,7 +93,7 @@ class TarReader:
         return None
 
     def contents(self) -> Iterator[tuple[int, memoryview]]:
-        """The current member's bytes, with the offset in the file at which each piece belongs."""
+        """The current member's contents as pieces, each with its offset in the file."""
         for start, length in self._extents:
             offset, end = start, start + length
             while offset < end:
@@ -105,11 +105,11 @@ class TarReader:
                 offset += len(piece)
 
     def drain(self, most: int) -> None:
-        """Read what follows the end mark, at most ``most`` bytes: gzip's check sum comes last."""
+        """Read what follows the end mark, at most ``most`` bytes, so that gzip's check sum is verified."""
         while most > 0 and (piece := self._stream.take(PIECE_BYTES)):
             most -= len(piece)
         if most <= 0:
-            raise DamagedArchive("far too many bytes follow its end mark")
+            raise DamagedArchive("too many bytes follow its end mark")
 
     def _header(self) -> bytes | None:
         at = self._stream.position
@@ -117,7 +117,7 @@ class TarReader:
         if block == EMPTY_BLOCK:
             return None
         if at == 0 and (len(block) < BLOCK or not _checksum_fits(block)):
-            raise DamagedArchive("it is no tar archive, neither plain nor gzipped")
+            raise DamagedArchive("it is not a tar archive, neither plain nor gzipped")
         if len(block) < BLOCK:
             raise DamagedArchive("it has no end mark, so it is cut short")
         if not _checksum_fits(block):
@@ -138,7 +138,7 @@ class TarReader:
         name, kind = _name_and_kind(block, pax)
         stored = _decimal(pax[b"size"]) if b"size" in pax else _number(block[124:136])
         if kind in {MemberKind.SYMLINK, MemberKind.FOLDER}:
-            stored = 0  # POSIX: a size given here is a hint, no bytes follow
+            stored = 0  # POSIX: the size of such a member is a hint, no contents follow
         self._left, self._padding = stored, _padding(stored)
         self._extents, size = [(0, stored)], stored
         if block[156:157] == b"S":
@@ -150,7 +150,7 @@ class TarReader:
         return Member(name=name, kind=kind, size=size, mode=_number(block[100:108]) & 0o7777, link=link)
 
     def _gnu_sparse(self, block: bytes) -> tuple[list[Extent], int]:
-        """GNU's old sparse header: four extents in it, 21 in each block that follows."""
+        """Read GNU's old sparse map: four extents in the header, 21 in each block that follows."""
         table, more = block[386:482], block[482]
         while more:
             if len(table) > MAX_SPARSE_MAP_BYTES:
@@ -164,11 +164,9 @@ class TarReader:
         return extents, _number(block[483:495])
 
     def _pax_sparse(self, pax: dict[bytes, bytes]) -> tuple[list[Extent], int]:
-        """Sparse format 1.0: the map stands as decimal lines before the contents."""
+        """Read a map of sparse format 1.0: decimal lines before the contents."""
         if pax.get(b"GNU.sparse.major") != b"1":
-            raise DamagedArchive(
-                "a sparse member is stored in a form that is not read here; pack it without --sparse"
-            )
+            raise DamagedArchive("a sparse member has an unsupported format; pack it without --sparse")
         lines = self._sparse_lines()
         count = next(lines)
         if count * 4 > MAX_SPARSE_MAP_BYTES:
@@ -230,7 +228,7 @@ def _decimal(text: bytes) -> int:
 
 
 def _pax_records(data: bytes) -> dict[bytes, bytes]:
-    """The records ``LENGTH KEY=VALUE`` of a pax header; LENGTH counts itself and the line's end too."""
+    """The records ``LENGTH KEY=VALUE`` of a pax header; LENGTH includes itself and the newline."""
     records: dict[bytes, bytes] = {}
     at = 0
     while at < len(data):
@@ -257,7 +255,7 @@ def _name_and_kind(block: bytes, pax: dict[bytes, bytes]) -> tuple[bytes, Member
     name = pax.get(b"GNU.sparse.name", pax.get(b"path", name))
     kind = KINDS.get(block[156:157], MemberKind.OTHER)
     if kind is MemberKind.FILE and name.endswith(b"/"):
-        kind = MemberKind.FOLDER  # before ustar, folders had no mark of their own
+        kind = MemberKind.FOLDER  # before ustar, a folder was a file whose name ends in a slash
     return name, kind
 
 

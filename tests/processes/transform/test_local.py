@@ -112,7 +112,7 @@ def test_a_record_over_the_limit(data: Path, tmp_path: Path, echo: str) -> None:
 
 
 def test_what_lies_in_a_folder(data: Path, tmp_path: Path, echo: str) -> None:
-    """Links are followed, once; what is no file is refused, for reading it might never end."""
+    """Links are followed, once; a named pipe is refused, because reading it might never end."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "b").write_text("b")
     (tmp_path / "elsewhere" / "round").symlink_to(tmp_path / "elsewhere")

@@ -101,7 +101,7 @@ def test_a_name_that_no_url_can_carry(tmp_path: Path, folder: str) -> None:
     if len(folder) > 200:
         assert names(tmp_path) == {"n" * 255: [1]}
         return
-    with pytest.raises(DiscoveryError, match="Rename it") as caught:
+    with pytest.raises(DiscoveryError, match="Rename the folder") as caught:
         discover(tmp_path)
     assert folder.removesuffix("/1").removesuffix("/3") in str(caught.value)
 

@@ -155,10 +155,10 @@ BAD_MEMBERS: dict[str, tuple[list[Entry], str]] = {
     "file over a symlink": ([symlink("a", "b"), file("a")], "twice"),
     "absolute hard link": ([hardlink("a", "/etc/passwd")], "leaves the folder"),
     "leaving hard link": ([hardlink("a", "../x")], "leaves the folder"),
-    "hard link to nothing": ([hardlink("a", "b"), file("b")], "no file before it"),
-    "hard link to a symlink": ([symlink("b", "c"), hardlink("a", "b")], "no file before it"),
-    "hard link to a folder": ([folder("b"), hardlink("a", "b")], "no file before it"),
-    "hard link to itself": ([hardlink("a", "./a")], "no file before it"),
+    "hard link to nothing": ([hardlink("a", "b"), file("b")], "not a file before it"),
+    "hard link to a symlink": ([symlink("b", "c"), hardlink("a", "b")], "not a file before it"),
+    "hard link to a folder": ([folder("b"), hardlink("a", "b")], "not a file before it"),
+    "hard link to itself": ([hardlink("a", "./a")], "not a file before it"),
     "device": ([special("dev", tarfile.CHRTYPE)], "device file"),
     "block device": ([special("dev", tarfile.BLKTYPE)], "device file"),
     "fifo": ([special("pipe", tarfile.FIFOTYPE)], "named pipe"),
@@ -303,15 +303,15 @@ def test_a_cut_plain_tar_is_refused(tmp_path: Path, length: int) -> None:
     "contents", [b"PK\x03\x04" + bytes(2000), b"no archive at all" * 99, gzip.compress(b"hi" * 999)]
 )
 def test_what_is_no_tar_is_refused(tmp_path: Path, contents: bytes) -> None:
-    """A zip file, a text, a gzipped text: each is told to be no tar archive."""
+    """A zip file, a text, a gzipped text: each is refused as not being a tar archive."""
     path = tmp_path / "model.tar.gz"
     path.write_bytes(contents)
-    assert "no tar archive" in refused(path)
+    assert "not a tar archive" in refused(path)
 
 
 def test_an_empty_archive_is_refused(tmp_path: Path) -> None:
     """There is nothing to serve in a tar without members."""
-    assert "holds no files" in refused(archive_of(tmp_path))
+    assert "has no files" in refused(archive_of(tmp_path))
 
 
 def test_a_damaged_header_is_not_taken_for_the_end(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_limits_hold_before_the_download() -> None:
         check_size(keys("a", "b", "c"), "s3://b/", ExtractLimits(100, 2, 1.0))
     with pytest.raises(ArchiveError, match="120 bytes"):
         check_size(keys("a", "b", size=60), "s3://b/", ExtractLimits(100, 2, 1.0))
-    with pytest.raises(ArchiveError, match="holds no objects"):
+    with pytest.raises(ArchiveError, match="has no objects"):
         check_size([], "s3://b/", ROOMY)
 
 

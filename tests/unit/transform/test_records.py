@@ -85,7 +85,7 @@ def test_gzip() -> None:
 
 @pytest.mark.parametrize("data", [gzip.compress(b"a" * 1000)[:-9], b"no gzip at all"])
 def test_broken_gzip(data: bytes) -> None:
-    """What is cut off or no gzip is said in words."""
+    """Truncated data and data that are not gzip raise an error that says so."""
     with pytest.raises(StorageError, match="gzip"):
         open_content(io.BytesIO(data), GZIP).read()  # type: ignore[arg-type]
 
