@@ -1,7 +1,7 @@
-"""The plainest honest proxy: falcon, one gevent worker, `requests.post` per request, as the peer has it.
+"""The baseline proxy: falcon, one gunicorn gevent worker and `requests.post` per request.
 
-It stands for the way that AWS's container takes with a script; `serving.py` runs it beside ours. The
-request's type says what a script would do: pass JSON on, wrap a JPEG in base64, or make JSON of floats.
+It does what AWS's container does with a script; `serving.py` measures it beside this project. The request's
+Content-Type selects the script's work: pass JSON on, wrap a JPEG in base64, or make JSON of floats.
 """
 
 import base64
@@ -16,10 +16,10 @@ REST = os.environ["BASELINE_REST"]
 
 
 class Invocations:
-    """One resource for all three kinds of script."""
+    """The resource for all three kinds of script."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Transform, ask the model server, answer."""
+        """Convert the body, call the model server and pass its answer on."""
         data = req.stream.read()
         if req.content_type == "image/jpeg":
             model, body = "jpeg", json.dumps({"instances": [{"b64": base64.b64encode(data).decode()}]})

@@ -1,7 +1,7 @@
-"""Measures what one conversion costs: CPU milliseconds a body, beside what plain Python takes for it.
+"""Measures each conversion in CPU milliseconds per body, beside plain Python.
 
-``python benchmarks/conversions.py`` prints a table. Time is that of the thread on the CPU, since a
-shared machine is noisy; each cell is the median and the best of its rounds, the ways alternate.
+``python benchmarks/conversions.py`` prints a table. It counts the thread's CPU time, because a shared machine
+is noisy; each cell has the median and the best of its rounds, and the implementations alternate.
 """
 
 import argparse
@@ -36,7 +36,7 @@ IMAGE = RANDOM.random((1, 224, 224, 3), np.float32)
 
 @dataclass
 class Row:
-    """One conversion: ours, and the plain way where there is one."""
+    """One conversion by this package, and by plain Python if there is an equivalent."""
 
     name: str
     size: int
@@ -163,7 +163,7 @@ def main() -> None:
                 if work is not None:
                     row.spent.setdefault(number, []).append(spent(work))
     print(f"Python {platform.python_version()}, numpy {np.__version__}, {rounds} rounds\n")
-    print("| body | KB | here, ms | plain Python, ms |\n|---|---|---|---|")
+    print("| body | KB | this package, ms | plain Python, ms |\n|---|---|---|---|")
     for row in measured:
         here, plain = (cell(row.spent.get(number)) for number in (0, 1))
         print(f"| {row.name} | {row.size // 1024} | {here} | {plain} |")

@@ -1,7 +1,7 @@
 """Measures the embedded model server: ``python benchmarks/embedded.py [SECONDS]``.
 
-Needs wrk on PATH. Every figure stands beside one of the same run that does not depend on the server:
-the same model called in process, or a fixed answer of the same HTTP server.
+Needs wrk on PATH. Each figure is printed beside one of the same run that does not depend on the server: the
+same model called in process, or a fixed answer of the same HTTP server.
 """
 
 import hashlib
@@ -163,7 +163,7 @@ def running(argv: list[str], url: str) -> Iterator[tuple[subprocess.Popen[bytes]
 
 
 def answers(url: str) -> bool:
-    """Whether a model is available there (or anything else answers)."""
+    """Whether a model is available there, or another server answers."""
     try:
         with urllib.request.urlopen(url, timeout=5) as reply:
             body = reply.read()
@@ -173,7 +173,7 @@ def answers(url: str) -> bool:
 
 
 def wrk(url: str, body: Path, connections: int, seconds: float) -> float:
-    """Requests per second that wrk counts; fails where one was refused."""
+    """Requests per second that wrk counts. Raises if one was refused."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         script.write(POST)
         script.flush()

@@ -1,6 +1,6 @@
-"""What the stack adds to a model: images per second on ResNet-50, seconds at the start, megabytes per worker.
+"""Measures what the stack costs: images per second on ResNet-50, seconds to start, megabytes per worker.
 
-`serving.py` prints these after its table. Each figure stands beside one of the same run without the stack.
+`serving.py` prints these after its table, each beside a figure of the same run without the stack.
 """
 
 import json

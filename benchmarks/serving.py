@@ -1,7 +1,7 @@
-"""Measures the whole stack beside the model server alone and the plainest proxy, in alternating runs.
+"""Measures the whole stack beside the model server alone and the baseline proxy, in alternating runs.
 
-``make bench`` runs it. A shared machine is noisy: each cell is the median of its rounds, and ratios are
-what is to be read. It needs wrk on PATH, prints the tables in Markdown and draws serving.svg.
+``make bench`` runs it. A shared machine is noisy: each cell is the median of its rounds, and only the ratios
+are meaningful. It needs wrk on PATH, prints the tables in Markdown and draws serving.svg.
 """
 
 import argparse
@@ -37,7 +37,7 @@ WAIT_SECONDS = 0.1
 
 @dataclass
 class Row:
-    """One way to do one piece of work: what is sent where, and what came of it."""
+    """One implementation of one piece of work: the requests to send, and their results."""
 
     work: str
     way: str
@@ -76,16 +76,16 @@ def rows_of(bare: Running, scripted: Running, plain: Running) -> list[list[Row]]
             Row("tiny JSON", "no script", ours, TINY, send, many),
         ],
         [
-            Row("tiny JSON, classic script", "plainest proxy", beside, TINY, send, many),
-            Row("tiny JSON, classic script", "here", through, TINY, send, many),
+            Row("tiny JSON, classic script", "baseline proxy", beside, TINY, send, many),
+            Row("tiny JSON, classic script", "this project", through, TINY, send, many),
         ],
         [
-            Row("JPEG", "plainest proxy, base64", beside, photo, jpeg, (8,)),
+            Row("JPEG", "baseline proxy, base64", beside, photo, jpeg, (8,)),
             Row("JPEG", "classic script, base64", through, photo, {**jpeg, **to("jpeg")}, (8,)),
             Row("JPEG", "script returns bytes", through, photo, {**raw, **to("jpeg")}, (8,)),
         ],
         [
-            Row("224x224x3 floats", "plainest proxy, json.dumps(tolist())", beside, floats, octets, (8,)),
+            Row("224x224x3 floats", "baseline proxy, json.dumps(tolist())", beside, floats, octets, (8,)),
             Row(
                 "224x224x3 floats",
                 "script returns the array",

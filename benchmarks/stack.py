@@ -1,4 +1,4 @@
-"""Models and running servers for `serving.py`: exported once, started on free ports, ended by itself."""
+"""Exports the models for `serving.py`, and starts and stops servers on free ports."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def save(name, spec, function):
     tf.saved_model.save(module, f"{root}/{name}/1", signatures=module.run)
 
 def waiting(x):
-    # The dataset is asked twice, for the element and for its end: 50 ms each.
+    # The dataset is read twice, once for the element and once for its end: 50 ms each.
     slow = tf.data.Dataset.from_tensors(x).apply(testing.sleep(50_000))
     return {"y": slow.get_single_element() * 2.0}
 
@@ -68,7 +68,7 @@ def output_handler(response, context):
 
 @dataclass(frozen=True)
 class Running:
-    """A server that answers: where, its process, and the seconds that it took to get there."""
+    """A server that answers: its address, its process, and the seconds that its start took."""
 
     url: str
     pid: int
@@ -105,7 +105,7 @@ def serve(model: Path, model_server: str, env: Mapping[str, str] | None = None) 
 
 @contextmanager
 def baseline(rest_url: str) -> Iterator[Running]:
-    """The plainest proxy, in front of a model server that runs."""
+    """The baseline proxy, in front of a running model server."""
     port = free_port()
     words = [sys.executable, "-m", "gunicorn", "baseline:app", "--chdir", str(Path(__file__).parent)]
     words += [

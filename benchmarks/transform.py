@@ -1,12 +1,12 @@
-"""Measures the driver of batch transform against a server that answers at once: it must not be the limit.
+"""Measures batch transform against a server that answers at once, to show that its client is not the limit.
 
     python benchmarks/transform.py
     python benchmarks/transform.py --resnet
 
-Rounds of the rows alternate and each cell is the median of its rounds. The server is an echo in a process
-of its own on the same machine, so all rows share the cores with it. With --resnet it is the ResNet-50 of
-code_examples/ behind a whole stack, beside the same model server asked for the same images at the same
-concurrency without a stack: what is sent to it lies ready as TF Serving's JSON.
+Rows alternate and each cell is the median of its rounds. The server is an echo in a process of its own on the
+same machine, so it shares the cores with all rows. With --resnet it is the ResNet-50 of code_examples/ behind
+a whole stack, beside the same model server without a stack, which gets the same images at the same
+concurrency as prepared JSON for TF Serving.
 """
 
 import argparse

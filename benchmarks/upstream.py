@@ -1,8 +1,8 @@
-"""Measures the client of the model server in one process: each way to send the same request.
+"""Measures the clients of the model server: each way to send the same request, from one process.
 
-``python benchmarks/upstream.py`` starts the model server (or takes ``--model-server``), on loopback
-addresses. Rows alternate, each cell is the median of its rounds in requests per second at 1 and at 8
-threads of one worker. The models compute next to nothing, so the rows show transport.
+``python benchmarks/upstream.py`` starts the model server (or the one of ``--model-server``) on loopback
+addresses. Rows alternate; each cell is the median of its rounds, in requests per second at 1 and at 8 threads
+of one worker. The models compute almost nothing, so the rows show the transport.
 """
 
 import argparse

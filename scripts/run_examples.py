@@ -1,14 +1,14 @@
-"""Run the examples by the commands of their READMEs, and compare what they print with what stands there.
+"""Run the commands in the examples' READMEs, and compare their output with what the READMEs show.
 
     python scripts/run_examples.py [NAME...]
 
-In a block fenced as ```console a line that begins with `$` is a command, run by bash in the example's folder;
-the lines below it are what it prints, where `...` stands for anything, white space for any or none, decimals
-may differ by two hundredths, and JSON is compared as such. Without such lines only its exit status counts,
-which must be 0. `tfs-proxy serve` and `tfs-proxy pipeline` run until the README ends; the next command begins
-when they are ready. Ports 8080 and 8500 become free ones. Blocks of other kinds are not run.
+In a block fenced as ```console a line that begins with `$` is a command, which bash runs in the example's
+folder. The lines below it are its expected output: `...` matches anything, white space any white space or
+none, decimals may differ by two hundredths, and JSON is compared as JSON. A command without such lines must
+only exit with status 0. `tfs-proxy serve` and `tfs-proxy pipeline` run until the README ends; the next command
+begins when they are ready. Ports 8080 and 8500 are replaced by free ones. Blocks of other kinds are not run.
 
-Exit status: 0 where every example did what its README says, else 1.
+Exit status: 0 if every example did what its README says, else 1.
 """
 
 import contextlib
@@ -44,12 +44,12 @@ SHOWN_LINES, SHOWN_COLUMNS = 12, 200
 
 
 class NotAsWritten(Exception):
-    """A README is wrong about its example; the text says where."""
+    """An example does not do what its README says; the text names the difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command of a README, and what it says that it prints."""
+    """One command of a README, and its expected output."""
 
     command: str
     printed: str
@@ -61,7 +61,7 @@ class Step:
 
 
 def main(names: Sequence[str]) -> int:
-    """Run the examples named, or all; the exit status."""
+    """Run the named examples, or all; returns the exit status."""
     failed = []
     for readme in sorted(EXAMPLES.glob("*/README.md")):
         if not names or readme.parent.name in names:
@@ -78,7 +78,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def run(readme: Path) -> None:
-    """Run a README's commands; raises NotAsWritten at the first that does something else."""
+    """Run a README's commands. Raises NotAsWritten for the first with another result."""
     steps = list(read_steps(readme.read_text()))
     if not steps:
         raise NotAsWritten("its README has no commands")
@@ -105,7 +105,7 @@ def read_steps(text: str) -> Iterator[Step]:
 
 
 def shortened(text: str) -> str:
-    """The first lines of a long text, and of each the beginning."""
+    """The first lines of a long text, each cut to a limit."""
     lines = [
         line if len(line) <= SHOWN_COLUMNS else f"{line[:SHOWN_COLUMNS]}..." for line in text.splitlines()
     ]
@@ -113,7 +113,7 @@ def shortened(text: str) -> str:
 
 
 def free_ports(count: int) -> list[str]:
-    """Different loopback ports that nothing listens on now."""
+    """Different loopback ports on which nothing listens now."""
     with contextlib.ExitStack() as holders:
         sockets = [holders.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -122,19 +122,19 @@ def free_ports(count: int) -> list[str]:
 
 
 def moved(text: str, ports: Mapping[str, str]) -> str:
-    """``text`` with other ports."""
+    """``text`` with the replaced ports."""
     return re.sub("|".join(rf"\b{port}\b" for port in ports), lambda found: ports[found[0]], text)
 
 
 def environment() -> dict[str, str]:
-    """Ours, without anybody's settings, where `python` and `tfs-proxy` are those of this environment."""
+    """This environment without settings of tfs-proxy, and with its `python` and `tfs-proxy` first on PATH."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TFS_"))}
     programs = Path(sys.executable).parent
     return {**kept, "PATH": f"{programs}:{kept.get('PATH', '')}", "no_proxy": "localhost,127.0.0.1"}
 
 
 def output_of(command: str, folder: Path) -> str:
-    """Run a command to its end; what it wrote to its standard output."""
+    """Run a command to its end; returns its standard output."""
     done = subprocess.run(
         [BASH, "-o", "pipefail", "-c", command],
         cwd=folder,
@@ -151,7 +151,7 @@ def output_of(command: str, folder: Path) -> str:
 
 @contextlib.contextmanager
 def serving(command: str, folder: Path) -> Iterator[Path]:
-    """Run a server until the block ends; its log, once it is ready."""
+    """Run a server while the block runs; gives its log once it is ready."""
     with tempfile.NamedTemporaryFile(prefix="example-", suffix=".log") as log:
         server = subprocess.Popen(
             [BASH, "-c", f"exec env {command}"],
@@ -171,16 +171,16 @@ def wait_until_ready(server: "subprocess.Popen[bytes]", command: str, log: Path)
     """Wait for 200 on /ping, at the port that the command names."""
     named = re.search(r"--port[ =](\d+)", command)
     if named is None:
-        raise NotAsWritten(f"`{command}` does not say --port, so nobody knows when it is ready")
+        raise NotAsWritten(f"`{command}` does not say --port, so this script can't tell when it is ready")
     deadline = time.monotonic() + READY_SECONDS
     while not pings(int(named[1])):
         if server.poll() is not None or time.monotonic() > deadline:
-            raise NotAsWritten(f"`{command}` did not get ready:\n{log.read_text(errors='replace')}")
+            raise NotAsWritten(f"`{command}` did not become ready:\n{log.read_text(errors='replace')}")
         time.sleep(0.1)
 
 
 def pings(port: int) -> bool:
-    """Whether /ping says 200 there."""
+    """Whether /ping answers 200."""
     try:
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
             connection.request("GET", "/ping")
@@ -190,7 +190,7 @@ def pings(port: int) -> bool:
 
 
 def stop(server: "subprocess.Popen[bytes]") -> None:
-    """Ask the server to stop, and see that it does."""
+    """Ask the server to stop, and wait until it has."""
     server.send_signal(signal.SIGTERM)
     try:
         server.wait(STOP_SECONDS)
@@ -200,14 +200,14 @@ def stop(server: "subprocess.Popen[bytes]") -> None:
 
 
 def compare(step: Step, printed: str, ports: Mapping[str, str]) -> None:
-    """Raise NotAsWritten where a command printed something else than the README says."""
+    """Raise NotAsWritten if a command printed something else than the README says."""
     wanted = moved(step.printed, ports)
     if wanted and not matches(wanted, printed):
         raise NotAsWritten(f"`{step.command}` printed\n{printed}\nand not\n{wanted}")
 
 
 def matches(wanted: str, printed: str) -> bool:
-    """Whether a text is the wanted one: JSON as such, else `...` is anything, and white space is alike."""
+    """Whether a text is as expected: JSON by value; else `...` matches anything, and white space is equal."""
     try:
         return same(json.loads(wanted), json.loads(printed))
     except ValueError:
@@ -226,7 +226,7 @@ def same(wanted: Any, answered: Any) -> bool:
 
 
 def text_matches(wanted: str, printed: str) -> bool:
-    """Whether a text is the wanted one, where decimals may differ by TOLERANCE."""
+    """Whether a text is as expected, except that decimals may differ by TOLERANCE."""
     numbers: list[float] = []
     pattern = ""
     for part in re.split(rf"(\.\.\.|{DECIMAL.pattern})", wanted.strip()):
