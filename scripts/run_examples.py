@@ -5,8 +5,9 @@
 In a block fenced as ```console a line that begins with `$` is a command, which bash runs in the example's
 folder. The lines below it are its expected output: `...` matches anything, white space any white space or
 none, decimals may differ by two hundredths, and JSON is compared as JSON. A command without such lines must
-only exit with status 0. `tfs-proxy serve` and `tfs-proxy pipeline` run until the README ends; the next command
-begins when they are ready. Ports 8080 and 8500 are replaced by free ones. Blocks of other kinds are not run.
+only exit with status 0. `tfs-proxy serve` and `tfs-proxy pipeline` run until the README ends; the next
+command begins when they are ready. Ports 8080 and 8500 are replaced by free ones. Blocks of other kinds are
+not run.
 
 Exit status: 0 if every example did what its README says, else 1.
 """

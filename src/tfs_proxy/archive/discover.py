@@ -72,16 +72,22 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     """
     search = _Search(root)
     search.run()
-    found = [one for one in search.found if one.path != root and one.versioned]
-    named = {one.real for one in found}
-    found += sorted((one for one in search.found if one.real not in named), key=_links_last)
-    found = _once_each(found)
-    if not found:
+    saved_models = [
+        saved_model
+        for saved_model in search.saved_models
+        if saved_model.path != root and saved_model.versioned
+    ]
+    named = {saved_model.real for saved_model in saved_models}
+    saved_models += sorted(
+        (saved_model for saved_model in search.saved_models if saved_model.real not in named), key=_links_last
+    )
+    saved_models = _once_each(saved_models)
+    if not saved_models:
         raise NoModelFound(_nothing_found(search))
     models: dict[str, dict[int, Path]] = {}
-    for one in sorted(found, key=lambda one: one.path):
-        name, version = _name_and_version(root, one)
-        _enter(models, name, version, one.path)
+    for saved_model in sorted(saved_models, key=lambda saved_model: saved_model.path):
+        name, version = _name_and_version(root, saved_model)
+        _enter(models, name, version, saved_model.path)
     return tuple(DiscoveredModel(name, dict(sorted(models[name].items()))) for name in sorted(models))
 
 
@@ -118,7 +124,7 @@ class _Search:
         self._waiting: deque[Path] = deque([root])
         self._links: deque[Path] = deque()
         self.root = root
-        self.found: list[_SavedModelFolder] = []
+        self.saved_models: list[_SavedModelFolder] = []
         self.others: list[Path] = []
 
     @property
@@ -132,7 +138,7 @@ class _Search:
             real = folder.resolve()
             is_model = any((folder / name).is_file() for name in SAVED_MODEL_FILES)
             if is_model:
-                self.found.append(_SavedModelFolder(folder, real))
+                self.saved_models.append(_SavedModelFolder(folder, real))
             if real not in self._visited:
                 self._visited.add(real)
                 self._look_into(folder, is_model)
@@ -154,28 +160,28 @@ class _Search:
                 self.others.append(path)
 
 
-def _links_last(found: _SavedModelFolder) -> tuple[bool, Path]:
-    return found.path.is_symlink(), found.path
+def _links_last(saved_model: _SavedModelFolder) -> tuple[bool, Path]:
+    return saved_model.path.is_symlink(), saved_model.path
 
 
-def _once_each(found: Sequence[_SavedModelFolder]) -> list[_SavedModelFolder]:
+def _once_each(saved_models: Sequence[_SavedModelFolder]) -> list[_SavedModelFolder]:
     """Drop other names of the same SavedModel, unless they are version numbers of their own."""
     kept: list[_SavedModelFolder] = []
     seen: set[Path] = set()
-    for one in found:
-        if one.versioned or one.real not in seen:
-            kept.append(one)
-        seen.add(one.real)
+    for saved_model in saved_models:
+        if saved_model.versioned or saved_model.real not in seen:
+            kept.append(saved_model)
+        seen.add(saved_model.real)
     return kept
 
 
-def _name_and_version(root: Path, found: _SavedModelFolder) -> tuple[str, int]:
-    if found.path == root:
+def _name_and_version(root: Path, saved_model: _SavedModelFolder) -> tuple[str, int]:
+    if saved_model.path == root:
         return ROOT_MODEL_NAME, 1
-    folder = found.path.parent if found.versioned else found.path
-    version = int(found.path.name) if found.versioned else 1
+    folder = saved_model.path.parent if saved_model.versioned else saved_model.path
+    version = int(saved_model.path.name) if saved_model.versioned else 1
     if version > HIGHEST_VERSION:
-        raise DiscoveryError(f"{found.path} can't be served: a version is at most {HIGHEST_VERSION}.")
+        raise DiscoveryError(f"{saved_model.path} can't be served: a version is at most {HIGHEST_VERSION}.")
     if folder == root:
         return ROOT_MODEL_NAME, version
     if MODEL_NAME.fullmatch(folder.name) is None:

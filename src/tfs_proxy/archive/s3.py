@@ -100,12 +100,12 @@ def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequenc
                 raise
         key += "/"
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
-    found = [S3Object(item["Key"], item["Size"]) for page in pages for item in page.get("Contents", [])]
-    if not found:
+    objects = [S3Object(item["Key"], item["Size"]) for page in pages for item in page.get("Contents", [])]
+    if not objects:
         raise ArchiveError(
             f"There is no {address}: no object has this key, and none begins with it and a slash."
         )
-    return found
+    return objects
 
 
 def _prefix_of(key: str, objects: Sequence[S3Object]) -> str | None:

@@ -33,9 +33,9 @@ class BadRecord:
 class ObjectFailed(TfsProxyError):
     """An object can't be transformed; others go on, and the command's exit status is 1."""
 
-    def __init__(self, why: BadRecord) -> None:
-        super().__init__(str(why))
-        self.why = why
+    def __init__(self, bad_record: BadRecord) -> None:
+        super().__init__(str(bad_record))
+        self.bad_record = bad_record
 
 
 class StorageError(TfsProxyError):

@@ -90,7 +90,7 @@ class OrderedOutput:
     def _record_failure(self, error: Exception) -> None:
         """Fail the object; of several failures, the one at the earliest record is reported."""
         if isinstance(error, ObjectFailed):
-            failure = error.why
+            failure = error.bad_record
         elif isinstance(error, RunStopped):
             self._stopped, failure = True, None
         else:

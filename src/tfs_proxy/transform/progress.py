@@ -55,11 +55,11 @@ class Progress:
 
 def fitted(statistics: RunStatistics, columns: int) -> str:
     """The progress line with a bar as long as ``columns`` characters allow, or without one."""
-    words = line(statistics)
-    bar_characters = min(BAR_CHARACTERS, columns - len(words) - len("[] "))
+    text = line(statistics)
+    bar_characters = min(BAR_CHARACTERS, columns - len(text) - len("[] "))
     if bar_characters < SHORTEST_BAR_CHARACTERS:
-        return words[:columns]
-    return f"[{'#' * round(_share(statistics) * bar_characters):<{bar_characters}}] {words}"
+        return text[:columns]
+    return f"[{'#' * round(_share(statistics) * bar_characters):<{bar_characters}}] {text}"
 
 
 def line(statistics: RunStatistics) -> str:
@@ -69,15 +69,15 @@ def line(statistics: RunStatistics) -> str:
     """
     counts, workload = statistics.counts, statistics.workload
     settled = counts.objects + counts.failed + counts.skipped
-    words = [f"{settled}/{workload.objects} objects", f"{counts.failed} failed"]
+    parts = [f"{settled}/{workload.objects} objects", f"{counts.failed} failed"]
     if counts.bad_records:
-        words.append(f"{counts.bad_records} bad records")
-    words += [
+        parts.append(f"{counts.bad_records} bad records")
+    parts += [
         f"{counts.records + statistics.in_progress.records} records",
         _rate(_transferred(statistics) / max(statistics.seconds, 1e-9)),
         f"{_to_go(statistics)} to go",
     ]
-    return ", ".join(words)
+    return ", ".join(parts)
 
 
 def _transferred(statistics: RunStatistics) -> int:

@@ -99,8 +99,8 @@ def test_the_first_bad_record_fails_the_object(is_bad: list[bool]) -> None:
     """It is named with the server's words, whatever comes after it."""
     with pytest.raises(ObjectFailed) as caught:
         transformer(FakeSender(), FAIL)(batch_of(texts_of(is_bad)), "a")
-    assert (caught.value.why.record, caught.value.why.status) == (is_bad.index(True) + 1, 400)
-    assert caught.value.why.error == "this is bad"
+    assert (caught.value.bad_record.record, caught.value.bad_record.status) == (is_bad.index(True) + 1, 400)
+    assert caught.value.bad_record.error == "this is bad"
 
 
 def test_one_bad_record_costs_few_requests() -> None:
@@ -148,5 +148,5 @@ def test_a_streamed_object_that_is_refused() -> None:
     """It fails as a whole: there are no records to look for."""
     with pytest.raises(ObjectFailed) as caught:
         transformer(FakeSender(), SIDECAR).stream(lambda: [b"go", b"od bad"], "a")
-    assert (caught.value.why.record, caught.value.why.status) == (None, 400)
+    assert (caught.value.bad_record.record, caught.value.bad_record.status) == (None, 400)
     assert transformer(FakeSender(), SIDECAR).stream(lambda: [b"o", b"k"], "a").text == b"OK\n"

@@ -152,5 +152,5 @@ def _slice(low: int | None, high: int | None) -> Step:
     return step
 
 
-def _refused(text: str, why: str) -> SettingsError:
-    return SettingsError(f"The filter {text} can't be used: {why}.")
+def _refused(text: str, reason: str) -> SettingsError:
+    return SettingsError(f"The filter {text} can't be used: {reason}.")
