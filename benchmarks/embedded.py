@@ -81,7 +81,7 @@ from tfs_proxy.embedded.tensorflow.session import SessionBackend, session_config
 root, model = Path(sys.argv[1]), sys.argv[2]
 intra, callers, seconds = int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
 config = session_config(Flags(tensorflow_intra_op_parallelism=intra))
-backend = SessionBackend(root / model / "1", ["serve"], config, folds=False)
+backend = SessionBackend(root / model / "1", ["serve"], config)
 signature = backend.signatures["serving_default"]
 inputs, outputs = ([each.name for each in ends.values()] for ends in (signature.inputs, signature.outputs))
 run = backend.prepare(inputs, outputs)
@@ -143,7 +143,7 @@ def build() -> Path:
 
 
 def in_process(model: str, *, intra: int, callers: int, seconds: float) -> float:
-    """Calls per second of a model without any server: the plain session's, that folds nothing."""
+    """Calls per second of a model without any server: a plain session's."""
     argv = [sys.executable, "-c", IN_PROCESS, str(CACHE), model, str(intra), str(callers), str(seconds)]
     return float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
 

@@ -3,8 +3,7 @@
 Written as wire format, so that a tensor is copied once, into the message itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,15 +39,9 @@ def request_bytes(spec: bytes, inputs: Arrays, outputs: Iterable[str] = ()) -> b
     return b"".join(pieces)
 
 
-def response_bytes(
-    spec: bytes,
-    outputs: Arrays,
-    *,
-    as_list: bool = True,
-    shapes: Mapping[str, Sequence[int]] = MappingProxyType({}),
-) -> bytes:
-    """A serialized PredictResponse; ``as_list``, and the shapes of some outputs, as in `to_pieces`."""
-    tensors = {name: to_pieces(array, shapes.get(name), as_list=as_list) for name, array in outputs.items()}
+def response_bytes(spec: bytes, outputs: Arrays, *, as_list: bool = True) -> bytes:
+    """A serialized PredictResponse; ``as_list`` as in `to_pieces`."""
+    tensors = {name: to_pieces(array, as_list=as_list) for name, array in outputs.items()}
     pieces = map_field(1, tensors)
     return b"".join([*pieces, *message_field(2, [spec])])
 

@@ -7,7 +7,7 @@ written where a client expects them.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -185,20 +185,14 @@ def _filled(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     return filled
 
 
-def to_pieces(
-    array: npt.NDArray[Any], shape: Sequence[int] | None = None, *, as_list: bool = False
-) -> list[Piece]:
+def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False) -> list[Piece]:
     """A serialized TensorProto as pieces to be joined; numbers are not copied until then.
 
-    ``as_list`` writes the ``*_val`` list that clients read who do not know ``tensor_content``. The shape
-    is the array's own unless another one is given, which has as many elements.
+    ``as_list`` writes the ``*_val`` list, for clients that do not know ``tensor_content``.
     Raises TypeError for an array that no tensor can be made of.
     """
     data_type = data_type_of(array)
-    pieces: list[Piece] = [
-        varint_field(DTYPE, data_type),
-        field(SHAPE, shape_bytes(array.shape if shape is None else shape)),
-    ]
+    pieces: list[Piece] = [varint_field(DTYPE, data_type), field(SHAPE, shape_bytes(array.shape))]
     if data_type == DT_STRING:
         pieces += [piece for value in array.ravel() for piece in message_field(_STRINGS, [_as_bytes(value)])]
     elif not array.size:

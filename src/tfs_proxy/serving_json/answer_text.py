@@ -27,7 +27,6 @@ _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
 
 Array = npt.NDArray[Any]
 Texts = list[str]
-Shapes = Mapping[str, Sequence[int]]
 
 
 class NoRows(ValueError):
@@ -42,18 +41,18 @@ class NoText(ValueError):
         self.data_type = data_type
 
 
-def rows(outputs: Mapping[str, Array], shapes: Shapes) -> bytes:
+def rows(outputs: Mapping[str, Array]) -> bytes:
     """``{"predictions": […]}``: one element per row, an object of it where there are several outputs.
 
     Raises NoRows and NoText.
     """
-    count = row_count(shapes)
+    count = row_count(outputs)
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
-        elements = ", ".join(_lists(element_texts(name, array), shapes[name][1:], count))
+        elements = ", ".join(_lists(element_texts(name, array), array.shape[1:], count))
         return f'{{\n    "predictions": [{elements}\n    ]\n}}'.encode("utf-8", "surrogateescape")
     columns = {
-        quoted(name.encode()): _lists(element_texts(name, array), shapes[name][1:], count)
+        quoted(name.encode()): _lists(element_texts(name, array), array.shape[1:], count)
         for name, array in outputs.items()
     }
     inner, outer = INDENT * 3, INDENT * 2
@@ -74,10 +73,11 @@ def error(text: str) -> bytes:
     )
 
 
-def row_count(shapes: Shapes) -> int:
-    """How many rows outputs of these shapes have; raises NoRows where they do not agree."""
+def row_count(outputs: Mapping[str, Array]) -> int:
+    """How many rows the outputs have. Raises NoRows if they do not agree."""
     count = 0
-    for name, shape in shapes.items():
+    for name, array in outputs.items():
+        shape = array.shape
         if not shape:
             raise NoRows(f"Tensor name: {name} has no shape information ")
         if shape[0] < 1:

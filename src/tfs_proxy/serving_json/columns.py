@@ -3,23 +3,19 @@
 The strictness is TF Serving's own: what it refuses is refused here, with the record's number.
 """
 
-import binascii
 import json
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pybase64
 
 from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.errors import BadInput
+from tfs_proxy.serving_json.nesting import Irregular, Irregularity, flattened
+from tfs_proxy.serving_json.text import base64_bytes, is_base64
 from tfs_proxy.signature import Signature, TensorSpec
-from tfs_proxy.wire.dtypes import Kind, dtype_of
-
-MAX_DIMENSIONS = 64
-"""How deep a record may nest: numpy's limit."""
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS, Kind, dtype_of
 
 _SHOWN_CHARACTERS = 40
 _ALLOWED: Mapping[Kind, frozenset[type]] = {
@@ -37,11 +33,6 @@ _JSON_NAMES: Mapping[type, str] = {
     float: "no whole number",
     int: "a number",
 }
-
-
-def is_base64(value: Any) -> bool:
-    """Whether a JSON value is TF Serving's way to write bytes: ``{"b64": "..."}`` alone."""
-    return type(value) is dict and len(value) == 1 and type(value.get("b64")) is str
 
 
 def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
@@ -78,7 +69,10 @@ def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
     BadInput for ragged values and for values that the dtype does not take.
     """
     kind, dtype = dtype_of(spec)
-    flat, shape, types = _flatten(values, spec)
+    try:
+        flat, shape, types = flattened(values)
+    except Irregular as error:
+        raise _irregular(error, len(values), spec) from None
     if not types <= _ALLOWED[kind]:
         raise _wrong_type(flat, len(values), spec, kind)
     if kind is Kind.STRING:
@@ -122,30 +116,17 @@ def _names(signature: Signature) -> str:
     return ", ".join(sorted(signature.inputs)) or "none"
 
 
-def _flatten(values: Sequence[Any], spec: TensorSpec) -> tuple[Sequence[Any], list[int], set[type]]:
-    """The leaves of nested lists in order, their shape, and the types among them.
-
-    PERF: level by level in C (map, chain), 5 ms for 150,000 numbers three levels deep.
-    """
-    level, shape = values, [len(values)]
-    while True:
-        types = set(map(type, level))
-        if list not in types:
-            return level, shape, types
-        if len(types) > 1:
-            raise _mixed(level, len(values), spec)
-        sizes = set(map(len, level))
-        if len(sizes) > 1:
-            raise _ragged(level, len(values), spec)
-        if len(shape) == MAX_DIMENSIONS:
-            raise BadInput(f'Input "{spec.name}" nests deeper than {MAX_DIMENSIONS} levels.')
-        shape.append(sizes.pop())
-        level = list(chain.from_iterable(level))
-
-
 def _place(index: int, size: int, records: int, spec: TensorSpec) -> str:
     """Where the value at ``index`` of ``size`` leaves stands, for an error text."""
     return f'Record {index * records // size + 1}, input "{spec.name}"'
+
+
+def _irregular(error: Irregular, records: int, spec: TensorSpec) -> BadInput:
+    if error.reason is Irregularity.MIXED:
+        return _mixed(error.elements, records, spec)
+    if error.reason is Irregularity.RAGGED:
+        return _ragged(error.elements, records, spec)
+    return BadInput(f'Input "{spec.name}" nests deeper than {MAX_DIMENSIONS} levels.')
 
 
 def _mixed(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
@@ -209,9 +190,9 @@ def _bytes(value: Any) -> bytes:
     if not is_base64(value):
         raise ValueError('is an object, but a string or {"b64": ...} is needed')
     try:
-        return pybase64.b64decode(value["b64"], validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError("is no base64") from None
+        return base64_bytes(value)
+    except ValueError:
+        raise ValueError("is not base64") from None
 
 
 def _shown(value: Any) -> str:

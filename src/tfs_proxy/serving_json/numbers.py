@@ -8,21 +8,21 @@ text and the array hardly anything is in memory.
 
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import simdjson
 
+from tfs_proxy.serving_json.simd import numbers_of
 from tfs_proxy.signature import TensorSpec
-from tfs_proxy.wire.dtypes import DTYPES, Kind
+from tfs_proxy.wire.dtypes import DTYPES, MAX_DIMENSIONS, Kind
 
 _JSON_CHARACTERS = b"0123456789+-.eE \t\r\n"
 _CSV_WHOLES = b"0123456789+- \t\r\n"
 _CSV_FLOATS = _CSV_WHOLES + b".eEnaiftyNAIFTY"
 _LINE_END = 10
-_MAX_DEPTH = 64
 _PIECE_BYTES = 1 << 16
 """PERF: a parser of this size is allocated without the kernel, in half the time of one for a megabyte."""
 _TAIL_BYTES = 4096
@@ -41,7 +41,7 @@ def json_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
     """
     skeleton = body.translate(None, _JSON_CHARACTERS)
     depth = len(skeleton) - len(skeleton.lstrip(b"["))
-    if not 0 < depth <= _MAX_DEPTH:
+    if not 0 < depth <= MAX_DIMENSIONS:
         return None
     shape = _shape(skeleton, depth)
     if shape is None:
@@ -152,37 +152,17 @@ def _pieces(text: bytes, mark: bytes, end: int) -> Iterator[bytes]:
 
 def _flat(pieces: Iterable[bytes], size: int, spec: TensorSpec) -> npt.NDArray[Any] | None:
     """The ``size`` numbers of some JSON lists as one array; None where there are others, or not as many."""
-    kind, dtype = DTYPES[spec.dtype]
-    read = _READ[kind == Kind.INTEGER, dtype == np.uint64]
+    _, dtype = DTYPES[spec.dtype]
     array, filled, parser = np.empty(size, dtype), 0, simdjson.Parser()
     for piece in pieces:
         try:
-            # Typed as anything: only a list has a buffer, and this text is a list.
-            parsed: Any = parser.parse(piece)
-            values = np.frombuffer(parsed.as_buffer(of_type=read[0]), read[1])
-            # A parser parses anew only when nothing is left of what it parsed before.
-            del parsed
+            # The parsed list is let go at once: until then the parser parses nothing else.
+            values = numbers_of(parser.parse(piece), dtype)
         except (ValueError, TypeError, RuntimeError):
             return None
-        if filled + values.size > size or not _fit(values, dtype):
+        if values is None or filled + values.size > size:
             return None
         with np.errstate(over="ignore"):
             array[filled : filled + values.size] = values
         filled += values.size
     return array if filled == size else None
-
-
-_READ: Mapping[tuple[bool, bool], tuple[str, npt.DTypeLike]] = {
-    (False, False): ("d", np.float64),
-    (True, False): ("i", np.int64),
-    (True, True): ("u", np.uint64),
-}
-"""Of (whole numbers, of the widest unsigned type): simdjson's letter for a buffer, and its type."""
-
-
-def _fit(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether whole numbers are within the range of ``dtype``; any number may become a float."""
-    if dtype.kind == "f" or not values.size:
-        return True
-    limits = np.iinfo(dtype)
-    return bool(values.min() >= limits.min and values.max() <= limits.max)

@@ -1,6 +1,6 @@
 """Arrays -> JSON text that loses nothing: what requests to a model server and answers share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -50,6 +50,29 @@ def text_of(value: bytes) -> str | None:
 def base64_of(value: bytes) -> str:
     """Bytes in base64."""
     return pybase64.b64encode(value).decode("ascii")
+
+
+def is_base64(value: Any) -> bool:
+    """Whether a JSON value is TF Serving's way to write bytes: ``{"b64": "..."}`` alone."""
+    return isinstance(value, dict) and len(value) == 1 and isinstance(value.get(BASE64), str)
+
+
+def base64_bytes(value: Mapping[str, str]) -> bytes:
+    """The bytes of such a value, read as TF Serving reads them: padding may be missing.
+
+    Raises ValueError if it is not base64.
+    """
+    text = value[BASE64]
+    try:
+        return _decoded(text)
+    except ValueError:
+        # White space is rare, and looking for it costs more than decoding.
+        return _decoded("".join(text.split()))
+
+
+def _decoded(text: str) -> bytes:
+    bare = text.rstrip("=.")
+    return pybase64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
 
 
 def _is_finite(array: npt.NDArray[Any]) -> bool:

@@ -57,7 +57,7 @@ class TensorAnswer(Answer):
     def status(self) -> int:
         """The HTTP status that goes with ``body``; told from shapes and types, without writing it."""
         try:
-            serving_text.row_count({name: array.shape for name, array in self.tensors.items()})
+            serving_text.row_count(self.tensors)
         except serving_text.NoRows:
             return BAD_REQUEST
         return BAD_REQUEST if any(array.dtype.kind == "c" for array in self.tensors.values()) else OK
@@ -99,7 +99,7 @@ def _as_rows(outputs: Outputs) -> bytes:
     # NOTE: it writes outputs in the order of their names, whichever a map of the wire has them in.
     arrays = {name: _writable(outputs[name]) for name in sorted(outputs)}
     try:
-        return serving_text.rows(arrays, {name: array.shape for name, array in arrays.items()})
+        return serving_text.rows(arrays)
     except serving_text.NoRows as error:
         return serving_text.error(str(error))
     except serving_text.NoText:

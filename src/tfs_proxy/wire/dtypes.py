@@ -10,6 +10,9 @@ from tfs_proxy.batch import BYTES
 from tfs_proxy.errors import BadInput
 from tfs_proxy.signature import Signature, TensorSpec
 
+MAX_DIMENSIONS = 64
+"""The most dimensions that a numpy array has."""
+
 
 class Kind(Enum):
     """What the values of a dtype look like in a text format."""

@@ -17,7 +17,6 @@ from tfs_proxy.embedded.batching.instrumentation import Watch
 from tfs_proxy.embedded.batching.options import BatchOptions
 from tfs_proxy.embedded.core.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.core.servable import Array, Call
-from tfs_proxy.embedded.core.tall import TallArray
 from tfs_proxy.embedded.tensorflow import runtime
 from tfs_proxy.embedded.tensorflow.session import SessionBackend
 from tfs_proxy.protos.tensors import FLOAT8, QUANTIZED, SMALL
@@ -116,9 +115,8 @@ class _Scheduler:
 
     def function(self, feeds: Sequence[str], fetches: Sequence[str], watch: Watch) -> Any:
         """The function of a signature: its inputs and the watch's to the outputs of both."""
-        computed = self._backend.computed(fetches)
         with self._changing, tensorflow_errors():
-            return runtime.graph_function(self._backend.graph, feeds, computed, watch.kinds, watch.witness)
+            return runtime.graph_function(self._backend.graph, feeds, fetches, watch.kinds, watch.witness)
 
     def kinds(self, names: Sequence[str]) -> list[Any]:
         """The types of tensors of the graph."""
@@ -170,7 +168,7 @@ class BatchCall:
 
     def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Raises ServingError: with the scheduler's text where the queue is full, or the batch too large."""
-        if TallArray in map(type, arrays) or not _rows(arrays):
+        if not _rows(arrays):
             return self._direct(arrays)
         shapes = tuple(array.shape[1:] for array in arrays)
         queue = self._queues.get(shapes) or self._queue(shapes)

@@ -4,9 +4,11 @@ Raised anywhere below the two front doors; rest.py and grpc_server.py turn it in
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 _FED_ANOTHER_TYPE = re.compile(
     r"Type mismatch: actual (?P<given>\w+) vs\. expect (?P<wanted>\w+)"
@@ -49,6 +51,19 @@ class ServingError(Exception):
 def invalid(text: str) -> ServingError:
     """An INVALID_ARGUMENT."""
     return ServingError(Code.INVALID_ARGUMENT, text)
+
+
+def too_many_dimensions(alias: str, dimensions: int) -> ServingError:
+    """The refusal of a tensor that no numpy array can hold: a limit of this server, not of TF Serving."""
+    return invalid(
+        f'The tensor "{alias}" has {dimensions} dimensions; the embedded model server takes and gives at '
+        f"most {MAX_DIMENSIONS}. Reshape it, or use tensorflow_model_server."
+    )
+
+
+def shape_text(sizes: Iterable[int]) -> str:
+    """A shape as TensorFlow writes it in its error texts: ``[1,2]``."""
+    return f"[{','.join(map(str, sizes))}]"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tfs_proxy.embedded.core.describe import spec_of
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.errors import Code, ServingError, invalid, shape_text
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
 from tfs_proxy.protos import (
     DATA_TYPE_NAMES,
@@ -156,7 +156,7 @@ def regression(plan: Plan, outputs: Named, count: int) -> RegressionResult:
     if values.ndim != 1 and not (values.ndim == _MATRIX and values.shape[1] == 1):
         raise invalid(
             "Expected output Tensor shape to be either [batch_size] or [batch_size, 1] but got "
-            f"{_bracketed(values)}"
+            f"{shape_text(values.shape)}"
         )
     if values.shape[0] != count:
         raise invalid(f"Input batch size did not match output batch size: {count} vs. {values.shape[0]}")
@@ -220,7 +220,7 @@ def _checked(plan: Plan, outputs: Named, alias: str, data_type: int, count: int)
         return None
     array = outputs[tensor.name]
     if array.ndim != _MATRIX:
-        raise invalid(f"Expected Tensor shape: [batch_size num_classes] but got {_bracketed(array)}")
+        raise invalid(f"Expected Tensor shape: [batch_size num_classes] but got {shape_text(array.shape)}")
     if data_type_of(array) != data_type:
         raise invalid(
             f"Expected {alias} Tensor of {DATA_TYPE_NAMES[data_type]}. "
@@ -237,7 +237,3 @@ def _pairs(labels: Array | None, scores: Array | None, row: int) -> list[tuple[b
     if scores is None:
         return [(label, 0.0) for label in labels[row].tolist()]
     return list(zip(labels[row].tolist(), scores[row].tolist(), strict=True))
-
-
-def _bracketed(array: Array) -> str:
-    return f"[{','.join(map(str, array.shape))}]"

@@ -1,12 +1,9 @@
 """The methods of PredictionService on one servable, from message to message: for gRPC and warm-up."""
 
-from math import prod
-
 from tfs_proxy.embedded.core import describe, examples
-from tfs_proxy.embedded.core.errors import invalid
+from tfs_proxy.embedded.core.errors import invalid, too_many_dimensions
 from tfs_proxy.embedded.core.predict import check_inputs, chosen_outputs, outputs_of, signature_of
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Servable, Signature
-from tfs_proxy.embedded.core.tall import MAX_RANK, MAX_TENSOR_RANK, TallArray, shape_of
 from tfs_proxy.protos import (
     ClassificationRequest,
     ClassificationResponse,
@@ -16,11 +13,11 @@ from tfs_proxy.protos import (
     PredictRequest,
     RegressionRequest,
     RegressionResponse,
-    TensorProto,
 )
 from tfs_proxy.protos.predict import response_bytes
 from tfs_proxy.protos.tensors import to_array
 from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 
 def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True) -> bytes:
@@ -33,8 +30,7 @@ def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True
     outputs = outputs_of(servable.runner(signature, computed), computed, arrays)
     if computed is not aliases:
         outputs = {alias: outputs[alias] for alias in aliases}
-    shapes = {alias: shape_of(array) for alias, array in outputs.items() if type(array) is TallArray}
-    return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list, shapes=shapes)
+    return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list)
 
 
 def classify(servable: Servable, request: ClassificationRequest) -> ClassificationResponse:
@@ -81,26 +77,10 @@ def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
     given = request.inputs
     for alias in signature.inputs:
         tensor = given[alias] if alias in given else signature.message.defaults[alias]
+        if len(tensor.tensor_shape.dim) > MAX_DIMENSIONS:
+            raise too_many_dimensions(alias, len(tensor.tensor_shape.dim))
         try:
             arrays[alias] = to_array(tensor)
         except (ValueError, MemoryError) as error:
-            tall = _tall(tensor)
-            if tall is None:
-                raise invalid(f"tensor parsing error: {alias}") from error
-            arrays[alias] = tall
+            raise invalid(f"tensor parsing error: {alias}") from error
     return arrays
-
-
-def _tall(tensor: TensorProto) -> Array | None:
-    """A tensor of more dimensions than numpy has, flat; None where that is not what is the matter with it."""
-    sizes = [dim.size for dim in tensor.tensor_shape.dim]
-    if not MAX_RANK < len(sizes) <= MAX_TENSOR_RANK or min(sizes) < 0:
-        return None
-    flat = TensorProto()
-    flat.CopyFrom(tensor)
-    flat.ClearField("tensor_shape")
-    try:
-        flat.tensor_shape.dim.add(size=prod(sizes))
-        return TallArray(to_array(flat), sizes)
-    except (ValueError, MemoryError):
-        return None

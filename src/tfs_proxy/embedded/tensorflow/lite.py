@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy.embedded.core.call_threads import next_of
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.errors import Code, ServingError, invalid, shape_text
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Call
-from tfs_proxy.embedded.core.tall import TallArray, listed, shape_of
 from tfs_proxy.embedded.tensorflow import lite_runtime
 from tfs_proxy.embedded.tensorflow.lite_file import LiteFile
 from tfs_proxy.protos import SignatureDef, TensorInfo
@@ -120,7 +119,7 @@ def _call(signature: _Signature, inputs: Sequence[str], outputs: Sequence[str]) 
 
 def _is_resized(array: Array) -> bool:
     """Whether operations that look at their input's shape take this one, whatever is declared."""
-    return type(array) is not TallArray and array.size > 0 and array.ndim <= _MAX_RESIZED_RANK
+    return array.size > 0 and array.ndim <= _MAX_RESIZED_RANK
 
 
 def _check(alias: str, sizes: Sequence[int], array: Array) -> None:
@@ -128,15 +127,15 @@ def _check(alias: str, sizes: Sequence[int], array: Array) -> None:
 
     Only the first size may differ from the model's own; one without dimensions may take any number.
     """
-    given = shape_of(array)
+    given = array.shape
     if sizes and len(given) != len(sizes):
-        raise invalid(f"input {alias} must be {len(sizes)}-dimensional: [{listed(given)}]")
-    if type(array) is TallArray or len(given) > max(_MAX_RANK, len(sizes)):
-        raise invalid(f"TensorFlow Lite takes {_MAX_RANK} dimensions at most: [{listed(given)}]")
+        raise invalid(f"input {alias} must be {len(sizes)}-dimensional: {shape_text(given)}")
+    if len(given) > max(_MAX_RANK, len(sizes)):
+        raise invalid(f"TensorFlow Lite takes {_MAX_RANK} dimensions at most: {shape_text(given)}")
     if any(size >= 0 and size != other for size, other in zip(sizes[1:], given[1:], strict=False)):
-        raise invalid(f"input {alias} must be of shape [{listed(sizes)}]: [{listed(given)}]")
+        raise invalid(f"input {alias} must be of shape {shape_text(sizes)}: {shape_text(given)}")
     if not array.size and len(given) >= _FEWEST_OF_IMAGES:
-        raise invalid(f"input {alias} has no elements: [{listed(given)}]")
+        raise invalid(f"input {alias} has no elements: {shape_text(given)}")
 
 
 def _readable(array: Array) -> Array:

@@ -6,12 +6,10 @@ takes its place, so that its sub-modules import by themselves. That is for the e
 process alone; where the real package is loaded already, that one is used.
 """
 
-import ctypes
 import importlib.util
 import logging
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +28,7 @@ def _stand_in() -> None:
 if "tensorflow" not in sys.modules:
     _stand_in()
 
-from tensorflow.core.framework import attr_value_pb2, graph_pb2  # noqa: E402
+from tensorflow.core.framework import graph_pb2  # noqa: E402
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, saved_model_pb2  # noqa: E402
 from tensorflow.python.client import pywrap_tf_session  # noqa: E402
 from tensorflow.python.client import session as _session  # noqa: E402
@@ -40,7 +38,6 @@ from tensorflow.python.framework import errors_impl, importer, op_def_registry, 
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 AssetFileDef = meta_graph_pb2.AssetFileDef
-AttrValue = attr_value_pb2.AttrValue
 CallableOptions = config_pb2.CallableOptions
 ConfigProto = config_pb2.ConfigProto
 Graph = ops.Graph
@@ -110,13 +107,6 @@ def math_operations() -> Any:
     return gen_math_ops
 
 
-def parsed(message: Any, kind: Any) -> Any:
-    """The tensor of a type that a serialized TensorProto holds, as a tensor of the current graph."""
-    from tensorflow.python.ops import gen_parsing_ops
-
-    return gen_parsing_ops.parse_tensor(message, kind)
-
-
 def now() -> Any:
     """The seconds since 1970 at which a graph runs, as a tensor of it."""
     from tensorflow.python.ops import gen_logging_ops
@@ -161,11 +151,6 @@ def subgraph(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
     return _part(whole, fed.__contains__, replaced, asked)
 
 
-def between(whole: Any, sources: Collection[str], fetches: Sequence[str]) -> Any:
-    """The part of a GraphDef behind nodes that stay outside; control edges from these are dropped."""
-    return _part(whole, lambda tensor: tensor.partition(":")[0] in sources, sources, fetches)
-
-
 def import_part(part: Any, given: Mapping[str, Any], fetches: Sequence[str], name: str) -> Sequence[Any]:
     """The fetched tensors of a part imported below ``name``, with these tensors where it was cut off."""
     used = {tensor_name(each) for node in part.node for each in node.input} | set(map(tensor_name, fetches))
@@ -205,62 +190,6 @@ def _cut_off(node: Any, wanted: Collection[str], outside: Collection[str]) -> No
         near = [each for each in places if each.decode().removeprefix("loc:@") in wanted]
         del places[:]
         places.extend(near)
-
-
-def inlined(graph: Any, fetches: Sequence[str]) -> Any:
-    """The GraphDef of what these tensors need, with its functions inlined where TensorFlow can.
-
-    Where it asks for nodes to be placed together it names some that a part of the graph has not: that goes.
-    """
-    from tensorflow.core.protobuf import device_properties_pb2
-    from tensorflow.python.grappler import cluster, tf_optimizer
-
-    asked = meta_graph_pb2.MetaGraphDef(graph_def=subgraph(graph, (), fetches))
-    asked.collection_def["train_op"].node_list.value.extend(fetches)
-    config = ConfigProto()
-    rewrites = config.graph_options.rewrite_options
-    rewrites.optimizers.append("function")
-    rewrites.meta_optimizer_iterations = 1
-    rewrites.min_graph_nodes = -1
-    processor = device_properties_pb2.NamedDevice(name="/job:localhost/replica:0/task:0/device:CPU:0")
-    processor.properties.type = "CPU"
-    machine = cluster.Cluster(devices=[processor])
-    try:
-        found = tf_optimizer.OptimizeGraph(config, asked, verbose=False, cluster=machine)
-    finally:
-        machine.Shutdown()
-    for node in found.node:
-        node.ClearField("experimental_debug_info")
-        node.attr.pop("_class", None)
-    return found
-
-
-def give_back() -> None:
-    """Give memory that was freed back to the system, where the C library has a call for it."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def array_of(tensor: Any) -> Any:
-    """A TensorProto's array."""
-    from tensorflow.python.framework import tensor_util
-
-    return tensor_util.MakeNdarray(tensor)
-
-
-def read(variable: Any) -> Any:
-    """A variable of floats, by its handle, as a tensor of the current graph."""
-    from tensorflow.python.ops import gen_resource_variable_ops
-
-    return gen_resource_variable_ops.read_variable_op(variable, as_dtype("float32"))
-
-
-def scale(variable: Any, factors: Any) -> Any:
-    """The operation of the current graph that multiplies a variable of floats, by its handle."""
-    from tensorflow.python.ops import gen_resource_variable_ops
-
-    product = math_operations().mul(read(variable), constant(factors, "float32"))
-    return gen_resource_variable_ops.assign_variable_op(variable, product)
 
 
 def graph_function(

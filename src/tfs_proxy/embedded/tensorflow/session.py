@@ -5,21 +5,18 @@ its caller's thread, which saves 15 µs of hand-over.
 """
 
 import gc
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded.core.errors import Code, ServingError, from_tensorflow, invalid
+from tfs_proxy.embedded.core.errors import ServingError, from_tensorflow, invalid
 from tfs_proxy.embedded.core.servable import Array, Call, type_name
-from tfs_proxy.embedded.core.tall import TallArray
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.model_config import read_text
-from tfs_proxy.embedded.tensorflow import folding, runtime
+from tfs_proxy.embedded.tensorflow import runtime
 from tfs_proxy.embedded.tensorflow.explain import explained
-from tfs_proxy.embedded.tensorflow.graph_copy import TallCall
 from tfs_proxy.embedded.tensorflow.restore import INDEX, restore
 from tfs_proxy.embedded.tensorflow.shape_guard import compiles, op_types
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
@@ -29,9 +26,6 @@ _CALLERS_THREAD = -1
 
 _INWARD = frozenset({DT_RESOURCE, DT_VARIANT})
 """Types of handles and lists, which have no value outside of a graph."""
-
-MAX_COPIES = 64
-"""Copies of the graph for tensors of more ranks than numpy has: each stays until the model is unloaded."""
 
 
 def session_config(flags: Flags) -> "runtime.ConfigProto":
@@ -58,13 +52,11 @@ def session_config(flags: Flags) -> "runtime.ConfigProto":
 
 
 class SessionBackend:
-    """A loaded SavedModel and the calls into it; with ``folds`` computed in fewer steps where it can be."""
+    """A loaded SavedModel and the calls into it."""
 
     waits = False
 
-    def __init__(
-        self, folder: Path, tags: Sequence[str], config: "runtime.ConfigProto", *, folds: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, tags: Sequence[str], config: "runtime.ConfigProto") -> None:
         self.graph = runtime.Graph()
         self.session = runtime.Session(graph=self.graph, config=config)
         try:
@@ -74,20 +66,18 @@ class SessionBackend:
             self.op_types = op_types(loaded.graph_def)
             self.compiled = compiles(loaded.graph_def)
             del loaded
-            self._folded: Mapping[str, str] = {}
-            if folds and folding.worth_trying(self.op_types):
-                self._folded = folding.fold(self.session, self.graph, self.signatures.values())
         except BaseException:
             self.session.close()
             raise
-        self._copying = threading.Lock()
-        self._copies: dict[tuple[tuple[str, ...], tuple[str, ...]], Call] = {}
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
-        """A call on this session; tensors of more ranks than numpy has go in and out flat."""
+        """A call on this session, from arrays in the order of ``feeds`` to those of ``fetches``.
+
+        Raises ServingError if TensorFlow cannot prepare it.
+        """
         options = runtime.CallableOptions()
         options.feed.extend(feeds)
-        options.fetch.extend(self.computed(fetches))
+        options.fetch.extend(fetches)
         options.run_options.inter_op_thread_pool = _CALLERS_THREAD
         try:
             run = runtime.prepared(self.session, options)
@@ -96,9 +86,7 @@ class SessionBackend:
 
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             try:
-                if TallArray in map(type, arrays):
-                    return self._tall(arrays, tuple(feeds), fetches)
-                return [each if type(each) is np.ndarray else _scalar(each) for each in run(arrays)]
+                return [output if type(output) is np.ndarray else _scalar(output) for output in run(arrays)]
             except ServingError:
                 raise
             except Exception as error:
@@ -127,10 +115,6 @@ class SessionBackend:
     def _explained(self, error: Exception) -> ServingError:
         return explained(from_tensorflow(error), has_variables=self._has_variables)
 
-    def computed(self, fetches: Sequence[str]) -> list[str]:
-        """The tensors of the graph that give these tensors of the signatures."""
-        return [self._folded.get(name, name) for name in fetches]
-
     def static_sizes(self, tensor: str) -> list[int] | None:
         """The sizes that the graph has for a tensor, -1 for an unknown one; None for an unknown rank.
 
@@ -142,34 +126,8 @@ class SessionBackend:
             return None
         return None if shape.rank is None else [-1 if size is None else size for size in shape.as_list()]
 
-    def _tall(self, arrays: Sequence[Array], feeds: tuple[str, ...], fetches: Sequence[str]) -> list[Array]:
-        """The fetches, picked from a copy of the graph that gives all outputs of a signature."""
-        wanted = self._together(frozenset(feeds), frozenset(fetches))
-        with self._copying:
-            copy = self._copies.get((feeds, wanted))
-            if copy is None:
-                if len(self._copies) >= MAX_COPIES:
-                    raise ServingError(
-                        Code.RESOURCE_EXHAUSTED,
-                        "Too many sets of inputs and outputs for tensors of many dimensions",
-                    )
-                copy = TallCall(self.session, self.graph, feeds, self.computed(wanted))
-                self._copies[feeds, wanted] = copy
-        outputs = dict(zip(wanted, copy(arrays), strict=True))
-        return [outputs[name] for name in fetches]
-
-    def _together(self, feeds: frozenset[str], fetches: frozenset[str]) -> tuple[str, ...]:
-        """All outputs of the smallest signature that has these inputs and outputs; else the fetches alone."""
-        fitting = []
-        for signature in self.signatures.values():
-            outputs = sorted({info.name for info in signature.outputs.values()})
-            if fetches <= set(outputs) and feeds == {info.name for info in signature.inputs.values()}:
-                fitting.append(tuple(outputs))
-        return min(fitting, key=len, default=tuple(sorted(fetches)))
-
     def close(self) -> None:
         """Close the session; its variables go with it, and so does the graph, which is full of cycles."""
-        self._copies.clear()
         self.session.close()
         del self.session, self.graph
         gc.collect()

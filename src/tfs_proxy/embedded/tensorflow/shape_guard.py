@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from tfs_proxy.embedded.core.errors import invalid
+from tfs_proxy.embedded.core.errors import invalid, shape_text
 from tfs_proxy.embedded.core.servable import Array, Backend, Call
-from tfs_proxy.embedded.core.tall import TallArray, listed, shape_of
 from tfs_proxy.protos import SignatureDef, TensorInfo
 
 StaticSizes = Callable[[str], Sequence[int] | None]
@@ -89,12 +88,12 @@ class RankGuard:
             for name, sizes, array in zip(feeds, wanted, arrays, strict=True):
                 if sizes is None:
                     continue
-                if type(array) is TallArray or array.ndim != len(sizes):
-                    raise invalid(
-                        f"input {name} must be {len(sizes)}-dimensional: [{listed(shape_of(array))}]"
-                    )
+                if array.ndim != len(sizes):
+                    raise invalid(f"input {name} must be {len(sizes)}-dimensional: {shape_text(array.shape)}")
                 if not array.size and _lacks(array, sizes, compiled=self._compiled):
-                    raise invalid(f"input {name} must be of shape [{listed(sizes)}]: [{listed(array.shape)}]")
+                    raise invalid(
+                        f"input {name} must be of shape {shape_text(sizes)}: {shape_text(array.shape)}"
+                    )
             return run(arrays)
 
         return call

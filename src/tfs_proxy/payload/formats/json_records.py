@@ -11,9 +11,10 @@ from typing import Any
 
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.errors import BadInput
-from tfs_proxy.serving_json.columns import batch_of, column, is_base64
+from tfs_proxy.serving_json.columns import batch_of, column
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.numbers import is_numeric, json_array
+from tfs_proxy.serving_json.text import is_base64
 from tfs_proxy.signature import Signature
 
 PREDICT = "predict"

@@ -5,7 +5,6 @@ from math import prod
 
 from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.servable import Array, type_name
-from tfs_proxy.embedded.core.tall import shape_of
 from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.serving_json.answer_text import (
     INDENT,
@@ -26,7 +25,7 @@ def rows(outputs: Mapping[str, Array]) -> bytes:
     for their type.
     """
     try:
-        return serving_text.rows(outputs, {name: shape_of(array) for name, array in outputs.items()})
+        return serving_text.rows(outputs)
     except NoRows as error:
         raise invalid(str(error)) from error
     except NoText as error:
@@ -40,11 +39,11 @@ def columns(outputs: Mapping[str, Array]) -> bytes:
     """
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
-        text = _indented(_texts(name, array), shape_of(array), 1)
+        text = _indented(_texts(name, array), array.shape, 1)
     else:
         inner = INDENT * 2
         members = [
-            f"{inner}{quoted(name.encode())}: {_indented(_texts(name, array), shape_of(array), 2)}"
+            f"{inner}{quoted(name.encode())}: {_indented(_texts(name, array), array.shape, 2)}"
             for name, array in outputs.items()
         ]
         text = "{\n" + ",\n".join(members) + "\n    }"

@@ -5,25 +5,28 @@ seen from the body with everything but its structure taken out, which must read 
 a tensor of this shape.
 """
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import simdjson
 
 from tfs_proxy.embedded.core.servable import Array, Tensor
-from tfs_proxy.embedded.core.tall import MAX_RANK
+from tfs_proxy.serving_json import simd
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 WORTHWHILE_BYTES = 4096
 """From this size on a body is worth the attempt."""
 
 _STRUCTURE = b'[]{},:"'
 _VALUES = bytes(code for code in range(256) if code not in _STRUCTURE)
-_PARSERS = threading.local()
 
-_DOUBLES: dict[int, np.dtype[Any]] = {1: np.dtype(np.float32), 2: np.dtype(np.float64)}
-_SIGNED: dict[int, np.dtype[Any]] = {3: np.dtype(np.int32), 9: np.dtype(np.int64)}
+_TYPES: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.float32),
+    2: np.dtype(np.float64),
+    3: np.dtype(np.int32),
+    9: np.dtype(np.int64),
+}
+"""The types read here, by number: integers of other widths are wrapped, which the exact reader does."""
 
 Found = tuple[str, bool, dict[str, Array]]
 
@@ -40,26 +43,12 @@ def decode(body: bytes, inputs_of: Callable[[str], Mapping[str, Tensor]]) -> Fou
     if b"\\" in body:
         return None
     try:
-        document = _parse(body)
-        if not isinstance(document, simdjson.Object):
+        document = simd.parse(body)
+        if not isinstance(document, simd.JSONObject):
             return None
         return _decode(body, document, inputs_of)
     except (_Unfit, ValueError, TypeError):
         return None
-
-
-def _parse(body: bytes) -> Any:
-    """A body in this thread's own parser, whose memory is kept; in a new one while that is in use."""
-    parser = getattr(_PARSERS, "own", None)
-    if parser is None:
-        parser = _PARSERS.own = simdjson.Parser()
-    try:
-        return parser.parse(body)
-    except RuntimeError:
-        try:
-            return simdjson.Parser().parse(body)
-        except RuntimeError as error:  # nested more deeply than it reads
-            raise _Unfit from error
 
 
 def _decode(body: bytes, document: Any, inputs_of: Callable[[str], Mapping[str, Tensor]]) -> Found:
@@ -87,9 +76,9 @@ Column = tuple[tuple[int, ...], list[Any]]
 
 def _columns(value: Any, inputs: Mapping[str, Tensor], *, by_row: bool) -> tuple[dict[str, Column], str]:
     """Each input's column, with the structure that the whole value must have."""
-    if isinstance(value, simdjson.Array) and len(value) and isinstance(value[0], simdjson.Object) and by_row:
+    if isinstance(value, simd.JSONArray) and len(value) and isinstance(value[0], simd.JSONObject) and by_row:
         return _row_columns(list(value), inputs)
-    if isinstance(value, simdjson.Object) and not by_row:
+    if isinstance(value, simd.JSONObject) and not by_row:
         columns, skeleton = _row_columns([value], inputs)
         return {name: (shape[1:], arrays) for name, (shape, arrays) in columns.items()}, skeleton[1:-1]
     if len(inputs) != 1:
@@ -102,7 +91,7 @@ def _row_columns(rows: list[Any], inputs: Mapping[str, Tensor]) -> tuple[dict[st
     columns: dict[str, list[Any]] = {name: [] for name in inputs}
     skeletons = []
     for row in rows:
-        if not isinstance(row, simdjson.Object):
+        if not isinstance(row, simd.JSONObject):
             raise _Unfit
         keys = list(row.keys())
         if sorted(keys) != sorted(inputs):
@@ -126,26 +115,22 @@ def _joined(column: Column, tensor: Tensor) -> Array:
 
 
 def _flat(array: Any, data_type: int) -> Array:
-    if data_type in _DOUBLES:
-        with np.errstate(over="ignore"):
-            return np.frombuffer(array.as_buffer(of_type="d"), np.float64).astype(_DOUBLES[data_type])
-    if data_type not in _SIGNED:
+    dtype = _TYPES.get(data_type)
+    numbers = None if dtype is None else simd.numbers_of(array, dtype)
+    if numbers is None:
         raise _Unfit
-    numbers = np.frombuffer(array.as_buffer(of_type="i"), np.int64)
-    narrow = numbers.astype(_SIGNED[data_type])
-    if narrow.dtype != numbers.dtype and not np.array_equal(narrow, numbers):
-        raise _Unfit
-    return narrow
+    with np.errstate(over="ignore"):
+        return numbers.astype(dtype, copy=False)
 
 
 def _shape(value: Any) -> tuple[int, ...]:
     shape: list[int] = []
-    while isinstance(value, simdjson.Array):
+    while isinstance(value, simd.JSONArray):
         shape.append(len(value))
-        if not len(value) or len(shape) >= MAX_RANK:
+        if not len(value) or len(shape) >= MAX_DIMENSIONS:
             raise _Unfit
         value = value[0]
-    if not shape or isinstance(value, simdjson.Object):
+    if not shape or isinstance(value, simd.JSONObject):
         raise _Unfit
     return tuple(shape)
 

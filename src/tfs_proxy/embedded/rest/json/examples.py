@@ -9,8 +9,9 @@ from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.rest.json.parse import parse
 from tfs_proxy.embedded.rest.json.predict import signature_name
 from tfs_proxy.embedded.rest.json.text import shown
-from tfs_proxy.embedded.rest.json.values import base64_bytes, is_base64, json_type
+from tfs_proxy.embedded.rest.json.values import bytes_of, json_type
 from tfs_proxy.protos import Example, Feature, Input
+from tfs_proxy.serving_json.text import is_base64
 
 _MAX_INT64 = 2**63 - 1
 
@@ -84,7 +85,7 @@ def _add(value: Any, name: str, feature: Feature) -> None:
         feature.bytes_list.value.append(value.encode("utf-8", "surrogateescape"))
     elif is_base64(value):
         _kind(feature, name, "bytes_list")
-        feature.bytes_list.value.append(base64_bytes(value))
+        feature.bytes_list.value.append(bytes_of(value))
     else:
         raise _unexpected(value, name)
 

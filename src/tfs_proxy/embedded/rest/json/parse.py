@@ -1,8 +1,10 @@
 """Request bodies to Python values, with TF Serving's reading of JSON: the first step of a REST call.
 
-TF Serving's parser takes NaN and Infinity, stops after the first document, keeps members with equal
-keys, and names the offset of an error. orjson reads what needs none of that; `Reader` is the slow,
-exact one behind it.
+TF Serving's parser takes NaN and Infinity, stops after the first document, and names the offset of an
+error. orjson reads what needs none of that; `Reader` is the slow, exact one behind it.
+
+Of equal keys at the top level of a body the first counts, as in TF Serving; inside rows and features
+the last one does.
 """
 
 import re
@@ -12,7 +14,8 @@ import numpy as np
 import orjson
 
 from tfs_proxy.embedded.core.errors import ServingError, invalid
-from tfs_proxy.embedded.rest.json.keys import RepeatingObject, repeats_a_key
+from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
+from tfs_proxy.serving_json.simd import top_level_keys
 
 _SPACE = re.compile(rb"[ \t\n\r]*")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)")
@@ -36,7 +39,7 @@ _ESCAPES = {
 }
 _WORDS = {ord("t"): (b"true", True), ord("f"): (b"false", False), ord("n"): (b"null", None)}
 _HIGH, _LOW, _BEYOND = range(0xD800, 0xDC00), range(0xDC00, 0xE000), 0x10000
-_BOM = b"\xef\xbb\xbf"
+_TOP_LEVEL_KEYS = frozenset({"signature_name", "instances", "inputs", "examples", "context"})
 _MOST_DEPTH = 100_000
 """TF Serving has no limit but its stack, for it reads brackets within brackets by recursion."""
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
@@ -60,7 +63,22 @@ def parse(body: bytes) -> Any:
         if _too_deep(body):
             raise invalid("JSON Parse error: The document is nested too deeply") from None
         return Reader(body).document()
-    return Reader(body).document() if repeats_a_key(body, document) else document
+    return Reader(body).document() if _may_repeat_a_key(body, document) else document
+
+
+def _may_repeat_a_key(body: bytes, document: Any) -> bool:
+    """Whether the top level of a body, which orjson has read as ``document``, may have equal keys.
+
+    orjson keeps the last of them. Only the keys that TF Serving looks up matter.
+    """
+    if type(document) is not dict:
+        return False
+    repeated = [key for key in _TOP_LEVEL_KEYS & document.keys() if body.count(b'"%b"' % key.encode()) > 1]
+    if not repeated:
+        return False
+    # A key that stands in the body twice may be an input's name too, so the top level is looked at.
+    keys = top_level_keys(body)
+    return keys is None or len(set(keys)) < len(keys)
 
 
 def _too_deep(body: bytes) -> bool:
@@ -89,7 +107,7 @@ class Reader:
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._at = len(_BOM) if body.startswith(_BOM) else 0
+        self._at = len(BYTE_ORDER_MARK) if body.startswith(BYTE_ORDER_MARK) else 0
 
     def document(self) -> Any:
         """The document; what follows it is not looked at."""
@@ -117,9 +135,7 @@ class Reader:
                 continue
             while open_:
                 holder, outer = open_[-1]
-                if _put(holder, key, value):
-                    holder = RepeatingObject([*holder.items(), (str(key), value)])
-                    open_[-1] = holder, outer
+                _put(holder, key, value, is_top=len(open_) == 1)
                 if not self._ends(holder):
                     break
                 value, key = holder, outer
@@ -283,14 +299,9 @@ class Reader:
         return self._body[self._at : self._at + 1]
 
 
-def _put(holder: Any, key: str | None, value: Any) -> bool:
-    """Put a value into the list or object around it; whether that can't be, for the key is there already."""
+def _put(holder: Any, key: str | None, value: Any, *, is_top: bool) -> None:
+    """Put a value into the list or object around it."""
     if isinstance(holder, list):
         holder.append(value)
-    elif isinstance(holder, RepeatingObject):
-        holder.add(str(key), value)
-    elif key in holder:
-        return True
-    else:
+    elif not is_top or key not in holder:
         holder[key] = value
-    return False

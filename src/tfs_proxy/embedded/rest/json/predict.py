@@ -6,12 +6,13 @@ Every refusal has TF Serving's own text (contract 3.1).
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid
+from tfs_proxy.embedded.core.errors import ServingError, invalid, shape_text
 from tfs_proxy.embedded.core.servable import Array, Tensor
 from tfs_proxy.embedded.rest.json import bulk as json_bulk
 from tfs_proxy.embedded.rest.json import values as json_values
 from tfs_proxy.embedded.rest.json.parse import parse
 from tfs_proxy.embedded.rest.json.text import shown
+from tfs_proxy.serving_json.text import is_base64
 
 Inputs = Mapping[str, Tensor]
 
@@ -67,17 +68,17 @@ def signature_name(document: dict[str, Any]) -> str:
 
 
 def _columns(value: Any, inputs: Inputs) -> dict[str, Array]:
-    if isinstance(value, dict) and not json_values.is_base64(value):
+    if isinstance(value, dict) and not is_base64(value):
         for name in inputs:
             if name not in value:
                 raise invalid(f"Missing named input: {name} in 'inputs' object.")
-        return {name: json_values.array_of(value[name], tensor.data_type) for name, tensor in inputs.items()}
+        return {name: json_values.array_of(value[name], tensor) for name, tensor in inputs.items()}
     if len(inputs) > 1:
         raise invalid(
             "inputs is a plain value/list, but expecting an object as multiple input tensors required "
             "as per tensorinfo_map"
         )
-    return {name: json_values.array_of(value, tensor.data_type) for name, tensor in inputs.items()}
+    return {name: json_values.array_of(value, tensor) for name, tensor in inputs.items()}
 
 
 def _rows(document: dict[str, Any], inputs: Inputs) -> dict[str, Array]:
@@ -86,7 +87,7 @@ def _rows(document: dict[str, Any], inputs: Inputs) -> dict[str, Array]:
         raise invalid(f"JSON Value: {shown(document)} Excepting 'instances' to be an list/array")
     if not rows:
         raise invalid(f"JSON Value: {shown(document)} No values in 'instances' array")
-    named = isinstance(rows[0], dict) and not json_values.is_base64(rows[0])
+    named = isinstance(rows[0], dict) and not is_base64(rows[0])
     if not isinstance(rows[0], dict) and len(inputs) > 1:
         raise invalid(
             "instances is a plain list, but expecting list of objects as multiple input tensors required "
@@ -127,14 +128,14 @@ class _Rows:
 
     def read(self, rows: list[Any], *, named: bool) -> dict[str, Array]:
         for index, row in enumerate(rows):
-            is_object = isinstance(row, dict) and not json_values.is_base64(row)
+            is_object = isinstance(row, dict) and not is_base64(row)
             if named and not is_object:
                 raise invalid(f"Expecting object but got list at item {index} of input list")
             if is_object and not named:
                 raise invalid(f"Expecting value/list but got object at item {index} of input list")
             self._read_row(index, row, named=named)
         return {
-            name: json_values.made(values, [len(rows), *self._shapes[name]], self._inputs[name].data_type)
+            name: json_values.made(values, [len(rows), *self._shapes[name]], self._inputs[name])
             for name, values in self._values.items()
         }
 
@@ -168,8 +169,4 @@ class _Rows:
         elif self._sizes[name] != size:
             raise invalid(f"Expecting tensor size: {self._sizes[name]} but got: {size}")
         elif self._shapes[name] != shape:
-            raise invalid(f"Expecting shape {_bracketed(self._shapes[name])} but got: {_bracketed(shape)}")
-
-
-def _bracketed(shape: list[int]) -> str:
-    return f"[{','.join(map(str, shape))}]"
+            raise invalid(f"Expecting shape {shape_text(self._shapes[name])} but got: {shape_text(shape)}")

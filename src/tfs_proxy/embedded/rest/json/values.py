@@ -5,19 +5,18 @@ understand is gone through value by value, and refused with TF Serving's own tex
 """
 
 from array import array as packed
-from collections.abc import Mapping
-from itertools import chain
-from math import prod
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pybase64
 
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
-from tfs_proxy.embedded.core.servable import Array, type_name
-from tfs_proxy.embedded.core.tall import MAX_RANK, TallArray
+from tfs_proxy.embedded.core.errors import Code, ServingError, invalid, too_many_dimensions
+from tfs_proxy.embedded.core.servable import Array, Tensor, type_name
 from tfs_proxy.embedded.rest.json.text import shown
 from tfs_proxy.protos.tensors import DT_STRING, NUMPY_TYPES
+from tfs_proxy.serving_json.nesting import Irregular, flattened
+from tfs_proxy.serving_json.text import base64_bytes, is_base64
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 _FLOAT = 1
 _BOOL = 10
@@ -47,62 +46,44 @@ _INT_TYPES = {
 }
 
 
-def is_base64(value: Any) -> bool:
-    """Whether a value is ``{"b64": "…"}`` and nothing else."""
-    return isinstance(value, dict) and len(value) == 1 and isinstance(value.get("b64"), str)
-
-
-def base64_bytes(value: dict[str, str]) -> bytes:
-    """The bytes of such a value; padding may be missing. Raises ServingError."""
-    text = value["b64"]
+def bytes_of(value: dict[str, str]) -> bytes:
+    """The bytes of a base64 value. Raises ServingError."""
     try:
-        return _decoded(text)
-    except ValueError:
-        # White space is rare, and looking for it costs more than decoding.
-        spaceless = "".join(text.split())
-    try:
-        return _decoded(spaceless)
+        return base64_bytes(value)
     except ValueError as error:
         raise invalid("Unable to base64 decode") from error
 
 
-def _decoded(text: str) -> bytes:
-    bare = text.rstrip("=.")
-    return pybase64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
-
-
-def array_of(value: Any, data_type: int) -> Array:
+def array_of(value: Any, tensor: Tensor) -> Array:
     """The array of a value with lists in lists, as deep as they go. Raises ServingError."""
-    array = regular_array(value, data_type)
+    array = regular_array(value, tensor.data_type)
     if array is not None:
         return array
     shape = shape_of(value)
     values: list[Any] = []
-    fill(value, 0, shape, data_type, values)
-    return made(values, shape, data_type)
+    fill(value, 0, shape, tensor.data_type, values)
+    return made(values, shape, tensor)
 
 
 def regular_array(value: Any, data_type: int) -> Array | None:
     """The array of equally long lists of numbers, bools or text; None for anything else."""
-    flat = value if type(value) is list else [value]
-    shape = [len(flat)] if flat is value else []
-    while flat and type(flat[0]) is list:
-        size = len(flat[0])
-        if len(shape) >= MAX_RANK or any(type(each) is not list or len(each) != size for each in flat):
-            return None
-        shape.append(size)
-        flat = list(chain.from_iterable(flat))
-    if not _fits(set(map(type, flat)), data_type):
+    try:
+        flat, shape, types = flattened(value if type(value) is list else [value])
+    except Irregular:
         return None
+    if not _fits(types, data_type):
+        return None
+    if type(value) is not list:
+        shape = []
     if data_type == DT_STRING:
-        return made([text.encode("utf-8", "surrogateescape") for text in flat], shape, data_type)
+        return _flat([text.encode("utf-8", "surrogateescape") for text in flat], data_type).reshape(shape)
     if (
         data_type in _RANGES
         and flat
         and not (min(flat) in _RANGES[data_type] and max(flat) in _RANGES[data_type])
     ):
         return None
-    return made(flat, shape, data_type)
+    return _flat(flat, data_type).reshape(shape)
 
 
 def _fits(kinds: set[type], data_type: int) -> bool:
@@ -110,18 +91,17 @@ def _fits(kinds: set[type], data_type: int) -> bool:
     return allowed is not None and kinds <= allowed
 
 
-def made(values: list[Any], shape: list[int], data_type: int) -> Array:
-    """The array of this shape; ``values`` are in the order of memory, and right for the type.
+def made(values: list[Any], shape: list[int], tensor: Tensor) -> Array:
+    """The array of this shape; ``values`` are in the order of memory, and right for the tensor's type.
 
-    Rows that name an input twice leave too many, of which the first ones count, as in any TensorProto.
+    Raises ServingError for more dimensions than numpy has.
     """
-    array = _flat(values, data_type)[: prod(shape)]
-    if len(shape) == 1:
-        return array
-    return TallArray(array, shape) if len(shape) > MAX_RANK else array.reshape(shape)
+    if len(shape) > MAX_DIMENSIONS:
+        raise too_many_dimensions(tensor.alias, len(shape))
+    return _flat(values, tensor.data_type).reshape(shape)
 
 
-def _flat(values: list[Any], data_type: int) -> Array:
+def _flat(values: Sequence[Any], data_type: int) -> Array:
     if data_type == _FLOAT and values:
         # PERF: the C cast of the array module says nothing of values beyond float32, which are infinite.
         return np.frombuffer(packed("f", values), np.float32)
@@ -172,7 +152,7 @@ def _leaf(value: Any, data_type: int) -> Any:
     if data_type == DT_STRING and isinstance(value, dict):
         if not is_base64(value):
             raise invalid(f"JSON Value: {shown(value)} not formatted correctly for base64 data")
-        return base64_bytes(value)
+        return bytes_of(value)
     if isinstance(value, dict):
         raise _wrong_type(value, data_type)
     if data_type not in _DECIMALS | _RANGES.keys() | {_BOOL, DT_STRING}:

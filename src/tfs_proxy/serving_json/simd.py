@@ -1,0 +1,71 @@
+"""JSON through simdjson: lists of numbers become buffers, without a Python object for each number."""
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import simdjson
+
+JSONArray = simdjson.Array
+JSONObject = simdjson.Object
+
+_PARSERS = threading.local()
+
+_BUFFERS: Mapping[tuple[bool, bool], tuple[str, npt.DTypeLike]] = {
+    (False, False): ("d", np.float64),
+    (True, False): ("i", np.int64),
+    (True, True): ("u", np.uint64),
+}
+"""Of (whole numbers, of the widest unsigned type): simdjson's letter for a buffer, and its type."""
+
+
+def parse(body: bytes) -> Any:
+    """The document of a body, in this thread's own parser, which keeps its memory.
+
+    Raises ValueError for what simdjson does not read.
+    """
+    parser = getattr(_PARSERS, "own", None)
+    if parser is None:
+        parser = _PARSERS.own = simdjson.Parser()
+    try:
+        return parser.parse(body)
+    except RuntimeError:
+        # A parser parses nothing anew while something that it parsed before is still in use.
+        return _parse_anew(body)
+
+
+def _parse_anew(body: bytes) -> Any:
+    try:
+        return simdjson.Parser().parse(body)
+    except RuntimeError as error:
+        raise ValueError("the document is nested more deeply than simdjson reads") from error
+
+
+def top_level_keys(body: bytes) -> list[str] | None:
+    """The keys of a body's object in their order, equal ones included; None if simdjson reads no object."""
+    try:
+        document = parse(body)
+    except ValueError:
+        return None
+    return list(document.keys()) if isinstance(document, JSONObject) else None
+
+
+def numbers_of(array: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
+    """The numbers ``[n]`` of a parsed list of any depth, in the widest type of their kind.
+
+    None if a whole number is out of the range of ``dtype``. Raises ValueError or TypeError if the list
+    holds anything but numbers of that kind.
+    """
+    letter, widest = _BUFFERS[dtype.kind in "iu", dtype == np.uint64]
+    values = np.frombuffer(array.as_buffer(of_type=letter), widest)
+    return values if _fit(values, dtype) else None
+
+
+def _fit(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether whole numbers are within the range of ``dtype``; any number may become a float."""
+    if dtype.kind == "f" or not values.size:
+        return True
+    limits = np.iinfo(dtype)
+    return bool(values.min() >= limits.min and values.max() <= limits.max)
