@@ -11,7 +11,7 @@ into an assignment nor into the call that restores the checkpoint.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfs_proxy.wire.protobuf_file import NOTHING, map_entry, text, views
+from tfs_proxy.wire.protobuf_reader import NOTHING, map_entry, text, views
 
 NODE = 1
 NAME, OP, INPUT, ATTRIBUTE = 1, 2, 3, 5

@@ -13,7 +13,8 @@ from tfs_proxy.archive.discover import SAVED_MODEL_FILES
 from tfs_proxy.archive.graph import lost_variables
 from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.signature import Signature, TensorSpec
-from tfs_proxy.wire.protobuf_file import NOTHING, Malformed, map_entry, numbers, text, views
+from tfs_proxy.wire.data_types import data_type_name
+from tfs_proxy.wire.protobuf_reader import NOTHING, Malformed, map_entry, numbers, text, views
 
 BINARY_FILE = SAVED_MODEL_FILES[0]
 SERVE_TAG = "serve"
@@ -23,13 +24,6 @@ INFO_TAGS, INFO_VERSION = 4, 5
 SIGNATURE_INPUTS, SIGNATURE_OUTPUTS, SIGNATURE_METHOD = 1, 2, 3
 TENSOR_NAME, TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_SPARSE = 1, 2, 3, 4
 INIT_SIGNATURES = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
-DATA_TYPE_ORDER = (
-    "INVALID FLOAT DOUBLE INT32 UINT8 INT16 INT8 STRING COMPLEX64 INT64 BOOL QINT8 QUINT8 QINT32 "
-    "BFLOAT16 QINT16 QUINT16 UINT16 COMPLEX128 HALF RESOURCE VARIANT UINT32 UINT64 FLOAT8_E5M2 "
-    "FLOAT8_E4M3FN FLOAT8_E4M3FNUZ FLOAT8_E4M3B11FNUZ FLOAT8_E5M2FNUZ INT4 UINT4 INT2 UINT2 FLOAT4_E2M1FN"
-)
-# `protos` has these names too, but importing protobuf takes 40 ms of start-up; a test compares them.
-DATA_TYPES = tuple(f"DT_{name}" for name in DATA_TYPE_ORDER.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +133,7 @@ def _tensor_spec(message: memoryview) -> TensorSpec:
     dtype = numbers(message).get(TENSOR_DTYPE, 0)
     return TensorSpec(
         name=text(parts.get(TENSOR_NAME, sparse.get(1, NOTHING))),
-        dtype=DATA_TYPES[dtype] if 0 <= dtype < len(DATA_TYPES) else f"DT_{dtype}",
+        dtype=data_type_name(dtype),
         shape=_shape(parts.get(TENSOR_SHAPE)),
     )
 

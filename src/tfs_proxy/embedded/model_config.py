@@ -10,11 +10,12 @@ from typing import TypeVar
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.text_format_errors import described
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import POOL, ModelConfig, ModelServerConfig
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 _PLATFORM = "tensorflow"
@@ -82,7 +83,7 @@ def again_from_file(path: str, served: Collection[str]) -> tuple[ModelSource, ..
     config = read_text(path, ModelServerConfig())
     if config.WhichOneof("config") != "model_config_list":
         raise ServingError(
-            Code.FAILED_PRECONDITION,
+            GrpcCode.FAILED_PRECONDITION,
             "Cannot transition to requested config. It is only legal to transition from one ModelConfigList "
             "to another.",
         )
@@ -122,7 +123,9 @@ def from_message(
     Raises ServingError with TF Serving's text if one can't be served.
     """
     if config.WhichOneof("config") == "custom_model_config":
-        raise ServingError(Code.INVALID_ARGUMENT, "Missing custom_model_config_loader in ServerCore Options")
+        raise ServingError(
+            GrpcCode.INVALID_ARGUMENT, "Missing custom_model_config_loader in ServerCore Options"
+        )
     sources = [_source(each) for each in config.model_config_list.config]
     names = set()
     for source in sources:

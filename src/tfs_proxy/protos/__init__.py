@@ -138,8 +138,3 @@ else:
 
 RecordIORecord = _Record
 """SageMaker's Record, by a name that tells it from other records."""
-
-DATA_TYPE_NAMES: dict[int, str] = {
-    value.number: value.name for value in POOL.FindEnumTypeByName("tensorflow.DataType").values
-}
-"""TensorFlow's name (``DT_FLOAT``) of each number in TensorProto.dtype."""

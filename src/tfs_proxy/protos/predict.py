@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tfs_proxy.protos import ModelSpec, PredictResponse
 from tfs_proxy.protos.tensors import to_array, to_pieces
-from tfs_proxy.wire.protobuf import field, map_field, message_field
+from tfs_proxy.wire.protobuf_writer import field, map_field, message_field
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

@@ -7,95 +7,106 @@ written where a client expects them.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.protos import DATA_TYPE_NAMES, TensorProto
-from tfs_proxy.wire.protobuf import Piece, field, memory, message_field, varint, varint_at, varint_field
-
-DT_STRING = 7
-DT_BOOL = 10
-DT_BFLOAT16 = 14
-DT_HALF = 19
-DT_RESOURCE = 20
-DT_VARIANT = 21
-
-NUMPY_TYPES: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.float32),
-    2: np.dtype(np.float64),
-    3: np.dtype(np.int32),
-    4: np.dtype(np.uint8),
-    5: np.dtype(np.int16),
-    6: np.dtype(np.int8),
-    7: np.dtype(object),
-    8: np.dtype(np.complex64),
-    9: np.dtype(np.int64),
-    10: np.dtype(np.bool_),
-    17: np.dtype(np.uint16),
-    18: np.dtype(np.complex128),
-    19: np.dtype(np.float16),
-    22: np.dtype(np.uint32),
-    23: np.dtype(np.uint64),
-}
-"""What an array of each TensorProto.dtype looks like; strings are object arrays of bytes."""
+from tfs_proxy.protos import TensorProto
+from tfs_proxy.wire import dtypes
+from tfs_proxy.wire.data_types import DataType, data_type_name
+from tfs_proxy.wire.protobuf_reader import varint_at
+from tfs_proxy.wire.protobuf_writer import Piece, field, memory, message_field, varint, varint_field
 
 QUANTIZED: dict[int, np.dtype[Any]] = {
-    11: np.dtype([("qint8", np.int8)]),
-    12: np.dtype([("quint8", np.uint8)]),
-    13: np.dtype([("qint32", np.int32)]),
-    15: np.dtype([("qint16", np.int16)]),
-    16: np.dtype([("quint16", np.uint16)]),
+    DataType.DT_QINT8: np.dtype([("qint8", np.int8)]),
+    DataType.DT_QUINT8: np.dtype([("quint8", np.uint8)]),
+    DataType.DT_QINT32: np.dtype([("qint32", np.int32)]),
+    DataType.DT_QINT16: np.dtype([("qint16", np.int16)]),
+    DataType.DT_QUINT16: np.dtype([("quint16", np.uint16)]),
 }
 """Types of whole numbers that mean others: TensorFlow's Python has them as fields of these names."""
 
-FLOAT8 = {24, 25, 26, 27, 28}
-SMALL = {29: np.dtype(np.int8), 30: np.dtype(np.uint8), 31: np.dtype(np.int8), 32: np.dtype(np.uint8)}
+FLOAT8: frozenset[int] = frozenset(
+    {
+        DataType.DT_FLOAT8_E5M2,
+        DataType.DT_FLOAT8_E4M3FN,
+        DataType.DT_FLOAT8_E4M3FNUZ,
+        DataType.DT_FLOAT8_E4M3B11FNUZ,
+        DataType.DT_FLOAT8_E5M2FNUZ,
+    }
+)
+SMALL: Mapping[int, np.dtype[Any]] = {
+    DataType.DT_INT4: np.dtype(np.int8),
+    DataType.DT_UINT4: np.dtype(np.uint8),
+    DataType.DT_INT2: np.dtype(np.int8),
+    DataType.DT_UINT2: np.dtype(np.uint8),
+}
 """Types of two and four bits, one element a byte, with what they are widened to."""
 
-NUMPY_TYPES.update(QUANTIZED)
+NUMPY_TYPES: dict[int, np.dtype[Any]] = {**dtypes.NUMPY_TYPES, **QUANTIZED}
+"""What an array of each TensorProto.dtype looks like; ml_dtypes, if it is installed, has a few more."""
+
 with suppress(ImportError):
     import ml_dtypes
 
-    for _number in (DT_BFLOAT16, *FLOAT8, *SMALL):
+    for _data_type in (DataType.DT_BFLOAT16, *FLOAT8, *SMALL):
         with suppress(AttributeError):
-            NUMPY_TYPES[_number] = np.dtype(getattr(ml_dtypes, DATA_TYPE_NAMES[_number][3:].lower()))
+            NUMPY_TYPES[_data_type] = np.dtype(getattr(ml_dtypes, data_type_name(_data_type)[3:].lower()))
 
 _NUMBERS = {kind: number for number, kind in NUMPY_TYPES.items()}
 
 DTYPE, SHAPE, CONTENT = 1, 2, 4
 _STRINGS, _WHOLE, _HALVES, _FLOAT8S = 8, 7, 13, 18
 
-FIXED_LISTS = {1: 5, 2: 6, 8: 9, 10: 11, 18: 12}
+FIXED_LISTS: Mapping[int, int] = {
+    DataType.DT_FLOAT: 5,
+    DataType.DT_DOUBLE: 6,
+    DataType.DT_COMPLEX64: 9,
+    DataType.DT_BOOL: 11,
+    DataType.DT_COMPLEX128: 12,
+}
 """Types whose packed list is the array's own memory, with that list's field number."""
 
-_VARINT_LISTS = {**dict.fromkeys((3, 4, 5, 6, 17, *QUANTIZED, *SMALL), _WHOLE), 9: 10, 22: 16, 23: 17}
+_VARINT_LISTS: Mapping[int, int] = {
+    DataType.DT_INT32: _WHOLE,
+    DataType.DT_UINT8: _WHOLE,
+    DataType.DT_INT16: _WHOLE,
+    DataType.DT_INT8: _WHOLE,
+    DataType.DT_UINT16: _WHOLE,
+    **dict.fromkeys((*QUANTIZED, *SMALL), _WHOLE),
+    DataType.DT_INT64: 10,
+    DataType.DT_UINT32: 16,
+    DataType.DT_UINT64: 17,
+}
 
 _NARROW = {number for number, field_number in _VARINT_LISTS.items() if field_number == _WHOLE}
 _LISTS: dict[int, Callable[[TensorProto], Iterable[Any]]] = {
-    1: lambda tensor: tensor.float_val,
-    2: lambda tensor: tensor.double_val,
-    8: lambda tensor: tensor.scomplex_val,
-    9: lambda tensor: tensor.int64_val,
-    10: lambda tensor: tensor.bool_val,
-    14: lambda tensor: tensor.half_val,
-    18: lambda tensor: tensor.dcomplex_val,
-    19: lambda tensor: tensor.half_val,
-    22: lambda tensor: tensor.uint32_val,
-    23: lambda tensor: tensor.uint64_val,
+    DataType.DT_FLOAT: lambda tensor: tensor.float_val,
+    DataType.DT_DOUBLE: lambda tensor: tensor.double_val,
+    DataType.DT_COMPLEX64: lambda tensor: tensor.scomplex_val,
+    DataType.DT_INT64: lambda tensor: tensor.int64_val,
+    DataType.DT_BOOL: lambda tensor: tensor.bool_val,
+    DataType.DT_BFLOAT16: lambda tensor: tensor.half_val,
+    DataType.DT_COMPLEX128: lambda tensor: tensor.dcomplex_val,
+    DataType.DT_HALF: lambda tensor: tensor.half_val,
+    DataType.DT_UINT32: lambda tensor: tensor.uint32_val,
+    DataType.DT_UINT64: lambda tensor: tensor.uint64_val,
     **dict.fromkeys(_NARROW, lambda tensor: tensor.int_val),
 }
 
 _INT32 = np.dtype(np.int32)
-_BITS = {DT_BFLOAT16, DT_HALF}
-_PAIRS: dict[int, np.dtype[Any]] = {8: np.dtype(np.float32), 18: np.dtype(np.float64)}
+_BITS: frozenset[int] = frozenset({DataType.DT_BFLOAT16, DataType.DT_HALF})
+_PAIRS: dict[int, np.dtype[Any]] = {
+    DataType.DT_COMPLEX64: np.dtype(np.float32),
+    DataType.DT_COMPLEX128: np.dtype(np.float64),
+}
 
 
 def data_type_of(array: npt.NDArray[Any]) -> int:
-    """The TensorProto.dtype of an array; text and bytes of any width are DT_STRING.
+    """The TensorProto.dtype of an array; text and bytes of any width are DataType.DT_STRING.
 
     Raises TypeError for an array that no tensor can be made of.
     """
@@ -103,7 +114,7 @@ def data_type_of(array: npt.NDArray[Any]) -> int:
     if number is not None:
         return number
     if array.dtype.kind in "SU":
-        return DT_STRING
+        return DataType.DT_STRING
     raise TypeError(f"there is no tensor of {array.dtype}")
 
 
@@ -113,18 +124,19 @@ def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
     Read-only where it shares the message's memory. Raises ValueError where the shape and the
     values do not fit, or the type has no array.
     """
-    kind = NUMPY_TYPES.get(tensor.dtype)
+    data_type: int = tensor.dtype
+    kind = NUMPY_TYPES.get(data_type)
     if kind is None:
-        raise ValueError(f"no array can hold {DATA_TYPE_NAMES.get(tensor.dtype, tensor.dtype)}")
+        raise ValueError(f"no array can hold {data_type_name(tensor.dtype)}")
     shape = [dim.size for dim in tensor.tensor_shape.dim]
     if any(size < 0 for size in shape):
         raise ValueError("the tensor's shape is not fully known")
     count = math.prod(shape)
     if not count:
         values = np.empty(0, kind)
-    elif tensor.dtype == DT_STRING:
+    elif data_type == DataType.DT_STRING:
         values = _strings(tensor, count)
-    elif tensor.tensor_content and tensor.dtype == DT_BOOL:
+    elif tensor.tensor_content and data_type == DataType.DT_BOOL:
         values = np.frombuffer(tensor.tensor_content, np.uint8) != 0
     elif tensor.tensor_content:
         values = np.frombuffer(tensor.tensor_content, kind)
@@ -193,7 +205,7 @@ def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False) -> list[Piece]:
     """
     data_type = data_type_of(array)
     pieces: list[Piece] = [varint_field(DTYPE, data_type), field(SHAPE, shape_bytes(array.shape))]
-    if data_type == DT_STRING:
+    if data_type == DataType.DT_STRING:
         pieces += [piece for value in array.ravel() for piece in message_field(_STRINGS, [_as_bytes(value)])]
     elif not array.size:
         return pieces
@@ -225,7 +237,7 @@ def _as_bytes(value: object) -> bytes:
 def _list_pieces(array: npt.NDArray[Any], data_type: int) -> list[Piece]:
     if data_type in FIXED_LISTS:
         return message_field(FIXED_LISTS[data_type], [memory(array)])
-    if data_type in {DT_HALF, DT_BFLOAT16}:
+    if data_type in {DataType.DT_HALF, DataType.DT_BFLOAT16}:
         return message_field(_HALVES, [_varints(memory_view_as(array, np.uint16))])
     if data_type in FLOAT8:
         return message_field(_FLOAT8S, [memory(array)])

@@ -15,17 +15,9 @@ from google.protobuf.message import DecodeError
 
 from tfs_proxy.protos import ModelSpec, TensorProto, TensorShapeProto
 from tfs_proxy.protos.bfloat16 import from_bits
-from tfs_proxy.protos.tensors import (
-    CONTENT,
-    DT_BFLOAT16,
-    DT_HALF,
-    DTYPE,
-    FIXED_LISTS,
-    NUMPY_TYPES,
-    SHAPE,
-    to_array,
-)
-from tfs_proxy.wire.protobuf import LENGTH, VARINT, read_fields, read_varint
+from tfs_proxy.protos.tensors import CONTENT, DTYPE, FIXED_LISTS, NUMPY_TYPES, SHAPE, to_array
+from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, read_fields, read_varint
 
 _OUTPUTS, _MODEL_SPEC = 1, 2
 _KEY, _VALUE = 1, 2
@@ -79,13 +71,13 @@ def _array(tensor: memoryview) -> npt.NDArray[Any]:
         return _parsed(tensor)
     known = TensorShapeProto.FromString(shape)
     sizes = [dim.size for dim in known.dim]
-    element = _BITS if dtype == DT_BFLOAT16 else NUMPY_TYPES.get(dtype)
+    element = _BITS if dtype == DataType.DT_BFLOAT16 else NUMPY_TYPES.get(dtype)
     if known.unknown_rank or element is None or element.hasobject:
         return _parsed(tensor)
     if math.prod(sizes) * element.itemsize != len(content) or min(sizes, default=0) < 0:
         return _parsed(tensor)
     values = np.frombuffer(content, element)
-    if dtype == DT_BFLOAT16:
+    if dtype == DataType.DT_BFLOAT16:
         return from_bits(values).reshape(sizes)
     # NOTE: where it does not lie on its own size a copy is due: compiled code may rely on that.
     return (values if values.flags.aligned else values.copy()).reshape(sizes)
@@ -93,8 +85,8 @@ def _array(tensor: memoryview) -> npt.NDArray[Any]:
 
 def _parsed(tensor: memoryview) -> npt.NDArray[Any]:
     message = TensorProto.FromString(tensor)  # type: ignore[arg-type]  # any buffer will do
-    if message.dtype != DT_BFLOAT16:
+    if int(message.dtype) != DataType.DT_BFLOAT16:
         return to_array(message)
-    message.dtype = DT_HALF  # type: ignore[assignment]  # as many bits, in the same places
+    message.dtype = DataType.DT_HALF  # type: ignore[assignment]  # as many bits, in the same places
     halves = to_array(message)
     return from_bits(halves.reshape(-1).view(_BITS)).reshape(halves.shape)

@@ -15,11 +15,13 @@ import orjson
 from pybase64 import b64encode
 
 from tfs_proxy.protos.tensors import data_type_of
+from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.dtypes import JSON_TYPES
 
 INDENT = "    "
 _BYTES_SUFFIX = "_bytes"
 _DECIMALS = "fd"
-_WRITABLE = {3, 4, 5, 6, 7, 9, 10, 22, 23}
+_WRITABLE = {DataType[name] for name in JSON_TYPES} - {DataType.DT_FLOAT, DataType.DT_DOUBLE}
 """Types that have a text beside floats and doubles, which are decimals."""
 
 _BULK = 64

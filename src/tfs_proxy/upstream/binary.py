@@ -21,7 +21,7 @@ from tfs_proxy.upstream.load_balancer import Roster
 from tfs_proxy.upstream.rest import RestUpstream, model_path
 from tfs_proxy.upstream.tensor_answer import JSON_HEADERS, TensorAnswer
 from tfs_proxy.wire.dtypes import has_json
-from tfs_proxy.wire.protobuf import Piece, map_entry, message_field
+from tfs_proxy.wire.protobuf_writer import Piece, map_entry, message_field
 
 SMALL_BYTES = 16_384
 """How large records may be to go over REST where JSON is wanted."""

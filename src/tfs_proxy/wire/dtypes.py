@@ -9,6 +9,7 @@ import numpy as np
 from tfs_proxy.batch import BYTES
 from tfs_proxy.errors import BadInput
 from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.wire.data_types import DataType
 
 MAX_DIMENSIONS = 64
 """The most dimensions that a numpy array has."""
@@ -23,27 +24,42 @@ class Kind(Enum):
     STRING = "strings"
 
 
-DTYPES: Mapping[str, tuple[Kind, np.dtype[Any]]] = {
-    "DT_HALF": (Kind.FLOAT, np.dtype(np.float16)),
-    "DT_BFLOAT16": (Kind.FLOAT, np.dtype(np.float32)),
-    "DT_FLOAT": (Kind.FLOAT, np.dtype(np.float32)),
-    "DT_DOUBLE": (Kind.FLOAT, np.dtype(np.float64)),
-    "DT_INT8": (Kind.INTEGER, np.dtype(np.int8)),
-    "DT_INT16": (Kind.INTEGER, np.dtype(np.int16)),
-    "DT_INT32": (Kind.INTEGER, np.dtype(np.int32)),
-    "DT_INT64": (Kind.INTEGER, np.dtype(np.int64)),
-    "DT_UINT8": (Kind.INTEGER, np.dtype(np.uint8)),
-    "DT_UINT16": (Kind.INTEGER, np.dtype(np.uint16)),
-    "DT_UINT32": (Kind.INTEGER, np.dtype(np.uint32)),
-    "DT_UINT64": (Kind.INTEGER, np.dtype(np.uint64)),
-    "DT_BOOL": (Kind.BOOL, np.dtype(np.bool_)),
-    "DT_STRING": (Kind.STRING, BYTES),
+NUMPY_TYPES: Mapping[int, np.dtype[Any]] = {
+    DataType.DT_FLOAT: np.dtype(np.float32),
+    DataType.DT_DOUBLE: np.dtype(np.float64),
+    DataType.DT_INT32: np.dtype(np.int32),
+    DataType.DT_UINT8: np.dtype(np.uint8),
+    DataType.DT_INT16: np.dtype(np.int16),
+    DataType.DT_INT8: np.dtype(np.int8),
+    DataType.DT_STRING: BYTES,
+    DataType.DT_COMPLEX64: np.dtype(np.complex64),
+    DataType.DT_INT64: np.dtype(np.int64),
+    DataType.DT_BOOL: np.dtype(np.bool_),
+    DataType.DT_UINT16: np.dtype(np.uint16),
+    DataType.DT_COMPLEX128: np.dtype(np.complex128),
+    DataType.DT_HALF: np.dtype(np.float16),
+    DataType.DT_UINT32: np.dtype(np.uint32),
+    DataType.DT_UINT64: np.dtype(np.uint64),
+}
+"""What an array of each type looks like, for the types that numpy itself has; strings are bytes objects."""
+
+_OF_TEXT: Mapping[Kind, str] = {
+    Kind.FLOAT: "HALF BFLOAT16 FLOAT DOUBLE",
+    Kind.INTEGER: "INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64",
+    Kind.BOOL: "BOOL",
+    Kind.STRING: "STRING",
 }
 
+DTYPES: Mapping[str, tuple[Kind, np.dtype[Any]]] = {
+    # numpy has no bfloat16: it travels as float32.
+    f"DT_{name}": (kind, NUMPY_TYPES.get(DataType[f"DT_{name}"], np.dtype(np.float32)))
+    for kind, names in _OF_TEXT.items()
+    for name in names.split()
+}
+"""Kind and numpy type, by TensorFlow's name, of the types that text can carry."""
 
-_WHOLE_TYPES = {f"DT_{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)} - {"DT_UINT16"}
-JSON_TYPES = _WHOLE_TYPES | {"DT_FLOAT", "DT_DOUBLE", "DT_BOOL", "DT_STRING"}
-"""The types that TF Serving's JSON has, both ways (contract 3.1)."""
+JSON_TYPES = DTYPES.keys() - {"DT_HALF", "DT_BFLOAT16", "DT_UINT16"}
+"""The types that TF Serving's JSON has, both ways (docs/reference/tensorflow-serving.md)."""
 
 
 def has_json(signature: Signature) -> bool:
@@ -53,7 +69,7 @@ def has_json(signature: Signature) -> bool:
 
 
 def dtype_of(spec: TensorSpec) -> tuple[Kind, np.dtype[Any]]:
-    """The kind and numpy dtype of a tensor; raises BadInput for one that text can't carry."""
+    """The kind and numpy dtype of a tensor; raises BadInput for one that text cannot carry."""
     known = DTYPES.get(spec.dtype)
     if known is None:
         raise BadInput(f'"{spec.name}" is {spec.dtype}, which neither JSON nor CSV can carry.')

@@ -17,6 +17,7 @@ from google.protobuf import json_format
 from support.model_fixtures import EmbeddedServer
 from tfs_proxy import protos
 from tfs_proxy.protos.tensors import NUMPY_TYPES, to_array, to_bytes
+from tfs_proxy.wire.data_types import DataType
 
 pytestmark = pytest.mark.tensorflow
 
@@ -117,7 +118,7 @@ def predict(channel: grpc.Channel, case: dict[str, Any]) -> Any:
     request = protos.PredictRequest(output_filter=case.get("output_filter", []))
     fill_spec(request.model_spec, case)
     for name, (dtype, shape, values) in case["inputs"].items():
-        number = {name: number for number, name in protos.DATA_TYPE_NAMES.items()}[dtype]
+        number = DataType[dtype]
         plain = [value.encode() for value in values] if dtype == "DT_STRING" else values
         request.inputs[name].MergeFromString(to_bytes(np.array(plain, NUMPY_TYPES[number]).reshape(shape)))
     reply = call(channel, "PredictionService", "Predict", request, protos.PredictResponse)

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.archive.saved_model import DATA_TYPES, SavedModelSummary, read_saved_model
+from tfs_proxy.archive.saved_model import SavedModelSummary, read_saved_model
 from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.protos import (
-    DATA_TYPE_NAMES,
     MetaGraphDef,
     SavedModel,
     SignatureDef,
@@ -21,7 +20,7 @@ from tfs_proxy.protos import (
     TensorShapeProto,
 )
 from tfs_proxy.signature import Signature, TensorSpec
-from tfs_proxy.wire.protobuf import field
+from tfs_proxy.wire.protobuf_writer import field
 
 DT_FLOAT, DT_STRING = 1, 7
 OBJECT_GRAPH = field(7, b"\x0a\x00")
@@ -79,13 +78,6 @@ def test_a_tensor_without_a_shape_has_an_unknown_rank(tmp_path: Path) -> None:
     assert summary.signatures["serving_default"].inputs == {
         "bare": TensorSpec("b:0", "DT_FLOAT", None),
         "scalar": TensorSpec("s:0", "DT_FLOAT", ()),
-    }
-
-
-def test_data_types_have_tensorflows_names() -> None:
-    """The names are those of the messages; references to them (101 and on) are no signature's."""
-    assert dict(enumerate(DATA_TYPES)) == {
-        number: name for number, name in DATA_TYPE_NAMES.items() if number < 100
     }
 
 

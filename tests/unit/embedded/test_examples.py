@@ -10,8 +10,8 @@ from tfs_proxy.embedded.core.servable import Array, Call, Servable
 from tfs_proxy.embedded.rest.handlers import Classify
 from tfs_proxy.embedded.rest.routes import Route
 from tfs_proxy.protos import ClassificationRequest, Example, ModelSpec, SignatureDef, TensorInfo
-from tfs_proxy.protos.tensors import DT_STRING
 from tfs_proxy.signature import CLASSIFY_METHOD
+from tfs_proxy.wire.data_types import DataType
 
 
 class Labels:
@@ -35,8 +35,8 @@ class Labels:
 def servable() -> Servable:
     """The model, as `m`."""
     made = SignatureDef(method_name=CLASSIFY_METHOD)
-    made.inputs["inputs"].CopyFrom(TensorInfo(name="x:0", dtype=DT_STRING))  # type: ignore[arg-type]
-    made.outputs["classes"].CopyFrom(TensorInfo(name="y:0", dtype=DT_STRING))  # type: ignore[arg-type]
+    made.inputs["inputs"].CopyFrom(TensorInfo(name="x:0", dtype=DataType.DT_STRING))  # type: ignore[arg-type]
+    made.outputs["classes"].CopyFrom(TensorInfo(name="y:0", dtype=DataType.DT_STRING))  # type: ignore[arg-type]
     return Servable("m", 1, {"serving_default": made}, Labels())
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.embedded.core.servable import Signature, Tensor
 from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.json import bulk as json_bulk
@@ -21,6 +21,7 @@ from tfs_proxy.embedded.rest.json.parse import Reader, parse
 from tfs_proxy.embedded.rest.json.text import shown
 from tfs_proxy.protos import SignatureDef, TensorInfo
 from tfs_proxy.serving_json.answer_text import decimal, decimals
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 FLOAT, DOUBLE, INT32, STRING, INT64, BOOL, HALF, UINT8 = 1, 2, 3, 7, 9, 10, 19, 4
 
@@ -358,7 +359,7 @@ def test_types_without_json_are_unimplemented() -> None:
     """Half has no JSON form: 501 in columns."""
     with pytest.raises(ServingError) as caught:
         decoded('{"inputs": [0.5]}', x=HALF)
-    assert caught.value.code is Code.UNIMPLEMENTED
+    assert caught.value.code is GrpcCode.UNIMPLEMENTED
 
 
 def test_base64_has_to_be_base64() -> None:

@@ -21,8 +21,8 @@ from tfs_proxy.embedded.core.servable import Array, Backend, Call, Servable
 from tfs_proxy.embedded.rest import http_body
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
 from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
-from tfs_proxy.protos.tensors import DT_STRING
 from tfs_proxy.signature import PREDICT_METHOD
+from tfs_proxy.wire.data_types import DataType
 
 FLOAT = 1
 METRICS = "/monitoring/prometheus/metrics"
@@ -103,12 +103,12 @@ class Server:
     ) -> None:
         self.metrics = Metrics()
         catalog = Catalog()
-        defaulted = signature(a=DT_STRING, b=DT_STRING)
+        defaulted = signature(a=DataType.DT_STRING, b=DataType.DT_STRING)
         for alias in "ab":
             defaulted.defaults[alias].MergeFrom(TensorProto(dtype="DT_STRING", string_val=[b"d"]))
         signatures = {
             "serving_default": signature(x=FLOAT),
-            "pair": signature(a=DT_STRING, b=DT_STRING),
+            "pair": signature(a=DataType.DT_STRING, b=DataType.DT_STRING),
             "defaulted": defaulted,
             "named": signature(x=FLOAT, method_name=PREDICT_METHOD),
         }

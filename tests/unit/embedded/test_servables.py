@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from tfs_proxy.embedded.core.catalog import Catalog, Model
-from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.servable import Array, Call, Runner, Servable, Tensor
 from tfs_proxy.embedded.core.states import State, VersionStatus
 from tfs_proxy.embedded.lifecycle.servables import Engine, Retry
 from tfs_proxy.embedded.model_config import ModelSource, Policy
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 
 class Nothing:
@@ -59,7 +60,7 @@ class Loads:
         if len(self.attempts) >= self.held_from:
             self.gate.wait(60)
         if version in self.failing:
-            raise ServingError(Code.NOT_FOUND, f"no model in version {version}")
+            raise ServingError(GrpcCode.NOT_FOUND, f"no model in version {version}")
         if version in self.unforeseen:
             raise KeyError(version)
         backend = self.backends[name, version] = Nothing()
@@ -179,7 +180,7 @@ def test_a_failed_load_is_retried_and_told(run: Run) -> None:
     run.engine.poll()
     eventually(lambda: run.states().get(2) is State.END)
     newest, _ = run.catalog.statuses("m")
-    assert (newest.code, newest.message) == (Code.NOT_FOUND, "no model in version 2")
+    assert (newest.code, newest.message) == (GrpcCode.NOT_FOUND, "no model in version 2")
     assert run.loads.attempts.count(("m", 2)) == 2
     assert run.serves(1)
     run.engine.poll()
@@ -205,7 +206,7 @@ def test_waiting_for_a_model_ends_with_its_first_versions(tmp_path: Path) -> Non
     made.engine.reload([made.source(Policy(every=True))])
     with pytest.raises(ServingError) as caught:
         made.engine.wait_until_available(["m"])
-    assert caught.value.code is Code.UNKNOWN
+    assert caught.value.code is GrpcCode.UNKNOWN
     assert caught.value.text == (
         "1 model(s) did not become available: "
         "{{{name: m version: 2} due to error: NOT_FOUND: no model in version 2}, }"
@@ -237,11 +238,11 @@ def test_a_version_has_no_error_before_its_last_try(tmp_path: Path) -> None:
     made.engine.reload([made.source()])
     eventually(lambda: len(made.loads.attempts) == 2 and not made.catalog.starting)
     (status,) = made.catalog.statuses("m")
-    assert (status.state, status.code, status.message) == (State.LOADING, Code.OK, "")
+    assert (status.state, status.code, status.message) == (State.LOADING, GrpcCode.OK, "")
     made.loads.gate.set()
     eventually(lambda: made.states()[1] is State.END)
     (status,) = made.catalog.statuses("m")
-    assert (status.code, status.message) == (Code.NOT_FOUND, "no model in version 1")
+    assert (status.code, status.message) == (GrpcCode.NOT_FOUND, "no model in version 1")
     made.engine.close()
 
 
@@ -279,7 +280,7 @@ def test_a_version_that_goes_while_it_loads_never_serves(run: Run) -> None:
     run.loads.gate.set()
     eventually(lambda: run.states()[2] is State.END)
     newest, _ = run.catalog.statuses("m")
-    assert (newest.code, newest.message) == (Code.CANCELLED, "Loading of servable cancelled")
+    assert (newest.code, newest.message) == (GrpcCode.CANCELLED, "Loading of servable cancelled")
     assert run.serves(1)
     assert run.loads.backends["m", 2].closed
 
@@ -298,7 +299,7 @@ def test_a_version_that_comes_back_while_it_loads_is_loaded_anew(run: Run) -> No
     eventually(lambda: run.states()[1] is State.AVAILABLE)
     assert run.loads.attempts == [("m", 1), ("m", 1)]
     (status,) = run.catalog.statuses("m")
-    assert status.code is Code.OK
+    assert status.code is GrpcCode.OK
 
 
 def test_the_newest_version_is_loaded_first(tmp_path: Path) -> None:
@@ -319,7 +320,7 @@ def test_every_failed_load_is_tried_again(run: Run) -> None:
     eventually(lambda: run.states().get(1) is State.END)
     assert run.loads.attempts == [("m", 1), ("m", 1)]
     (status,) = run.catalog.statuses("m")
-    assert (status.code, status.message) == (Code.INTERNAL, "The load failed: KeyError: 1")
+    assert (status.code, status.message) == (GrpcCode.INTERNAL, "The load failed: KeyError: 1")
 
 
 def test_a_version_that_nobody_has_begun_to_load_is_waited_for(run: Run) -> None:
@@ -329,7 +330,7 @@ def test_a_version_that_nobody_has_begun_to_load_is_waited_for(run: Run) -> None
     assert not model.settled
     model.versions[1] = VersionStatus(1, State.END)
     assert not model.settled
-    model.versions[1].error = ServingError(Code.NOT_FOUND, "none")
+    model.versions[1].error = ServingError(GrpcCode.NOT_FOUND, "none")
     assert model.settled
 
 
@@ -341,7 +342,7 @@ def test_a_reload_at_the_start_waits_for_the_first_models(tmp_path: Path) -> Non
     made.engine.reload([made.source()])
     with pytest.raises(ServingError) as caught, made.engine.turn(lambda: False):
         pass
-    assert caught.value.code is Code.UNAVAILABLE
+    assert caught.value.code is GrpcCode.UNAVAILABLE
     made.loads.gate.set()
     with made.engine.turn():
         assert made.serves(1)
@@ -426,7 +427,7 @@ def test_a_load_under_way_at_the_end_is_finished(tmp_path: Path) -> None:
     eventually(lambda: made.states() == {1: State.END, 2: State.AVAILABLE})
     assert made.loads.attempts == [("m", 2)]
     _, oldest = made.catalog.statuses("m")
-    assert oldest.code is Code.CANCELLED
+    assert oldest.code is GrpcCode.CANCELLED
     made.engine.close()
 
 
@@ -450,7 +451,7 @@ def test_while_starting_nothing_is_not_found(run: Run) -> None:
     for name in ("m", "other"):
         with pytest.raises(ServingError) as caught:
             run.catalog.acquire(name)
-        assert caught.value.code is Code.UNAVAILABLE
+        assert caught.value.code is GrpcCode.UNAVAILABLE
     run.loads.gate.set()
     run.engine.wait_until_available(["m"])
     eventually(lambda: not run.catalog.starting)
@@ -523,7 +524,7 @@ def test_without_polls_nothing_is_ever_loaded(tmp_path: Path) -> None:
     assert made.loads.attempts == []
     with pytest.raises(ServingError) as caught:
         made.catalog.acquire("m")
-    assert caught.value.code is Code.UNAVAILABLE
+    assert caught.value.code is GrpcCode.UNAVAILABLE
     made.engine.close()
 
 
@@ -588,10 +589,10 @@ def test_wrong_types_name_the_argument() -> None:
 def test_metrics_have_tf_servings_names_and_buckets() -> None:
     """Counters and histograms come out as Prometheus reads them."""
     metrics = Metrics()
-    metrics.request('m"x', "predict", "REST", Code.OK, 15.0)
+    metrics.request('m"x', "predict", "REST", GrpcCode.OK, 15.0)
     metrics.run("m", "Predict", 0.001)
     metrics.examples("m", 3)
-    metrics.load("/m/1", Code.NOT_FOUND, 0.5)
+    metrics.load("/m/1", GrpcCode.NOT_FOUND, 0.5)
     text = metrics.text().decode()
     assert ':tensorflow:serving:request_count{model_name="m\\"x",status="OK"} 1' in text
     assert 'request_latency_bucket{model_name="m\\"x",API="predict",entrypoint="REST",le="10"} 0' in text
@@ -600,7 +601,7 @@ def test_metrics_have_tf_servings_names_and_buckets() -> None:
     assert 'runtime_latency_count{model_name="m",API="Predict",runtime="TF1"} 1' in text
     assert ':tensorflow:serving:request_example_count_total{model="m"} 3' in text
     assert ':tensorflow:cc:saved_model:load_attempt_count{model_path="/m/1",status="fail"} 1' in text
-    metrics.load("/m/2", Code.OK, 0.5)
-    metrics.load("/m/1", Code.NOT_FOUND, 0.5)
+    metrics.load("/m/2", GrpcCode.OK, 0.5)
+    metrics.load("/m/1", GrpcCode.NOT_FOUND, 0.5)
     assert metrics.count_of("/tensorflow/cc/saved_model/load_attempt_count") == 2
     assert metrics.count_of("/tensorflow/serving/request_latency") == 0

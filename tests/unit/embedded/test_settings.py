@@ -7,7 +7,7 @@ import pytest
 from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.batching.options import BatchOptions, own_options, read_options
-from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.grpc import security
@@ -15,6 +15,7 @@ from tfs_proxy.embedded.lifecycle.loader import Loader
 from tfs_proxy.embedded.lifecycle.versions import find
 from tfs_proxy.embedded.model_config import ModelSource, Policy
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 
 def test_flags_are_read_in_every_form() -> None:
@@ -184,7 +185,7 @@ def test_a_config_that_is_read_again_lists_models(tmp_path: Path) -> None:
     assert model_config.from_flags(Flags(model_config_file=str(path))) == ()
     with pytest.raises(ServingError, match="Cannot transition to requested config") as caught:
         model_config.again_from_file(str(path), ())
-    assert caught.value.code is Code.FAILED_PRECONDITION
+    assert caught.value.code is GrpcCode.FAILED_PRECONDITION
     path.write_text('model_config_list { config { name: "m" base_path: "/m" model_platform: "other" } }')
     with pytest.raises(ServingError, match="Illegal to change a model's platform"):
         model_config.again_from_file(str(path), {"m"})
@@ -250,8 +251,8 @@ def test_every_code_has_an_http_status() -> None:
     from tfs_proxy.embedded.core.errors import from_tensorflow
     from tfs_proxy.wire.grpc_codes import HTTP_STATUS
 
-    assert set(HTTP_STATUS) == set(Code)
-    assert from_tensorflow(ValueError("x")).code is Code.INTERNAL
+    assert set(HTTP_STATUS) == set(GrpcCode)
+    assert from_tensorflow(ValueError("x")).code is GrpcCode.INTERNAL
     assert isinstance(from_tensorflow(ValueError()), ServingError)
 
 
@@ -338,4 +339,4 @@ def test_a_version_may_have_batching_parameters_of_its_own(tmp_path: Path) -> No
     own.write_text("max_batch_size {")
     with pytest.raises(ServingError) as caught:
         own_options(tmp_path, shared)
-    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert caught.value.code is GrpcCode.INVALID_ARGUMENT

@@ -17,7 +17,7 @@ from tfs_proxy.protos.bfloat16 import from_bits, to_bits
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays, response_bytes
 from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of, to_array, to_bytes
 from tfs_proxy.protos.views import read_response
-from tfs_proxy.wire.protobuf import varint
+from tfs_proxy.wire.protobuf_writer import varint
 
 NUMERIC = [kind for number, kind in NUMPY_TYPES.items() if number not in {7, 14}]
 

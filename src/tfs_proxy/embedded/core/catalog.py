@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.servable import Servable
 from tfs_proxy.embedded.core.states import VersionStatus
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 
 def still_loading() -> ServingError:
     """What a client is told before the first models are loaded."""
-    return ServingError(Code.UNAVAILABLE, "The model server is still loading its models")
+    return ServingError(GrpcCode.UNAVAILABLE, "The model server is still loading its models")
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ class Catalog:
         if self.starting:
             raise still_loading()
         wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
-        raise ServingError(Code.NOT_FOUND, f"Servable not found for request: {wanted}")
+        raise ServingError(GrpcCode.NOT_FOUND, f"Servable not found for request: {wanted}")
 
     @contextmanager
     def using(self, name: str, version: int | None = None, label: str | None = None) -> Iterator[Servable]:
@@ -107,9 +108,9 @@ class Catalog:
         with self.changed:
             known = self.models[name].versions if name in self.models else {}
             if version is None and not known:
-                raise ServingError(Code.NOT_FOUND, f"Could not find any versions of model {name}")
+                raise ServingError(GrpcCode.NOT_FOUND, f"Could not find any versions of model {name}")
             if version is not None and version not in known:
-                raise ServingError(Code.NOT_FOUND, f"Could not find version {version} of model {name}")
+                raise ServingError(GrpcCode.NOT_FOUND, f"Could not find version {version} of model {name}")
             chosen = sorted(known, reverse=True) if version is None else [version]
             return [known[each].copy() for each in chosen]
 

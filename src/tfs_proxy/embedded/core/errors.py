@@ -6,9 +6,9 @@ Raised anywhere below the two front doors; rest.py and grpc_server.py turn it in
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from enum import IntEnum
 
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 _FED_ANOTHER_TYPE = re.compile(
     r"Type mismatch: actual (?P<given>\w+) vs\. expect (?P<wanted>\w+)"
@@ -17,32 +17,10 @@ _FED_ANOTHER_TYPE = re.compile(
 """What a prepared call says of an input of another type than the placeholder's, which has a number there."""
 
 
-class Code(IntEnum):
-    """gRPC's status codes."""
-
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
-
-
 class ServingError(Exception):
     """One request, or one load, that can't be answered: ``code`` and a text for the client."""
 
-    def __init__(self, code: Code, text: str) -> None:
+    def __init__(self, code: GrpcCode, text: str) -> None:
         super().__init__(text)
         self.code = code
         self.text = text
@@ -50,7 +28,7 @@ class ServingError(Exception):
 
 def invalid(text: str) -> ServingError:
     """An INVALID_ARGUMENT."""
-    return ServingError(Code.INVALID_ARGUMENT, text)
+    return ServingError(GrpcCode.INVALID_ARGUMENT, text)
 
 
 def too_many_dimensions(alias: str, dimensions: int) -> ServingError:
@@ -85,8 +63,8 @@ def from_tensorflow(error: Exception) -> ServingError:
     code = getattr(error, "error_code", None)
     message = getattr(error, "message", None)
     if code is None:
-        return ServingError(Code.INTERNAL, str(error) or type(error).__name__)
+        return ServingError(GrpcCode.INTERNAL, str(error) or type(error).__name__)
     text = _FED_ANOTHER_TYPE.sub(
         r"Expects arg[\g<at>] to be \g<wanted> but \g<given> is provided", str(message)
     )
-    return ServingError(Code(int(code)), text)
+    return ServingError(GrpcCode(int(code)), text)

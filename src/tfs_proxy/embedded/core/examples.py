@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tfs_proxy.embedded.core.describe import spec_of
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid, shape_text
+from tfs_proxy.embedded.core.errors import ServingError, invalid, shape_text
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
 from tfs_proxy.protos import (
-    DATA_TYPE_NAMES,
     ClassificationResult,
     InferenceTask,
     Input,
@@ -21,11 +20,12 @@ from tfs_proxy.protos import (
     MultiInferenceResponse,
     RegressionResult,
 )
-from tfs_proxy.protos.tensors import DT_STRING, data_type_of
+from tfs_proxy.protos.tensors import data_type_of
 from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
+from tfs_proxy.wire.data_types import DataType, data_type_name
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 _INPUTS, _CLASSES, _SCORES, _OUTPUTS = "inputs", "classes", "scores", "outputs"
-_DT_FLOAT = 1
 _MATRIX = 2
 
 Named = Mapping[str, Array]
@@ -109,7 +109,7 @@ def regress_plan(signature: Signature) -> Plan:
 
 def _fed(signature: Signature) -> Tensor:
     """The signature's input as what it is fed, strings; the placeholder itself may refuse them."""
-    return replace(signature.inputs[_INPUTS], data_type=DT_STRING)
+    return replace(signature.inputs[_INPUTS], data_type=DataType.DT_STRING)
 
 
 def plan_for(signature: Signature, method: str) -> Plan:
@@ -130,8 +130,8 @@ def run(runner: Runner, plan: Plan, examples: Array) -> Named:
 
 def classes(plan: Plan, outputs: Named, count: int) -> list[list[tuple[bytes, float]]]:
     """Labels and scores per example. Raises ServingError where the tensors' shapes are not theirs."""
-    labels = _checked(plan, outputs, _CLASSES, DT_STRING, count)
-    scores = _checked(plan, outputs, _SCORES, _DT_FLOAT, count)
+    labels = _checked(plan, outputs, _CLASSES, DataType.DT_STRING, count)
+    scores = _checked(plan, outputs, _SCORES, DataType.DT_FLOAT, count)
     if labels is not None and scores is not None and labels.shape[1] != scores.shape[1]:
         raise invalid(
             "Tensors class and score should match in dim_size(1). "
@@ -160,8 +160,8 @@ def regression(plan: Plan, outputs: Named, count: int) -> RegressionResult:
         )
     if values.shape[0] != count:
         raise invalid(f"Input batch size did not match output batch size: {count} vs. {values.shape[0]}")
-    if data_type_of(values) != _DT_FLOAT:
-        raise invalid(f"Expected output Tensor of DT_FLOAT.  Got: {DATA_TYPE_NAMES[data_type_of(values)]}")
+    if data_type_of(values) != DataType.DT_FLOAT:
+        raise invalid(f"Expected output Tensor of DT_FLOAT.  Got: {data_type_name(data_type_of(values))}")
     result = RegressionResult()
     for value in values.ravel().tolist():
         result.regressions.add(value=value)
@@ -208,7 +208,9 @@ def _task_plans(servable: Servable, tasks: Sequence[InferenceTask]) -> list[Plan
         if name not in servable.signatures:
             raise invalid(f"Requested signature not found in model graph: {name}")
         if task.method_name not in {CLASSIFY_METHOD, REGRESS_METHOD}:
-            raise ServingError(Code.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}")
+            raise ServingError(
+                GrpcCode.UNIMPLEMENTED, f"Unsupported signature method_name: {task.method_name}"
+            )
         signature = signature_for(servable, name, task.method_name)
         plans.append(plan_for(signature, task.method_name))
     return plans
@@ -223,8 +225,8 @@ def _checked(plan: Plan, outputs: Named, alias: str, data_type: int, count: int)
         raise invalid(f"Expected Tensor shape: [batch_size num_classes] but got {shape_text(array.shape)}")
     if data_type_of(array) != data_type:
         raise invalid(
-            f"Expected {alias} Tensor of {DATA_TYPE_NAMES[data_type]}. "
-            f"Got: {DATA_TYPE_NAMES[data_type_of(array)]}"
+            f"Expected {alias} Tensor of {data_type_name(data_type)}. "
+            f"Got: {data_type_name(data_type_of(array))}"
         )
     if array.shape[0] != count:
         raise invalid(f"Expected {alias} output batch size of {count}. Got: {array.shape[0]}")

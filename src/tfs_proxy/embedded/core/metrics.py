@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded.core.errors import Code
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 Labels = tuple[str, ...]
 
@@ -145,7 +145,7 @@ class Metrics:
         prefix = ":tensorflow:serving:"
         self.batches = BatchMetrics()
         self._lock = threading.Lock()
-        self._answered: deque[tuple[str, str, str, Code, float]] = deque()
+        self._answered: deque[tuple[str, str, str, GrpcCode, float]] = deque()
         self._ran: deque[tuple[str, str, float]] = deque()
         self._requests = Counter(f"{prefix}request_count", ("model_name", "status"))
         self._request_latency = Histogram(
@@ -162,7 +162,7 @@ class Metrics:
             f"{prefix}model_warmup_latency", ("model_path", "status"), LATENCY_MICROS
         )
 
-    def request(self, model: str, api: str, entrypoint: str, code: Code, micros: float) -> None:
+    def request(self, model: str, api: str, entrypoint: str, code: GrpcCode, micros: float) -> None:
         """Count a request that has been answered; the latency is that of requests that went well."""
         self._answered.append((model, api, entrypoint, code, micros))
         if len(self._answered) > _PENDING:
@@ -181,7 +181,7 @@ class Metrics:
             for (model, api, entrypoint, code), found in answered.items():
                 status = (model, code.name)
                 self._requests.values[status] = self._requests.values.get(status, 0) + len(found)
-                if code is Code.OK:
+                if code is GrpcCode.OK:
                     self._request_latency.add_all((model, api, entrypoint), found)
             for (model, api), found in ran.items():
                 self._runtime_latency.add_all((model, api, "TF1"), [seconds * 1e6 for seconds in found])
@@ -192,9 +192,9 @@ class Metrics:
             self._examples.add((model,), count)
             self._example_total.values[model,] = self._example_total.values.get((model,), 0) + count
 
-    def load(self, path: str, code: Code, seconds: float) -> None:
+    def load(self, path: str, code: GrpcCode, seconds: float) -> None:
         """Count a load of a model version; warming it up is no part of it."""
-        status = "success" if code is Code.OK else "fail"
+        status = "success" if code is GrpcCode.OK else "fail"
         with self._lock:
             self._loads.values[path, status] = self._loads.values.get((path, status), 0) + 1
             self._load_latency.values[path,] = self._load_latency.values.get((path,), 0) + int(seconds * 1e6)

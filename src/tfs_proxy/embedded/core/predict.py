@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature
 from tfs_proxy.protos.tensors import to_array
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 
 def signature_of(servable: Servable, name: str) -> Signature:
@@ -12,7 +13,7 @@ def signature_of(servable: Servable, name: str) -> Signature:
     signature = servable.signatures.get(name or DEFAULT_SIGNATURE)
     if signature is None:
         raise ServingError(
-            Code.FAILED_PRECONDITION, f'Serving signature key "{name or DEFAULT_SIGNATURE}" not found.'
+            GrpcCode.FAILED_PRECONDITION, f'Serving signature key "{name or DEFAULT_SIGNATURE}" not found.'
         )
     check_method(signature)
     return signature
@@ -21,7 +22,7 @@ def signature_of(servable: Servable, name: str) -> Signature:
 def check_method(signature: Signature) -> None:
     """Raises ServingError (INTERNAL, as at TF Serving) where methods are checked and this one is none."""
     if signature.unfit:
-        raise ServingError(Code.INTERNAL, signature.unfit)
+        raise ServingError(GrpcCode.INTERNAL, signature.unfit)
 
 
 def check_inputs(signature: Signature, given: Collection[str]) -> None:

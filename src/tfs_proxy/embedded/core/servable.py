@@ -12,10 +12,11 @@ import numpy.typing as npt
 from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.errors import invalid
 from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.protos import DATA_TYPE_NAMES, SignatureDef
+from tfs_proxy.protos import SignatureDef
 from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of
 from tfs_proxy.signature import CLASSIFY_METHOD, PREDICT_METHOD, REGRESS_METHOD
+from tfs_proxy.wire.data_types import data_type_name
 
 Array = npt.NDArray[Any]
 
@@ -266,4 +267,4 @@ class Servable:
 
 def type_name(data_type: int) -> str:
     """TensorFlow's short name of a type, as its error texts have it (``float``, ``int32``)."""
-    return DATA_TYPE_NAMES.get(data_type, "DT_UNKNOWN").removeprefix("DT_").lower()
+    return data_type_name(data_type).removeprefix("DT_").lower()

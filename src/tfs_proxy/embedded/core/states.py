@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.embedded.core.errors import ServingError
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 
 class State(IntEnum):
@@ -69,9 +70,9 @@ class VersionStatus:
         return self.state < State.AVAILABLE and self.error is None
 
     @property
-    def code(self) -> Code:
+    def code(self) -> GrpcCode:
         """The gRPC code that the status carries: OK until the version has ended, whatever tries it takes."""
-        return self.error.code if self.error and self.state is State.END else Code.OK
+        return self.error.code if self.error and self.state is State.END else GrpcCode.OK
 
     @property
     def message(self) -> str:

@@ -13,8 +13,9 @@ from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.catalog import Catalog, still_loading
-from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.protos import HealthCheckRequest, HealthCheckResponse
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 SERVICE = "grpc.health.v1.Health"
 
@@ -78,9 +79,9 @@ class Health:
         Before the first models are loaded it fails as a request does, where the official server's port
         is closed.
         """
-        status = self._status(_name(message, Code.INVALID_ARGUMENT))
+        status = self._status(_name(message, GrpcCode.INVALID_ARGUMENT))
         if status == HealthCheckResponse.SERVICE_UNKNOWN:
-            raise ServingError(Code.NOT_FOUND, "service name unknown")
+            raise ServingError(GrpcCode.NOT_FOUND, "service name unknown")
         if self._catalog.starting:
             raise still_loading()
         return HealthCheckResponse(status=status).SerializeToString()
@@ -90,7 +91,7 @@ class Health:
 
         Raises ServingError where the message names none.
         """
-        name = _name(message, Code.INTERNAL)
+        name = _name(message, GrpcCode.INTERNAL)
         watch = _Watch(lambda: self._status(name), context, send)
         with self._lock:
             stopping = self._stopping
@@ -130,7 +131,7 @@ class Health:
             self._watches.discard(watch)
 
 
-def _name(message: bytes, code: Code) -> str:
+def _name(message: bytes, code: GrpcCode) -> str:
     try:
         name: str = HealthCheckRequest.FromString(message).service
     except DecodeError as error:

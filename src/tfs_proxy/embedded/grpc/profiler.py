@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tfs_proxy.embedded.core.call_threads import aside
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.model_config import is_uri
 from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest, TerminateResponse
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 SERVICE = "tensorflow.ProfilerService"
 
@@ -54,7 +55,7 @@ class Profiler:
         with self._ending(request.session_id) as ends, aside():
             recorded = self._record(request.opts.duration_ms / _MILLIS, ends, context)
         if not context.is_active():
-            raise ServingError(Code.CANCELLED, "The caller has gone")
+            raise ServingError(GrpcCode.CANCELLED, "The caller has gone")
         if target is not None:
             _write(target, recorded)
         return ProfileResponse(
@@ -71,7 +72,7 @@ class Profiler:
 
     def monitor(self, _message: bytes, _context: Any) -> bytes:
         """ProfilerService.Monitor, which TF Serving has not either."""
-        raise ServingError(Code.UNIMPLEMENTED, "unimplemented.")
+        raise ServingError(GrpcCode.UNIMPLEMENTED, "unimplemented.")
 
     def close(self) -> None:
         """End the profile that is being taken, and those to come at once."""
@@ -85,7 +86,7 @@ class Profiler:
         ends = threading.Event()
         with self._lock:
             if self._ends is not None:
-                raise ServingError(Code.INTERNAL, "Another profiling session active.")
+                raise ServingError(GrpcCode.INTERNAL, "Another profiling session active.")
             if self._closed:
                 ends.set()
             self._session, self._ends = session, ends
@@ -139,4 +140,4 @@ def _write(target: Path, recorded: bytes) -> None:
         target.write_bytes(recorded)
         log.info("Wrote a profile to %s", target)
     except (OSError, ValueError) as error:
-        raise ServingError(Code.INTERNAL, f"Can't write {os.fspath(target)}: {error}") from error
+        raise ServingError(GrpcCode.INTERNAL, f"Can't write {os.fspath(target)}: {error}") from error

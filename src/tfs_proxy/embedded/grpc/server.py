@@ -19,7 +19,7 @@ from tfs_proxy.embedded.core import describe
 from tfs_proxy.embedded.core import prediction_service as requests
 from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.catalog import Catalog
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.servable import Servable
 from tfs_proxy.embedded.lifecycle.servables import Engine
@@ -35,6 +35,7 @@ from tfs_proxy.protos import (
     ReloadConfigRequest,
     ReloadConfigResponse,
 )
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 log = logging.getLogger(__name__)
 
@@ -157,14 +158,14 @@ class Services:
     @contextmanager
     def _counted(self, spec: ModelSpec, api: str) -> Iterator[Servable]:
         began = perf_counter()
-        code = Code.INTERNAL
+        code = GrpcCode.INTERNAL
         try:
             servable = self._catalog.acquire(*_target(spec))
             try:
                 yield servable
             finally:
                 servable.leave()
-            code = Code.OK
+            code = GrpcCode.OK
         except ServingError as error:
             code = error.code
             raise
@@ -263,4 +264,4 @@ def _refuse(name: str, error: Exception, context: Any) -> None:
     if isinstance(error, DecodeError):
         context.abort(grpc.StatusCode.INTERNAL, f"The request is no message of {name}")
     log.error("%s failed", name, exc_info=error)
-    context.abort(_STATUS_CODES[int(Code.INTERNAL)], "Internal error: see the model server's log")
+    context.abort(_STATUS_CODES[int(GrpcCode.INTERNAL)], "Internal error: see the model server's log")

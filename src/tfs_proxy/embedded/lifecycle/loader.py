@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfs_proxy.embedded.batching import options as batch_options
 from tfs_proxy.embedded.batching.options import BatchOptions
-from tfs_proxy.embedded.core.errors import Code, ServingError, tensorflow_errors
+from tfs_proxy.embedded.core.errors import ServingError, tensorflow_errors
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.servable import Servable
 from tfs_proxy.embedded.flags import Flags
@@ -17,6 +17,7 @@ from tfs_proxy.embedded.lifecycle import warmup
 from tfs_proxy.embedded.tensorflow.shape_guard import ENDING_OPS, RankGuard
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import available_resources
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 if TYPE_CHECKING:
     from tfs_proxy.embedded.batching import instrumentation as batch_witness
@@ -89,10 +90,10 @@ class Loader:
 
     def _counted(self, folder: Path) -> "Loaded":
         began = perf_counter()
-        code = Code.INTERNAL
+        code = GrpcCode.INTERNAL
         try:
             backend = self._backend(folder)
-            code = Code.OK
+            code = GrpcCode.OK
         except ServingError as error:
             code = error.code
             raise

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.embedded.core.catalog import Catalog, Model, still_loading
-from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.embedded.core.servable import Servable
 from tfs_proxy.embedded.core.states import State, VersionStatus
 from tfs_proxy.embedded.lifecycle import versions
 from tfs_proxy.embedded.model_config import ModelSource
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +143,9 @@ class Engine:
             failed = [_failure(name, models[name]) for name in names if not models[name].serving]
         if failed:
             told = "".join(f"{{{line}}}, " for line in failed)
-            raise ServingError(Code.UNKNOWN, f"{len(failed)} model(s) did not become available: {{{told}}}")
+            raise ServingError(
+                GrpcCode.UNKNOWN, f"{len(failed)} model(s) did not become available: {{{told}}}"
+            )
 
     def stop(self) -> None:
         """Begin no more loads; those under way are finished, and whoever waits for another is told."""
@@ -172,7 +175,7 @@ class Engine:
                     continue
                 if model is None or version not in model.serving:
                     raise ServingError(
-                        Code.FAILED_PRECONDITION,
+                        GrpcCode.FAILED_PRECONDITION,
                         f"Request to assign label to version {version} of model {source.name}, "
                         "which is not currently available for inference",
                     )
@@ -291,11 +294,11 @@ def _told(name: str, version: int, error: Exception) -> ServingError:
         log.error("%s version %d: load failed: %s", name, version, error.text)
         return error
     log.error("%s version %d: load failed", name, version, exc_info=error)
-    return ServingError(Code.INTERNAL, f"The load failed: {type(error).__name__}: {error}")
+    return ServingError(GrpcCode.INTERNAL, f"The load failed: {type(error).__name__}: {error}")
 
 
 def _cancelled() -> ServingError:
-    return ServingError(Code.CANCELLED, "Loading of servable cancelled")
+    return ServingError(GrpcCode.CANCELLED, "Loading of servable cancelled")
 
 
 def _failure(name: str, model: Model) -> str:

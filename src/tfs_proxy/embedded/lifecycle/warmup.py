@@ -9,11 +9,12 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded.core import prediction_service as requests
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.servable import Servable
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.payload.formats.framing import tfrecords
 from tfs_proxy.protos import PredictionLog
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
@@ -43,7 +44,7 @@ def _records(path: Path) -> Iterator[bytes]:
                 yield bytes(frame.payload)
         except (BadInput, PayloadTooLarge) as error:
             raise ServingError(
-                Code.DATA_LOSS, f"{path}: {error} Please verify your warmup data is in TFRecord format."
+                GrpcCode.DATA_LOSS, f"{path}: {error} Please verify your warmup data is in TFRecord format."
             ) from error
 
 
@@ -64,4 +65,4 @@ def _replay(servable: Servable, record: bytes) -> None:
         requests.multi_inference(servable, log.multi_inference_log.request)
     elif kind == "session_run_log":
         number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
-        raise ServingError(Code.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")
+        raise ServingError(GrpcCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")

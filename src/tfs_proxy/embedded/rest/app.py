@@ -19,7 +19,7 @@ from google.protobuf import json_format
 from tfs_proxy.embedded.core import describe
 from tfs_proxy.embedded.core.call_threads import WouldWait
 from tfs_proxy.embedded.core.catalog import Catalog
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.rest import http_body
 from tfs_proxy.embedded.rest import routes as rest_routes
@@ -27,7 +27,7 @@ from tfs_proxy.embedded.rest.handlers import WORK, Work
 from tfs_proxy.embedded.rest.http_body import Headers
 from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.routes import Route
-from tfs_proxy.wire.grpc_codes import HTTP_STATUS
+from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class RestApp:
     async def _answer(self, method: str, raw_path: bytes, headers: Headers, body: bytes) -> Answer:
         """PERF: the one coroutine between a body and its answer; a quick request never waits in it."""
         began = perf_counter()
-        route, code = None, Code.OK
+        route, code = None, GrpcCode.OK
         try:
             route = self._routes.get((method, raw_path))
             if route is None:
@@ -140,11 +140,11 @@ class RestApp:
         except ServingError as error:
             code, answer = error.code, _refusal(error)
         except RecursionError:
-            code = Code.INVALID_ARGUMENT
+            code = GrpcCode.INVALID_ARGUMENT
             answer = _refusal(invalid("JSON Parse error: The document is nested too deeply"))
         except Exception:
             log.exception("%s %r failed", method, raw_path)
-            code = Code.INTERNAL
+            code = GrpcCode.INTERNAL
             answer = _refusal(ServingError(code, "Internal error: see the model server's log"))
         if route is not None and route.action in WORK and route.model in self._catalog.names:
             self._metrics.request(route.model, route.action, "REST", code, (perf_counter() - began) * 1e6)
@@ -203,7 +203,7 @@ class RestApp:
         except TimeoutError as error:
             if running.cancel():
                 left.work.close()
-            raise ServingError(Code.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
+            raise ServingError(GrpcCode.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
 
 
 def _whole(work: Work, body: bytes) -> Answer:

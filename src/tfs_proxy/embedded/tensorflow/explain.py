@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfs_proxy.embedded.core.errors import Code, ServingError
+from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.embedded.tensorflow import runtime
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 _NO_VARIABLE = "Could not find variable"
 _NO_VALUE = "Attempting to use uninitialized value"
@@ -59,7 +60,7 @@ def explained(error: ServingError, *, has_variables: bool = True) -> ServingErro
 
 
 def _of_variables(error: ServingError, has_variables: bool) -> str:
-    if error.code is not Code.FAILED_PRECONDITION:
+    if error.code is not GrpcCode.FAILED_PRECONDITION:
         return ""
     if not has_variables and (_NO_VARIABLE in error.text or _NO_VALUE in error.text):
         return _NO_INDEX
@@ -68,7 +69,7 @@ def _of_variables(error: ServingError, has_variables: bool) -> str:
 
 def of_files(error: ServingError, folder: Path) -> ServingError:
     """An error of reading variables, with what to do where files are missing, cut off or another model's."""
-    if error.code not in {Code.NOT_FOUND, Code.OUT_OF_RANGE, Code.DATA_LOSS}:
+    if error.code not in {GrpcCode.NOT_FOUND, GrpcCode.OUT_OF_RANGE, GrpcCode.DATA_LOSS}:
         return error
     advice = f"The files in {folder} are not whole, or not those of this model: copy the folder again."
     return ServingError(error.code, f"{error.text}\n{advice}")

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy.embedded.core.call_threads import next_of
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid, shape_text
+from tfs_proxy.embedded.core.errors import ServingError, invalid, shape_text
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Call
 from tfs_proxy.embedded.tensorflow import lite_runtime
 from tfs_proxy.embedded.tensorflow.lite_file import LiteFile
 from tfs_proxy.protos import SignatureDef, TensorInfo
-from tfs_proxy.protos.tensors import DT_STRING, data_type_of
+from tfs_proxy.protos.tensors import data_type_of
 from tfs_proxy.signature import PREDICT_METHOD
+from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 FILE = "model.tflite"
 
@@ -88,7 +90,7 @@ class TfliteBackend:
                 warnings.simplefilter("ignore")
                 pool = [lite_runtime.interpreter(str(path)) for _ in range(interpreters)]
         except (ValueError, RuntimeError) as error:
-            raise ServingError(Code.INVALID_ARGUMENT, f"Failed to load {path}: {error}") from error
+            raise ServingError(GrpcCode.INVALID_ARGUMENT, f"Failed to load {path}: {error}") from error
         file = LiteFile(path)
         self._signatures = _signatures(pool, file)
         self.signatures = file.signatures or {
@@ -186,7 +188,7 @@ def _named(shown: Mapping[str, TensorInfo], details: Sequence[Mapping[str, Any]]
         known = [name for name in (info.name, info.name.partition(":")[0]) if name in by_name]
         if not known:
             raise ServingError(
-                Code.INTERNAL,
+                GrpcCode.INTERNAL,
                 f"Unknown tensor '{info.name}'.\n\tSignature {kind} {alias} references an unknown tensor",
             )
         info.name = known[0]
@@ -223,7 +225,7 @@ def _alias(detail: Mapping[str, Any]) -> str:
 
 
 def _data_type(kind: np.dtype[Any]) -> Any:
-    return DT_STRING if kind.kind in "SO" else data_type_of(np.empty(0, kind))
+    return DataType.DT_STRING if kind.kind in "SO" else data_type_of(np.empty(0, kind))
 
 
 def _sizes(detail: Mapping[str, Any]) -> list[int]:

@@ -5,9 +5,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid
+from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.tensorflow import lite_runtime
 from tfs_proxy.protos import SignatureDef
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 _SIGNATURES = b"signature_defs_metadata"
 """The metadata that holds a map of serialized SignatureDefs, which TF Serving reads."""
@@ -76,6 +77,6 @@ def _parsed(signatures: Any) -> dict[str, SignatureDef]:
         return {key: SignatureDef.FromString(value) for key, value in zip(keys, values, strict=True)}
     except DecodeError as error:
         raise ServingError(
-            Code.INVALID_ARGUMENT,
+            GrpcCode.INVALID_ARGUMENT,
             "Invalid SignatureDefs found in TfLite model: Cannot parse signature def found in flatbuffer.",
         ) from error

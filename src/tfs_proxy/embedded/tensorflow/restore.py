@@ -14,10 +14,11 @@ import numpy as np
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid, tensorflow_errors
+from tfs_proxy.embedded.core.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.core.servable import Array
 from tfs_proxy.embedded.tensorflow import explain, extra_ops, runtime
 from tfs_proxy.embedded.tensorflow.shape_guard import ops_outside
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +56,9 @@ def _read(folder: Path) -> Any:
                 return parse(content)
             except (DecodeError, text_format.ParseError, UnicodeDecodeError) as error:
                 text = f"Can't parse {path} as {form} proto. {explain.unreadable(content)}"
-                raise ServingError(Code.DATA_LOSS, text) from error
+                raise ServingError(GrpcCode.DATA_LOSS, text) from error
     raise ServingError(
-        Code.NOT_FOUND,
+        GrpcCode.NOT_FOUND,
         f"Could not find SavedModel .pb or .pbtxt at supplied export directory path: {folder}. "
         "Check that the directory exists and that you have the right permissions for accessing it."
         + explain.other_files(folder),
@@ -74,7 +75,7 @@ def _tagged(saved_model: Any, tags: Sequence[str], folder: Path) -> Any:
             return each
     known = [sorted(each.meta_info_def.tags) for each in saved_model.meta_graphs]
     raise ServingError(
-        Code.NOT_FOUND,
+        GrpcCode.NOT_FOUND,
         f"Could not find meta graph def matching supplied tags: {{ {' '.join(tags)} }}. To inspect "
         "available tag-sets in the SavedModel, please use the SavedModel CLI: `saved_model_cli`. "
         + explain.other_tags(known, folder),
@@ -124,13 +125,15 @@ def _init_op(meta_graph: Any, folder: Path) -> str:
     if _INIT_SIGNATURE in meta_graph.signature_def:
         outputs = meta_graph.signature_def[_INIT_SIGNATURE].outputs
         if _INIT_SIGNATURE not in outputs:
-            raise ServingError(Code.FAILED_PRECONDITION, f"Could not find output {_INIT_SIGNATURE}")
+            raise ServingError(GrpcCode.FAILED_PRECONDITION, f"Could not find output {_INIT_SIGNATURE}")
         return str(outputs[_INIT_SIGNATURE].name)
     for name in _INIT_COLLECTIONS:
         if name in meta_graph.collection_def:
             found = list(meta_graph.collection_def[name].node_list.value)
             if len(found) != 1:
-                raise ServingError(Code.FAILED_PRECONDITION, f"Expected exactly one main op in : {folder}")
+                raise ServingError(
+                    GrpcCode.FAILED_PRECONDITION, f"Expected exactly one main op in : {folder}"
+                )
             return str(found[0])
     return ""
 

@@ -20,11 +20,12 @@ from tfs_proxy.embedded.tensorflow.explain import explained
 from tfs_proxy.embedded.tensorflow.restore import INDEX, restore
 from tfs_proxy.embedded.tensorflow.shape_guard import compiles, op_types
 from tfs_proxy.protos import MetaGraphDef, SignatureDef
-from tfs_proxy.protos.tensors import DT_RESOURCE, DT_VARIANT, QUANTIZED
+from tfs_proxy.protos.tensors import QUANTIZED
+from tfs_proxy.wire.data_types import DataType
 
 _CALLERS_THREAD = -1
 
-_INWARD = frozenset({DT_RESOURCE, DT_VARIANT})
+_INWARD = frozenset({DataType.DT_RESOURCE, DataType.DT_VARIANT})
 """Types of handles and lists, which have no value outside of a graph."""
 
 

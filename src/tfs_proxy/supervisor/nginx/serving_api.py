@@ -5,13 +5,13 @@ gRPC methods that read are published. With ``HandleReloadConfigRequest`` any cal
 profiler shows other clients' requests: neither is published.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
+from tfs_proxy.wire.grpc_codes import REFUSALS, GrpcCode
 
 PUBLISHED = ("/tensorflow.serving.PredictionService/", "= /tensorflow.serving.ModelService/GetModelStatus")
 """nginx's patterns of the gRPC methods that are let through."""
@@ -20,26 +20,6 @@ HTTP2_DIRECTIVE = (1, 25, 1)
 """The first nginx that has ``http2 on``; later ones warn of ``listen ... http2``."""
 
 CONCURRENT_STREAMS = 1024
-
-
-class Code(IntEnum):
-    """The gRPC statuses that nginx itself answers."""
-
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    RESOURCE_EXHAUSTED = 8
-    UNIMPLEMENTED = 12
-    UNAVAILABLE = 14
-
-
-STATUS: Mapping[Code, tuple[int, ...]] = {
-    Code.INVALID_ARGUMENT: (400, 405, 411, 414, 421, 431, 494),
-    Code.DEADLINE_EXCEEDED: (408, 504),
-    Code.RESOURCE_EXHAUSTED: (413,),
-    Code.UNIMPLEMENTED: (403, 404, 501),
-    Code.UNAVAILABLE: (429, 500, 502, 503),
-}
-"""What becomes of the HTTP statuses by which nginx refuses a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +102,17 @@ def _listen(endpoint: GrpcEndpoint) -> tuple[str, ...]:
 def _refusals(limits: ProxyLimits) -> list[str]:
     """``error_page`` lines, and an answer of gRPC, trailers only, for each status."""
     texts = {
-        Code.INVALID_ARGUMENT: "the request is malformed",
-        Code.DEADLINE_EXCEEDED: f"no answer within {limits.read_seconds} seconds",
-        Code.RESOURCE_EXHAUSTED: f"the message is larger than {limits.message_mb} MB, "
+        GrpcCode.INVALID_ARGUMENT: "the request is malformed",
+        GrpcCode.DEADLINE_EXCEEDED: f"no answer within {limits.read_seconds} seconds",
+        GrpcCode.RESOURCE_EXHAUSTED: f"the message is larger than {limits.message_mb} MB, "
         "the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
-        Code.UNIMPLEMENTED: "not published here, where there is tensorflow.serving.PredictionService "
+        GrpcCode.UNIMPLEMENTED: "not published here, where there is tensorflow.serving.PredictionService "
         "and GetModelStatus of tensorflow.serving.ModelService",
-        Code.UNAVAILABLE: "no model server is ready: starting, or being restarted",
+        GrpcCode.UNAVAILABLE: "no model server is ready: starting, or being restarted",
     }
     lines = []
     for code, text in texts.items():
-        lines.append(f"error_page {' '.join(map(str, STATUS[code]))} = /.refused/{code};")
+        lines.append(f"error_page {' '.join(map(str, REFUSALS[code]))} = /.refused/{code};")
         lines.append(
             f"location = /.refused/{code} {{ internal; add_header grpc-status {code:d}; "
             f'add_header grpc-message "{quote(text, safe=" ,.:")}"; return 200 ""; }}'

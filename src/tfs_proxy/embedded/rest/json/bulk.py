@@ -12,6 +12,7 @@ import numpy as np
 
 from tfs_proxy.embedded.core.servable import Array, Tensor
 from tfs_proxy.serving_json import simd
+from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 WORTHWHILE_BYTES = 4096
@@ -21,10 +22,10 @@ _STRUCTURE = b'[]{},:"'
 _VALUES = bytes(code for code in range(256) if code not in _STRUCTURE)
 
 _TYPES: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.float32),
-    2: np.dtype(np.float64),
-    3: np.dtype(np.int32),
-    9: np.dtype(np.int64),
+    DataType.DT_FLOAT: np.dtype(np.float32),
+    DataType.DT_DOUBLE: np.dtype(np.float64),
+    DataType.DT_INT32: np.dtype(np.int32),
+    DataType.DT_INT64: np.dtype(np.int64),
 }
 """The types read here, by number: integers of other widths are wrapped, which the exact reader does."""
 

@@ -10,34 +10,34 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded.core.errors import Code, ServingError, invalid, too_many_dimensions
+from tfs_proxy.embedded.core.errors import ServingError, invalid, too_many_dimensions
 from tfs_proxy.embedded.core.servable import Array, Tensor, type_name
 from tfs_proxy.embedded.rest.json.text import shown
-from tfs_proxy.protos.tensors import DT_STRING, NUMPY_TYPES
+from tfs_proxy.protos.tensors import NUMPY_TYPES
 from tfs_proxy.serving_json.nesting import Irregular, flattened
 from tfs_proxy.serving_json.text import base64_bytes, is_base64
+from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
-_FLOAT = 1
-_BOOL = 10
-_DECIMALS = {1, 2}
+_DECIMALS = {DataType.DT_FLOAT, DataType.DT_DOUBLE}
 _INT32 = range(-(2**31), 2**31)
-_RANGES = {
-    3: _INT32,
-    5: _INT32,
-    6: _INT32,
-    4: _INT32,
-    9: range(-(2**63), 2**63),
-    22: range(2**32),
-    23: range(2**64),
+_RANGES: Mapping[int, range] = {
+    DataType.DT_INT32: _INT32,
+    DataType.DT_INT16: _INT32,
+    DataType.DT_INT8: _INT32,
+    DataType.DT_UINT8: _INT32,
+    DataType.DT_INT64: range(-(2**63), 2**63),
+    DataType.DT_UINT32: range(2**32),
+    DataType.DT_UINT64: range(2**64),
 }
 """What a JSON number must lie in: 8 and 16 bit types take any 32 bit number, and keep its low bits."""
 
 _KINDS: Mapping[int, frozenset[type]] = {
     **dict.fromkeys(_DECIMALS, frozenset({int, float})),
     **dict.fromkeys(_RANGES, frozenset({int})),
-    _BOOL: frozenset({bool}),
-    DT_STRING: frozenset({str}),
+    DataType.DT_BOOL: frozenset({bool}),
+    DataType.DT_STRING: frozenset({str}),
 }
 """What values of a type may be in JSON; bytes besides have a form of their own."""
 
@@ -75,7 +75,7 @@ def regular_array(value: Any, data_type: int) -> Array | None:
         return None
     if type(value) is not list:
         shape = []
-    if data_type == DT_STRING:
+    if data_type == DataType.DT_STRING:
         return _flat([text.encode("utf-8", "surrogateescape") for text in flat], data_type).reshape(shape)
     if (
         data_type in _RANGES
@@ -102,10 +102,10 @@ def made(values: list[Any], shape: list[int], tensor: Tensor) -> Array:
 
 
 def _flat(values: Sequence[Any], data_type: int) -> Array:
-    if data_type == _FLOAT and values:
+    if data_type == DataType.DT_FLOAT and values:
         # PERF: the C cast of the array module says nothing of values beyond float32, which are infinite.
         return np.frombuffer(packed("f", values), np.float32)
-    if data_type == DT_STRING:
+    if data_type == DataType.DT_STRING:
         array = np.empty(len(values), object)
         array[:] = values
         return array
@@ -149,15 +149,16 @@ def fill(value: Any, level: int, shape: list[int], data_type: int, values: list[
 
 
 def _leaf(value: Any, data_type: int) -> Any:
-    if data_type == DT_STRING and isinstance(value, dict):
+    if data_type == DataType.DT_STRING and isinstance(value, dict):
         if not is_base64(value):
             raise invalid(f"JSON Value: {shown(value)} not formatted correctly for base64 data")
         return bytes_of(value)
     if isinstance(value, dict):
         raise _wrong_type(value, data_type)
-    if data_type not in _DECIMALS | _RANGES.keys() | {_BOOL, DT_STRING}:
+    if data_type not in _DECIMALS | _RANGES.keys() | {DataType.DT_BOOL, DataType.DT_STRING}:
         raise ServingError(
-            Code.UNIMPLEMENTED, f"Conversion of JSON Value: {shown(value)} to type: {type_name(data_type)}"
+            GrpcCode.UNIMPLEMENTED,
+            f"Conversion of JSON Value: {shown(value)} to type: {type_name(data_type)}",
         )
     if not _fits({type(value)}, data_type) or (data_type in _RANGES and value not in _RANGES[data_type]):
         raise _wrong_type(value, data_type)

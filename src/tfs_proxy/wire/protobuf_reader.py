@@ -1,0 +1,84 @@
+"""Protobuf's wire format, read field by field: what nobody looks at is stepped over and costs nothing.
+
+https://protobuf.dev/programming-guides/encoding/ has the format.
+"""
+
+from collections.abc import Iterator
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+"""What the low three bits of a field's tag can be."""
+
+NOTHING = memoryview(b"")
+
+_FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
+_LONGEST_VARINT = 10
+_MORE = 0x80
+_LOW = 0x7F
+
+
+class Malformed(ValueError):
+    """The bytes are not a protobuf message."""
+
+
+def read_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
+    """Each field of a message: number, kind and content, which stays where it is.
+
+    A number's content is its own bytes: see `read_varint`. Raises Malformed.
+    """
+    at, end = 0, len(message)
+    while at < end:
+        tag, at = varint_at(message, at)
+        kind = tag & 7
+        start = at
+        if kind == LENGTH:
+            size, start = varint_at(message, at)
+            at = start + size
+        elif kind == VARINT:
+            _, at = varint_at(message, at)
+        elif kind in _FIXED_BYTES:
+            at += _FIXED_BYTES[kind]
+        else:
+            raise Malformed(f"a field has the unknown wire type {kind}")
+        if at > end:
+            raise Malformed("a field is longer than the message that holds it")
+        yield tag >> 3, kind, message[start:at]
+
+
+def read_varint(content: memoryview) -> int:
+    """The whole number that a field of kind `VARINT` holds, as 64 bits of two's complement."""
+    value, _ = varint_at(content, 0)
+    return value - (1 << 64) if value >> 63 else value
+
+
+def varint_at(message: memoryview, at: int) -> tuple[int, int]:
+    """A number, and where the next thing begins. Raises Malformed if it breaks off."""
+    value = 0
+    for index, byte in enumerate(message[at : at + _LONGEST_VARINT]):
+        value |= (byte & _LOW) << 7 * index
+        if byte < _MORE:
+            return value & 0xFFFFFFFFFFFFFFFF, at + index + 1
+    raise Malformed("the message breaks off within a number")
+
+
+def views(message: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """Only the fields that have a length: bytes, text, messages. Raises Malformed."""
+    return ((number, content) for number, kind, content in read_fields(message) if kind == LENGTH)
+
+
+def numbers(message: memoryview) -> dict[int, int]:
+    """The last value of each field that is a number. Raises Malformed."""
+    return {number: read_varint(content) for number, kind, content in read_fields(message) if kind == VARINT}
+
+
+def map_entry(message: memoryview) -> tuple[str, memoryview]:
+    """Key and value of one entry of a ``map<string, message>`` field. Raises Malformed."""
+    parts = dict(views(message))
+    return text(parts.get(1, NOTHING)), parts.get(2, NOTHING)
+
+
+def text(content: memoryview) -> str:
+    """A text field. Raises Malformed if it is not UTF-8."""
+    try:
+        return str(content, "utf-8")
+    except UnicodeDecodeError as error:
+        raise Malformed(f"a text is not UTF-8 ({error.reason})") from None
