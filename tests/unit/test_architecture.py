@@ -37,6 +37,25 @@ RANKS = {room: rank for rank, line in enumerate(ROOMS) for room in line.split()}
 PEERS = ("web", "supervisor", "transform", "embedded")
 """None of these imports another: they are different programs, or may become different distributions."""
 
+WINGS = (
+    "errors text_format_errors",
+    "flags",
+    "model_config",
+    "core",
+    "tensorflow",
+    "batching",
+    "lifecycle",
+    "rest grpc",
+    "server",
+    "__init__",
+    "__main__",
+)
+"""The same order within the embedded server."""
+
+WING_RANKS = {wing: rank for rank, line in enumerate(WINGS) for wing in line.split()}
+EMBEDDED = PACKAGE / "embedded"
+EMBEDDED_MODULES = [module for module in MODULES if module.is_relative_to(EMBEDDED)]
+
 EMBEDDED_MAY_IMPORT = {*ROOMS[0].split(), "setting_values", "wire", "protos", "serving_json", "embedded"}
 TFRECORD_FRAMING = "tfs_proxy.payload.formats.framing"
 MOST_MODULES = 16
@@ -73,6 +92,23 @@ def test_imports_go_down_only(module: Path) -> None:
     upwards = {other for other in rooms_imported(module) - {here} if RANKS[other] >= RANKS[here]}
 
     assert upwards == set()
+
+
+@pytest.mark.parametrize("module", EMBEDDED_MODULES, ids=lambda module: str(module.relative_to(EMBEDDED)))
+def test_imports_within_the_embedded_server_go_down_only(module: Path) -> None:
+    """Its wings are in an order, too, and the servers of REST and gRPC do not import each other."""
+    wing = module.relative_to(EMBEDDED).with_suffix("").parts[0]
+    names = [name.split(".") for name in imported(module) if name.startswith("tfs_proxy.embedded.")]
+    wings = {name[2] for name in names if name[2] in WING_RANKS}
+
+    assert {other for other in wings - {wing} if WING_RANKS[other] >= WING_RANKS[wing]} == set()
+
+
+def test_every_wing_has_a_place() -> None:
+    """A new folder or module of the embedded server takes its place in the order."""
+    wings = {module.relative_to(EMBEDDED).with_suffix("").parts[0] for module in EMBEDDED_MODULES}
+
+    assert wings == set(WING_RANKS)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))

@@ -10,9 +10,9 @@ from typing import TypeVar
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid
-from tfs_proxy.embedded.core.text_format_errors import described
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.text_format_errors import described
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import POOL, ModelConfig, ModelServerConfig
 from tfs_proxy.wire.grpc_codes import GrpcCode

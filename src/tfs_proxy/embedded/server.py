@@ -1,4 +1,4 @@
-"""Runs the embedded model server: flags to engine and front doors, until a signal ends it."""
+"""Runs the embedded model server: flags to lifecycle and front doors, until a signal ends it."""
 
 import asyncio
 import contextlib
@@ -20,14 +20,14 @@ from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.core.call_threads import CallThreads, never_wait_here
 from tfs_proxy.embedded.core.catalog import Catalog
-from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.grpc import health, security
 from tfs_proxy.embedded.grpc import server as grpc_server
 from tfs_proxy.embedded.grpc.profiler import Profiler
 from tfs_proxy.embedded.lifecycle.loader import Loader
-from tfs_proxy.embedded.lifecycle.servables import Engine, Retry
+from tfs_proxy.embedded.lifecycle.servable_lifecycle import Retry, ServableLifecycle
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
 from tfs_proxy.embedded.rest.http_protocol import Connection
 from tfs_proxy.errors import SettingsError, StopServing
@@ -100,7 +100,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Server:
-    """The engine and both front doors of one run."""
+    """The lifecycle and both front doors of one run."""
 
     def __init__(self, flags: Flags) -> None:
         self._flags = flags
@@ -110,7 +110,7 @@ class Server:
         self._profiler = Profiler(self._loader.prepare)
         self._catalog = Catalog()
         self._health = health.Health(self._catalog)
-        self._engine = Engine(
+        self._lifecycle = ServableLifecycle(
             self._catalog,
             self._loader,
             retry=Retry(max(0, flags.max_num_load_retries), flags.load_retry_interval_micros / _MICROS),
@@ -144,12 +144,12 @@ class Server:
         finally:
             self._stopping.set()
             grpc_running.stop(0)
-            self._engine.close()
+            self._lifecycle.close()
         return 0
 
     def _reload(self, sources: Sequence[model_config.ModelSource]) -> None:
         try:
-            self._engine.reload(sources)
+            self._lifecycle.reload(sources)
         except ServingError as error:
             raise SettingsError(f"Failed to start server. Error: {error.code.name}: {error.text}") from error
 
@@ -175,7 +175,7 @@ class Server:
             addresses.append(f"unix:{flags.grpc_socket_path}")
         services = grpc_server.Services(
             self._catalog,
-            self._engine,
+            self._lifecycle,
             self._metrics,
             as_content=flags.enable_serialization_as_tensor_content,
         )
@@ -204,15 +204,15 @@ class Server:
     def _poll_folders(self) -> None:
         seconds = self._flags.file_system_poll_wait_seconds
         while seconds > 0 and not self._stopping.wait(seconds):
-            self._engine.poll()
+            self._lifecycle.poll()
 
     def _poll_config(self) -> None:
         path, seconds = self._flags.model_config_file, self._flags.model_config_file_poll_wait_seconds
         while path and seconds > 0 and not self._stopping.wait(seconds):
             try:
                 sources = model_config.again_from_file(path, self._catalog.names)
-                with self._engine.turn():
-                    self._engine.reload(sources)
+                with self._lifecycle.turn():
+                    self._lifecycle.reload(sources)
             except (SettingsError, ServingError) as error:
                 log.warning("%s is not taken over: %s", path, error)
 
@@ -227,7 +227,7 @@ class Server:
             rest = self._uvicorn(pool) if listener is not None else None
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
             await signals.get()
-            self._engine.stop()
+            self._lifecycle.stop()
             self._profiler.close()
             self._health.close()
             stopped = grpc_running.stop(_AS_LONG_AS_THEY_TAKE)

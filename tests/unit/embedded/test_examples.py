@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfs_proxy.embedded.core import prediction_service as requests
+from tfs_proxy.embedded.core import prediction_service
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.servable import Array, Call, Servable
 from tfs_proxy.embedded.rest.handlers import Classify
@@ -55,5 +55,5 @@ def test_labels_in_messages_are_text() -> None:
     request = ClassificationRequest(model_spec=ModelSpec(name="m"))
     example = request.input.example_list.examples.add()
     example.features.feature["s"].bytes_list.value.extend([b"a", b"b\xff"])
-    (answered,) = requests.classify(servable(), request).result.classifications
+    (answered,) = prediction_service.classify(servable(), request).result.classifications
     assert [each.label for each in answered.classes] == ["a", "b\N{REPLACEMENT CHARACTER}"]

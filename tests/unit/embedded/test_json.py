@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.embedded.core.servable import Signature, Tensor
+from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.json import bulk as json_bulk
 from tfs_proxy.embedded.rest.json import examples as json_examples

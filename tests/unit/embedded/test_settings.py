@@ -7,8 +7,8 @@ import pytest
 from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.batching.options import BatchOptions, own_options, read_options
-from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.grpc import security
 from tfs_proxy.embedded.lifecycle.loader import Loader
@@ -248,7 +248,7 @@ def test_an_ssl_file_needs_key_and_certificate(tmp_path: Path) -> None:
 
 def test_every_code_has_an_http_status() -> None:
     """No gRPC code is without one."""
-    from tfs_proxy.embedded.core.errors import from_tensorflow
+    from tfs_proxy.embedded.errors import from_tensorflow
     from tfs_proxy.wire.grpc_codes import HTTP_STATUS
 
     assert set(HTTP_STATUS) == set(GrpcCode)

@@ -18,40 +18,40 @@ from tfs_proxy.embedded.tensorflow import runtime
 _MICROS = 1e6
 
 
-class Watch(Protocol):
+class Instrumentation(Protocol):
     """What goes through the batch op beside a request's own tensors."""
 
     kinds: Sequence[Any]
     """The types of its inputs, and of its outputs."""
 
-    def marks(self, arrays: Sequence[Array]) -> Sequence[Array]:
+    def row_numbers(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """The inputs that go with a request's own."""
 
-    def witness(self, marks: Sequence[Any]) -> Sequence[Any]:
+    def batch_lines(self, row_numbers: Sequence[Any]) -> Sequence[Any]:
         """The outputs, in the graph, for the inputs of a whole batch."""
 
-    def count(self, marks: Sequence[Array], witness: Sequence[Array], asked: float) -> None:
-        """Count what a request has seen that was queued at ``asked``, in seconds since 1970."""
+    def count(self, row_numbers: Sequence[Array], batch_lines: Sequence[Array], queued_at: float) -> None:
+        """Count what a request has seen that was queued at ``queued_at``, in seconds since 1970."""
 
 
-class Unwatched:
+class NoInstrumentation:
     """Nothing is counted, at no cost."""
 
     kinds: Sequence[Any] = ()
 
-    def marks(self, arrays: Sequence[Array]) -> Sequence[Array]:  # noqa: ARG002
+    def row_numbers(self, arrays: Sequence[Array]) -> Sequence[Array]:  # noqa: ARG002
         """None."""
         return ()
 
-    def witness(self, marks: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
+    def batch_lines(self, row_numbers: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
         """None."""
         return ()
 
-    def count(self, marks: Sequence[Array], witness: Sequence[Array], asked: float) -> None:
+    def count(self, row_numbers: Sequence[Array], batch_lines: Sequence[Array], queued_at: float) -> None:
         """Nothing."""
 
 
-class Watched:
+class BatchInstrumentation:
     """Counts batches, at some 50 microseconds a request. ``pads`` is whether batches are padded."""
 
     def __init__(self, metrics: BatchMetrics, *, pads: bool) -> None:
@@ -60,17 +60,17 @@ class Watched:
         self._padding = _padding if pads else _no_padding
         self._numbers = itertools.count()
 
-    def marks(self, arrays: Sequence[Array]) -> Sequence[Array]:
+    def row_numbers(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """A number for each row. The rows are counted here, whatever becomes of them."""
         size = len(arrays[0])
-        self._metrics.asked(size, len(arrays))
+        self._metrics.queued(size, len(arrays))
         first = next(self._numbers) << 32
         return (np.arange(first, first + size),)
 
-    def witness(self, marks: Sequence[Any]) -> Sequence[Any]:
+    def batch_lines(self, row_numbers: Sequence[Any]) -> Sequence[Any]:
         """For each row the number of its batch's first one, the batch's size, padding, and start in µs."""
         arrays, math = runtime.array_operations(), runtime.math_operations()
-        (numbers,) = marks
+        (numbers,) = row_numbers
         size = arrays.size(numbers, out_type=numbers.dtype)
         began = math.cast(math.mul(runtime.now(), runtime.constant(_MICROS, "float64")), DstT=numbers.dtype)
         line = arrays.pack(
@@ -80,15 +80,15 @@ class Watched:
             arrays.tile(arrays.expand_dims(line, axis=0), arrays.pack([size, runtime.constant(1, "int64")])),
         )
 
-    def count(self, marks: Sequence[Array], witness: Sequence[Array], asked: float) -> None:
+    def count(self, row_numbers: Sequence[Array], batch_lines: Sequence[Array], queued_at: float) -> None:
         """A batch is counted by whoever has its first row; each piece of a split request waited by itself."""
-        (numbers,), (lines,) = marks, witness
+        (numbers,), (lines,) = row_numbers, batch_lines
         firsts = lines[:, 0] == numbers
         for _, size, padding, began in lines[firsts].tolist():
             self._metrics.ran(size, padding)
-            self._metrics.waited(began - asked * _MICROS)
+            self._metrics.waited(began - queued_at * _MICROS)
         if not firsts[0]:
-            self._metrics.waited(int(lines[0, 3]) - asked * _MICROS)
+            self._metrics.waited(int(lines[0, 3]) - queued_at * _MICROS)
 
 
 def now() -> float:

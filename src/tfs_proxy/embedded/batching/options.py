@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tfs_proxy.embedded.core.errors import invalid
+from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.model_config import read_text
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import BatchingParameters

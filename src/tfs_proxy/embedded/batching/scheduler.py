@@ -12,11 +12,10 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from tfs_proxy.embedded.batching import instrumentation as batch_witness
-from tfs_proxy.embedded.batching.instrumentation import Watch
+from tfs_proxy.embedded.batching.instrumentation import Instrumentation, now
 from tfs_proxy.embedded.batching.options import BatchOptions
-from tfs_proxy.embedded.core.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.core.servable import Array, Call
+from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.tensorflow import runtime
 from tfs_proxy.embedded.tensorflow.session import SessionBackend
 from tfs_proxy.protos.tensors import FLOAT8, QUANTIZED, SMALL
@@ -48,10 +47,12 @@ class BatchingBackend:
 
     waits = True
 
-    def __init__(self, backend: SessionBackend, options: BatchOptions, watch: Watch) -> None:
+    def __init__(
+        self, backend: SessionBackend, options: BatchOptions, instrumentation: Instrumentation
+    ) -> None:
         self._backend = backend
         self._scheduler = _Scheduler(backend, options)
-        self._watch = watch
+        self._instrumentation = instrumentation
         self._whole = {
             (
                 frozenset(tensor.name for tensor in signature.inputs.values()),
@@ -94,7 +95,7 @@ class BatchingBackend:
         kinds = {kind.as_datatype_enum for kind in self._scheduler.kinds([*feeds, *fetches])}
         if self._backend.op_types & _UNSHARED_OPS or kinds & _UNJOINED_TYPES:
             return direct
-        batched = BatchCall(self._scheduler, feeds, fetches, self._watch, direct)
+        batched = BatchCall(self._scheduler, feeds, fetches, self._instrumentation, direct)
         self._extra += extra
         return batched
 
@@ -113,10 +114,12 @@ class _Scheduler:
         self._changing = threading.Lock()
         self._queues = itertools.count()
 
-    def function(self, feeds: Sequence[str], fetches: Sequence[str], watch: Watch) -> Any:
-        """The function of a signature: its inputs and the watch's to the outputs of both."""
+    def function(self, feeds: Sequence[str], fetches: Sequence[str], instrumentation: Instrumentation) -> Any:
+        """The function of a signature: its inputs and the instrumentation's to the outputs of both."""
         with self._changing, tensorflow_errors():
-            return runtime.graph_function(self._backend.graph, feeds, fetches, watch.kinds, watch.witness)
+            return runtime.graph_function(
+                self._backend.graph, feeds, fetches, instrumentation.kinds, instrumentation.batch_lines
+            )
 
     def kinds(self, names: Sequence[str]) -> list[Any]:
         """The types of tensors of the graph."""
@@ -152,18 +155,18 @@ class BatchCall:
         scheduler: _Scheduler,
         feeds: Sequence[str],
         fetches: Sequence[str],
-        watch: Watch,
+        instrumentation: Instrumentation,
         direct: Call,
     ) -> None:
         self._scheduler = scheduler
         self._max_batch_size = scheduler.options.max_batch_size
-        self._watch = watch
+        self._instrumentation = instrumentation
         self._direct = direct
         self._queues: dict[tuple[tuple[int, ...], ...], Call] = {}
         self._lock = threading.Lock()
-        self._function = scheduler.function(feeds, fetches, watch)
-        self._kinds = [*scheduler.kinds(feeds), *watch.kinds]
-        self._out_kinds = [*scheduler.kinds(fetches), *watch.kinds]
+        self._function = scheduler.function(feeds, fetches, instrumentation)
+        self._kinds = [*scheduler.kinds(feeds), *instrumentation.kinds]
+        self._out_kinds = [*scheduler.kinds(fetches), *instrumentation.kinds]
         self._outputs = len(fetches)
 
     def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -175,16 +178,16 @@ class BatchCall:
         return self._direct(arrays) if queue is None else self._run(queue, arrays)
 
     def _run(self, queue: Call, arrays: Sequence[Array]) -> Sequence[Array]:
-        marks = self._watch.marks(arrays)
+        row_numbers = self._instrumentation.row_numbers(arrays)
         size = len(arrays[0])
         if size > self._max_batch_size:
             raise invalid(f"Task size {size} is larger than maximum input batch size {self._max_batch_size}")
-        asked = batch_witness.now()
+        queued_at = now()
         try:
-            results = queue([*arrays, *marks])
+            results = queue([*arrays, *row_numbers])
         except ServingError as error:
             raise ServingError(error.code, _OF_THE_OP.sub("", error.text)) from error
-        self._watch.count(marks, results[self._outputs :], asked)
+        self._instrumentation.count(row_numbers, results[self._outputs :], queued_at)
         return results[: self._outputs]
 
     def _queue(self, shapes: tuple[tuple[int, ...], ...]) -> Call | None:

@@ -1,4 +1,4 @@
-"""What is served right now: the engine writes it, every request reads it.
+"""What is served right now: the lifecycle writes it, every request reads it.
 
 Reading takes no lock that a load could hold: the versions being served are replaced as a whole,
 never changed.
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.servable import Servable
 from tfs_proxy.embedded.core.states import VersionStatus
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tfs_proxy.embedded.core.describe import spec_of
-from tfs_proxy.embedded.core.errors import ServingError, invalid, shape_text
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
+from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
 from tfs_proxy.protos import (
     ClassificationResult,
     InferenceTask,

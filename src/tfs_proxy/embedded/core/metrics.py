@@ -113,7 +113,7 @@ class BatchMetrics:
         self._processed = Histogram(f"{prefix}processed_batch_size", (), BATCH_SIZES)
         self._padding = Histogram(f"{prefix}padding_size", ("execution_batch_size",), BATCH_SIZES)
 
-    def asked(self, size: int, inputs: int) -> None:
+    def queued(self, size: int, inputs: int) -> None:
         """Count a request's rows, once for each of its inputs as TF Serving does."""
         with self._lock:
             for _ in range(inputs):

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.protos.tensors import to_array
 from tfs_proxy.wire.grpc_codes import GrpcCode
 

@@ -1,9 +1,9 @@
 """The methods of PredictionService on one servable, from message to message: for gRPC and warm-up."""
 
 from tfs_proxy.embedded.core import describe, examples
-from tfs_proxy.embedded.core.errors import invalid, too_many_dimensions
 from tfs_proxy.embedded.core.predict import check_inputs, chosen_outputs, outputs_of, signature_of
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Servable, Signature
+from tfs_proxy.embedded.errors import invalid, too_many_dimensions
 from tfs_proxy.protos import (
     ClassificationRequest,
     ClassificationResponse,

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from tfs_proxy.embedded.core.call_threads import aside
-from tfs_proxy.embedded.core.errors import invalid
 from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.protos import SignatureDef
 from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of

@@ -1,9 +1,9 @@
-"""What a model version goes through, as GetModelStatus tells it: set by the engine."""
+"""What a model version goes through, as GetModelStatus tells it: set by the lifecycle."""
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from tfs_proxy.embedded.core.errors import ServingError
+from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 

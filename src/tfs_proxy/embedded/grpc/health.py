@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.catalog import Catalog, still_loading
-from tfs_proxy.embedded.core.errors import ServingError
+from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.protos import HealthCheckRequest, HealthCheckResponse
 from tfs_proxy.wire.grpc_codes import GrpcCode
 

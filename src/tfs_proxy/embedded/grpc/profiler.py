@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tfs_proxy.embedded.core.call_threads import aside
-from tfs_proxy.embedded.core.errors import ServingError, invalid
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.model_config import is_uri
 from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest, TerminateResponse
 from tfs_proxy.wire.grpc_codes import GrpcCode

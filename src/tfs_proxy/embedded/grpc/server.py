@@ -1,4 +1,4 @@
-"""TF Serving's gRPC API: PredictionService and ModelService in front of engine and inference.
+"""TF Serving's gRPC API: PredictionService and ModelService in front of lifecycle and inference.
 
 Handlers take and give bytes: predictions are written as wire format around the arrays' memory.
 """
@@ -15,14 +15,13 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded import model_config
-from tfs_proxy.embedded.core import describe
-from tfs_proxy.embedded.core import prediction_service as requests
+from tfs_proxy.embedded.core import describe, prediction_service
 from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.catalog import Catalog
-from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.servable import Servable
-from tfs_proxy.embedded.lifecycle.servables import Engine
+from tfs_proxy.embedded.errors import ServingError, invalid
+from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import (
     ClassificationRequest,
@@ -56,13 +55,13 @@ class Services:
     def __init__(
         self,
         catalog: Catalog,
-        engine: Engine,
+        lifecycle: ServableLifecycle,
         metrics: Metrics,
         *,
         as_content: bool = False,
     ) -> None:
         self._catalog = catalog
-        self._engine = engine
+        self._lifecycle = lifecycle
         self._metrics = metrics
         self._as_list = not as_content
 
@@ -86,20 +85,20 @@ class Services:
         """PredictionService.Predict."""
         request = PredictRequest.FromString(message)
         with self._counted(_spec_of(request), "Predict") as servable:
-            return requests.predict(servable, request, as_list=self._as_list)
+            return prediction_service.predict(servable, request, as_list=self._as_list)
 
     def classify(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.Classify."""
         request = ClassificationRequest.FromString(message)
         with self._counted(_spec_of(request), "Classify") as servable:
-            answer = requests.classify(servable, request)
+            answer = prediction_service.classify(servable, request)
         return answer.SerializeToString()
 
     def regress(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.Regress."""
         request = RegressionRequest.FromString(message)
         with self._counted(_spec_of(request), "Regress") as servable:
-            answer = requests.regress(servable, request)
+            answer = prediction_service.regress(servable, request)
         return answer.SerializeToString()
 
     def multi_inference(self, message: bytes, _context: Any) -> bytes:
@@ -107,7 +106,7 @@ class Services:
         request = MultiInferenceRequest.FromString(message)
         spec = request.tasks[0].model_spec if request.tasks else ModelSpec()
         with self._counted(spec, "MultiInference") as servable:
-            answer = requests.multi_inference(servable, request)
+            answer = prediction_service.multi_inference(servable, request)
         return answer.SerializeToString()
 
     def get_model_metadata(self, message: bytes, _context: Any) -> bytes:
@@ -145,12 +144,12 @@ class Services:
         sources = model_config.from_request(request.config, self._catalog.names)
         answer = ReloadConfigResponse()
         answer.status.SetInParent()
-        with aside(), self._engine.turn(context.is_active):
+        with aside(), self._lifecycle.turn(context.is_active):
             counted = {name: self._metrics.count_of(name) for name in request.metric_names}
             before = self._catalog.names
-            self._engine.reload(sources)
+            self._lifecycle.reload(sources)
             new = [source.name for source in sources if source.name not in before]
-            self._engine.wait_until_available(new, context.is_active)
+            self._lifecycle.wait_until_available(new, context.is_active)
             for name, count in counted.items():
                 answer.metric.add(name=name, int64_value_increase=self._metrics.count_of(name) - count)
         return answer.SerializeToString()

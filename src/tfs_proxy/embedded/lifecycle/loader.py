@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 
 from tfs_proxy.embedded.batching import options as batch_options
 from tfs_proxy.embedded.batching.options import BatchOptions
-from tfs_proxy.embedded.core.errors import ServingError, tensorflow_errors
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.errors import ServingError, tensorflow_errors
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.lifecycle import warmup
-from tfs_proxy.embedded.tensorflow.shape_guard import ENDING_OPS, RankGuard
+from tfs_proxy.embedded.tensorflow.shape_guard import CRASHING_OPS, ShapeGuard
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import available_resources
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 if TYPE_CHECKING:
-    from tfs_proxy.embedded.batching import instrumentation as batch_witness
+    from tfs_proxy.embedded.batching import instrumentation
     from tfs_proxy.embedded.batching import scheduler as batching
     from tfs_proxy.embedded.tensorflow import lite as tflite
     from tfs_proxy.embedded.tensorflow import session
 
-    Loaded = session.SessionBackend | batching.BatchingBackend | tflite.TfliteBackend | RankGuard
+    Loaded = session.SessionBackend | batching.BatchingBackend | tflite.TfliteBackend | ShapeGuard
 
 log = logging.getLogger(__name__)
 
@@ -124,17 +124,19 @@ class Loader:
             backend = session.SessionBackend(folder, self._tags, self._session_config)
         loaded: Loaded = backend
         if options is not None:
-            loaded = batching.BatchingBackend(backend, options, self._watch(options))
-        if backend.op_types & ENDING_OPS:
-            return RankGuard(loaded, backend.signatures, backend.static_sizes, compiled=backend.compiled)
+            loaded = batching.BatchingBackend(backend, options, self._instrumentation(options))
+        if backend.op_types & CRASHING_OPS:
+            return ShapeGuard(loaded, backend.signatures, backend.static_sizes, compiled=backend.compiled)
         return loaded
 
-    def _watch(self, options: BatchOptions) -> "batch_witness.Watch":
-        from tfs_proxy.embedded.batching import instrumentation as batch_witness
+    def _instrumentation(self, options: BatchOptions) -> "instrumentation.Instrumentation":
+        from tfs_proxy.embedded.batching import instrumentation
 
         if not self._flags.monitoring_config_file:
-            return batch_witness.Unwatched()
-        return batch_witness.Watched(self._metrics.batches, pads=bool(options.allowed_batch_sizes))
+            return instrumentation.NoInstrumentation()
+        return instrumentation.BatchInstrumentation(
+            self._metrics.batches, pads=bool(options.allowed_batch_sizes)
+        )
 
     def _batch_options(self, folder: Path) -> BatchOptions | None:
         if self._batching is None or not self._flags.enable_per_model_batching_parameters:

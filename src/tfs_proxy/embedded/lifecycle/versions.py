@@ -1,4 +1,4 @@
-"""Which version folders lie below a model's base path: what the engine polls."""
+"""Which version folders lie below a model's base path: what the lifecycle polls."""
 
 import errno
 import os

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from tfs_proxy.embedded.core import prediction_service as requests
-from tfs_proxy.embedded.core.errors import ServingError, invalid
+from tfs_proxy.embedded.core import prediction_service
 from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.payload.formats.framing import tfrecords
 from tfs_proxy.protos import PredictionLog
@@ -56,13 +56,13 @@ def _replay(servable: Servable, record: bytes) -> None:
         raise invalid("Failed to parse warmup record: no PredictionLog") from error
     kind = log.WhichOneof("log_type")
     if kind == "predict_log":
-        requests.predict(servable, log.predict_log.request)
+        prediction_service.predict(servable, log.predict_log.request)
     elif kind == "classify_log":
-        requests.classify(servable, log.classify_log.request)
+        prediction_service.classify(servable, log.classify_log.request)
     elif kind == "regress_log":
-        requests.regress(servable, log.regress_log.request)
+        prediction_service.regress(servable, log.regress_log.request)
     elif kind == "multi_inference_log":
-        requests.multi_inference(servable, log.multi_inference_log.request)
+        prediction_service.multi_inference(servable, log.multi_inference_log.request)
     elif kind == "session_run_log":
         number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
         raise ServingError(GrpcCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")

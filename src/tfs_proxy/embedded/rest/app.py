@@ -19,11 +19,11 @@ from google.protobuf import json_format
 from tfs_proxy.embedded.core import describe
 from tfs_proxy.embedded.core.call_threads import WouldWait
 from tfs_proxy.embedded.core.catalog import Catalog
-from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.rest import http_body
 from tfs_proxy.embedded.rest import routes as rest_routes
-from tfs_proxy.embedded.rest.handlers import WORK, Work
+from tfs_proxy.embedded.rest.handlers import HANDLERS, Handler
 from tfs_proxy.embedded.rest.http_body import Headers
 from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.routes import Route
@@ -57,10 +57,10 @@ class Answer(NamedTuple):
     of_api: bool = True
 
 
-class _Left(NamedTuple):
+class _Pending(NamedTuple):
     """What is left to do for an answer, where that would hold up everything else."""
 
-    work: Work
+    handler: Handler
     run: Callable[[], Answer]
 
 
@@ -146,7 +146,7 @@ class RestApp:
             log.exception("%s %r failed", method, raw_path)
             code = GrpcCode.INTERNAL
             answer = _refusal(ServingError(code, "Internal error: see the model server's log"))
-        if route is not None and route.action in WORK and route.model in self._catalog.names:
+        if route is not None and route.action in HANDLERS and route.model in self._catalog.names:
             self._metrics.request(route.model, route.action, "REST", code, (perf_counter() - began) * 1e6)
         return answer
 
@@ -170,14 +170,14 @@ class RestApp:
             self._routes.clear()
         self._routes[method, raw_path] = route
 
-    def _act(self, route: Route, headers: Headers, body: bytes) -> Answer | _Left:
+    def _act(self, route: Route, headers: Headers, body: bytes) -> Answer | _Pending:
         """The answer, or what is left to do for it."""
-        kind = WORK.get(route.action)
-        if kind is not None:
-            work = kind(self._catalog, route)
+        handler_class = HANDLERS.get(route.action)
+        if handler_class is not None:
+            handler = handler_class(self._catalog, route)
             if http_body.is_packed(headers):
-                return _Left(work, lambda: _whole(work, http_body.unpacked(body)))
-            return self._predict(work, body)
+                return _Pending(handler, lambda: _whole(handler, http_body.unpacked(body)))
+            return self._predict(handler, body)
         if route.action == rest_routes.PREFLIGHT:
             return _preflight(headers)
         if route.action == "status":
@@ -185,52 +185,52 @@ class RestApp:
         return Answer(200, _metadata(self._catalog, route), _JSON)
 
     @staticmethod
-    def _predict(work: Work, body: bytes) -> Answer | _Left:
+    def _predict(handler: Handler, body: bytes) -> Answer | _Pending:
         if len(body) > _SMALL_BODY:
-            return _Left(work, lambda: _whole(work, body))
+            return _Pending(handler, lambda: _whole(handler, body))
         try:
-            work.read(body)
+            handler.read(body)
         except BaseException:
-            work.close()
+            handler.close()
             raise
-        return _at_once(work) if work.quick else _Left(work, lambda: _finish(work))
+        return _at_once(handler) if handler.quick else _Pending(handler, lambda: _finish(handler))
 
-    async def _in_pool(self, left: _Left) -> Answer:
-        running = self._pool.submit(left.run)
+    async def _in_pool(self, pending: _Pending) -> Answer:
+        running = self._pool.submit(pending.run)
         try:
             async with asyncio.timeout(self._options.timeout_seconds):
                 return await asyncio.wrap_future(running)
         except TimeoutError as error:
             if running.cancel():
-                left.work.close()
+                pending.handler.close()
             raise ServingError(GrpcCode.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
 
 
-def _whole(work: Work, body: bytes) -> Answer:
+def _whole(handler: Handler, body: bytes) -> Answer:
     try:
-        work.read(body)
-        return Answer(200, work.answer(), _JSON)
+        handler.read(body)
+        return Answer(200, handler.answer(), _JSON)
     finally:
-        work.close()
+        handler.close()
 
 
-def _at_once(work: Work) -> Answer | _Left:
+def _at_once(handler: Handler) -> Answer | _Pending:
     try:
-        answer = Answer(200, work.answer(), _JSON)
+        answer = Answer(200, handler.answer(), _JSON)
     except WouldWait:
-        return _Left(work, lambda: _finish(work))
+        return _Pending(handler, lambda: _finish(handler))
     except BaseException:
-        work.close()
+        handler.close()
         raise
-    work.close()
+    handler.close()
     return answer
 
 
-def _finish(work: Work) -> Answer:
+def _finish(handler: Handler) -> Answer:
     try:
-        return Answer(200, work.answer(), _JSON)
+        return Answer(200, handler.answer(), _JSON)
     finally:
-        work.close()
+        handler.close()
 
 
 def _target(scope: Mapping[str, Any]) -> bytes:

@@ -10,9 +10,9 @@ import numpy as np
 
 from tfs_proxy.embedded.core import examples
 from tfs_proxy.embedded.core.catalog import Catalog
-from tfs_proxy.embedded.core.errors import invalid
 from tfs_proxy.embedded.core.predict import check_method, outputs_of, with_defaults
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
+from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.json import examples as json_examples
 from tfs_proxy.embedded.rest.json import predict as json_predict
@@ -20,7 +20,7 @@ from tfs_proxy.embedded.rest.routes import Route
 from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
 
-class Work(ABC):
+class Handler(ABC):
     """One request; it holds its servable from `read` to `close`."""
 
     def __init__(self, catalog: Catalog, route: Route) -> None:
@@ -53,7 +53,7 @@ class Work(ABC):
         return self._servable
 
 
-class Predict(Work):
+class Predict(Handler):
     """``POST …:predict``."""
 
     _signature: Signature
@@ -83,7 +83,7 @@ class Predict(Work):
         return json_answer.rows(outputs) if self._call.by_row else json_answer.columns(outputs)
 
 
-class ExampleWork(Work):
+class ExampleHandler(Handler):
     """``POST …:classify`` and ``…:regress``: both read examples."""
 
     method: str
@@ -104,7 +104,7 @@ class ExampleWork(Work):
         return examples.run(self._runner, self._plan, self._examples)
 
 
-class Classify(ExampleWork):
+class Classify(ExampleHandler):
     """``POST …:classify``."""
 
     method = CLASSIFY_METHOD
@@ -114,7 +114,7 @@ class Classify(ExampleWork):
         return json_answer.classes(examples.classes(self._plan, self._outputs(), len(self._examples)))
 
 
-class Regress(ExampleWork):
+class Regress(ExampleHandler):
     """``POST …:regress``."""
 
     method = REGRESS_METHOD
@@ -125,5 +125,5 @@ class Regress(ExampleWork):
         return json_answer.regressions(np.array([each.value for each in result.regressions]))
 
 
-WORK: Mapping[str, type[Work]] = {"predict": Predict, "classify": Classify, "regress": Regress}
+HANDLERS: Mapping[str, type[Handler]] = {"predict": Predict, "classify": Classify, "regress": Regress}
 """What does each method of the REST API."""

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from tfs_proxy.embedded.core.errors import invalid
+from tfs_proxy.embedded.errors import invalid
 
 _CHOICE = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _PREDICTION = re.compile(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfs_proxy.embedded.core.errors import ServingError
+from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.tensorflow import runtime
 from tfs_proxy.wire.grpc_codes import GrpcCode
 

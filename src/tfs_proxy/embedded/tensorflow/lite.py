@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy.embedded.core.call_threads import next_of
-from tfs_proxy.embedded.core.errors import ServingError, invalid, shape_text
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Call
+from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
 from tfs_proxy.embedded.tensorflow import lite_runtime
 from tfs_proxy.embedded.tensorflow.lite_file import LiteFile
 from tfs_proxy.protos import SignatureDef, TensorInfo

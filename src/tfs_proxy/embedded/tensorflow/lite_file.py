@@ -5,7 +5,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.tensorflow import lite_runtime
 from tfs_proxy.protos import SignatureDef
 from tfs_proxy.wire.grpc_codes import GrpcCode

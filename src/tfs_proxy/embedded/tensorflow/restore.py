@@ -14,8 +14,8 @@ import numpy as np
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.core.servable import Array
+from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.tensorflow import explain, extra_ops, runtime
 from tfs_proxy.embedded.tensorflow.shape_guard import ops_outside
 from tfs_proxy.wire.grpc_codes import GrpcCode

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded.core.errors import ServingError, from_tensorflow, invalid
 from tfs_proxy.embedded.core.servable import Array, Call, type_name
+from tfs_proxy.embedded.errors import ServingError, from_tensorflow, invalid
 from tfs_proxy.embedded.flags import Flags
 from tfs_proxy.embedded.model_config import read_text
 from tfs_proxy.embedded.tensorflow import runtime

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from tfs_proxy.embedded.core.errors import invalid, shape_text
 from tfs_proxy.embedded.core.servable import Array, Backend, Call
+from tfs_proxy.embedded.errors import invalid, shape_text
 from tfs_proxy.protos import SignatureDef, TensorInfo
 
 StaticSizes = Callable[[str], Sequence[int] | None]
 """Gives the sizes that a graph has for a tensor by name, -1 for an unknown one; None for an unknown rank."""
 
-ENDING_OPS = frozenset(
+CRASHING_OPS = frozenset(
     {
         "AvgPool",
         "AvgPool3D",
@@ -58,7 +58,7 @@ def compiles(graph_def: Any) -> bool:
     return any(_XLA in each.attr and each.attr[_XLA].b for each in chain(functions, nodes))
 
 
-class RankGuard:
+class ShapeGuard:
     """A backend whose calls take only the ranks that the signatures declare, and no 0 for another size.
 
     Nor a 0 for an unknown last size, which may be the channels, where XLA compiles. An input whose rank its

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid
 from tfs_proxy.embedded.core.servable import Array, type_name
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.serving_json.answer_text import (
     INDENT,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.rest.json.parse import parse
 from tfs_proxy.embedded.rest.json.predict import signature_name
 from tfs_proxy.embedded.rest.json.text import shown

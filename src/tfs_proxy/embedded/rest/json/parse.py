@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid
+from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.serving_json.simd import top_level_keys
 

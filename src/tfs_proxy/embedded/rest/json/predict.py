@@ -6,8 +6,8 @@ Every refusal has TF Serving's own text (contract 3.1).
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid, shape_text
 from tfs_proxy.embedded.core.servable import Array, Tensor
+from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
 from tfs_proxy.embedded.rest.json import bulk as json_bulk
 from tfs_proxy.embedded.rest.json import values as json_values
 from tfs_proxy.embedded.rest.json.parse import parse

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded.core.errors import ServingError, invalid, too_many_dimensions
 from tfs_proxy.embedded.core.servable import Array, Tensor, type_name
+from tfs_proxy.embedded.errors import ServingError, invalid, too_many_dimensions
 from tfs_proxy.embedded.rest.json.text import shown
 from tfs_proxy.protos.tensors import NUMPY_TYPES
 from tfs_proxy.serving_json.nesting import Irregular, flattened

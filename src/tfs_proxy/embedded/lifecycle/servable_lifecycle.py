@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.embedded.core.catalog import Catalog, Model, still_loading
-from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.embedded.core.servable import Servable
 from tfs_proxy.embedded.core.states import State, VersionStatus
+from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.lifecycle import versions
 from tfs_proxy.embedded.model_config import ModelSource
 from tfs_proxy.wire.grpc_codes import GrpcCode
@@ -37,7 +37,7 @@ class Retry:
     interval_seconds: float = 60.0
 
 
-class Engine:
+class ServableLifecycle:
     """The one writer of a `Catalog`.
 
     With ``labels_for_unavailable`` a new label may name any version, with ``labels_for_any`` an old one

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from tfs_proxy.embedded.core.catalog import Catalog, Model
-from tfs_proxy.embedded.core.errors import ServingError
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.servable import Array, Call, Runner, Servable, Tensor
 from tfs_proxy.embedded.core.states import State, VersionStatus
-from tfs_proxy.embedded.lifecycle.servables import Engine, Retry
+from tfs_proxy.embedded.errors import ServingError
+from tfs_proxy.embedded.lifecycle.servable_lifecycle import Retry, ServableLifecycle
 from tfs_proxy.embedded.model_config import ModelSource, Policy
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
@@ -76,13 +76,13 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 class Run:
-    """A catalog and an engine over a folder of one model."""
+    """A catalog and an lifecycle over a folder of one model."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.loads = Loads()
         self.catalog = Catalog()
         settings: dict[str, Any] = {"retry": Retry(1, 0.01), "load_threads": 2, **options}
-        self.engine = Engine(self.catalog, self.loads, **settings)
+        self.lifecycle = ServableLifecycle(self.catalog, self.loads, **settings)
         self.base = folder / "m"
         self.base.mkdir()
 
@@ -102,18 +102,18 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """An engine whose loads are made up."""
+    """An lifecycle whose loads are made up."""
     made = Run(tmp_path)
     yield made
     made.loads.gate.set()
-    made.engine.close()
+    made.lifecycle.close()
 
 
 def test_the_newest_version_is_served(run: Run) -> None:
     """Requests for the latest, and for a number, find it; others do not."""
     run.add(1, 2)
-    run.engine.reload([run.source()])
-    run.engine.wait_until_available(["m"])
+    run.lifecycle.reload([run.source()])
+    run.lifecycle.wait_until_available(["m"])
     eventually(lambda: not run.catalog.starting)
     with run.catalog.using("m") as servable:
         assert servable.version == 2
@@ -128,11 +128,11 @@ def test_the_newest_version_is_served(run: Run) -> None:
 def test_a_new_version_is_loaded_before_the_old_one_goes(run: Run) -> None:
     """While the new one loads the old one answers; afterwards it is unloaded and its memory freed."""
     run.add(1)
-    run.engine.reload([run.source()])
-    run.engine.wait_until_available(["m"])
+    run.lifecycle.reload([run.source()])
+    run.lifecycle.wait_until_available(["m"])
     run.loads.gate.clear()
     run.add(2)
-    run.engine.poll()
+    run.lifecycle.poll()
     eventually(lambda: run.states().get(2) is State.LOADING)
     assert run.serves(1)
     run.loads.gate.set()
@@ -144,11 +144,11 @@ def test_a_new_version_is_loaded_before_the_old_one_goes(run: Run) -> None:
 def test_a_version_in_use_is_closed_only_when_it_is_left(run: Run) -> None:
     """A request in flight keeps its version; new ones get the new version."""
     run.add(1)
-    run.engine.reload([run.source()])
-    run.engine.wait_until_available(["m"])
+    run.lifecycle.reload([run.source()])
+    run.lifecycle.wait_until_available(["m"])
     held = run.catalog.acquire("m")
     run.add(2)
-    run.engine.poll()
+    run.lifecycle.poll()
     eventually(lambda: run.serves(2))
     assert run.states()[1] is State.UNLOADING
     assert not run.loads.backends["m", 1].closed
@@ -162,28 +162,28 @@ def test_versions_in_use_hold_up_no_load(tmp_path: Path) -> None:
     with ExitStack() as held:
         for version in (1, 2, 3):
             made.add(version)
-            made.engine.reload([made.source()])
+            made.lifecycle.reload([made.source()])
             eventually(partial(made.serves, version))
             held.callback(made.catalog.acquire("m").leave)
         assert [made.states()[version] for version in (1, 2)] == [State.UNLOADING, State.UNLOADING]
     eventually(lambda: made.states() == {1: State.END, 2: State.END, 3: State.AVAILABLE})
-    made.engine.close()
+    made.lifecycle.close()
 
 
 def test_a_failed_load_is_retried_and_told(run: Run) -> None:
     """After its retries the version has ended with its error, and the old one still serves."""
     run.add(1)
-    run.engine.reload([run.source()])
-    run.engine.wait_until_available(["m"])
+    run.lifecycle.reload([run.source()])
+    run.lifecycle.wait_until_available(["m"])
     run.loads.failing.add(2)
     run.add(2)
-    run.engine.poll()
+    run.lifecycle.poll()
     eventually(lambda: run.states().get(2) is State.END)
     newest, _ = run.catalog.statuses("m")
     assert (newest.code, newest.message) == (GrpcCode.NOT_FOUND, "no model in version 2")
     assert run.loads.attempts.count(("m", 2)) == 2
     assert run.serves(1)
-    run.engine.poll()
+    run.lifecycle.poll()
     time.sleep(0.05)
     assert run.loads.attempts.count(("m", 2)) == 2
 
@@ -193,7 +193,7 @@ def test_waiting_for_a_model_ends_with_its_first_versions(tmp_path: Path) -> Non
     made = Run(tmp_path)
     made.loads.failing.add(2)
     made.add(1, 2)
-    retrying = Engine(made.catalog, made.loads, retry=Retry(5, 60.0), load_threads=2)
+    retrying = ServableLifecycle(made.catalog, made.loads, retry=Retry(5, 60.0), load_threads=2)
     retrying.reload([made.source(Policy(every=True))])
     retrying.wait_until_available(["m"])
     assert made.serves(1)
@@ -202,16 +202,16 @@ def test_waiting_for_a_model_ends_with_its_first_versions(tmp_path: Path) -> Non
 
     made.loads.failing.add(1)
     made.catalog = Catalog()
-    made.engine = Engine(made.catalog, made.loads, retry=Retry(0), load_threads=2)
-    made.engine.reload([made.source(Policy(every=True))])
+    made.lifecycle = ServableLifecycle(made.catalog, made.loads, retry=Retry(0), load_threads=2)
+    made.lifecycle.reload([made.source(Policy(every=True))])
     with pytest.raises(ServingError) as caught:
-        made.engine.wait_until_available(["m"])
+        made.lifecycle.wait_until_available(["m"])
     assert caught.value.code is GrpcCode.UNKNOWN
     assert caught.value.text == (
         "1 model(s) did not become available: "
         "{{{name: m version: 2} due to error: NOT_FOUND: no model in version 2}, }"
     )
-    made.engine.close()
+    made.lifecycle.close()
 
 
 def test_a_version_that_waits_for_its_next_try_holds_no_thread(tmp_path: Path) -> None:
@@ -219,12 +219,12 @@ def test_a_version_that_waits_for_its_next_try_holds_no_thread(tmp_path: Path) -
     made = Run(tmp_path, retry=Retry(5, 600.0), load_threads=1)
     made.loads.failing |= {1, 2, 3}
     made.add(1, 2, 3, 4)
-    made.engine.reload([made.source(Policy(every=True))])
+    made.lifecycle.reload([made.source(Policy(every=True))])
     eventually(lambda: made.serves(4))
     eventually(lambda: len(made.loads.attempts) == 4)
     assert made.states()[1] is State.LOADING
     began = time.monotonic()
-    made.engine.close()
+    made.lifecycle.close()
     assert time.monotonic() - began < 5
 
 
@@ -235,7 +235,7 @@ def test_a_version_has_no_error_before_its_last_try(tmp_path: Path) -> None:
     made.loads.held_from = 2
     made.loads.gate.clear()
     made.add(1)
-    made.engine.reload([made.source()])
+    made.lifecycle.reload([made.source()])
     eventually(lambda: len(made.loads.attempts) == 2 and not made.catalog.starting)
     (status,) = made.catalog.statuses("m")
     assert (status.state, status.code, status.message) == (State.LOADING, GrpcCode.OK, "")
@@ -243,7 +243,7 @@ def test_a_version_has_no_error_before_its_last_try(tmp_path: Path) -> None:
     eventually(lambda: made.states()[1] is State.END)
     (status,) = made.catalog.statuses("m")
     assert (status.code, status.message) == (GrpcCode.NOT_FOUND, "no model in version 1")
-    made.engine.close()
+    made.lifecycle.close()
 
 
 def test_a_version_that_goes_between_two_tries_is_not_tried_again(
@@ -251,13 +251,13 @@ def test_a_version_that_goes_between_two_tries_is_not_tried_again(
 ) -> None:
     """When its next try is due it ends with the error of its last one."""
     due: SimpleQueue[Callable[[], None]] = SimpleQueue()
-    monkeypatch.setattr(run.engine, "_later", lambda work, *told: due.put(partial(work, *told)))
+    monkeypatch.setattr(run.lifecycle, "_later", lambda work, *told: due.put(partial(work, *told)))
     run.loads.failing.add(1)
     run.add(1)
-    run.engine.reload([run.source()])
+    run.lifecycle.reload([run.source()])
     next_try = due.get(timeout=60)
     (run.base / "1").rmdir()
-    run.engine.poll()
+    run.lifecycle.poll()
     assert run.states()[1] is State.LOADING
     next_try()
     (status,) = run.catalog.statuses("m")
@@ -269,14 +269,14 @@ def test_a_version_that_goes_between_two_tries_is_not_tried_again(
 def test_a_version_that_goes_while_it_loads_never_serves(run: Run) -> None:
     """The one before it answers all along; its load has ended as cancelled, and its memory is given back."""
     run.add(1)
-    run.engine.reload([run.source()])
-    run.engine.wait_until_available(["m"])
+    run.lifecycle.reload([run.source()])
+    run.lifecycle.wait_until_available(["m"])
     run.loads.gate.clear()
     run.add(2)
-    run.engine.poll()
+    run.lifecycle.poll()
     eventually(lambda: run.loads.attempts == [("m", 1), ("m", 2)])
     (run.base / "2").rmdir()
-    run.engine.poll()
+    run.lifecycle.poll()
     run.loads.gate.set()
     eventually(lambda: run.states()[2] is State.END)
     newest, _ = run.catalog.statuses("m")
@@ -289,12 +289,12 @@ def test_a_version_that_comes_back_while_it_loads_is_loaded_anew(run: Run) -> No
     """Its folder may have been put in the place of another one: what began to load is not served."""
     run.add(1)
     run.loads.gate.clear()
-    run.engine.reload([run.source()])
+    run.lifecycle.reload([run.source()])
     eventually(lambda: len(run.loads.attempts) == 1)
     (run.base / "1").rmdir()
-    run.engine.poll()
+    run.lifecycle.poll()
     run.add(1)
-    run.engine.poll()
+    run.lifecycle.poll()
     run.loads.gate.set()
     eventually(lambda: run.states()[1] is State.AVAILABLE)
     assert run.loads.attempts == [("m", 1), ("m", 1)]
@@ -306,17 +306,17 @@ def test_the_newest_version_is_loaded_first(tmp_path: Path) -> None:
     """Of many at once, so that the one that requests are for is there soonest."""
     made = Run(tmp_path, load_threads=1)
     made.add(1, 2, 3)
-    made.engine.reload([made.source(Policy(every=True))])
+    made.lifecycle.reload([made.source(Policy(every=True))])
     eventually(lambda: made.serves(1, 2, 3))
     assert made.loads.attempts == [("m", 3), ("m", 2), ("m", 1)]
-    made.engine.close()
+    made.lifecycle.close()
 
 
 def test_every_failed_load_is_tried_again(run: Run) -> None:
     """Also one that fails with an error that nobody foresaw."""
     run.loads.unforeseen.add(1)
     run.add(1)
-    run.engine.reload([run.source()])
+    run.lifecycle.reload([run.source()])
     eventually(lambda: run.states().get(1) is State.END)
     assert run.loads.attempts == [("m", 1), ("m", 1)]
     (status,) = run.catalog.statuses("m")
@@ -339,14 +339,14 @@ def test_a_reload_at_the_start_waits_for_the_first_models(tmp_path: Path) -> Non
     made = Run(tmp_path)
     made.loads.gate.clear()
     made.add(1)
-    made.engine.reload([made.source()])
-    with pytest.raises(ServingError) as caught, made.engine.turn(lambda: False):
+    made.lifecycle.reload([made.source()])
+    with pytest.raises(ServingError) as caught, made.lifecycle.turn(lambda: False):
         pass
     assert caught.value.code is GrpcCode.UNAVAILABLE
     made.loads.gate.set()
-    with made.engine.turn():
+    with made.lifecycle.turn():
         assert made.serves(1)
-    made.engine.close()
+    made.lifecycle.close()
 
 
 def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None:
@@ -357,21 +357,21 @@ def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None
         def emit(self, record: logging.LogRecord) -> None:
             if record.getMessage().startswith("Successfully") and len(run.loads.attempts) == 1:
                 held.append(run.catalog.acquire("m"))
-                reloading = threading.Thread(target=run.engine.reload, args=([],))
+                reloading = threading.Thread(target=run.lifecycle.reload, args=([],))
                 reloading.start()
                 reloading.join(60)
 
-    told, log = TakesAway(), logging.getLogger("tfs_proxy.embedded.lifecycle.servables")
+    told, log = TakesAway(), logging.getLogger("tfs_proxy.embedded.lifecycle.servable_lifecycle")
     log.addHandler(told)
     log.setLevel(logging.INFO)
     try:
         run.add(1)
-        run.engine.reload([run.source()])
+        run.lifecycle.reload([run.source()])
         eventually(lambda: bool(held) and run.catalog.models["m"].versions[1].state is State.UNLOADING)
         held.pop().leave()
         eventually(lambda: run.states() == {1: State.END})
-        run.engine.reload([run.source()])
-        run.engine.wait_until_available(["m"])
+        run.lifecycle.reload([run.source()])
+        run.lifecycle.wait_until_available(["m"])
     finally:
         for each in held:
             each.leave()
@@ -383,17 +383,17 @@ def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None
 
 def test_reloads_take_turns(run: Run) -> None:
     """One that comes while another waits for its models waits for it, so that none takes the other's away."""
-    run.engine.reload([])
+    run.lifecycle.reload([])
     came = threading.Event()
 
     def second() -> None:
-        with run.engine.turn():
+        with run.lifecycle.turn():
             came.set()
 
-    with run.engine.turn():
+    with run.lifecycle.turn():
         waiting = threading.Thread(target=second)
         waiting.start()
-        with pytest.raises(ServingError), run.engine.turn(lambda: False):
+        with pytest.raises(ServingError), run.lifecycle.turn(lambda: False):
             pass
         assert not came.is_set()
     waiting.join(60)
@@ -405,13 +405,13 @@ def test_nobody_waits_for_another_try_at_the_end(tmp_path: Path) -> None:
     made = Run(tmp_path, retry=Retry(5, 600.0))
     made.loads.failing.add(1)
     made.add(1)
-    made.engine.reload([made.source()])
+    made.lifecycle.reload([made.source()])
     eventually(lambda: not made.catalog.starting)
-    made.engine.stop()
+    made.lifecycle.stop()
     with pytest.raises(ServingError, match="NOT_FOUND: no model in version 1"):
-        made.engine.wait_until_available(["m"])
+        made.lifecycle.wait_until_available(["m"])
     assert made.states() == {1: State.END}
-    made.engine.close()
+    made.lifecycle.close()
 
 
 def test_a_load_under_way_at_the_end_is_finished(tmp_path: Path) -> None:
@@ -419,27 +419,27 @@ def test_a_load_under_way_at_the_end_is_finished(tmp_path: Path) -> None:
     made = Run(tmp_path, load_threads=1)
     made.loads.gate.clear()
     made.add(1, 2)
-    made.engine.reload([made.source(Policy(every=True))])
+    made.lifecycle.reload([made.source(Policy(every=True))])
     eventually(lambda: len(made.loads.attempts) == 1)
-    made.engine.stop()
+    made.lifecycle.stop()
     made.loads.gate.set()
-    made.engine.wait_until_available(["m"])
+    made.lifecycle.wait_until_available(["m"])
     eventually(lambda: made.states() == {1: State.END, 2: State.AVAILABLE})
     assert made.loads.attempts == [("m", 2)]
     _, oldest = made.catalog.statuses("m")
     assert oldest.code is GrpcCode.CANCELLED
-    made.engine.close()
+    made.lifecycle.close()
 
 
 def test_a_model_out_of_the_config_goes(run: Run) -> None:
     """All its versions are unloaded; taken up again it loads again."""
     run.add(1, 2)
-    run.engine.reload([run.source(Policy(every=True))])
-    run.engine.wait_until_available(["m"])
+    run.lifecycle.reload([run.source(Policy(every=True))])
+    run.lifecycle.wait_until_available(["m"])
     assert run.serves(1, 2)
-    run.engine.reload([])
+    run.lifecycle.reload([])
     eventually(lambda: run.states() == {1: State.END, 2: State.END})
-    run.engine.reload([run.source()])
+    run.lifecycle.reload([run.source()])
     eventually(lambda: run.serves(2))
 
 
@@ -447,13 +447,13 @@ def test_while_starting_nothing_is_not_found(run: Run) -> None:
     """Until the first loads are over a request is UNAVAILABLE; then what is not there is NOT_FOUND."""
     run.add(1)
     run.loads.gate.clear()
-    run.engine.reload([run.source()])
+    run.lifecycle.reload([run.source()])
     for name in ("m", "other"):
         with pytest.raises(ServingError) as caught:
             run.catalog.acquire(name)
         assert caught.value.code is GrpcCode.UNAVAILABLE
     run.loads.gate.set()
-    run.engine.wait_until_available(["m"])
+    run.lifecycle.wait_until_available(["m"])
     eventually(lambda: not run.catalog.starting)
     with pytest.raises(ServingError, match="Servable not found"):
         run.catalog.acquire("other")
@@ -464,9 +464,9 @@ def test_a_specific_version_that_is_not_there_is_told_once(
 ) -> None:
     """The others are served meanwhile; it is loaded when it comes."""
     run.add(1)
-    run.engine.reload([run.source(Policy(specific=(1, 9)))])
-    run.engine.wait_until_available(["m"])
-    run.engine.poll()
+    run.lifecycle.reload([run.source(Policy(specific=(1, 9)))])
+    run.lifecycle.wait_until_available(["m"])
+    run.lifecycle.poll()
     assert run.serves(1)
     (told,) = [each.getMessage() for each in caplog.records if "requested to be served" in each.getMessage()]
     assert told == (
@@ -474,7 +474,7 @@ def test_a_specific_version_that_is_not_there_is_told_once(
         "version policy, was not found in the file system"
     )
     run.add(9)
-    run.engine.poll()
+    run.lifecycle.poll()
     eventually(lambda: run.serves(1, 9))
 
 
@@ -482,10 +482,10 @@ def test_labels_name_available_versions_only(run: Run) -> None:
     """A label works once its version serves; before, the config is refused."""
     run.add(1)
     with pytest.raises(ServingError, match="which is not currently available for inference"):
-        run.engine.reload([run.source(stable=1)])
-    run.engine.reload([run.source()])
-    run.engine.wait_until_available(["m"])
-    run.engine.reload([run.source(stable=1)])
+        run.lifecycle.reload([run.source(stable=1)])
+    run.lifecycle.reload([run.source()])
+    run.lifecycle.wait_until_available(["m"])
+    run.lifecycle.reload([run.source(stable=1)])
     with run.catalog.using("m", label="stable") as servable:
         assert servable.version == 1
     with pytest.raises(ServingError, match="Unrecognized servable version label: canary"):
@@ -496,36 +496,36 @@ def test_labels_may_come_first_where_that_is_allowed(tmp_path: Path) -> None:
     """With the flag a new label may name a version that is still loading, but none may move to one."""
     made = Run(tmp_path, labels_for_unavailable=True)
     made.add(1)
-    made.engine.reload([made.source(stable=1)])
-    made.engine.wait_until_available(["m"])
+    made.lifecycle.reload([made.source(stable=1)])
+    made.lifecycle.wait_until_available(["m"])
     with pytest.raises(ServingError, match="not currently available"):
-        made.engine.reload([made.source(stable=9)])
-    made.engine.close()
+        made.lifecycle.reload([made.source(stable=9)])
+    made.lifecycle.close()
 
 
 def test_labels_may_go_anywhere_where_that_is_forced(tmp_path: Path) -> None:
     """With the stronger flag a label may also move to a version that is not there."""
     made = Run(tmp_path, labels_for_any=True)
     made.add(1)
-    made.engine.reload([made.source(stable=1)])
-    made.engine.wait_until_available(["m"])
-    made.engine.reload([made.source(stable=9)])
+    made.lifecycle.reload([made.source(stable=1)])
+    made.lifecycle.wait_until_available(["m"])
+    made.lifecycle.reload([made.source(stable=9)])
     with pytest.raises(ServingError, match=r"Specific\(m, 9\)"):
         made.catalog.acquire("m", label="stable")
-    made.engine.close()
+    made.lifecycle.close()
 
 
 def test_without_polls_nothing_is_ever_loaded(tmp_path: Path) -> None:
     """The models of the start are waited for without end."""
     made = Run(tmp_path, polls=False)
     made.add(1)
-    made.engine.reload([made.source()])
-    made.engine.poll()
+    made.lifecycle.reload([made.source()])
+    made.lifecycle.poll()
     assert made.loads.attempts == []
     with pytest.raises(ServingError) as caught:
         made.catalog.acquire("m")
     assert caught.value.code is GrpcCode.UNAVAILABLE
-    made.engine.close()
+    made.lifecycle.close()
 
 
 def test_unknown_things_have_no_status(run: Run) -> None:
@@ -533,16 +533,16 @@ def test_unknown_things_have_no_status(run: Run) -> None:
     with pytest.raises(ServingError, match="Could not find any versions of model x"):
         run.catalog.statuses("x")
     run.add(1)
-    run.engine.reload([run.source()])
+    run.lifecycle.reload([run.source()])
     with pytest.raises(ServingError, match="Could not find version 3 of model m"):
         run.catalog.statuses("m", 3)
 
 
 def test_waiting_for_a_model_without_folders_fails(run: Run) -> None:
     """A base path that is not there is told at once."""
-    run.engine.reload([ModelSource("gone", str(run.base / "nowhere"))])
+    run.lifecycle.reload([ModelSource("gone", str(run.base / "nowhere"))])
     with pytest.raises(ServingError, match="no versions of it were found"):
-        run.engine.wait_until_available(["gone"])
+        run.lifecycle.wait_until_available(["gone"])
 
 
 @pytest.mark.parametrize(("state", "other"), [(State.UNKNOWN, State.AVAILABLE), (State.END, State.LOADING)])
