@@ -32,7 +32,7 @@ def lost_variables(graph_def: memoryview, outputs: Iterable[str]) -> tuple[str, 
     """Name the variables that the tensors ``outputs`` need and that nothing fills, sorted.
 
     ``graph_def`` is a serialized GraphDef, of which constants and functions are stepped over. Raises
-    Malformed where it is none.
+    Malformed if it is not one.
     """
     nodes = dict(_node(content) for number, content in views(graph_def) if number == NODE)
     answering = _with_ancestors(nodes, (_node_of(name) for name in outputs))

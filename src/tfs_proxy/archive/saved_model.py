@@ -42,10 +42,10 @@ class SavedModelSummary:
 
 
 def read_saved_model(folder: Path) -> SavedModelSummary | None:
-    """Read ``folder/saved_model.pb``; None where there is only the text form, which is not read here.
+    """Read ``folder/saved_model.pb``; None if there is only the text form, which is not read here.
 
     Weights and functions in the file are stepped over, so that its size hardly matters. Raises
-    DiscoveryError where the file can't be read or is damaged.
+    DiscoveryError if the file cannot be read or is damaged.
     """
     path = folder / BINARY_FILE
     if not path.is_file():
@@ -56,7 +56,7 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
     except Malformed as error:
         raise DiscoveryError(f"{path} is damaged: {error}.") from None
     except (OSError, ValueError) as error:
-        raise DiscoveryError(f"{path} can't be read: {error}.") from None
+        raise DiscoveryError(f"{path} cannot be read: {error}.") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""What a request of the embedded server fails with: a gRPC code and TF Serving's own wording.
+"""What a request to the embedded server fails with: a gRPC code and TF Serving's own wording.
 
-Raised anywhere below the two front doors; rest.py and grpc_server.py turn it into their protocol.
+Raised anywhere below the two servers; `rest.app` and `grpc.server` turn it into their protocol.
 """
 
 import re
@@ -56,7 +56,7 @@ def tensorflow_errors() -> Iterator[None]:
 
 
 def from_tensorflow(error: Exception) -> ServingError:
-    """The same error as a ServingError; INTERNAL where it carries no code of TensorFlow's."""
+    """The same error as a ServingError; INTERNAL if it carries no code of TensorFlow's."""
     if isinstance(error, UnicodeDecodeError):
         # Its words, which Python could not read: they repeat bytes of the request.
         return invalid(error.object.decode("utf-8", "replace"))

@@ -18,7 +18,7 @@ _BFLOAT16 = "bfloat16"
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Every flag of tensorflow_model_server 2.20 with its default there (contract 3.3).
+    """Every flag of tensorflow_model_server 2.20 with its default there.
 
     ``host`` is the one addition. Flags marked ``unused`` are accepted and have no effect here.
     """

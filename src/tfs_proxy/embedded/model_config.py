@@ -59,7 +59,7 @@ class ModelSource:
 def from_flags(flags: Flags) -> tuple[ModelSource, ...]:
     """The models that the command line asks for.
 
-    Raises SettingsError where it names none, or the config file can't be used.
+    Raises SettingsError if it names none, or the config file can't be used.
     """
     if flags.model_config_file:
         try:
@@ -93,7 +93,7 @@ def again_from_file(path: str, served: Collection[str]) -> tuple[ModelSource, ..
 def read_text(path: str, message: AnyMessage) -> AnyMessage:
     """A configuration file in protobuf's text form.
 
-    Raises SettingsError where it can't be read or does not parse.
+    Raises SettingsError if it can't be read or does not parse.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Runs the embedded model server: flags to lifecycle and front doors, until a signal ends it."""
+"""Runs the embedded model server: from flags to the servable lifecycle and the servers of REST and gRPC."""
 
 import asyncio
 import contextlib
@@ -46,10 +46,10 @@ _KEEP_ALIVE_SECONDS = 600
 Within a request nothing may come for as long.
 """
 _AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
-"""What gRPC calls in flight have after a signal, in seconds: who starts the server has a limit of his own."""
+"""Seconds that gRPC calls in flight get after a signal: whoever starts the server has a limit."""
 _CUT_OFF_SECONDS = 1.0
-"""Nothing stops a computation of TensorFlow, nor a load: where one that nobody waits for any more goes on
-for so long, the process ends with it."""
+"""Nothing stops a computation of TensorFlow, nor a load: if one that nobody waits for any more goes on for
+this long, the process ends with it."""
 _ONE_SIGNAL_SECONDS = 0.1
 """Signals so close together are one: ``timeout`` sends it to the process, and again to its group."""
 _THREADS_PER_CORE = 4
@@ -100,7 +100,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Server:
-    """The lifecycle and both front doors of one run."""
+    """The servable lifecycle and the servers of REST and gRPC of one run."""
 
     def __init__(self, flags: Flags) -> None:
         self._flags = flags
@@ -127,7 +127,7 @@ class Server:
         self._stopping = threading.Event()
 
     def run(self) -> int:
-        """Serve until a signal; returns 0. Raises StopServing where it can't start."""
+        """Serve until a signal; returns 0. Raises StopServing if it can't start."""
         with CallThreads(self._grpc_threads, places=self._grpc_places) as threads:
             return self._run(threads)
 
@@ -214,7 +214,7 @@ class Server:
                 with self._lifecycle.turn():
                     self._lifecycle.reload(sources)
             except (SettingsError, ServingError) as error:
-                log.warning("%s is not taken over: %s", path, error)
+                log.warning("Keeping the previous configuration, since %s cannot be used: %s", path, error)
 
     async def _serve(self, listener: socket.socket | None, grpc_running: Any) -> None:
         """Serve until a signal, then until nothing is in flight; a second signal cuts off what still is."""
@@ -259,12 +259,12 @@ class Server:
 
 
 async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: _Uvicorn | None) -> None:
-    """At one more signal, close all connections, and end the process where TensorFlow still computes."""
+    """At one more signal, close all connections, and end the process if TensorFlow still computes."""
     await asyncio.sleep(_ONE_SIGNAL_SECONDS)
     while not signals.empty():
         signals.get_nowait()
     await signals.get()
-    log.warning("A second signal: what is still in flight is cut off.")
+    log.warning("A second signal: cutting off the requests that are still in flight.")
     _end_soon()
     if rest:
         rest.force_exit = True

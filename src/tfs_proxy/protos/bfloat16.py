@@ -16,7 +16,7 @@ def to_bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
     """float32 ``[...]`` -> bits ``[...]``, rounded to the nearest, ties to even, as TensorFlow does."""
     values = np.asarray(array, np.float32)
     bits = values.view(np.uint32) if values.ndim else values.reshape(1).view(np.uint32).reshape(())
-    # NOTE: in 64 bits, where no value overflows into its sign.
+    # In 64 bits no value overflows into its sign.
     rounded = (bits.astype(np.uint64) + 0x7FFF + (bits >> 16 & 1)) >> 16
     return np.asarray(np.where(np.isnan(values), _QUIET_NAN, rounded).astype(np.uint16))
 

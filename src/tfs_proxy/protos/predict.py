@@ -49,6 +49,6 @@ def response_bytes(spec: bytes, outputs: Arrays, *, as_list: bool = True) -> byt
 def response_arrays(message: bytes) -> dict[str, npt.NDArray[np.generic]]:
     """The outputs of a serialized PredictResponse, by name.
 
-    Raises ValueError where a tensor can't be read.
+    Raises ValueError if a tensor can't be read.
     """
     return {name: to_array(tensor) for name, tensor in PredictResponse.FromString(message).outputs.items()}

@@ -2,7 +2,7 @@
 
 An array's own memory goes out and comes in as ``tensor_content``; the ``*_val`` lists are read by
 TensorFlow's rule (a list that is too short repeats its last value, an empty one means zeros) and
-written where a client expects them.
+written if a client expects them.
 """
 
 import itertools
@@ -115,13 +115,13 @@ def data_type_of(array: npt.NDArray[Any]) -> int:
         return number
     if array.dtype.kind in "SU":
         return DataType.DT_STRING
-    raise TypeError(f"there is no tensor of {array.dtype}")
+    raise TypeError(f"there is no tensor type for {array.dtype}")
 
 
 def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
     """The array that a TensorProto holds; strings become an object array of ``bytes``, any byte but 0 a True.
 
-    Read-only where it shares the message's memory. Raises ValueError where the shape and the
+    Read-only if it shares the message's memory. Raises ValueError if the shape and the
     values do not fit, or the type has no array.
     """
     data_type: int = tensor.dtype

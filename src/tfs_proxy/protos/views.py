@@ -27,7 +27,7 @@ _BITS = np.dtype(np.uint16)
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What a model server predicted, and by which version (None where it does not say)."""
+    """What a model server predicted, and by which version (None if it does not say)."""
 
     outputs: dict[str, npt.NDArray[Any]]
     version: int | None
@@ -36,7 +36,7 @@ class Predicted:
 def read_response(message: bytes) -> Predicted:
     """Outputs by name, bfloat16 as float32, strings as object arrays of bytes.
 
-    Arrays that share the message's memory are read-only. Raises ValueError where it can't be read.
+    Arrays that share the message's memory are read-only. Raises ValueError if it can't be read.
     """
     outputs: dict[str, npt.NDArray[Any]] = {}
     version = None
@@ -50,7 +50,7 @@ def read_response(message: bytes) -> Predicted:
                 spec = ModelSpec.FromString(content)  # type: ignore[arg-type]  # any buffer will do
                 version = spec.version.value if spec.HasField("version") else None
     except DecodeError as error:
-        raise ValueError("the message can't be read") from error
+        raise ValueError("the message cannot be read") from error
     return Predicted(outputs, version)
 
 
@@ -79,7 +79,7 @@ def _array(tensor: memoryview) -> npt.NDArray[Any]:
     values = np.frombuffer(content, element)
     if dtype == DataType.DT_BFLOAT16:
         return from_bits(values).reshape(sizes)
-    # NOTE: where it does not lie on its own size a copy is due: compiled code may rely on that.
+    # NOTE: an array that is not aligned is copied: compiled code may rely on alignment.
     return (values if values.flags.aligned else values.copy()).reshape(sizes)
 
 

@@ -1,7 +1,7 @@
 """JSON as TF Serving itself writes it, to the byte: its six digits, its layout of rows, its errors.
 
-For the embedded server, which stands in for it, and for answers that came as tensors and are wanted
-as TF Serving's REST side would have given them.
+For the embedded server, which stands in for TF Serving, and for answers that come as tensors and are
+requested as TF Serving's REST side would give them.
 """
 
 import math
@@ -44,7 +44,7 @@ class NoText(ValueError):
 
 
 def rows(outputs: Mapping[str, Array]) -> bytes:
-    """``{"predictions": […]}``: one element per row, an object of it where there are several outputs.
+    """``{"predictions": […]}``: one element per row, an object of it if there are several outputs.
 
     Raises NoRows and NoText.
     """
@@ -127,7 +127,7 @@ def _lists(texts: Texts, shape: Sequence[int], count: int) -> Texts:
 
 
 def grouped(texts: Texts, size: int, count: int, start: str, glue: str, end: str) -> Texts:
-    """Every ``size`` texts joined to one; ``count`` empty lists where ``size`` is 0."""
+    """Every ``size`` texts joined to one; ``count`` empty lists if ``size`` is 0."""
     if size == 0:
         return ["[]"] * count
     return [start + glue.join(texts[at : at + size]) + end for at in range(0, len(texts), size)]
@@ -147,7 +147,7 @@ def decimal(value: float) -> str:
 
 
 def decimals(values: npt.NDArray[Any]) -> list[str] | None:
-    """The same for many values at once; None where some would be written with an exponent.
+    """The same for many values at once; None if some would be written with an exponent.
 
     Rounded to six digits as doubles, the shortest text of a value is its six-digit one.
     """

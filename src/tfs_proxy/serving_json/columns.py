@@ -30,7 +30,7 @@ _JSON_NAMES: Mapping[type, str] = {
     list: "a list",
     bool: "a boolean",
     type(None): "no value",
-    float: "no whole number",
+    float: "not a whole number",
     int: "a number",
 }
 
@@ -38,8 +38,8 @@ _JSON_NAMES: Mapping[type, str] = {
 def batch_of(records: Sequence[Any], signature: Signature) -> Batch:
     """Make arrays by input name of JSON records: objects by input name, or bare values.
 
-    Raises BadInput naming record, input and value, also where bare values meet a signature of
-    several inputs, or where names are missing or unknown.
+    Raises BadInput naming record, input and value, also if bare values meet a signature of
+    several inputs, or if names are missing or unknown.
     """
     if not records:
         raise BadInput("The body holds no records.")
@@ -81,13 +81,13 @@ def column(values: Sequence[Any], spec: TensorSpec) -> npt.NDArray[Any]:
 
 
 def _named(records: Sequence[Any]) -> bool:
-    """Whether records are objects by input name; raises BadInput where only some are."""
+    """Whether records are objects by input name; raises BadInput if only some are."""
     by_name = [type(record) is dict and not is_base64(record) for record in records]
     if all(by_name):
         return True
     if any(by_name):
         odd = by_name.index(not by_name[0])
-        what = "an object" if by_name[odd] else "no object"
+        what = "an object" if by_name[odd] else "not an object"
         raise BadInput(f"Record {odd + 1} is {what}, unlike record 1: all or none must name their inputs.")
     return False
 
@@ -99,8 +99,8 @@ def _check_names(records: Sequence[Mapping[str, Any]], signature: Signature) -> 
             continue
         for name in (name for name in record if name not in expected):
             raise BadInput(
-                f"Record {number} names {_shown(name)}, which is no input of the model ({_names(signature)})."
-                + _serving_hint(name)
+                f"Record {number} names {_shown(name)}, which is not an input of the model "
+                f"({_names(signature)})." + _serving_hint(name)
             )
         missing = ", ".join(f'"{name}"' for name in sorted(expected - record.keys()))
         raise BadInput(f"Record {number} has no {missing}; the model's inputs are {_names(signature)}.")
@@ -147,7 +147,7 @@ def _ragged(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
 
 def _wrong_type(flat: Sequence[Any], records: int, spec: TensorSpec, kind: Kind) -> BadInput:
     odd = next(i for i, value in enumerate(flat) if type(value) not in _ALLOWED[kind])
-    what = _JSON_NAMES.get(type(flat[odd]), "no JSON value")
+    what = _JSON_NAMES.get(type(flat[odd]), "not a JSON value")
     place = _place(odd, len(flat), records, spec)
     return BadInput(f"{place}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
 
@@ -185,7 +185,7 @@ def _bytes(value: Any) -> bytes:
     if type(value) is bytes:
         return value
     if type(value) is str:
-        # NOTE: only a model server's answer can hold escapes here: bytes of an output that are no UTF-8.
+        # NOTE: only a model server's answer can hold escapes here: bytes of an output that are not UTF-8.
         return value.encode("utf-8", "surrogateescape")
     if not is_base64(value):
         raise ValueError('is an object, but a string or {"b64": ...} is needed')

@@ -16,7 +16,7 @@ def documents(body: bytes) -> list[Any]:
 
     A byte order mark is overlooked, ``NaN``, ``Infinity`` and ``-Infinity`` are numbers (TF Serving
     reads them so), of equal names in an object the last one counts. Raises BadInput, naming
-    document, line and byte offset, for anything else that is no JSON, for invalid UTF-8 and for
+    document, line and byte offset, for anything else that is not JSON, for invalid UTF-8 and for
     objects or lists nested too deeply.
     """
     body = body.removeprefix(BYTE_ORDER_MARK)
@@ -34,7 +34,7 @@ def _text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise BadInput(f"The body is no UTF-8: byte {error.start} can't be read.") from None
+        raise BadInput(f"The body is not UTF-8: byte {error.start} can't be read.") from None
 
 
 def _finite(literal: str) -> float:
@@ -78,7 +78,7 @@ def _skip(text: str, start: int) -> int:
 def _no_json(text: str, number: int, position: int, reason: str) -> BadInput:
     offset = len(text[:position].encode())
     line = text.count("\n", 0, position) + 1
-    return BadInput(f"Document {number} of the body is no JSON: {reason}, at byte {offset} (line {line}).")
+    return BadInput(f"Document {number} of the body is not JSON: {reason}, at byte {offset} (line {line}).")
 
 
 def _check_surrogates(text: str, found: list[Any]) -> None:

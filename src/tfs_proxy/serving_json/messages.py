@@ -21,7 +21,7 @@ INTERNAL_SIGNATURE = "__saved_model_init_op"
 
 
 def request_body(records: Batch | Examples, signature_name: str | None) -> bytes:
-    """The row form of decoded records, the column form of tensors that have no records (contract 3.1).
+    """The row form of decoded records, the column form of tensors that have no records.
 
     int64 is exact, floats keep every digit of their own type, NaN and infinities are written as
     TF Serving reads them, bytes as base64.
@@ -43,7 +43,7 @@ def request_body(records: Batch | Examples, signature_name: str | None) -> bytes
 
 
 def named_signature(body: bytes) -> str | None:
-    """The signature that a body of TF Serving's JSON asks for by name, None where it names none."""
+    """The signature that a body of TF Serving's JSON asks for by name, None if it names none."""
     return _signature_name(body) or None
 
 
@@ -66,10 +66,10 @@ def error_text(body: bytes) -> str | None:
 
 
 def with_signature(body: bytes, signature_name: str | None) -> bytes:
-    """TF Serving's JSON, with a signature name spliced in where it has none of its own.
+    """TF Serving's JSON, with a signature name spliced in if it has none of its own.
 
-    The body stays as it is where no name is asked for, where it names the same, and where it is no
-    object (TF Serving says so itself). Raises BadInput where it names another.
+    The body stays as it is if no name is given, if it names the same, and if it is not an object
+    (TF Serving says so itself). Raises BadInput if it names another.
     """
     if signature_name is None:
         return body
@@ -88,7 +88,7 @@ def with_signature(body: bytes, signature_name: str | None) -> bytes:
 
 
 def _signature_name(body: bytes) -> str | None:
-    """The name in a body; "" for none, None where the body is left to TF Serving to refuse."""
+    """The name in a body; "" for none, None if the body is left to TF Serving to refuse."""
     try:
         found = documents(body)
     except BadInput:
@@ -141,7 +141,7 @@ def _shape(shape: Mapping[str, Any] | None) -> tuple[int | None, ...] | None:
 def read_outputs(body: bytes, signature: Signature) -> Outputs:
     """Arrays by output name out of an answer to predict, in row or in column form.
 
-    Bytes are those that the model gave, also where they are no UTF-8. Raises UpstreamError where
+    Bytes are those that the model gave, also if they are not UTF-8. Raises UpstreamError if
     the answer does not fit the signature.
     """
     answer = read_answer(body)
@@ -161,22 +161,22 @@ def read_outputs(body: bytes, signature: Signature) -> Outputs:
 
 
 def read_answer(body: bytes) -> Mapping[str, Any]:
-    """The object that a model server answered; raises UpstreamError where it is none."""
+    """The object that a model server answered; raises UpstreamError if it is none."""
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
         answer = _lenient(body)
     if not isinstance(answer, dict):
-        raise UpstreamError("The model server's answer is no JSON object.")
+        raise UpstreamError("The model server's answer is not a JSON object.")
     return answer
 
 
 def _lenient(body: bytes) -> Any:
-    """An answer with NaN or infinities, or with strings that are no UTF-8."""
+    """An answer with NaN or infinities, or with strings that are not UTF-8."""
     try:
         return json.loads(body.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
-        raise UpstreamError("The model server's answer is no JSON.") from error
+        raise UpstreamError("The model server's answer is not JSON.") from error
 
 
 def _columns_of_rows(predictions: Sequence[Any], signature: Signature) -> Mapping[str, Any]:

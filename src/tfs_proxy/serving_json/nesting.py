@@ -9,7 +9,7 @@ from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 
 class Irregularity(Enum):
-    """Why lists in lists are no tensor."""
+    """Why lists in lists are not a tensor."""
 
     MIXED = "lists and plain values side by side"
     RAGGED = "lists of different lengths side by side"
@@ -17,7 +17,7 @@ class Irregularity(Enum):
 
 
 class Irregular(ValueError):
-    """Lists that are no tensor; ``elements`` are all of the level at which that shows, in order."""
+    """Lists that are not a tensor; ``elements`` are all of the level at which that shows, in order."""
 
     def __init__(self, reason: Irregularity, elements: Sequence[Any]) -> None:
         super().__init__(reason.value)

@@ -1,7 +1,7 @@
 """Plain numbers in text -> arrays, quickly: the common case of JSON records and CSV.
 
 PERF: simdjson turns a list of numbers into a buffer without a Python object each, 2 ms for 1 MB of CSV
-where numpy's own reader takes 5 and the csv module with float() 40. That JSON lists are regular is seen
+while numpy's own reader takes 5 and the csv module with float() 40. That JSON lists are regular is seen
 from the text with everything but its structure taken out. CSV is read in pieces, so that beside the
 text and the array hardly anything is in memory.
 """
@@ -49,7 +49,7 @@ def json_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
     size = math.prod(shape)
     if not size:
         return None
-    # simdjson makes one flat buffer of lists in lists, and refuses whatever is no JSON.
+    # simdjson makes one flat buffer of lists in lists, and refuses whatever is not JSON.
     array = _flat((body,), size, spec)
     return None if array is None else array.reshape(shape)
 
@@ -117,7 +117,7 @@ def _loaded_csv(body: bytes, spec: TensorSpec, delimiter: str) -> npt.NDArray[An
 
 
 def _shape(skeleton: bytes, depth: int) -> list[int] | None:
-    """Sizes from the outermost list in, where the skeleton is that of a regular array."""
+    """Sizes from the outermost list in, if the skeleton is that of a regular array."""
     shape: list[int] = []
     unit = b""
     for level in range(depth - 1, -1, -1):
@@ -151,7 +151,7 @@ def _pieces(text: bytes, mark: bytes, end: int) -> Iterator[bytes]:
 
 
 def _flat(pieces: Iterable[bytes], size: int, spec: TensorSpec) -> npt.NDArray[Any] | None:
-    """The ``size`` numbers of some JSON lists as one array; None where there are others, or not as many."""
+    """The ``size`` numbers of some JSON lists as one array; None if the lists hold anything else."""
     _, dtype = DTYPES[spec.dtype]
     array, filled, parser = np.empty(size, dtype), 0, simdjson.Parser()
     for piece in pieces:

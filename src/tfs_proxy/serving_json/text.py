@@ -40,7 +40,7 @@ def rows(array: npt.NDArray[Any], *, as_base64: bool) -> Sequence[Any]:
 
 
 def text_of(value: bytes) -> str | None:
-    """Bytes as text; None where they are no UTF-8."""
+    """Bytes as text; None if they are not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -88,10 +88,10 @@ def test_profiles_that_can_not_be(server: EmbeddedServer, tmp_path: Path) -> Non
         for names in (("../up", "h"), ("", "h"), ("..", "h"), ("s", "a/b"), ("s", "")):
             error = call(channel, "Profile", request(tmp_path, names[0], 1, names[1])).exception()
             assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert "have to be names of files" in error.details()
+            assert "must be file names" in error.details()
         error = call(channel, "Profile", request("gs://bucket/logs", "s", 1)).exception()
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert "has to be a local folder, not 'gs://bucket/logs'" in error.details()
+        assert "must be a local folder, not 'gs://bucket/logs'" in error.details()
         error = call(channel, "Profile", request(tmp_path, "taken", 1)).exception()
         assert error.code() is grpc.StatusCode.INTERNAL
         assert str(tmp_path / "taken") in error.details()

@@ -100,7 +100,7 @@ def test_the_text_form_is_not_read(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_named(tmp_path: Path, contents: bytes) -> None:
     """One sentence with the path, whatever is wrong."""
-    with pytest.raises(DiscoveryError, match=r"saved_model\.pb (is damaged|can't be read)"):
+    with pytest.raises(DiscoveryError, match=r"saved_model\.pb (is damaged|cannot be read)"):
         read(tmp_path, contents)
 
 

@@ -230,7 +230,7 @@ def test_channel_arguments_are_pairs() -> None:
     for text in (str(2**31), "--5", "1.5", "\N{SUPERSCRIPT TWO}"):
         assert security.channel_arguments(f"a={text}") == [("a", text)]
     assert security.channel_arguments("") == []
-    with pytest.raises(SettingsError, match="is no key=value"):
+    with pytest.raises(SettingsError, match="is not key=value"):
         security.channel_arguments("a")
 
 

@@ -146,7 +146,7 @@ def test_depth_beyond_an_array() -> None:
 
 def test_huge_number_is_refused() -> None:
     """An integer of more digits than Python reads is a bad body."""
-    with pytest.raises(BadInput, match="is no JSON"):
+    with pytest.raises(BadInput, match="is not JSON"):
         decode(b"[NaN," + b"9" * 5000 + b"]", JSON, FLOATS)
 
 

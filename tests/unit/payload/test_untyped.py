@@ -48,7 +48,7 @@ def test_an_empty_cell_among_numbers_is_no_number() -> None:
 @pytest.mark.parametrize(
     ("body", "content_type", "error", "words"),
     [
-        (b"{", "application/json", BadInput, "no JSON"),
+        (b"{", "application/json", BadInput, "not JSON"),
         (b"[[1], [2, 3]]", "application/json", BadInput, "no array"),
         (b"[1]\n[2]", "application/json", BadInput, "2 JSON documents"),
         (b"1,2\n3\n", "text/csv", BadInput, "Row 2 has 1 columns, but row 1 has 2"),

@@ -138,7 +138,7 @@ def test_unreadable_answers(body: bytes) -> None:
 
 def test_depth_of_an_answer() -> None:
     """An answer nested without end is an error, not a crash."""
-    with pytest.raises(UpstreamError, match="no JSON"):
+    with pytest.raises(UpstreamError, match="not JSON"):
         read_answer(b"[" * 100_000)
 
 

@@ -1,6 +1,6 @@
-"""What a batch tells of itself where metrics are exported: one more output, a line for each row.
+"""Batch instrumentation: if metrics are exported, one more output tells each row about its batch.
 
-TensorFlow counts batches in its C++ parts alone, where Python can't read. So each request brings a
+TensorFlow counts batches only in its C++ parts, which Python cannot read. So each request brings a
 number for each of its rows, no two alike, and gets back what its rows' batch was like.
 """
 
@@ -31,7 +31,7 @@ class Instrumentation(Protocol):
         """The outputs, in the graph, for the inputs of a whole batch."""
 
     def count(self, row_numbers: Sequence[Array], batch_lines: Sequence[Array], queued_at: float) -> None:
-        """Count what a request has seen that was queued at ``queued_at``, in seconds since 1970."""
+        """Count the batch of a request that was queued at ``queued_at``, in seconds since 1970."""
 
 
 class NoInstrumentation:
@@ -40,15 +40,15 @@ class NoInstrumentation:
     kinds: Sequence[Any] = ()
 
     def row_numbers(self, arrays: Sequence[Array]) -> Sequence[Array]:  # noqa: ARG002
-        """None."""
+        """No further tensors."""
         return ()
 
     def batch_lines(self, row_numbers: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
-        """None."""
+        """No further tensors."""
         return ()
 
     def count(self, row_numbers: Sequence[Array], batch_lines: Sequence[Array], queued_at: float) -> None:
-        """Nothing."""
+        """Count nothing."""
 
 
 class BatchInstrumentation:

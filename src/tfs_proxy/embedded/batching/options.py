@@ -1,4 +1,7 @@
-"""TF Serving's batching parameters (contract 3.4): read at the start, and for each model that has its own."""
+"""TF Serving's batching parameters: read at the start, and for each model that has its own.
+
+docs/reference/tensorflow-serving.md has their meaning.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +12,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import BatchingParameters
 
 OWN_FILE = "batching_params.pbtxt"
-"""What a version's folder may hold, where the flags allow it."""
+"""What a version's folder may hold, if the flags allow it."""
 
 _AT_LEAST = {
     "max_batch_size": 1,
@@ -44,9 +47,9 @@ class BatchOptions:
 
 
 def read_options(path: str) -> BatchOptions:
-    """The options of a batching parameters file; defaults where none is named.
+    """The options of a batching parameters file; defaults if none is named.
 
-    A number beyond `_AT_MOST` is that one. Raises SettingsError where the file can't be read, or its
+    A number beyond `_AT_MOST` is taken as that one. Raises SettingsError if the file can't be read, or its
     numbers do not fit together.
     """
     message = read_text(path, BatchingParameters()) if path else BatchingParameters()
@@ -65,9 +68,9 @@ def read_options(path: str) -> BatchOptions:
 
 
 def own_options(folder: Path, shared: BatchOptions) -> BatchOptions | None:
-    """The options of a version's own file, with the threads that are shared; None where it has no file.
+    """The options of a version's own file, with the threads that are shared; None if it has no file.
 
-    Such a version is not batched. Raises ServingError where the file can't be used.
+    Such a version is not batched. Raises ServingError if the file can't be used.
     """
     path = folder / OWN_FILE
     if not path.exists():

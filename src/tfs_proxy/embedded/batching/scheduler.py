@@ -25,7 +25,7 @@ MAX_QUEUES = 64
 """Row shapes beyond this many per signature run unbatched: each queue stays in the graph for good."""
 
 MAX_EXTRA_FUNCTIONS = 64
-"""Sets of outputs beyond this many that are no signature's run unbatched: each is a copy of the graph."""
+"""Sets of outputs of no signature beyond this many run unbatched: each is a copy of the graph."""
 
 _UNSHARED_OPS = frozenset({"Iterator", "IteratorV2"})
 """Ops whose state, set up at load, a function does not share: models with one run unbatched."""
@@ -170,7 +170,7 @@ class BatchCall:
         self._outputs = len(fetches)
 
     def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Raises ServingError: with the scheduler's text where the queue is full, or the batch too large."""
+        """Raises ServingError: with the scheduler's text if the queue is full, or the batch too large."""
         if not _rows(arrays):
             return self._direct(arrays)
         shapes = tuple(array.shape[1:] for array in arrays)
@@ -200,7 +200,7 @@ class BatchCall:
 
 
 def _rows(arrays: Sequence[Array]) -> int:
-    """How many rows a request has. Raises ServingError where its inputs do not agree."""
+    """How many rows a request has. Raises ServingError if its inputs do not agree."""
     if any(not array.shape for array in arrays):
         raise invalid("Batching Run() input tensors must have at least one dimension")
     sizes = {array.shape[0] for array in arrays}

@@ -1,9 +1,9 @@
 """The threads that gRPC calls run on: few that compute, as many more as there are calls that wait.
 
 Python runs one thread at a time, so tiny calls on many threads spend their time on handing its lock
-around. Here only a few take calls; who is about to wait has another take its place (`aside`), and
-where all of them are stuck (in messages that trickle in) helpers take what is queued. A thread that
-must not wait at all is told where it would (`next_of`).
+around. Here only a few take calls; one that is about to wait has another take its place (`aside`), and
+if all of them are stuck (in messages that trickle in) helpers take what is queued. A thread that
+must not wait at all gets an exception instead (`next_of`).
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""What is served right now: the lifecycle writes it, every request reads it.
+"""What is served right now: the servable lifecycle writes it, every request reads it.
 
 Reading takes no lock that a load could hold: the versions being served are replaced as a whole,
 never changed.
@@ -17,7 +17,7 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 
 
 def still_loading() -> ServingError:
-    """What a client is told before the first models are loaded."""
+    """The answer before the first models are loaded."""
     return ServingError(GrpcCode.UNAVAILABLE, "The model server is still loading its models")
 
 
@@ -59,8 +59,8 @@ class Catalog:
     """Models by name, and the labels of their versions. ``changed`` guards what is written.
 
     ``starting`` is true until the models of the start are loaded, or have failed once. TF Serving
-    opens its ports only then; a client that finds nothing before is told UNAVAILABLE here, as one
-    that finds no port there.
+    opens its ports only then; until then a client gets UNAVAILABLE here, as one that
+    finds no port there.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Catalog:
     def statuses(self, name: str, version: int | None = None) -> list[VersionStatus]:
         """The state of one version, or of all, newest first.
 
-        Raises ServingError where there is none.
+        Raises ServingError if there is none.
         """
         with self.changed:
             known = self.models[name].versions if name in self.models else {}

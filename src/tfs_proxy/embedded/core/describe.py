@@ -1,4 +1,4 @@
-"""Model status and metadata as messages: what both front doors answer about models."""
+"""Model status and metadata as messages: what REST and gRPC answer about models."""
 
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.servable import Servable
@@ -9,9 +9,9 @@ SIGNATURE_DEF = "signature_def"
 
 
 def status(catalog: Catalog, name: str, version: int | None = None) -> GetModelStatusResponse:
-    """The state of a model's versions. Raises ServingError where there is none.
+    """The state of a model's versions. Raises ServingError if there is none.
 
-    Who asks by a label is told of all versions too: TF Serving looks at a version's number only.
+    A request by label gets all versions, too: TF Serving looks only at a version's number.
     """
     answer = GetModelStatusResponse()
     for each in catalog.statuses(name, version):

@@ -48,7 +48,7 @@ class Plan:
 def serialized(examples: Input, servable: Servable) -> Array:
     """The examples of an Input as a string tensor, its context put in front of each; they are counted.
 
-    Raises ServingError where there is none.
+    Raises ServingError if there are none.
     """
     if examples.WhichOneof("kind") == "example_list_with_context":
         listed = examples.example_list_with_context
@@ -78,7 +78,7 @@ def signature_for(servable: Servable, name: str, method: str) -> Signature:
 
 
 def classify_plan(signature: Signature) -> Plan:
-    """What classify needs of a signature. Raises ServingError where it has not got it."""
+    """What classify needs of a signature. Raises ServingError if it lacks something."""
     if len(signature.inputs) != 1:
         raise invalid("Expected one input Tensor.")
     if len(signature.outputs) not in {1, 2}:
@@ -95,7 +95,7 @@ def classify_plan(signature: Signature) -> Plan:
 
 
 def regress_plan(signature: Signature) -> Plan:
-    """What regress needs of a signature. Raises ServingError where it has not got it."""
+    """What regress needs of a signature. Raises ServingError if it lacks something."""
     if len(signature.inputs) != 1:
         raise invalid("Expected one input Tensor.")
     if len(signature.outputs) != 1:
@@ -129,7 +129,7 @@ def run(runner: Runner, plan: Plan, examples: Array) -> Named:
 
 
 def classes(plan: Plan, outputs: Named, count: int) -> list[list[tuple[bytes, float]]]:
-    """Labels and scores per example. Raises ServingError where the tensors' shapes are not theirs."""
+    """Labels and scores per example. Raises ServingError if the tensors have other shapes."""
     labels = _checked(plan, outputs, _CLASSES, DataType.DT_STRING, count)
     scores = _checked(plan, outputs, _SCORES, DataType.DT_FLOAT, count)
     if labels is not None and scores is not None and labels.shape[1] != scores.shape[1]:
@@ -151,7 +151,7 @@ def classification(plan: Plan, outputs: Named, count: int) -> ClassificationResu
 
 
 def regression(plan: Plan, outputs: Named, count: int) -> RegressionResult:
-    """One number per example. Raises ServingError where the tensor's shape is not that."""
+    """One number per example. Raises ServingError if the tensor has another shape."""
     values = outputs[plan.fetches[_OUTPUTS].name]
     if values.ndim != 1 and not (values.ndim == _MATRIX and values.shape[1] == 1):
         raise invalid(

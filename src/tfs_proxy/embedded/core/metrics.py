@@ -1,4 +1,4 @@
-"""Counters and histograms under TF Serving's names, in Prometheus' text form (contract 3.5)."""
+"""Counters and histograms under TF Serving's names, in Prometheus' text form."""
 
 import threading
 from bisect import bisect_left
@@ -193,7 +193,7 @@ class Metrics:
             self._example_total.values[model,] = self._example_total.values.get((model,), 0) + count
 
     def load(self, path: str, code: GrpcCode, seconds: float) -> None:
-        """Count a load of a model version; warming it up is no part of it."""
+        """Count a load of a model version; warming it up is not part of it."""
         status = "success" if code is GrpcCode.OK else "fail"
         with self._lock:
             self._loads.values[path, status] = self._loads.values.get((path, status), 0) + 1
@@ -207,7 +207,7 @@ class Metrics:
     def count_of(self, name: str) -> int:
         """What a counter's first series has come to, by the name that TensorFlow knows it under (``/a/b``).
 
-        0 where there is none, or it counts no single numbers.
+        0 if there is none, or if it is not a plain counter.
         """
         self._settle()
         counters = (self._requests, self._example_total, self._loads, self._load_latency)

@@ -1,4 +1,4 @@
-"""Predict on a servable, between the front doors and TensorFlow: what REST and gRPC share."""
+"""Predict on a servable, between the servers and TensorFlow: what REST and gRPC share."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -20,7 +20,7 @@ def signature_of(servable: Servable, name: str) -> Signature:
 
 
 def check_method(signature: Signature) -> None:
-    """Raises ServingError (INTERNAL, as at TF Serving) where methods are checked and this one is none."""
+    """Raises ServingError (INTERNAL, as TF Serving) if methods are checked and this one is unknown."""
     if signature.unfit:
         raise ServingError(GrpcCode.INTERNAL, signature.unfit)
 

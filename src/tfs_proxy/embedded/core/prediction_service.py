@@ -72,7 +72,7 @@ def _answered(servable: Servable, spec: ModelSpec) -> ModelSpec:
 
 
 def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
-    """The signature's inputs as arrays, defaults where the request has none."""
+    """The signature's inputs as arrays, defaults if the request has none."""
     arrays = {}
     given = request.inputs
     for alias in signature.inputs:

@@ -44,7 +44,7 @@ class Call(Protocol):
 class Backend(Protocol):
     """What a servable runs on: a TF1 session, a batcher in front of one, or a TFLite interpreter.
 
-    Where it ``waits``, a call may take longer than its own computing: others are in front of it.
+    If it ``waits``, a call may take longer than its own computing: others are in front of it.
     """
 
     @property
@@ -70,7 +70,7 @@ class Tensor:
 class Signature:
     """One entry of a model's signature_def, read once.
 
-    ``unfit`` says why predict refuses it, which it does only where method names are checked.
+    ``unfit`` says why predict refuses it, which it does only if method names are checked.
     """
 
     def __init__(self, name: str, message: SignatureDef, *, check_method: bool = False) -> None:
@@ -92,7 +92,7 @@ class Signature:
 
 
 Observe = Callable[[float], None]
-"""Is told how long each run took, in seconds."""
+"""Receives how long each run took, in seconds."""
 
 
 def _unseen(_seconds: float) -> None:
@@ -119,7 +119,7 @@ class Runner:
 
     @property
     def quick(self) -> bool:
-        """Whether its measured time allows it to run where it holds up everything else.
+        """Whether its measured time allows it to run on a thread where it holds up everything else.
 
         The first two calls are not: they trace, optimise and allocate. Nor is one that waits for others:
         a batch would never have more than it.
@@ -232,7 +232,7 @@ class Servable:
         return spec
 
     def computed(self, signature: Signature, aliases: tuple[str, ...]) -> tuple[str, ...]:
-        """The outputs to compute where these are asked for: all, once too many sets of outputs are kept."""
+        """The outputs to compute for a request of these: all, once too many sets of outputs are kept."""
         if (signature.name, aliases) in self._runners or len(self._runners) < MAX_RUNNERS:
             return aliases
         return signature.aliases

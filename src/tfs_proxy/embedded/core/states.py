@@ -1,4 +1,4 @@
-"""What a model version goes through, as GetModelStatus tells it: set by the lifecycle."""
+"""What a model version goes through, as GetModelStatus tells it: set by the servable lifecycle."""
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -55,7 +55,7 @@ class VersionStatus:
 
     @property
     def may_start(self) -> bool:
-        """Whether it is not there, and has not failed since it was wanted."""
+        """Whether it is not loaded, and has not failed since it was wanted."""
         ended = self.state is State.END and (self.error is None or self.called_off)
         return self.state is State.UNKNOWN or ended
 

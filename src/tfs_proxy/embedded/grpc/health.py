@@ -74,7 +74,7 @@ class Health:
         self._stopping = False
 
     def check(self, message: bytes, _context: Any) -> bytes:
-        """The status of one name. Raises ServingError where it has none.
+        """The status of one name. Raises ServingError if it has none.
 
         Before the first models are loaded it fails as a request does, where the official server's port
         is closed.
@@ -89,7 +89,7 @@ class Health:
     def watch(self, message: bytes, context: Any, send: Send) -> None:
         """Send the status of one name at once, and again whenever it changes; returns at once too.
 
-        Raises ServingError where the message names none.
+        Raises ServingError if the message names none.
         """
         name = _name(message, GrpcCode.INTERNAL)
         watch = _Watch(lambda: self._status(name), context, send)

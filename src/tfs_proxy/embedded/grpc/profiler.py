@@ -1,7 +1,8 @@
 """gRPC's ProfilerService, which TensorBoard and ``tf.profiler.experimental.client.trace`` ask for a profile.
 
-What TensorFlow does during that time is written where the caller says, or answered where it asks for
-that, as TF Serving does it. What a request says of its tracers' levels is not taken over.
+Records what TensorFlow does during that time, and writes it to the folder that the caller names, or answers
+with it if the caller asks for that, as TF Serving does. The levels that a request sets for its tracers are
+ignored.
 """
 
 import logging
@@ -46,9 +47,9 @@ class Profiler:
     def profile(self, message: bytes, context: Any) -> bytes:
         """ProfilerService.Profile: answers once the time is over, or `terminate` asks for it.
 
-        Raises ServingError where the names are no names of files, where the folder is not local (relative
-        it may be: TensorFlow's client sends what its user wrote) or can't be written, where another profile
-        is being taken, and where the caller has gone.
+        Raises ServingError if the names are not file names, if the folder is not local (relative
+        it may be: TensorFlow's client sends what its user wrote) or can't be written, if another profile
+        is being taken, and if the caller has gone.
         """
         request = ProfileRequest.FromString(message)
         target = None if request.emit_xspace else _target(request)
@@ -123,10 +124,10 @@ def _is_empty(recorded: bytes) -> bool:
 
 def _target(request: ProfileRequest) -> Path:
     if is_uri(request.repository_root):
-        raise invalid(f"repository_root has to be a local folder, not {request.repository_root!r}")
+        raise invalid(f"repository_root must be a local folder, not {request.repository_root!r}")
     for name in (request.session_id, request.host_name):
         if name in {"", ".."} or Path(name).name != name:
-            raise invalid(f"session_id and host_name have to be names of files, not {name!r}")
+            raise invalid(f"session_id and host_name must be file names, not {name!r}")
     return (
         Path(request.repository_root)
         / request.session_id

@@ -14,9 +14,9 @@ _INT32 = 2**31
 
 
 def credentials(path: str) -> Any:
-    """Server credentials of an SSL config file; None where no file is named.
+    """Server credentials of an SSL config file; None if no file is named.
 
-    Raises SettingsError where it can't be read, holds no key and certificate, or is to verify clients
+    Raises SettingsError if it can't be read, holds no key and certificate, or is to verify clients
     without a CA of theirs.
     """
     if not path:
@@ -42,7 +42,7 @@ def channel_arguments(text: str) -> list[tuple[str, int | str]]:
     for pair in filter(None, text.split(",")):
         key, equals, value = pair.partition("=")
         if not equals:
-            raise SettingsError(f"--grpc_channel_arguments: {pair} is no key=value.")
+            raise SettingsError(f"--grpc_channel_arguments: {pair} is not key=value.")
         arguments.append((key.strip(), _number_or_text(value.strip())))
     return arguments
 

@@ -1,4 +1,4 @@
-"""TF Serving's gRPC API: PredictionService and ModelService in front of lifecycle and inference.
+"""TF Serving's gRPC API: PredictionService and ModelService in front of the servable lifecycle and inference.
 
 Handlers take and give bytes: predictions are written as wire format around the arrays' memory.
 """
@@ -130,7 +130,7 @@ class Services:
     def reload_config(self, message: bytes, context: Any) -> bytes:
         """ModelService.HandleReloadConfigRequest: answers once every new model is loaded.
 
-        The answer has by how much the counters that are asked for have grown meanwhile.
+        The answer says by how much the requested counters have grown meanwhile.
         One that comes before the models of the start are loaded waits for them, as for the official
         server's port, and one that comes while another waits for its models for that one. Raises
         ServingError where the config can't be taken, or a new model failed.
@@ -197,7 +197,7 @@ def start(
 ) -> Any:
     """A running `grpc.Server` on these addresses; any message size is taken.
 
-    Raises SettingsError where an address can't be bound.
+    Raises SettingsError if an address can't be bound.
     """
     server = grpc.server(
         threads,
@@ -261,6 +261,6 @@ def _refuse(name: str, error: Exception, context: Any) -> None:
     if isinstance(error, ServingError):
         context.abort(_STATUS_CODES[int(error.code)], error.text)
     if isinstance(error, DecodeError):
-        context.abort(grpc.StatusCode.INTERNAL, f"The request is no message of {name}")
+        context.abort(grpc.StatusCode.INTERNAL, f"The request is not a message of {name}")
     log.error("%s failed", name, exc_info=error)
     context.abort(_STATUS_CODES[int(GrpcCode.INTERNAL)], "Internal error: see the model server's log")

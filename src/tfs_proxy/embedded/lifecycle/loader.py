@@ -35,7 +35,7 @@ _COLLECT_AFTER = (50_000, 20, 100)
 class Loader:
     """Makes servables as the flags say; the first load imports TensorFlow.
 
-    Raises SettingsError where the batching parameters, or the options for sessions, can't be used.
+    Raises SettingsError if the batching parameters, or the options for sessions, can't be used.
     """
 
     def __init__(self, flags: Flags, metrics: Metrics) -> None:
@@ -52,7 +52,7 @@ class Loader:
     def prepare(self) -> None:
         """Import TensorFlow, once.
 
-        What is imported lives as long as the process: the garbage collector is told so, which
+        What is imported lives as long as the process: the garbage collector leaves it out, which
         makes large JSON bodies several times cheaper to read.
         """
         with self._importing:

@@ -1,4 +1,4 @@
-"""Keeps what is served in step with the folders on disk: loads, retries, and lets go.
+"""The servable lifecycle: loads, retries and unloads versions as the folders on disk change.
 
 A new version is loaded before the one that it replaces goes (TF Serving's availability-preserving
 policy). Loads run on a pool of their own, and unloads, which wait for requests, on another.
@@ -65,13 +65,13 @@ class ServableLifecycle:
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(load_threads, thread_name_prefix="load")
         self._unloads = ThreadPoolExecutor(_UNLOAD_THREADS, thread_name_prefix="unload")
-        self._said: set[str] = set()
+        self._logged_once: set[str] = set()
         self._taken = False
 
     def reload(self, sources: Sequence[ModelSource]) -> None:
         """Serve these models from now on; loads go on in the background.
 
-        Raises ServingError where a label names a version that is not available.
+        Raises ServingError if a label names a version that is not available.
         """
         catalog = self._catalog
         with catalog.changed:
@@ -93,13 +93,13 @@ class ServableLifecycle:
             try:
                 found = versions.find(source.base_path)
             except OSError as error:
-                self._say(
+                self._log_once(
                     f"Could not find base path {source.base_path} for servable {source.name} "
                     f"with error {error.strerror}"
                 )
                 continue
             chosen = source.policy.choose(list(found))
-            self._say_what_is_missing(source, chosen)
+            self._log_missing_versions(source, chosen)
             with self._catalog.changed:
                 if source in self._sources:
                     self._catalog.models[source.name].aspire({version: found[version] for version in chosen})
@@ -107,9 +107,9 @@ class ServableLifecycle:
 
     @contextmanager
     def turn(self, still_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
-        """A block that nobody else is in, begun once the models of the start are loaded, or have failed once.
+        """A block for one caller at a time, entered once the first models are loaded or have failed.
 
-        Raises ServingError where its turn does not come while it is wanted.
+        Raises ServingError if the turn does not come while it is still wanted.
         """
         with self._catalog.changed:
             while self._must_wait and still_wanted() and not self._stopping.is_set():
@@ -142,13 +142,13 @@ class ServableLifecycle:
                 self._catalog.changed.wait(0.1)
             failed = [_failure(name, models[name]) for name in names if not models[name].serving]
         if failed:
-            told = "".join(f"{{{line}}}, " for line in failed)
+            errors = "".join(f"{{{line}}}, " for line in failed)
             raise ServingError(
-                GrpcCode.UNKNOWN, f"{len(failed)} model(s) did not become available: {{{told}}}"
+                GrpcCode.UNKNOWN, f"{len(failed)} model(s) did not become available: {{{errors}}}"
             )
 
     def stop(self) -> None:
-        """Begin no more loads; those under way are finished, and whoever waits for another is told."""
+        """Begin no more loads; those under way are finished, and waiting for another ends with an error."""
         self._stopping.set()
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class ServableLifecycle:
             for name, model in self._catalog.models.items():
                 for version in sorted(model.aspired, reverse=True):
                     self._want(name, model, version, model.aspired[version])
-                self._let_go(model)
+                self._unload_replaced(model)
             self._catalog.starting &= any(model.untried for model in self._catalog.models.values())
             self._catalog.changed.notify_all()
 
@@ -194,9 +194,9 @@ class ServableLifecycle:
         status = model.versions.setdefault(version, VersionStatus(version))
         if status.may_start:
             status.change_state(State.START)
-            self._pool.submit(self._bring_up, name, model, status, folder)
+            self._pool.submit(self._load_version, name, model, status, folder)
 
-    def _let_go(self, model: Model) -> None:
+    def _unload_replaced(self, model: Model) -> None:
         replaced = not model.aspired or any(version in model.serving for version in model.aspired)
         leaving = [version for version in model.serving if version not in model.aspired]
         if not replaced or not leaving:
@@ -205,16 +205,16 @@ class ServableLifecycle:
         for version in leaving:
             servable = serving.pop(version)
             model.versions[version].change_state(State.UNLOADING)
-            self._unloads.submit(self._take_down, servable, model.versions[version])
+            self._unloads.submit(self._unload, servable, model.versions[version])
         model.publish(serving)
 
-    def _bring_up(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
+    def _load_version(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
         with self._catalog.changed:
             status.change_state(State.LOADING)
         self._attempt(name, model, status, folder, self._retry.times)
 
     def _attempt(self, name: str, model: Model, status: VersionStatus, folder: Path, retries: int) -> None:
-        """One try at a load; where it fails and ``retries`` are left, the next one comes later."""
+        """One try at a load; if it fails and ``retries`` are left, the next one comes later."""
         error = self._try(name, model, status, folder)
         with self._catalog.changed:
             if error is not None and (not retries or self._in_vain(status)):
@@ -225,13 +225,13 @@ class ServableLifecycle:
             self._reconcile()
 
     def _try(self, name: str, model: Model, status: VersionStatus, folder: Path) -> ServingError | None:
-        """Load, unless nobody wants that any more. Returns what went wrong, whatever it is."""
+        """Load, unless nobody wants that any more. Returns the error, of whatever kind."""
         if self._in_vain(status):
             return status.error or _cancelled()
         try:
             self._load_into(name, model, status, folder)
         except Exception as error:  # noqa: BLE001
-            return _told(name, status.version, error)
+            return _logged(name, status.version, error)
         return None
 
     def _in_vain(self, status: VersionStatus) -> bool:
@@ -259,7 +259,7 @@ class ServableLifecycle:
 
         threading.Thread(target=wait, daemon=True, name="retry").start()
 
-    def _take_down(self, servable: Servable, status: VersionStatus) -> None:
+    def _unload(self, servable: Servable, status: VersionStatus) -> None:
         try:
             servable.retire()
         finally:
@@ -268,28 +268,28 @@ class ServableLifecycle:
                 self._reconcile()
         log.info("Unloaded servable version {name: %s version: %d}", servable.name, servable.version)
 
-    def _say_what_is_missing(self, source: ModelSource, chosen: Collection[int]) -> None:
+    def _log_missing_versions(self, source: ModelSource, chosen: Collection[int]) -> None:
         for version in source.policy.specific:
             if version not in chosen:
-                self._say(
+                self._log_once(
                     f"Version {version} of servable {source.name}, which was requested to be served as a "
                     "'specific' version in the servable's version policy, was not found in the file system"
                 )
         if not chosen:
-            self._say(
+            self._log_once(
                 f"No versions of servable {source.name} found under base path {source.base_path}. "
                 "Did you forget to name your leaf directory as a number (eg. '/1/')?"
             )
 
-    def _say(self, text: str) -> None:
-        """Log what a poll would say again every second, once."""
-        if text not in self._said:
-            self._said.add(text)
+    def _log_once(self, text: str) -> None:
+        """Log once what each poll, every second, would repeat."""
+        if text not in self._logged_once:
+            self._logged_once.add(text)
             log.warning("%s", text)
 
 
-def _told(name: str, version: int, error: Exception) -> ServingError:
-    """The error of a load, in the log and as it is answered."""
+def _logged(name: str, version: int, error: Exception) -> ServingError:
+    """The error of a load, written to the log, as clients get it."""
     if isinstance(error, ServingError):
         log.error("%s version %d: load failed: %s", name, version, error.text)
         return error
@@ -302,7 +302,7 @@ def _cancelled() -> ServingError:
 
 
 def _failure(name: str, model: Model) -> str:
-    """What became of a model: of its newest version, as TF Serving tells it."""
+    """Why a model did not become available, by its newest version, in TF Serving's words."""
     errors = {each.version: each.error for each in model.versions.values() if each.version in model.aspired}
     version = max(errors, default=None)
     error = errors.get(version) if version is not None else None

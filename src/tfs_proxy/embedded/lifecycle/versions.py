@@ -1,4 +1,4 @@
-"""Which version folders lie below a model's base path: what the lifecycle polls."""
+"""Which version folders lie below a model's base path: what the servable lifecycle polls."""
 
 import errno
 import os
@@ -14,10 +14,10 @@ def local(path: str) -> Path:
 
 
 def find(base_path: str) -> dict[int, Path]:
-    """Each version number below a base path with its folder; empty where there is none.
+    """Each version number below a base path with its folder; empty if there is none.
 
     A folder counts when its name is a whole number of at most 63 bits; zeros may lead (``00001``), and of
-    several names of one number the last counts. Raises FileNotFoundError where the base path is no folder of
+    several names of one number the last counts. Raises FileNotFoundError if the base path is not a folder of
     this machine, which is all that is looked at.
     """
     found: dict[int, Path] = {}

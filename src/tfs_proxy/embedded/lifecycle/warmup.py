@@ -23,7 +23,7 @@ MAX_RECORDS = 1000
 def warm_up(servable: Servable, folder: Path, *, iterations: int = 1) -> int:
     """Replay the requests of a version's folder, each this many times; returns how many there were.
 
-    Raises ServingError where the file is no TFRecord, or a request of it fails.
+    Raises ServingError if the file is not a TFRecord file, or a request of it fails.
     """
     path = folder / FILE
     count = 0
@@ -37,7 +37,7 @@ def warm_up(servable: Servable, folder: Path, *, iterations: int = 1) -> int:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """The records of a TFRecord file. Raises ServingError where it is none, or damaged."""
+    """The records of a TFRecord file. Raises ServingError if it is not one, or if it is damaged."""
     with path.open("rb") as file:
         try:
             for frame in tfrecords(file, max_bytes=path.stat().st_size):
@@ -49,7 +49,7 @@ def _records(path: Path) -> Iterator[bytes]:
 
 
 def _replay(servable: Servable, record: bytes) -> None:
-    """Run one recorded request; as in TF Serving, one of a kind that nobody knows is no request."""
+    """Run one recorded request; as in TF Serving, one of an unknown kind does not count."""
     try:
         log = PredictionLog.FromString(record)
     except DecodeError as error:

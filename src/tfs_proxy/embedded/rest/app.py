@@ -58,14 +58,14 @@ class Answer(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """What is left to do for an answer, where that would hold up everything else."""
+    """What is left to do for an answer, if that would hold up everything else."""
 
     handler: Handler
     run: Callable[[], Answer]
 
 
 def _page(status: int, reason: str) -> Answer:
-    """What TF Serving's HTTP server answers with where no handler is asked."""
+    """What TF Serving's HTTP server answers with if no handler is responsible."""
     body = (
         f"<HTML><HEAD>\n<TITLE>{status} {reason}</TITLE>\n</HEAD><BODY>\n<H1>{reason}</H1>\n</BODY></HTML>\n"
     )
@@ -84,8 +84,8 @@ def _refusal(error: ServingError) -> Answer:
 class RestOptions:
     """How the REST side behaves.
 
-    ``metrics_path`` is None where metrics are not asked for, ``timeout_seconds`` where requests may
-    take as long as they like.
+    ``metrics_path`` is None if metrics are not exported, ``timeout_seconds`` is None if requests may take
+    as long as they like.
     """
 
     timeout_seconds: float | None = 30.0
@@ -241,7 +241,7 @@ def _target(scope: Mapping[str, Any]) -> bytes:
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """The whole body; None where the client went away in the middle of it."""
+    """The whole body; None if the client went away in the middle of it."""
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         return bytes(message.get("body", b""))

@@ -1,6 +1,6 @@
 """One POST of the REST API between its body and its answer: predict, classify and regress.
 
-Reading and running are two steps, so that the front door can choose where the second one happens.
+Reading and running are two steps, so that the application can choose which thread runs the second one.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ class Handler(ABC):
 
     @property
     def quick(self) -> bool:
-        """Whether the second step may run where it holds up everything else."""
+        """Whether the second step may run on the event loop's thread, where it holds up everything else."""
         return self._runner is not None and self._runner.quick
 
     @abstractmethod
@@ -126,4 +126,4 @@ class Regress(ExampleHandler):
 
 
 HANDLERS: Mapping[str, type[Handler]] = {"predict": Predict, "classify": Classify, "regress": Regress}
-"""What does each method of the REST API."""
+"""The handler of each method of the REST API."""

@@ -20,7 +20,7 @@ def is_packed(headers: Headers) -> bool:
 
 
 def unpacked(body: bytes) -> bytes:
-    """The bytes of a packed body: none at all where it is not one whole packed document within the limit.
+    """The bytes of a packed body: none at all if it is not one whole packed document within the limit.
 
     So does TF Serving, whose answer then is that the document is empty.
     """

@@ -6,7 +6,7 @@ its side behind a request would get no answer. And one that falls silent before 
 within one, would hold its connection for ever.
 
 Two things cost it more than a quick prediction does. An answer's head leaves together with its body: two
-writes wake the client twice, which takes long where cores sleep between requests. And a connection has one
+writes wake the client twice, which takes long if cores sleep between requests. And a connection has one
 timer for its idle time that is moved, where uvicorn makes one after each answer and cancels it at the next
 request.
 """
@@ -129,20 +129,20 @@ class Connection(HttpToolsProtocol):
             self._wait_for_client()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether to stay open, until all whole requests are answered: who has said all may still read."""
+        """Whether to stay open until all whole requests are answered: their client may still read."""
         if self._is_owed():
             self.cycle.keep_alive = False
             return True
         return False
 
     def _is_owed(self) -> bool:
-        """Whether the client waits for the answer to a whole request, as it does where others queue."""
+        """Whether the client waits for the answer to a whole request, as it does if others queue."""
         if self.pipeline:
             return True
         return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
 
     def _wait_for_client(self) -> None:
-        """Close the connection where nothing comes for the idle time: before a request, or within one."""
+        """Close the connection if nothing comes for the idle time: before a request, or within one."""
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )

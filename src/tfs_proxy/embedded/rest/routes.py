@@ -1,4 +1,4 @@
-"""Paths of TF Serving's REST API to what they ask for (contract 3.1)."""
+"""Paths of TF Serving's REST API to what they ask for (docs/reference/tensorflow-serving.md)."""
 
 import re
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def is_api(path: str) -> bool:
 
 
 def match(method: str, path: str) -> Route:
-    """What a request asks for. Raises ServingError where the path means nothing."""
+    """What a request asks for. Raises ServingError if the path means nothing."""
     if method == "OPTIONS":
         return Route(PREFLIGHT, "")
     found = None

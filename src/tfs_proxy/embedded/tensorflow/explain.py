@@ -11,9 +11,9 @@ _NO_VARIABLE = "Could not find variable"
 _NO_VALUE = "Attempting to use uninitialized value"
 
 _UNTRACKED = (
-    "The SavedModel was saved without this variable. That is so where a Keras 3 model hangs on a tf.Module: "
+    "The SavedModel was saved without this variable. That happens if a Keras 3 model hangs on a tf.Module: "
     "tf.saved_model.save(module) does not see its weights. Save it with model.export(path), or with "
-    "keras.export.ExportArchive where it needs signatures of its own."
+    "keras.export.ExportArchive if it needs signatures of its own."
 )
 _NO_INDEX = (
     "The SavedModel has no variables/variables.index, so it was loaded without any variable. Copy the whole "
@@ -25,9 +25,9 @@ _SERIES = runtime.VERSION.rpartition(".")[0]
 _ADVICE = {
     "Op type not registered": (
         "The ops of TensorFlow Text, which tensorflow_model_server has built in, are loaded from their "
-        f"package where it is installed (pip install --no-deps 'tensorflow-text=={_SERIES}.*'), those of "
+        f"package if it is installed (pip install --no-deps 'tensorflow-text=={_SERIES}.*'), those of "
         "TensorFlow Decision Forests from a tensorflow-decision-forests that was built for TensorFlow "
-        f"{_SERIES}. Other ops can't be served, by the official binary neither."
+        f"{_SERIES}. Other ops cannot be served, and the official binary cannot serve them either."
     ),
     "Missing py trampoline": (
         "The model calls Python (tf.py_function, tf.numpy_function), which a SavedModel lacks: no model "
@@ -68,7 +68,7 @@ def _of_variables(error: ServingError, has_variables: bool) -> str:
 
 
 def of_files(error: ServingError, folder: Path) -> ServingError:
-    """An error of reading variables, with what to do where files are missing, cut off or another model's."""
+    """An error of reading variables, with what to do if files are missing, cut off or another model's."""
     if error.code not in {GrpcCode.NOT_FOUND, GrpcCode.OUT_OF_RANGE, GrpcCode.DATA_LOSS}:
         return error
     advice = f"The files in {folder} are not whole, or not those of this model: copy the folder again."

@@ -98,7 +98,7 @@ class TfliteBackend:
         }
 
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
-        """A call of the signature that these tensors belong to. Raises ServingError where there is none."""
+        """A call of the signature that these tensors belong to. Raises ServingError if there is none."""
         for signature in self._signatures.values():
             inputs = {detail["name"]: alias for alias, detail in signature.inputs.items()}
             outputs = {detail["name"]: alias for alias, detail in signature.outputs.items()}

@@ -1,7 +1,7 @@
 """A SavedModel's folder into a session, step by step as TensorFlow's C++ loader does it.
 
 TensorFlow's Python loader is not the one that TF Serving has: it stumbles over collections that serving
-has no use for, wants variables where a model has none, and tells of failures as of a program that is
+has no use for, wants variables even if a model has none, and tells of failures as of a program that is
 being written.
 """
 

@@ -3,7 +3,7 @@
 ``import tensorflow`` takes two to seven seconds and 200 MB more than the session, the loader and the
 graph: it brings Keras, tf.data and the distribution strategies. Here an empty package of that name
 takes its place, so that its sub-modules import by themselves. That is for the embedded server's own
-process alone; where the real package is loaded already, that one is used.
+process alone; if the real package is loaded already, that one is used.
 """
 
 import importlib.util
@@ -74,7 +74,7 @@ def are_registered(op_types: Collection[str]) -> bool:
 
 
 def load_library(path: str) -> None:
-    """Register the ops and kernels of a shared library. Raises OpError where it does not fit."""
+    """Register the ops and kernels of a shared library. Raises OpError if it does not fit."""
     pywrap_tf_session.TF_LoadLibrary(path)
 
 
@@ -94,14 +94,14 @@ def has_events(recorded: bytes) -> bool:
 
 
 def array_operations() -> Any:
-    """The array operations of a graph, imported where they are needed."""
+    """The array operations of a graph, imported when they are needed."""
     from tensorflow.python.ops import gen_array_ops
 
     return gen_array_ops
 
 
 def math_operations() -> Any:
-    """The arithmetic of a graph, imported where it is needed."""
+    """The arithmetic of a graph, imported when it is needed."""
     from tensorflow.python.ops import gen_math_ops
 
     return gen_math_ops

@@ -32,7 +32,7 @@ _INWARD = frozenset({DataType.DT_RESOURCE, DataType.DT_VARIANT})
 def session_config(flags: Flags) -> "runtime.ConfigProto":
     """TF Serving's session options: one pass of the graph optimiser, threads as asked.
 
-    Flags that are given win over the file of options. Raises SettingsError where that can't be used.
+    Flags that are given win over the file of options. Raises SettingsError if that can't be used.
     """
     config = runtime.ConfigProto()
     if flags.tensorflow_session_config_file:

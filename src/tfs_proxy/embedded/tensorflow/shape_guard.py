@@ -1,7 +1,7 @@
 """Refuses tensors whose shape would end the process, in front of a loaded model.
 
-oneDNN's kernels, which TensorFlow uses by default on x86, check a tensor's rank by ending the process
-where TensorFlow's own kernels answer an error, and XLA's code for convolutions divides by the number of
+oneDNN's kernels, which TensorFlow uses by default on x86, end the process for a tensor of the wrong rank,
+while TensorFlow's own kernels answer an error, and XLA's code for convolutions divides by the number of
 channels without looking. One malformed request must not do that.
 """
 
@@ -47,7 +47,7 @@ def op_types(graph_def: Any) -> frozenset[str]:
 
 
 def ops_outside(graph_def: Any) -> frozenset[str]:
-    """The types of a GraphDef's ops that are no functions of its own."""
+    """The types of a GraphDef's ops that are not functions of its own."""
     return op_types(graph_def) - {function.signature.name for function in graph_def.library.function}
 
 
@@ -61,7 +61,7 @@ def compiles(graph_def: Any) -> bool:
 class ShapeGuard:
     """A backend whose calls take only the ranks that the signatures declare, and no 0 for another size.
 
-    Nor a 0 for an unknown last size, which may be the channels, where XLA compiles. An input whose rank its
+    Nor a 0 for an unknown last size, which may be the channels, if XLA compiles. An input whose rank its
     signature does not tell takes the rank that the graph has for it, and any if that is unknown as well.
     """
 
@@ -122,7 +122,7 @@ def _declared(info: TensorInfo) -> list[int] | None:
 
 
 def _lacks(array: Array, sizes: Sequence[int], *, compiled: bool) -> bool:
-    """Whether an array has nothing where the signature says how much there is, or channels may be.
+    """Whether an array has a size of 0 that the signature declares as another, or that may be its channels.
 
     XLA's code divides by both.
     """

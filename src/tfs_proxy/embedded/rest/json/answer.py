@@ -19,9 +19,9 @@ from tfs_proxy.serving_json.answer_text import (
 
 
 def rows(outputs: Mapping[str, Array]) -> bytes:
-    """``{"predictions": […]}``: one element per row, an object of it where there are several outputs.
+    """``{"predictions": […]}``: one element per row, an object of it if there are several outputs.
 
-    Raises ServingError where the outputs do not share their first dimension, or JSON has no form
+    Raises ServingError if the outputs do not share their first dimension, or JSON has no form
     for their type.
     """
     try:
@@ -33,9 +33,9 @@ def rows(outputs: Mapping[str, Array]) -> bytes:
 
 
 def columns(outputs: Mapping[str, Array]) -> bytes:
-    """``{"outputs": …}``: the tensor itself, or an object of them where there are several.
+    """``{"outputs": …}``: the tensor itself, or an object of them if there are several.
 
-    Raises ServingError where JSON has no form for a type.
+    Raises ServingError if JSON has no form for a type.
     """
     if len(outputs) == 1:
         ((name, array),) = outputs.items()

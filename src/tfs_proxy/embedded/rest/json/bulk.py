@@ -39,7 +39,7 @@ class _Unfit(Exception):
 def decode(body: bytes, inputs_of: Callable[[str], Mapping[str, Tensor]]) -> Found | None:
     """Signature name, whether by row, and arrays by input; None for what has to be read value by value.
 
-    Raises ServingError only where ``inputs_of`` does.
+    Raises ServingError only if ``inputs_of`` does.
     """
     if b"\\" in body:
         return None

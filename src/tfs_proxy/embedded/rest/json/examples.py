@@ -66,7 +66,7 @@ def _fill(value: Any, example: Example) -> None:
 
 
 def _key(name: str) -> str:
-    """A feature's name as protobuf takes it: one that is no UTF-8 becomes another that no model has."""
+    """A feature's name as protobuf takes it: one that is not UTF-8 becomes another, which no model has."""
     return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -95,7 +95,7 @@ def _unexpected(value: Any, name: str) -> ServingError:
 
 
 def _kind(feature: Feature, name: str, wanted: str) -> None:
-    """Raises ServingError where the feature holds another kind of element already."""
+    """Raises ServingError if the feature holds another kind of element already."""
     holds = feature.WhichOneof("kind")
     if holds not in {None, wanted}:
         kind = str(holds).removesuffix("_list")

@@ -1,6 +1,6 @@
 """A predict request's JSON to arrays by input name, row by row or column by column.
 
-Every refusal has TF Serving's own text (contract 3.1).
+Every refusal has TF Serving's own text (docs/reference/tensorflow-serving.md).
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ def decode(body: bytes, inputs_of: Callable[[str], Inputs]) -> PredictCall:
 def signature_name(document: dict[str, Any]) -> str:
     """The signature that a request names, "" for none.
 
-    Raises ServingError where it is no string.
+    Raises ServingError if it is not a string.
     """
     name = document.get("signature_name", "")
     if not isinstance(name, str):

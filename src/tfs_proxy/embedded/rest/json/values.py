@@ -1,7 +1,7 @@
 """One value of a request's JSON to an array of a type that TensorFlow has.
 
 Regular lists of numbers take a path that looks at whole lists at a time; whatever that does not
-understand is gone through value by value, and refused with TF Serving's own text (contract 3.1).
+understand is gone through value by value, and refused with TF Serving's own text.
 """
 
 from array import array as packed
