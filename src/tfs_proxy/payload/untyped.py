@@ -1,4 +1,4 @@
-"""Bodies <-> numpy arrays where no signature names the types: the conversions of a stage without its own.
+"""Bodies <-> numpy arrays without a signature that names the types: the default halves of a script model.
 
 The rules are those of AWS's toolkits (contract 1.8), but for two: an npy body is never unpickled, and CSV
 is always ``[rows, columns]``, also where it has one row.

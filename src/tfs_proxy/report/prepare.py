@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tfs_proxy.archive.discover import stage
+from tfs_proxy.archive.discover import base_paths
 from tfs_proxy.archive.extract import Limits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.rights import refuse_unreadable, unreadable
@@ -63,7 +63,7 @@ def prepare(
         served = look_into(root, settings)
         refuse_unreadable(path for model in served.models for path in model.files())
         settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
-        bases = stage(served.models, workspace.root / "models")
+        bases = base_paths(served.models, workspace.root / "models")
         report = describe(served, settings, environ)
     except (ArchiveError, DiscoveryError, ScriptLoadError) as error:
         raise type(error)(without_workspace(str(error), workspace)) from error

@@ -13,12 +13,12 @@ from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.execution_parameters import ExecutionParameters
-from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, StageInvocations
+from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.web.ping import Ping, PingResource
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
 
 if TYPE_CHECKING:
-    from tfs_proxy.script.script_model.call import Stage
+    from tfs_proxy.script.script_model.call import ScriptModel
 
 OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
 """What a script may raise of the web framework's, to be answered as it is."""
@@ -88,19 +88,21 @@ def create_app(
     return app
 
 
-def create_stage_app(deployment: Deployment, stage: "Stage", *, ping: Ping) -> ContainerApp:
-    """A WSGI app that serves a stage, whose model has been loaded when it is there.
+def create_script_model_app(
+    deployment: Deployment, script_model: "ScriptModel", *, ping: Ping
+) -> ContainerApp:
+    """A WSGI app that serves a script model, whose model has been loaded when it is there.
 
     Raises ScriptLoadError where that failed.
     """
-    from tfs_proxy.script.script_model.call import StageCaller
+    from tfs_proxy.script.script_model.call import ScriptModelCaller
 
     app = _app(deployment, ping)
-    folder = deployment.stage or ""
-    caller = StageCaller(stage, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
+    folder = deployment.script_model or ""
+    caller = ScriptModelCaller(script_model, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)
     caller.begin()
-    app.add_route("/invocations", StageInvocations(deployment, caller))
+    app.add_route("/invocations", ScriptModelInvocations(deployment, caller))
     return app
 
 

@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING
 
 import falcon
 
+from tfs_proxy.attributes import HEADER, parse_target
 from tfs_proxy.dataplane.conversions import answer
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.script.handlers.context import ScriptRequest
-from tfs_proxy.script.script_model.context import StageRequest
+from tfs_proxy.script.script_model.context import ScriptModelRequest
 from tfs_proxy.upstream.interface import Upstream
-from tfs_proxy.web.attributes import HEADER, parse_target
 from tfs_proxy.web.body import read_body
 
 if TYPE_CHECKING:
     from tfs_proxy.script.handlers.call import ScriptCaller
     from tfs_proxy.script.returned import ScriptReply
-    from tfs_proxy.script.script_model.call import StageCaller
+    from tfs_proxy.script.script_model.call import ScriptModelCaller
 
 
 class _Headers(Mapping[str, str]):
@@ -88,12 +88,12 @@ class ScriptInvocations:
         _write(resp, reply)
 
 
-class StageInvocations:
+class ScriptModelInvocations:
     """Requests to a script that is the model itself."""
 
     method = "POST"
 
-    def __init__(self, deployment: Deployment, caller: "StageCaller") -> None:
+    def __init__(self, deployment: Deployment, caller: "ScriptModelCaller") -> None:
         self._deployment = deployment
         self._caller = caller
 
@@ -103,7 +103,7 @@ class StageInvocations:
         _write(
             resp,
             self._caller.answer(
-                StageRequest(body, req.content_type, accept_of(req, self._deployment), req.headers)
+                ScriptModelRequest(body, req.content_type, accept_of(req, self._deployment), req.headers)
             ),
         )
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.archive.discover import DiscoveredModel, default_model, discover, stage
+from tfs_proxy.archive.discover import DiscoveredModel, base_paths, default_model, discover
 from tfs_proxy.errors import DiscoveryError
 
 
@@ -133,7 +133,7 @@ def test_staging_leaves_what_is_laid_out_already(tmp_path: Path) -> None:
     """A model in numbered folders is served from where it lies."""
     saved_model(tmp_path / "in/half/1")
     saved_model(tmp_path / "in/half/0002")
-    assert stage(discover(tmp_path / "in"), tmp_path / "staged") == {"half": tmp_path / "in/half"}
+    assert base_paths(discover(tmp_path / "in"), tmp_path / "staged") == {"half": tmp_path / "in/half"}
     assert not (tmp_path / "staged").exists()
 
 
@@ -142,7 +142,7 @@ def test_staging_gives_a_version_folder_to_what_has_none(tmp_path: Path, folder:
     """TF Serving wants BASE/VERSION, so a link stands in."""
     real = saved_model(tmp_path / "in" / folder)
     (model,) = discover(tmp_path / "in")
-    base = stage([model], tmp_path / "staged")[model.name]
+    base = base_paths([model], tmp_path / "staged")[model.name]
     assert base == tmp_path / "staged" / model.name
     assert (base / "1").resolve() == real.resolve()
     assert (base / "1/saved_model.pb").is_file()

@@ -1,4 +1,4 @@
-"""What a stage's functions see of one request, where they take one argument more (``context``)."""
+"""What a script model's functions see of one request, where they take one argument more (``context``)."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -12,8 +12,8 @@ from tfs_proxy.script.handlers.context import INFERENCE_ID
 
 
 @dataclass(frozen=True, slots=True)
-class StageRequest:
-    """One request as web hands it to a stage: header values are raw, None where there was none."""
+class ScriptModelRequest:
+    """One request as web hands it to a script model: header values are raw, None where there was none."""
 
     body: bytes = b""
     content_type: str | None = None
@@ -21,7 +21,7 @@ class StageRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class StageContext:
+class ScriptModelContext:
     """One request's context; ``model_fn`` gets one without a request.
 
     ``system_properties`` and ``get_request_header`` are named as in AWS's toolkits, the rest as in
@@ -30,8 +30,8 @@ class StageContext:
 
     __slots__ = ("_reply_attributes", "_request", "system_properties")
 
-    def __init__(self, model_dir: str, request: StageRequest | None = None) -> None:
-        self._request = request or StageRequest()
+    def __init__(self, model_dir: str, request: ScriptModelRequest | None = None) -> None:
+        self._request = request or ScriptModelRequest()
         self._reply_attributes: str | None = None
         self.system_properties: Mapping[str, str | None] = {"model_dir": model_dir, "gpu_id": None}
 
