@@ -22,17 +22,17 @@ from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.extract import Limits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.saved_model import read_saved_model
-from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.served import look_into
-from tfs_proxy.script.ast_names import outline_of
+from tfs_proxy.script.ast_names import read_ast_names
 from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
 from tfs_proxy.script.load import load_script, module_name
 from tfs_proxy.script.script_model.call import load_script_model
+from tfs_proxy.script.values import CUSTOM_ATTRIBUTES
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
-from tfs_proxy.upstream.fake_server import FakeModelServer, Given, ModelCall, Versions
+from tfs_proxy.upstream.fake_server import FakeModelServer, FakeOutputs, ModelCall, Versions
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
 
 __all__ = ["LoadedScript", "ModelCall", "Reply", "Signature", "TensorSpec", "load", "signature"]
@@ -102,7 +102,7 @@ class LoadedScript:
 def load(
     model: str | Path,
     *,
-    outputs: Given = None,
+    outputs: FakeOutputs = None,
     signatures: Mapping[str, Signature] | Signature | None = None,
     settings: Settings | None = None,
 ) -> Iterator[LoadedScript]:
@@ -149,12 +149,12 @@ def _archive(model: str | Path, folder: Path, settings: Settings) -> _Found:
 def _script_alone(script: Path, signatures: Mapping[str, Signature] | Signature | None) -> _Found:
     root = script.parent.parent
     paths = tuple(str(each) for each in (script.parent, script.parent / "lib") if each.is_dir())
-    outline = outline_of(script)
+    ast_names = read_ast_names(script)
     if (
         signatures is None
-        and outline
-        and outline.defined(SCRIPT_MODEL_FUNCTIONS)
-        and not outline.defined(HANDLERS)
+        and ast_names
+        and ast_names.defined(SCRIPT_MODEL_FUNCTIONS)
+        and not ast_names.defined(HANDLERS)
     ):
         return _Found({}, "", str(script), paths, str(root))
     return _Found({"model": {1: _by_name(signatures)}}, "model", str(script), paths, None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.script.ast_names import Outline, outline_of
+from tfs_proxy.script.ast_names import AstNames, read_ast_names
 from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
 from tfs_proxy.script.reading import doubts_about, fault_of
 
@@ -64,26 +64,26 @@ class ScriptFindings:
 def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindings:
     """Read the script of ``layout``, which is the model itself in a ``script_model``."""
     path = layout.script.relative_to(layout.root)
-    outline = outline_of(layout.script)
-    if outline is None:
+    ast_names = read_ast_names(layout.script)
+    if ast_names is None:
         return ScriptFindings(ScriptReport(path, None))
     return ScriptFindings(
-        found=_found(outline, path, script_model=script_model),
-        notes=_notes(outline, path, script_model=script_model),
-        warnings=doubts_about(outline, path, script_model=script_model),
-        fault=fault_of(outline, path, script_model=script_model),
+        found=_found(ast_names, path, script_model=script_model),
+        notes=_notes(ast_names, path, script_model=script_model),
+        warnings=doubts_about(ast_names, path, script_model=script_model),
+        fault=fault_of(ast_names, path, script_model=script_model),
     )
 
 
-def _found(outline: Outline, path: Path, *, script_model: bool) -> ScriptReport | ScriptModelReport:
+def _found(ast_names: AstNames, path: Path, *, script_model: bool) -> ScriptReport | ScriptModelReport:
     if script_model:
-        return ScriptModelReport(path, outline.defined(SCRIPT_MODEL_FUNCTIONS))
-    return ScriptReport(path, outline.defined(HANDLERS))
+        return ScriptModelReport(path, ast_names.defined(SCRIPT_MODEL_FUNCTIONS))
+    return ScriptReport(path, ast_names.defined(HANDLERS))
 
 
-def _notes(outline: Outline, path: Path, *, script_model: bool) -> tuple[str, ...]:
+def _notes(ast_names: AstNames, path: Path, *, script_model: bool) -> tuple[str, ...]:
     """The functions of the other kind of script, which nothing calls here."""
-    uncalled = words_joined(outline.defined(HANDLERS if script_model else SCRIPT_MODEL_FUNCTIONS))
+    uncalled = words_joined(ast_names.defined(HANDLERS if script_model else SCRIPT_MODEL_FUNCTIONS))
     why = "that takes a SavedModel" if script_model else "the SavedModel is what is served"
     return (f"{uncalled} in {path} is not called: {why}.",) if uncalled else ()
 

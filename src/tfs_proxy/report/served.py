@@ -6,7 +6,7 @@ from pathlib import Path
 from tfs_proxy.archive.discover import DiscoveredModel, default_model, discover
 from tfs_proxy.errors import DiscoveryError, NoModelFound, ScriptLoadError
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.script.ast_names import outline_of
+from tfs_proxy.script.ast_names import read_ast_names
 from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS, form_of, misspelt
 from tfs_proxy.settings import Settings
 
@@ -57,16 +57,16 @@ def _refuse_unless_script_model(layout: ModelLayout, why: NoModelFound) -> None:
     """Raise if the script can't stand in for the SavedModel that there is not."""
     path = layout.script.relative_to(layout.root)
     wanted = f"{why} Without one, {path} must define {form_of('model_fn')}"
-    outline = outline_of(layout.script)
-    if outline is None:
+    ast_names = read_ast_names(layout.script)
+    if ast_names is None:
         raise DiscoveryError(f"{wanted}, and there is no such file.") from why
-    if outline.fault:
-        raise ScriptLoadError(f"{wanted}, but it {outline.fault}.") from why
-    handlers = outline.defined(HANDLERS)
-    if outline.defined(SCRIPT_MODEL_FUNCTIONS) or (outline.is_open and not handlers):
+    if ast_names.fault:
+        raise ScriptLoadError(f"{wanted}, but it {ast_names.fault}.") from why
+    handlers = ast_names.defined(HANDLERS)
+    if ast_names.defined(SCRIPT_MODEL_FUNCTIONS) or (ast_names.is_open and not handlers):
         return
     if handlers:
         raise DiscoveryError(f"{wanted}; its {handlers[0]} needs a SavedModel.") from why
-    meant = misspelt(SCRIPT_MODEL_FUNCTIONS, outline.functions)
+    meant = misspelt(SCRIPT_MODEL_FUNCTIONS, ast_names.functions)
     hints = [f" It defines {written}: did you mean {name}?" for written, name in meant.items()]
     raise DiscoveryError(f"{wanted}, and it does not.{''.join(hints[:1])}") from why

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 HANDLERS = ("handler", "input_handler", "output_handler")
 SCRIPT_MODEL_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
-"""What a script defines that is the model itself (contract 1.8): see `script.script_model`."""
+"""What a script defines that is the model itself (docs/reference/sagemaker.md): see `script.script_model`."""
 
 PARAMETERS: Mapping[str, Sequence[str]] = {
     "handler": ("data", "context"),

@@ -33,9 +33,9 @@ def importable(path: str, import_paths: Sequence[str], *, script_model: bool, se
         status = _run([sys.executable, "-m", __name__, path, result.name, *words], seconds)
         written = Path(result.name).read_bytes()
     if status is None:
-        raise ScriptLoadError(f"{path} can't be imported: it takes longer than {seconds:g} s.")
+        raise ScriptLoadError(f"{path} can't be imported: the import takes longer than {seconds:g} s.")
     if not written:
-        raise ScriptLoadError(f"{path} can't be imported: it ends the process that imports it ({status}).")
+        raise ScriptLoadError(f"{path} can't be imported: the import ends its process ({status}).")
     outcome = json.loads(written)
     if outcome:
         raise ScriptLoadError(**outcome)

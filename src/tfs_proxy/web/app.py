@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import falcon
 
+from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.script.deadline import Watch
@@ -61,25 +62,22 @@ def create_app(
     ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` asks the control API.
     ``pass_on`` asks TF Serving's REST API; without it, that is not published.
     Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
-    when it is there; raises ScriptLoadError where that failed. ``close`` closes ``upstream`` too.
+    when it is there; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too.
     """
     app = _app(deployment, ping)
     app.held.callback(upstream.close)
     upstream = Explaining(upstream, deployment.models.keys())
+    plane = DataPlane(upstream, deployment.max_payload_bytes)
     if script is None:
-        app.add_route("/invocations", ModelInvocations(deployment, upstream))
+        app.add_route("/invocations", ModelInvocations(deployment, plane))
     else:
-        from tfs_proxy.dataplane.model_client import Backend
         from tfs_proxy.script.handlers.call import ScriptCaller
+        from tfs_proxy.script.handlers.model_client import WorkerModels
 
-        backend = Backend(
-            upstream,
-            deployment.models,
-            deployment.default_model,
-            deployment.request_timeout_seconds,
-            deployment.max_payload_bytes,
+        worker = WorkerModels(
+            plane, deployment.models, deployment.default_model, deployment.request_timeout_seconds
         )
-        caller = ScriptCaller(script, backend, OWN_ERRORS, app.watch)
+        caller = ScriptCaller(script, worker, OWN_ERRORS, app.watch)
         app.held.callback(caller.close)
         caller.begin()
         app.add_route("/invocations", ScriptInvocations(deployment, caller))
@@ -93,7 +91,7 @@ def create_script_model_app(
 ) -> ContainerApp:
     """A WSGI app that serves a script model, whose model has been loaded when it is there.
 
-    Raises ScriptLoadError where that failed.
+    Raises ScriptLoadError if that failed.
     """
     from tfs_proxy.script.script_model.call import ScriptModelCaller
 

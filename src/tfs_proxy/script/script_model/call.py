@@ -1,6 +1,6 @@
 """A script that is the model itself: loaded once per worker, called once per request, no model server.
 
-The contract of AWS's toolkits (contract 1.8): ``model_fn(model_dir)`` loads the model;
+The contract of AWS's toolkits (docs/reference/sagemaker.md): ``model_fn(model_dir)`` loads the model;
 ``input_fn(data, content_type)``, ``predict_fn(data, model)`` and ``output_fn(prediction, accept)`` answer
 a request, with a default for each that is missing; or ``transform_fn(model, data, content_type, accept)``
 answers it alone. A function that takes one argument more gets a context. Other than in the toolkits,
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES, FRAMING, Response
 from tfs_proxy.errors import RequestError, ScriptFailure, ScriptLoadError
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.media_types import negotiate, parse_media_type, preferred
-from tfs_proxy.payload.untyped import ENCODED, as_text, decode_array, encode_array
+from tfs_proxy.payload.decode import as_text, decode_array
+from tfs_proxy.payload.encode import encode_array
+from tfs_proxy.payload.media_types import preferred
+from tfs_proxy.payload.registry import ARRAY_TYPES, negotiate, parse_media_type
 from tfs_proxy.script.contract import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no_model_fn
 from tfs_proxy.script.deadline import Watch
 from tfs_proxy.script.event_loop import WorkerLoop
@@ -26,7 +27,8 @@ from tfs_proxy.script.load import function_of, import_script, own_function, take
 from tfs_proxy.script.returned import ScriptReply, script_reply
 from tfs_proxy.script.runner import ScriptRunner
 from tfs_proxy.script.script_model.context import ScriptModelContext, ScriptModelRequest
-from tfs_proxy.script.script_model.sagemaker_shims import offer_toolkits
+from tfs_proxy.script.script_model.sagemaker_shims import install_shims
+from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, FRAMING, Response
 from tfs_proxy.upstream.interface import OK
 
 log = logging.getLogger(__name__)
@@ -54,10 +56,10 @@ class ScriptModel:
 def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptModel:
     """Import the script at ``path``; modules of AWS's toolkits that it imports are there.
 
-    Raises ScriptLoadError where it can't be imported, has no ``model_fn``, has ``transform_fn`` beside
+    Raises ScriptLoadError if it can't be imported, has no ``model_fn``, has ``transform_fn`` beside
     what that stands in for, or a function that can't be called with what it gets.
     """
-    offer_toolkits()
+    install_shims()
     module = import_script(path, import_paths)
     found = {name: _with_context(module, name) for name in SCRIPT_MODEL_FUNCTIONS}
     model_fn = found.pop(MODEL)
@@ -66,7 +68,7 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
     others = [name for name in (INPUT, PREDICT, OUTPUT) if found[name] is not None]
     if found[TRANSFORM] is not None and others:
         raise ScriptLoadError(
-            f"{path} defines transform_fn and {others[0]}: transform_fn answers alone, take one of them."
+            f"{path} defines transform_fn and {others[0]}: transform_fn replaces the others, keep one."
         )
     return ScriptModel(path, model_fn, **found, close=own_function(module, "close", 0))
 
@@ -116,7 +118,7 @@ class ScriptModelCaller:
         self._model: Any = None
 
     def begin(self) -> None:
-        """Load the model; raises ScriptLoadError where that fails, or gives what can't predict."""
+        """Load the model; raises ScriptLoadError if that fails, or gives what can't predict."""
         self._begun = True
         path = self._script_model.path
         try:
@@ -128,7 +130,7 @@ class ScriptModelCaller:
         asks_model = self._script_model.predict_fn is None and self._script_model.transform_fn is None
         if asks_model and not hasattr(self._model, "predict"):
             raise ScriptLoadError(
-                f"{path} defines no predict_fn, and what its model_fn returned, of type "
+                f"{path} defines no predict_fn, and the model that its model_fn returned, of type "
                 f"{type(self._model).__name__}, has no predict()."
             )
 
@@ -166,7 +168,7 @@ class ScriptModelCaller:
         """The one type that the answer is wanted in; the default ``output_fn`` knows what it can give."""
         if self._script_model.output_fn or self._script_model.transform_fn:
             return preferred(request.accept, self._default_accept)
-        return negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ENCODED))))
+        return negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ARRAY_TYPES))))
 
     def _transformed(
         self, request: ScriptModelRequest, accept: str, context: ScriptModelContext

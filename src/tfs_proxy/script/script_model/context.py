@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from requests.structures import CaseInsensitiveDict
 
-from tfs_proxy.dataplane.model_client import LOGGER
-from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES, custom_attributes
 from tfs_proxy.script.handlers.context import INFERENCE_ID
+from tfs_proxy.script.handlers.model_client import LOGGER
+from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, custom_attributes
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptModelRequest:
-    """One request as web hands it to a script model: header values are raw, None where there was none."""
+    """One request as web hands it to a script model: header values are raw, None if there was none."""
 
     body: bytes = b""
     content_type: str | None = None
@@ -65,7 +65,7 @@ class ScriptModelContext:
 
     @property
     def inference_id(self) -> str | None:
-        """The client's id of this request, None where it gave none (contract 1.5)."""
+        """The client's id of this request, None if it gave none (docs/reference/sagemaker.md)."""
         return self.headers.get(INFERENCE_ID)
 
     @property
