@@ -24,7 +24,7 @@ from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.payload.formats.json_answer import json_of_outputs
 from tfs_proxy.payload.formats.npy import write_npy
 from tfs_proxy.payload.formats.npz import write_npz
-from tfs_proxy.payload.media_types import parse_media_type
+from tfs_proxy.payload.registry import parse_media_type
 from tfs_proxy.protos import Example, RecordIORecord
 from tfs_proxy.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.upstream.binary import request_message

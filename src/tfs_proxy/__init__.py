@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tfs_proxy.dataplane.values import HTTPError, Request, Response
+from tfs_proxy.script.values import HTTPError, Request, Response
 
 if TYPE_CHECKING:
     from tfs_proxy.script.handlers.context import Context

@@ -48,7 +48,7 @@ class Deployment:
     in a script use the worker's connections to the model server, ``rest_api`` publishes its REST API.
     ``transforms`` says how a batch job is best driven. ``default_accept`` is the answer's type for
     clients that don't say. ``script_timeout_seconds`` is what the script has for an answer,
-    ``wait_time_seconds`` what it has to be loaded. ``stage`` is the model folder of an
+    ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the model folder of an
     archive whose script is the model itself: then there are no models and no instances.
     """
 
@@ -63,7 +63,7 @@ class Deployment:
     rest_api: bool = False
     transforms: TransformLimits = TransformLimits()
     default_accept: str | None = None
-    stage: str | None = None
+    script_model: str | None = None
     script_timeout_seconds: float = 65.0
     wait_time_seconds: float = 300.0
 

@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tfs_proxy.names import LABEL, SHORT_VERSION, is_model_name
+
 WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
 HIGHEST_PORT = 65535
-MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 GRPC_PORT = 8500
 """The port at which TF Serving's clients expect gRPC."""
 
@@ -39,7 +40,7 @@ def text(value: str) -> str:
 def model_name(value: str) -> str:
     """A name that a model can have, as in a URL."""
     name = value.strip()
-    if MODEL_NAME.fullmatch(name) is None:
+    if not is_model_name(name):
         raise ValueError("letters, digits, '.', '_' and '-', a letter or digit first, at most 255")
     return name
 
@@ -170,7 +171,7 @@ def labels(value: str) -> Mapping[str, int]:
     """``LABEL=VERSION`` pairs between commas."""
     labels: dict[str, int] = {}
     for pair in filter(None, (part.strip() for part in value.split(","))):
-        match = re.fullmatch(r"([A-Za-z0-9_]+)\s*=\s*([0-9]{1,18})", pair)
+        match = re.fullmatch(rf"({LABEL})\s*=\s*({SHORT_VERSION})", pair)
         if match is None or match[1] in labels:
             raise ValueError("LABEL=VERSION pairs between commas, each label once, as in stable=1,canary=2")
         labels[match[1]] = int(match[2])

@@ -22,18 +22,18 @@ from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.saved_model import read_saved_model
-from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.served import look_into
-from tfs_proxy.script.ast_names import outline_of
-from tfs_proxy.script.contract import HANDLERS, STAGE_FUNCTIONS
+from tfs_proxy.script.ast_names import read_ast_names
+from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
 from tfs_proxy.script.load import load_script, module_name
-from tfs_proxy.script.script_model.call import load_stage
+from tfs_proxy.script.script_model.call import load_script_model
+from tfs_proxy.script.values import CUSTOM_ATTRIBUTES
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
-from tfs_proxy.upstream.fake_server import FakeModelServer, Given, ModelCall, Versions
-from tfs_proxy.web.app import ContainerApp, create_app, create_stage_app
+from tfs_proxy.upstream.fake_server import FakeModelServer, FakeOutputs, ModelCall, Versions
+from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
 
 __all__ = ["LoadedScript", "ModelCall", "Reply", "Signature", "TensorSpec", "load", "signature"]
 
@@ -102,7 +102,7 @@ class LoadedScript:
 def load(
     model: str | Path,
     *,
-    outputs: Given = None,
+    outputs: FakeOutputs = None,
     signatures: Mapping[str, Signature] | Signature | None = None,
     settings: Settings | None = None,
 ) -> Iterator[LoadedScript]:
@@ -131,26 +131,31 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is to be loaded: models by name, the default one's name, the script, and a stage's folder."""
+    """What `load` loads: models by name, the default one's name, the script, and a script model's folder."""
 
     models: Mapping[str, Versions]
     default: str
     script: str | None
     import_paths: tuple[str, ...]
-    stage: str | None
+    script_model: str | None
 
 
 def _archive(model: str | Path, folder: Path, settings: Settings) -> _Found:
     served = look_into(fetch(str(model), Workspace(folder), _limits(settings)), settings)
     models = {each.name: _signatures(each) for each in served.models}
-    return _Found(models, served.default_model, served.script, served.import_paths, served.stage)
+    return _Found(models, served.default_model, served.script, served.import_paths, served.script_model)
 
 
 def _script_alone(script: Path, signatures: Mapping[str, Signature] | Signature | None) -> _Found:
     root = script.parent.parent
     paths = tuple(str(each) for each in (script.parent, script.parent / "lib") if each.is_dir())
-    outline = outline_of(script)
-    if signatures is None and outline and outline.defined(STAGE_FUNCTIONS) and not outline.defined(HANDLERS):
+    ast_names = read_ast_names(script)
+    if (
+        signatures is None
+        and ast_names
+        and ast_names.defined(SCRIPT_MODEL_FUNCTIONS)
+        and not ast_names.defined(HANDLERS)
+    ):
         return _Found({}, "", str(script), paths, str(root))
     return _Found({"model": {1: _by_name(signatures)}}, "model", str(script), paths, None)
 
@@ -198,10 +203,12 @@ def _app(model_server: FakeModelServer, found: _Found, settings: Settings) -> Co
         max_payload_bytes=settings.max_payload_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
         default_accept=settings.default_accept,
-        stage=found.stage,
+        script_model=found.script_model,
     )
-    if found.stage and found.script:
-        return create_stage_app(deployment, load_stage(found.script, found.import_paths), ping=_healthy)
+    if found.script_model and found.script:
+        return create_script_model_app(
+            deployment, load_script_model(found.script, found.import_paths), ping=_healthy
+        )
     loaded = load_script(found.script, found.import_paths) if found.script else None
     return create_app(deployment, model_server, loaded, ping=_healthy)
 

@@ -9,7 +9,8 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "src" / "tfs_proxy"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
-    "errors signature deployment latencies batch layout resources",
+    "errors names signature deployment latencies batch layout resources",
+    "attributes",
     "setting_values setting_rows",
     "settings",
     "worker_environment",

@@ -167,7 +167,7 @@ def test_errors_of_predict(make_front: MakeFront, error_of: ErrorOf) -> None:
     assert caught.post("x").text == "429"
     result = wrong.post("x")
     assert result.status_code == 500
-    assert "context.predict: 'y' is no input" in error_of(result)
+    assert "context.predict: 'y' is not an input" in error_of(result)
 
 
 def test_default_halves_from_inside(make_front: MakeFront) -> None:
@@ -358,7 +358,7 @@ def test_names_of_an_old_script(make_front: MakeFront, caplog: pytest.LogCapture
     )
 
     assert front.post("x").text == "x"
-    assert "its init is not called, as it can't be called as init(context)" in caplog.text
+    assert "its init is not called, because it does not take the arguments of init(context)" in caplog.text
 
 
 def test_init_that_fails(make_front: MakeFront) -> None:

@@ -283,7 +283,10 @@ def test_unusable_answer(
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        ("{'instances': [1]}", "'instances' is no input of signature serving_default (x): return TensorFlow"),
+        (
+            "{'instances': [1]}",
+            "'instances' is not an input of signature serving_default (x): return TensorFlow",
+        ),
         ("None", "input_handler returned None: it must return the model server's request as str or bytes"),
         ("3.5", "a value of type float: it must return"),
         ("{'x': ['a']}", "input_handler: input 'x' is strings, but DT_FLOAT is needed"),

@@ -5,7 +5,6 @@ SavedModels at any depth, without a version folder, and behind symbolic links.
 """
 
 import os
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +13,11 @@ from pathlib import Path
 from tfs_proxy.archive.permissions import unreadable
 from tfs_proxy.errors import DiscoveryError, NoModelFound
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.setting_values import MODEL_NAME
+from tfs_proxy.names import HIGHEST_VERSION, is_model_name, is_version
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 SAVED_MODEL_FOLDERS = frozenset({"variables", "assets", "assets.extra"})
 ROOT_MODEL_NAME = "model"
-VERSION = re.compile(r"[0-9]{1,19}")
-HIGHEST_VERSION = 2**63 - 1
 OTHER_FORMATS = {
     ".keras": "Keras's own format: load it and write a SavedModel with model.export(FOLDER)",
     ".h5": "Keras's HDF5 format: load it and write a SavedModel with model.export(FOLDER)",
@@ -59,7 +56,7 @@ class _SavedModelFolder:
 
     @property
     def versioned(self) -> bool:
-        return VERSION.fullmatch(self.path.name) is not None
+        return is_version(self.path.name)
 
 
 def discover(root: Path) -> tuple[DiscoveredModel, ...]:
@@ -184,7 +181,7 @@ def _name_and_version(root: Path, saved_model: _SavedModelFolder) -> tuple[str, 
         raise DiscoveryError(f"{saved_model.path} can't be served: a version is at most {HIGHEST_VERSION}.")
     if folder == root:
         return ROOT_MODEL_NAME, version
-    if MODEL_NAME.fullmatch(folder.name) is None:
+    if not is_model_name(folder.name):
         raise DiscoveryError(
             f"{folder} can't be served: a model's name may have letters, digits, '.', '_' and '-', "
             "and must begin with a letter or digit. Rename the folder."
@@ -218,9 +215,7 @@ def _raise(error: OSError) -> None:
 
 def _base_path(model: DiscoveredModel, folder: Path) -> Path:
     paths = model.versions.values()
-    if all(
-        VERSION.fullmatch(path.name) and int(path.name) == version for version, path in model.versions.items()
-    ):
+    if all(is_version(path.name) and int(path.name) == version for version, path in model.versions.items()):
         return next(iter(paths)).parent
     base = folder / model.name
     base.mkdir(parents=True)

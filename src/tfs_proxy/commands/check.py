@@ -125,7 +125,7 @@ def _missing_module(served: Served, settings: Settings) -> str | None:
         importable(
             served.script,
             served.import_paths,
-            stage=served.stage is not None,
+            script_model=served.script_model is not None,
             seconds=settings.wait_time_seconds,
         )
     except ScriptLoadError as error:

@@ -33,15 +33,15 @@ def _by_name(inputs: Any, signature: Signature, place: str) -> Mapping[str, Any]
     if not isinstance(inputs, Mapping):
         if len(signature.inputs) != 1:
             raise ScriptFailure(
-                f"{place}: one array is not enough for signature {signature.name}, whose inputs are {names}: "
-                "give a dict of them"
+                f"{place}: one array can't feed signature {signature.name}, whose inputs are {names}: "
+                "pass a dict of them"
             )
         return dict.fromkeys(signature.inputs, inputs)
     for name in inputs:
         if name not in signature.inputs:
             hint = ": return TensorFlow Serving's JSON as str" if name in {"instances", "inputs"} else ""
             raise ScriptFailure(
-                f"{place}: {name!r} is no input of signature {signature.name} ({names}){hint}"
+                f"{place}: {name!r} is not an input of signature {signature.name} ({names}){hint}"
             )
     missing = [name for name in signature.inputs if name not in inputs]
     if missing:
@@ -57,7 +57,7 @@ def _array(value: Any, spec: TensorSpec, place: str) -> npt.NDArray[Any]:
     try:
         given = np.asarray(value)
     except ValueError as error:
-        raise ScriptFailure(f"{where} is no array: {error}") from None
+        raise ScriptFailure(f"{where} is not an array: {error}") from None
     if given.dtype == dtype:
         return given
     # An empty list is float64 to numpy, whatever it is meant to be.
@@ -90,7 +90,7 @@ def _strings(value: Any, spec: TensorSpec, where: str) -> npt.NDArray[Any]:
         return one.reshape(()) if spec.shape == () else _filled_up(one, spec)
     given = value if isinstance(value, np.ndarray) else _object_array(value)
     if given.dtype.kind not in "OSU":
-        raise ScriptFailure(f"{where} is {given.dtype}, but {spec.dtype} is needed: give bytes or str")
+        raise ScriptFailure(f"{where} is {given.dtype}, but {spec.dtype} is needed: pass bytes or str")
     array = _objects(given.ravel().tolist(), where).reshape(given.shape)
     return array if isinstance(value, np.ndarray) else _filled_up(array, spec)
 
@@ -112,7 +112,7 @@ def _objects(values: list[Any], where: str) -> npt.NDArray[Any]:
                 array[index] = bytes(value)
             case _:
                 raise ScriptFailure(
-                    f"{where} is {type(value).__name__}, but DT_STRING is needed: give bytes or str"
+                    f"{where} is {type(value).__name__}, but DT_STRING is needed: pass bytes or str"
                 )
     return array
 

@@ -42,15 +42,15 @@ def batch_of_arrays(arrays: Mapping[str, npt.NDArray[Any]], signature: Signature
     lengths = {name: len(array) for name, array in inputs.items()}
     if len(set(lengths.values())) != 1:
         counts = ", ".join(f'"{name}" has {length}' for name, length in lengths.items())
-        raise BadInput(f"The inputs differ in how many records they have: {counts or 'there are none'}.")
+        raise BadInput(f"The inputs have different numbers of records: {counts or 'there are none'}.")
     records = next(iter(lengths.values()))
     if not records:
-        raise BadInput("The body holds no records.")
+        raise BadInput("The body has no records.")
     return Batch(inputs, records)
 
 
 def check_names(given: Mapping[str, Any], signature: Signature) -> None:
-    """Raise BadInput where names are missing or are no inputs of the model."""
+    """Raise BadInput if names are missing or are no inputs of the model."""
     takes = f"the model takes {', '.join(sorted(signature.inputs)) or 'none'}"
     for name in sorted(given.keys() - signature.inputs.keys()):
         raise BadInput(f'The body has an array "{name[:100]}"; {takes}.')

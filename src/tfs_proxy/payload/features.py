@@ -36,7 +36,7 @@ Record = Mapping[str, Feature]
 def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
     """Arrays by input name; raises BadInput naming record and feature where one is missing or doesn't fit."""
     if not records:
-        raise BadInput("The body holds no records.")
+        raise BadInput("The body has no records.")
     inputs = {name: _column(records, spec) for name, spec in signature.inputs.items()}
     return Batch(inputs, len(records))
 
@@ -44,7 +44,7 @@ def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
 def examples_of_features(records: Sequence[Record]) -> Examples:
     """Features as classify and regress take them; an empty one is as good as none."""
     if not records:
-        raise BadInput("The body holds no records.")
+        raise BadInput("The body has no records.")
     return Examples(
         tuple(
             {name: _json(feature.values) for name, feature in record.items() if feature.values.size}
@@ -70,7 +70,7 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
             raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names or "none"}.')
         rows.append(typed(feature.values, spec, place).reshape(_shape(feature, spec, place)))
         if rows[-1].shape != rows[0].shape:
-            raise BadInput(f"{place} has the shape {rows[-1].shape} where record 1 has {rows[0].shape}.")
+            raise BadInput(f"{place} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}.")
     return np.stack(rows)
 
 
@@ -82,7 +82,7 @@ def _shape(feature: Feature, spec: TensorSpec, place: str) -> Shape:
     if own is not None and fits(own, wanted):
         return own
     if own is not None and len(own) > 1:
-        raise BadInput(f"{place} has the shape {list(own)} where the model takes {_text(wanted)}.")
+        raise BadInput(f"{place} has shape {list(own)}, but the model takes {_text(wanted)}.")
     if wanted is None:
         return () if size == 1 else (size,)
     unknown = wanted.count(None)
@@ -92,7 +92,7 @@ def _shape(feature: Feature, spec: TensorSpec, place: str) -> Shape:
         )
     known = prod(each for each in wanted if each is not None)
     if size != known if not unknown else (not known or size % known):
-        raise BadInput(f"{place} has {size} values where the model takes {_text(wanted)}.")
+        raise BadInput(f"{place} has {size} values, but the model takes {_text(wanted)}.")
     return tuple(size // known if each is None else each for each in wanted)
 
 

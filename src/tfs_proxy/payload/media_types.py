@@ -1,10 +1,13 @@
-"""Media types: parsed once at the edge, named once here, and picked by the client's Accept."""
+"""Media types as HTTP writes them: Content-Type, Accept, and constants for those that the code names.
+
+What can be done with a media type stands in `tfs_proxy.payload.registry`.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfs_proxy.errors import NotAcceptable, UnsupportedMediaType
+from tfs_proxy.errors import UnsupportedMediaType
 
 JSON = "application/json"
 JSON_LINES = "application/jsonlines"
@@ -21,18 +24,6 @@ TF_RECORD = "application/x-tfrecord"
 RECORDIO = "application/x-recordio-protobuf"
 FORM = "application/x-www-form-urlencoded"
 
-ALIASES: Mapping[str, str] = {
-    "application/x-jsonlines": JSON_LINES,
-    "application/json-lines": JSON_LINES,
-    "application/x-ndjson": JSON_LINES,
-    "application/ndjson": JSON_LINES,
-    "application/csv": CSV,
-    "application/npy": NPY,
-    "application/npz": NPZ,
-    "image/jpg": JPEG,
-}
-"""Other names in use for a type that is known here."""
-
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"  # noqa: S105
 _TYPE = re.compile(rf"\s*({_TOKEN}/{_TOKEN})\s*")
 # NOTE: a lone ; or , is no token, but `delimiter=;` is what people write.
@@ -44,10 +35,10 @@ _SHOWN_CHARACTERS = 100
 
 @dataclass(frozen=True, slots=True)
 class MediaType:
-    """A media type in lower case, aliases resolved, with its parameters (RFC 9110, 8.3.1).
+    """A media type in lower case with its parameters (RFC 9110, 8.3.1).
 
-    ``name`` is the type as the client wrote it, without parameters; parameter names are lower
-    case, their values as sent, unquoted.
+    ``name`` is the type as the client wrote it; ``type`` is the same, or what it is an alias of. Parameter
+    names are lower case, their values as sent, unquoted.
     """
 
     type: str
@@ -55,62 +46,53 @@ class MediaType:
     name: str = ""
 
 
-def parse_media_type(header: str | None) -> MediaType:
+def parse(header: str | None) -> MediaType:
     """Read a Content-Type header; none or an empty one means application/json.
 
-    Raises UnsupportedMediaType where it is no media type at all.
+    Raises UnsupportedMediaType if it is not a media type at all.
     """
     if header is None or not header.strip():
         return MediaType(JSON, name=JSON)
     parsed = _parse(header)
     if parsed is None:
-        raise UnsupportedMediaType(f"Content-Type {shown(header)} is no media type.")
+        raise UnsupportedMediaType(f"Content-Type {shown(header)} is not a media type.")
     return parsed
 
 
-def negotiate(accept: str | None, available: Sequence[str]) -> str:
-    """Pick which of ``available`` to answer in, by the Accept header (RFC 9110, 12.5.1).
+def best(accept: str | None, available: Sequence[str]) -> str | None:
+    """Which of ``available`` the Accept header likes best (RFC 9110, 12.5.1); None if it takes none of them.
 
     The best quality wins, then the more specific range, then the one named first, then the order
-    of ``available``; none, an empty one and ``*/*`` mean the first of ``available``. Parameters
-    other than ``q`` are overlooked. The answer is the name that the client used. Raises
-    NotAcceptable, naming what can be given.
+    of ``available``; no header, an empty one and ``*/*`` mean the first of ``available``. Parameters
+    other than ``q`` are ignored. The answer is the name that the client used.
     """
     if accept is None or not accept.strip():
         return available[0]
     ranges = list(_ranges(accept))
-    best = max(
+    winner = max(
         ((_rank(candidate, ranges), -place, candidate) for place, candidate in enumerate(available)),
         key=lambda ranked: ranked[:2],
     )
-    if best[0][0] <= 0:
-        names = listed(each for each in available if each not in ALIASES)
-        raise NotAcceptable(f"Nothing in Accept: {shown(accept)} can be given, only {names}.")
-    return best[2]
+    return winner[2] if winner[0][0] > 0 else None
 
 
 def preferred(accept: str | None, default: str) -> str:
-    """The one type to ask a script for, which alone knows what it can give.
+    """The one type to ask a script for: only the script knows what it can give.
 
-    The type of the best quality that Accept names, the first of them; ``default`` where a wildcard
-    comes before, and without an Accept.
+    The first type of the best quality that Accept names; ``default`` if a wildcard comes before it, and
+    without an Accept.
     """
     ranges = [each for each in _ranges(accept or "") if each.quality > 0]
-    best = max(ranges, key=lambda each: (each.quality, -each.place), default=None)
-    return default if best is None or "*" in best.type else best.type
+    winner = max(ranges, key=lambda each: (each.quality, -each.place), default=None)
+    return default if winner is None or "*" in winner.type else winner.type
 
 
-def unread(kind: MediaType, without: str, readable: Iterable[str]) -> UnsupportedMediaType:
-    """The error for a type that nobody reads ``without`` a part of a script, only the ``readable`` ones."""
-    text = f"Content-Type {shown(kind.name)} is not read here without {without}, only {listed(readable)}."
+def unreadable(kind: MediaType, without: str, readable: Iterable[str]) -> UnsupportedMediaType:
+    """The error for a type that can't be read ``without`` part of a script, unlike ``readable``."""
+    text = f"Content-Type {shown(kind.name)} can't be read without {without}: send {listed(readable)}."
     if kind.type == FORM:
-        text += " curl -d sends it unless told otherwise: add -H 'Content-Type: application/json'."
+        text += " curl -d sends it by default: add -H 'Content-Type: application/json'."
     return UnsupportedMediaType(text)
-
-
-def resolved(name: str) -> str:
-    """The type that a name stands for: itself, or what it is an alias of."""
-    return ALIASES.get(name, name)
 
 
 def listed(names: Iterable[str]) -> str:
@@ -174,7 +156,7 @@ def _parse(text: str) -> MediaType | None:
         if found[1]:
             parameters[found[1].lower()] = _unquoted(found[2])
         end = found.end()
-    return MediaType(resolved(name), parameters, name)
+    return MediaType(name, parameters, name)
 
 
 def _unquoted(value: str) -> str:

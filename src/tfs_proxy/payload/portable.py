@@ -10,18 +10,20 @@ from tfs_proxy.batch import BYTES, Outputs
 from tfs_proxy.errors import NotAcceptable
 from tfs_proxy.payload import media_types as media
 
-_ARRAYS = frozenset({media.NPY, media.NPZ})
 
-
-def portable(outputs: Mapping[str, npt.ArrayLike], media_type: str) -> Outputs:
+def portable(outputs: Mapping[str, npt.ArrayLike], media_type: str, *, has_complex: bool = False) -> Outputs:
     """Arrays of native numbers, and of ``bytes`` for text; bfloat16 becomes float32.
 
-    Raises NotAcceptable for what ``media_type`` can't carry: complex numbers in text, dates, objects.
+    Raises NotAcceptable for what ``media_type`` can't carry: dates, objects, and complex numbers unless it
+    ``has_complex``.
     """
-    return {name: _portable(name, np.asarray(array), media_type) for name, array in outputs.items()}
+    return {
+        name: _portable(name, np.asarray(array), media_type, has_complex=has_complex)
+        for name, array in outputs.items()
+    }
 
 
-def _portable(name: str, array: npt.NDArray[Any], media_type: str) -> npt.NDArray[Any]:
+def _portable(name: str, array: npt.NDArray[Any], media_type: str, *, has_complex: bool) -> npt.NDArray[Any]:
     kind = array.dtype.kind
     if kind in "biuf":
         return array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -29,7 +31,7 @@ def _portable(name: str, array: npt.NDArray[Any], media_type: str) -> npt.NDArra
         return array.astype(np.float32)
     if kind in "SUO":
         return _strings(name, array, media_type)
-    if kind == "c" and media.resolved(media_type) in _ARRAYS:
+    if kind == "c" and has_complex:
         return array
     raise NotAcceptable(
         f'The output "{name}" is {array.dtype.name}, which {media_type} can\'t carry'
@@ -44,7 +46,7 @@ def _strings(name: str, array: npt.NDArray[Any], media_type: str) -> npt.NDArray
     for place, value in enumerate(array.ravel().tolist()):
         if not isinstance(value, str | bytes):
             raise NotAcceptable(
-                f'The output "{name}" holds a {type(value).__name__}, which {media_type} can\'t carry.'
+                f'The output "{name}" has a {type(value).__name__}, which {media_type} can\'t carry.'
             )
         strings[place] = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
     return strings.reshape(array.shape)

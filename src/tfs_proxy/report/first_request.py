@@ -14,7 +14,7 @@ from tfs_proxy.archive.saved_model import BINARY_FILE
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.report.served import Served
 from tfs_proxy.report.startup import ModelReport
-from tfs_proxy.script.ast_names import Outline, outline_of
+from tfs_proxy.script.ast_names import AstNames, read_ast_names
 from tfs_proxy.script.media_types import media_types_in
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
@@ -74,9 +74,9 @@ def command_in(line: str, url: str) -> str | None:
 def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bool) -> FirstRequest:
     """A request for what is ``served``, made of the default model's signature or of the script's text."""
     signature = _signature(served, models)
-    outline = outline_of(served.layout.script)
-    if outline is not None:
-        return _for_script(outline, signature)
+    ast_names = read_ast_names(served.layout.script)
+    if ast_names is not None:
+        return _for_script(ast_names, signature)
     known = _for_model(served, signature) if signature is not None else None
     if known is not None:
         return known
@@ -93,9 +93,9 @@ def _signature(served: Served, models: Sequence[ModelReport]) -> Signature | Non
     return found.get(DEFAULT_SIGNATURE) or next(iter(found.values()))
 
 
-def _for_script(outline: Outline, signature: Signature | None) -> FirstRequest:
+def _for_script(ast_names: AstNames, signature: Signature | None) -> FirstRequest:
     """The first type that the script's text names: what it does with a body is not known."""
-    content_type = next(iter(media_types_in(outline.tree)), media.JSON)
+    content_type = next(iter(media_types_in(ast_names.tree)), media.JSON)
     if content_type == media.JSON:
         return _typed(media.JSON, (_json(signature) if signature else None) or '{"instances": [1.0]}')
     row = _csv_row(signature) if content_type == media.CSV and signature else None

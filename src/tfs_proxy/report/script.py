@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.script.ast_names import Outline, outline_of
-from tfs_proxy.script.contract import HANDLERS, STAGE_FUNCTIONS
+from tfs_proxy.script.ast_names import AstNames, read_ast_names
+from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
 from tfs_proxy.script.reading import doubts_about, fault_of
 
 
@@ -33,8 +33,8 @@ class ScriptReport:
 
 
 @dataclass(frozen=True, slots=True)
-class StageReport:
-    """A script that is the model itself: where it lies below the root, and the stage's functions in it."""
+class ScriptModelReport:
+    """A script that is the model itself: its path below the root, and the functions that it defines."""
 
     path: Path
     functions: tuple[str, ...]
@@ -44,7 +44,7 @@ class StageReport:
         """What was found, in words."""
         if not self.functions:
             return f"{self.path} is the model itself, by what it imports; no model server"
-        defaults = [] if "transform_fn" in self.functions else list(STAGE_FUNCTIONS[1:-1])
+        defaults = [] if "transform_fn" in self.functions else list(SCRIPT_MODEL_FUNCTIONS[1:-1])
         missing = [name for name in defaults if name not in self.functions]
         rest = f" (and the default of {words_joined(missing)})" if missing else ""
         functions = words_joined(self.functions)
@@ -55,36 +55,36 @@ class StageReport:
 class ScriptFindings:
     """All that reading the script shows; ``fault`` says why it can't be used."""
 
-    found: ScriptReport | StageReport
+    found: ScriptReport | ScriptModelReport
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     fault: str | None = None
 
 
-def report_on_script(layout: ModelLayout, *, stage: bool) -> ScriptFindings:
-    """Read the script of ``layout``, which is the model itself in a ``stage``."""
+def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindings:
+    """Read the script of ``layout``, which is the model itself in a ``script_model``."""
     path = layout.script.relative_to(layout.root)
-    outline = outline_of(layout.script)
-    if outline is None:
+    ast_names = read_ast_names(layout.script)
+    if ast_names is None:
         return ScriptFindings(ScriptReport(path, None))
     return ScriptFindings(
-        found=_found(outline, path, stage=stage),
-        notes=_notes(outline, path, stage=stage),
-        warnings=doubts_about(outline, path, stage=stage),
-        fault=fault_of(outline, path, stage=stage),
+        found=_found(ast_names, path, script_model=script_model),
+        notes=_notes(ast_names, path, script_model=script_model),
+        warnings=doubts_about(ast_names, path, script_model=script_model),
+        fault=fault_of(ast_names, path, script_model=script_model),
     )
 
 
-def _found(outline: Outline, path: Path, *, stage: bool) -> ScriptReport | StageReport:
-    if stage:
-        return StageReport(path, outline.defined(STAGE_FUNCTIONS))
-    return ScriptReport(path, outline.defined(HANDLERS))
+def _found(ast_names: AstNames, path: Path, *, script_model: bool) -> ScriptReport | ScriptModelReport:
+    if script_model:
+        return ScriptModelReport(path, ast_names.defined(SCRIPT_MODEL_FUNCTIONS))
+    return ScriptReport(path, ast_names.defined(HANDLERS))
 
 
-def _notes(outline: Outline, path: Path, *, stage: bool) -> tuple[str, ...]:
+def _notes(ast_names: AstNames, path: Path, *, script_model: bool) -> tuple[str, ...]:
     """The functions of the other kind of script, which nothing calls here."""
-    uncalled = words_joined(outline.defined(HANDLERS if stage else STAGE_FUNCTIONS))
-    why = "that takes a SavedModel" if stage else "the SavedModel is what is served"
+    uncalled = words_joined(ast_names.defined(HANDLERS if script_model else SCRIPT_MODEL_FUNCTIONS))
+    why = "that takes a SavedModel" if script_model else "the SavedModel is what is served"
     return (f"{uncalled} in {path} is not called: {why}.",) if uncalled else ()
 
 

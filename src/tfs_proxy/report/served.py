@@ -1,4 +1,4 @@
-"""What an opened archive serves: models for the model server, or a stage, whose script is the model."""
+"""What an opened archive serves: models for the model server, or a script that is the model itself."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,22 +6,22 @@ from pathlib import Path
 from tfs_proxy.archive.discover import DiscoveredModel, default_model, discover
 from tfs_proxy.errors import DiscoveryError, NoModelFound, ScriptLoadError
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.script.ast_names import outline_of
-from tfs_proxy.script.contract import HANDLERS, STAGE_FUNCTIONS, form_of, misspelt
+from tfs_proxy.script.ast_names import read_ast_names
+from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS, form_of, misspelt
 from tfs_proxy.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The folder and what is in it: ``models``, by name, or none of them in a stage."""
+    """The folder and what is in it: ``models``, by name, or none of them in a script model."""
 
     layout: ModelLayout
     models: tuple[DiscoveredModel, ...]
     default_model: str
 
     @property
-    def stage(self) -> str | None:
-        """The folder that a stage's ``model_fn`` gets; None where there are models."""
+    def script_model(self) -> str | None:
+        """The folder that a script model's ``model_fn`` gets; None where there are models."""
         return None if self.models else str(self.layout.root)
 
     @property
@@ -36,7 +36,7 @@ class Served:
 
 
 def look_into(root: Path, settings: Settings) -> Served:
-    """Find the models below ``root``; without one, a script with the functions of a stage will do.
+    """Find the models below ``root``; without one, a script with the functions of a script model will do.
 
     A SavedModel makes the archive one of models, whatever its script defines. Raises DiscoveryError if
     there is neither, ScriptLoadError if there is a script alone that is not valid Python, and what
@@ -46,27 +46,27 @@ def look_into(root: Path, settings: Settings) -> Served:
     try:
         models = discover(root)
     except NoModelFound as error:
-        _refuse_unless_stage(layout, error)
+        _refuse_unless_script_model(layout, error)
         return Served(layout, (), "")
     if settings.model_name and len(models) == 1:
         models = (DiscoveredModel(settings.model_name, models[0].versions),)
     return Served(layout, models, default_model(models, settings.default_model_name))
 
 
-def _refuse_unless_stage(layout: ModelLayout, why: NoModelFound) -> None:
+def _refuse_unless_script_model(layout: ModelLayout, why: NoModelFound) -> None:
     """Raise if the script can't stand in for the SavedModel that there is not."""
     path = layout.script.relative_to(layout.root)
     wanted = f"{why} Without one, {path} must define {form_of('model_fn')}"
-    outline = outline_of(layout.script)
-    if outline is None:
+    ast_names = read_ast_names(layout.script)
+    if ast_names is None:
         raise DiscoveryError(f"{wanted}, and there is no such file.") from why
-    if outline.fault:
-        raise ScriptLoadError(f"{wanted}, but it {outline.fault}.") from why
-    handlers = outline.defined(HANDLERS)
-    if outline.defined(STAGE_FUNCTIONS) or (outline.is_open and not handlers):
+    if ast_names.fault:
+        raise ScriptLoadError(f"{wanted}, but it {ast_names.fault}.") from why
+    handlers = ast_names.defined(HANDLERS)
+    if ast_names.defined(SCRIPT_MODEL_FUNCTIONS) or (ast_names.is_open and not handlers):
         return
     if handlers:
         raise DiscoveryError(f"{wanted}; its {handlers[0]} needs a SavedModel.") from why
-    meant = misspelt(STAGE_FUNCTIONS, outline.functions)
+    meant = misspelt(SCRIPT_MODEL_FUNCTIONS, ast_names.functions)
     hints = [f" It defines {written}: did you mean {name}?" for written, name in meant.items()]
     raise DiscoveryError(f"{wanted}, and it does not.{''.join(hints[:1])}") from why

@@ -13,7 +13,7 @@ from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.saved_model import SavedModelSummary, read_saved_model
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.report.capacity import capacity
-from tfs_proxy.report.script import ScriptReport, StageReport, report_on_script, words_joined
+from tfs_proxy.report.script import ScriptModelReport, ScriptReport, report_on_script, words_joined
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import SERVING_VARIABLES, TABLE, Settings, unknown_variables
 from tfs_proxy.signature import Signature, TensorSpec
@@ -50,7 +50,7 @@ class Report:
     models: tuple[ModelReport, ...]
     default_model: str
     default_reason: str
-    script: ScriptReport | StageReport
+    script: ScriptReport | ScriptModelReport
     processes: str
     settings: Mapping[str, str]
     notes: tuple[str, ...]
@@ -95,7 +95,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         for model in models
         for version, path in model.versions.items()
     }
-    script = report_on_script(layout, stage=served.stage is not None)
+    script = report_on_script(layout, script_model=served.script_model is not None)
     return Report(
         root=layout.root,
         models=tuple(_model_report(model, read) for model in models),

@@ -26,7 +26,7 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class AstNames:
     """The names that a script defines; ``fault`` says why it can't be read, then there are none.
 
     ``functions`` are those of its names that are plain functions and nothing else. ``is_open`` tells
@@ -44,7 +44,7 @@ class Outline:
         return tuple(name for name in wanted if name in self.names)
 
 
-def outline_of(script: Path) -> Outline | None:
+def read_ast_names(script: Path) -> AstNames | None:
     """Read the script; None if there is no such file."""
     if not script.is_file():
         return None
@@ -52,9 +52,9 @@ def outline_of(script: Path) -> Outline | None:
         tree = ast.parse(script.read_bytes())
     except (SyntaxError, ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, SyntaxError) else None
-        return Outline(fault=f"is not valid Python (line {line or '?'}: {error.args[0]})")
+        return AstNames(fault=f"is not valid Python (line {line or '?'}: {error.args[0]})")
     bound = list(_bound(tree.body))
-    return Outline(frozenset(name for name, _ in bound), _functions(bound), _is_open(tree), tree=tree)
+    return AstNames(frozenset(name for name, _ in bound), _functions(bound), _is_open(tree), tree=tree)
 
 
 def _bound(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:

@@ -4,8 +4,8 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 HANDLERS = ("handler", "input_handler", "output_handler")
-STAGE_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
-"""What a script defines that is the model itself (contract 1.8): see `script.stage`."""
+SCRIPT_MODEL_FUNCTIONS = ("model_fn", "input_fn", "predict_fn", "output_fn", "transform_fn")
+"""What a script defines that is the model itself (docs/reference/sagemaker.md): see `script.script_model`."""
 
 PARAMETERS: Mapping[str, Sequence[str]] = {
     "handler": ("data", "context"),
@@ -17,7 +17,7 @@ PARAMETERS: Mapping[str, Sequence[str]] = {
     "output_fn": ("prediction", "accept"),
     "transform_fn": ("model", "data", "content_type", "accept"),
 }
-"""The positional arguments of each function; a stage's functions may take a context after them."""
+"""The positional arguments of each function; a script model's functions may take a context after them."""
 
 SIMILAR = 0.85
 """From this ratio of `difflib` on, a name counts as a misspelling of another."""
@@ -28,17 +28,17 @@ def form_of(name: str) -> str:
     return f"{name}({', '.join(PARAMETERS[name])})"
 
 
-def missing_names(defined: Collection[str], *, stage: bool) -> tuple[str, ...]:
+def missing_names(defined: Collection[str], *, script_model: bool) -> tuple[str, ...]:
     """The functions that a script could define beside those in ``defined``, and that would be called."""
-    if not stage:
+    if not script_model:
         return () if "handler" in defined else tuple(name for name in HANDLERS if name not in defined)
-    wanted = ("model_fn",) if "transform_fn" in defined else STAGE_FUNCTIONS[:-1]
+    wanted = ("model_fn",) if "transform_fn" in defined else SCRIPT_MODEL_FUNCTIONS[:-1]
     return tuple(name for name in wanted if name not in defined)
 
 
 def misspelt(missing: Iterable[str], functions: Iterable[str]) -> dict[str, str]:
     """Functions of a script that probably were to be one of ``missing``: that name by the function's."""
-    known = {*HANDLERS, *STAGE_FUNCTIONS}
+    known = {*HANDLERS, *SCRIPT_MODEL_FUNCTIONS}
     candidates = [name for name in functions if name not in known]
     meant = ((difflib.get_close_matches(name, candidates, n=1, cutoff=SIMILAR), name) for name in missing)
     return {close[0]: name for close, name in meant if close}
@@ -52,9 +52,9 @@ def no_handler(path: object, defined: Collection[str], functions: Iterable[str] 
     )
     for written, name in misspelt(HANDLERS, functions).items():
         return f"{sentence} It defines {written}: did you mean {name}?"
-    stage = [name for name in STAGE_FUNCTIONS if name in defined]
-    if stage:
-        return f"{sentence} Its {stage[0]} is for archives without a SavedModel, and this one has one."
+    script_model = [name for name in SCRIPT_MODEL_FUNCTIONS if name in defined]
+    if script_model:
+        return f"{sentence} Its {script_model[0]} is for archives without a SavedModel, and this one has one."
     return sentence
 
 

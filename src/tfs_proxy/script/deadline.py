@@ -237,7 +237,7 @@ class Watch:
             try:
                 self.look()
             except Exception:
-                log.exception("the watch over the script's calls failed")
+                log.exception("the deadline watch of the script's calls failed")
 
     def _expire(self, call: Call, now: float) -> bool:
         """Interrupt the call or give it up; False if it has just ended."""
@@ -261,7 +261,9 @@ class Watch:
         self._timeouts_in_a_row += 1
         if self._timeouts_in_a_row == TIMEOUTS_IN_A_ROW:
             self.hangs = True
-            log.error("%d calls in a row had to be interrupted: a new worker is needed", TIMEOUTS_IN_A_ROW)
+            log.error(
+                "%d calls in a row had to be interrupted: the worker asks to be replaced", TIMEOUTS_IN_A_ROW
+            )
 
     def _interrupt(self, call: Call, now: float) -> bool:
         awaited = call.awaited
@@ -279,7 +281,7 @@ class Watch:
             if not awaited.finished:
                 self.hangs = True
                 self.place = place_of(awaited.frames(), self.folder)
-                log.error("a cancelled coroutine of the script goes on at %s", self.place)
+                log.error("a cancelled coroutine of the script still runs at %s", self.place)
 
     def _report(self, place: str, count: int) -> None:
         self.place = place

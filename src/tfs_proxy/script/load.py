@@ -25,7 +25,7 @@ Handler = Callable[[Any, Any], Any]
 class Script:
     """A loaded inference.py: its path, those of AWS's three functions that it defines, and two of ours.
 
-    ``handler`` answers a request alone and wins over the other two (contract 2.5).
+    ``handler`` answers a request alone and wins over the other two (docs/reference/aws-container.md).
     ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; where
     only one of them is there, the other half is the conversion that models without a script get.
     ``init(context)`` is called once in each worker before its first request, ``close()`` after its last.
@@ -62,7 +62,7 @@ def import_script(path: str, import_paths: Sequence[str] = ()) -> ModuleType:
 
 
 def function_of(module: ModuleType, name: str) -> Callable[..., Any] | None:
-    """What a script calls ``name``, None where it has none; raises ScriptLoadError for anything else."""
+    """What a script calls ``name``, None if it has none; raises ScriptLoadError for anything else."""
     function: Callable[..., Any] | None = getattr(module, name, None)
     if function is not None and not callable(function):
         raise ScriptLoadError(f"{module.__file__}: {name} is not a function, but {type(function).__name__}.")
@@ -109,7 +109,12 @@ def own_function(module: ModuleType, name: str, arguments: int) -> Callable[...,
         return None
     if not takes(inspect.signature(function), arguments):
         wanted = f"{name}(context)" if arguments else f"{name}()"
-        log.warning("%s: its %s is not called, as it can't be called as %s", module.__file__, name, wanted)
+        log.warning(
+            "%s: its %s is not called, because it does not take the arguments of %s",
+            module.__file__,
+            name,
+            wanted,
+        )
         return None
     return function
 
@@ -129,7 +134,7 @@ def _import(path: str) -> ModuleType:
     name = module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not Path(path).is_file():
-        raise ScriptLoadError(f"{path} can't be imported: there is no Python file of that name.")
+        raise ScriptLoadError(f"{path} can't be imported: there is no such Python file.")
     module = importlib.util.module_from_spec(spec)
     # Dataclasses, pickle and typing.get_type_hints look a class's module up by its name.
     sys.modules[name] = module

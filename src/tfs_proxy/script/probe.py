@@ -19,20 +19,23 @@ from tfs_proxy.errors import ScriptLoadError
 STDERR = 2
 
 
-def importable(path: str, import_paths: Sequence[str], *, stage: bool, seconds: float) -> None:
+def importable(path: str, import_paths: Sequence[str], *, script_model: bool, seconds: float) -> None:
     """Import the script at ``path`` elsewhere, as a worker would; what it prints goes to standard error.
 
-    ``stage`` says that it is the model itself, ``seconds`` how long it may take. Raises
+    ``script_model`` says that it is the model itself, ``seconds`` how long it may take. Raises
     ScriptLoadError if it can't be imported, ends its process, or takes longer.
     """
     with tempfile.NamedTemporaryFile(prefix="tfs-proxy-import-") as result:
-        words = [*(f"--import-path={each}" for each in import_paths), *(["--stage"] if stage else [])]
+        words = [
+            *(f"--import-path={each}" for each in import_paths),
+            *(["--script-model"] if script_model else []),
+        ]
         status = _run([sys.executable, "-m", __name__, path, result.name, *words], seconds)
         written = Path(result.name).read_bytes()
     if status is None:
-        raise ScriptLoadError(f"{path} can't be imported: it takes longer than {seconds:g} s.")
+        raise ScriptLoadError(f"{path} can't be imported: the import takes longer than {seconds:g} s.")
     if not written:
-        raise ScriptLoadError(f"{path} can't be imported: it ends the process that imports it ({status}).")
+        raise ScriptLoadError(f"{path} can't be imported: the import ends its process ({status}).")
     outcome = json.loads(written)
     if outcome:
         raise ScriptLoadError(**outcome)
@@ -52,12 +55,12 @@ def _run(argv: Sequence[str], seconds: float) -> str | None:
     return signal.Signals(-status).name if status < 0 else f"exit status {status}"
 
 
-def _outcome(path: str, import_paths: Sequence[str], *, stage: bool) -> dict[str, str]:
+def _outcome(path: str, import_paths: Sequence[str], *, script_model: bool) -> dict[str, str]:
     from tfs_proxy.script.load import load_script
-    from tfs_proxy.script.script_model.call import load_stage
+    from tfs_proxy.script.script_model.call import load_script_model
 
     try:
-        (load_stage if stage else load_script)(path, import_paths)
+        (load_script_model if script_model else load_script)(path, import_paths)
     except ScriptLoadError as error:
         return {"text": str(error), "report": error.report, "missing": error.missing}
     return {}
@@ -69,9 +72,9 @@ def main() -> None:
     parser.add_argument("script")
     parser.add_argument("result", type=Path)
     parser.add_argument("--import-path", action="append", default=[])
-    parser.add_argument("--stage", action="store_true")
+    parser.add_argument("--script-model", action="store_true")
     arguments = parser.parse_args()
-    outcome = _outcome(arguments.script, arguments.import_path, stage=arguments.stage)
+    outcome = _outcome(arguments.script, arguments.import_path, script_model=arguments.script_model)
     arguments.result.write_text(json.dumps(outcome))
     sys.stdout.flush()
     os._exit(0)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from tfs_proxy.script.ast_names import Outline
+from tfs_proxy.script.ast_names import AstNames
 from tfs_proxy.script.contract import (
     HANDLERS,
     PARAMETERS,
-    STAGE_FUNCTIONS,
+    SCRIPT_MODEL_FUNCTIONS,
     form_of,
     missing_names,
     misspelt,
@@ -15,41 +15,49 @@ from tfs_proxy.script.contract import (
 )
 
 
-def fault_of(outline: Outline, path: object, *, stage: bool) -> str | None:
+def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | None:
     """Why the script at ``path`` can't be used; None if reading shows no reason.
 
-    ``stage`` says that the script is the model itself.
+    ``script_model`` says that the script is the model itself.
     """
-    if outline.fault:
-        return f"{path} {outline.fault}."
-    return _what_is_missing(outline, path, stage=stage) or next(_misfits(outline, path, stage=stage), None)
+    if ast_names.fault:
+        return f"{path} {ast_names.fault}."
+    return _what_is_missing(ast_names, path, script_model=script_model) or next(
+        _misfits(ast_names, path, script_model=script_model), None
+    )
 
 
-def doubts_about(outline: Outline, path: object, *, stage: bool) -> tuple[str, ...]:
+def doubts_about(ast_names: AstNames, path: object, *, script_model: bool) -> tuple[str, ...]:
     """What was probably meant otherwise, in a script that can be used."""
-    names = STAGE_FUNCTIONS if stage else HANDLERS
-    meant = misspelt(missing_names(outline.defined(names), stage=stage), outline.functions)
+    names = SCRIPT_MODEL_FUNCTIONS if script_model else HANDLERS
+    meant = misspelt(missing_names(ast_names.defined(names), script_model=script_model), ast_names.functions)
     return tuple(
         f"{path} defines {written}, which is not called: did you mean {name}?"
         for written, name in meant.items()
     )
 
 
-def _what_is_missing(outline: Outline, path: object, *, stage: bool) -> str | None:
-    if outline.is_open:
+def _what_is_missing(ast_names: AstNames, path: object, *, script_model: bool) -> str | None:
+    if ast_names.is_open:
         return None
-    if stage:
-        return None if "model_fn" in outline.names else no_model_fn(path, outline.functions)
-    return None if outline.defined(HANDLERS) else no_handler(path, outline.names, outline.functions)
+    if script_model:
+        return None if "model_fn" in ast_names.names else no_model_fn(path, ast_names.functions)
+    return None if ast_names.defined(HANDLERS) else no_handler(path, ast_names.names, ast_names.functions)
 
 
-def _misfits(outline: Outline, path: object, *, stage: bool) -> Iterator[str]:
+def _misfits(ast_names: AstNames, path: object, *, script_model: bool) -> Iterator[str]:
     """Functions that can't be called with the arguments that they get."""
-    names = STAGE_FUNCTIONS if stage else HANDLERS[:1] if "handler" in outline.names else HANDLERS[1:]
+    names = (
+        SCRIPT_MODEL_FUNCTIONS
+        if script_model
+        else HANDLERS[:1]
+        if "handler" in ast_names.names
+        else HANDLERS[1:]
+    )
     for name in names:
-        found = outline.functions.get(name)
+        found = ast_names.functions.get(name)
         count = len(PARAMETERS[name])
-        if found is None or found.take(count) or (stage and found.take(count + 1)):
+        if found is None or found.take(count) or (script_model and found.take(count + 1)):
             continue
         yield (
             f"{path}, line {found.line}: {name}({found.text}) can't be called with "

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
-from tfs_proxy.dataplane.bodies import encoded, named
-from tfs_proxy.dataplane.values import Response
 from tfs_proxy.errors import ScriptFailure
 from tfs_proxy.payload import media_types as media
+from tfs_proxy.script.bodies import encoded, named
 from tfs_proxy.script.runner import ScriptRunner
 from tfs_proxy.script.stream import Stream
+from tfs_proxy.script.values import Response
 
 EXPECTED = (
     "it must return (body, content_type), or a body that is str or bytes, or a tfs_proxy.Response, "
@@ -39,8 +39,9 @@ class ScriptReply:
 def script_reply(
     returned: object, function: str, accept: str | None, status: int, runner: ScriptRunner
 ) -> ScriptReply:
-    """Read what ``function`` returned: a Response, (body, content_type) or a bare body (contract 2.5).
+    """Read what ``function`` returned: a Response, (body, content_type) or a bare body.
 
+    AWS's forms are in docs/reference/aws-container.md.
     A body is str or bytes, or an iterator of them, whose first piece is made here. Where the script
     names no type, the answer's is the first that ``accept`` names without a wildcard, else
     application/json. Raises ScriptFailure, naming what came and what is expected, and what the
@@ -77,7 +78,7 @@ def _reply_type(content_type: object, function: str, accept: str | None) -> str:
     if not isinstance(content_type, str):
         raise ScriptFailure(f"{function} returned {named(content_type)} as content type: it must be str")
     if not (content_type.isascii() and content_type.isprintable()):
-        raise ScriptFailure(f"{function} returned a content type that is no printable ASCII text")
+        raise ScriptFailure(f"{function} returned a content type that is not printable ASCII")
     return content_type or _concrete_type(accept)
 
 

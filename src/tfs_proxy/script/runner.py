@@ -5,11 +5,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from tfs_proxy.dataplane.values import STATUSES, HTTPError
 from tfs_proxy.errors import RequestError, ScriptFailure
 from tfs_proxy.script.deadline import Watch
 from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.tracebacks import client_text, own_line, own_report
+from tfs_proxy.script.values import STATUSES, HTTPError
 from tfs_proxy.upstream.interface import OK
 
 log = logging.getLogger(__name__)

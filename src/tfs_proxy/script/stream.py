@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tfs_proxy.dataplane.bodies import encoded
+from tfs_proxy.script.bodies import encoded
 from tfs_proxy.script.deadline import Abandoned
 from tfs_proxy.script.runner import ScriptRunner
 

@@ -76,7 +76,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         rest_api=settings.rest_api,
         transforms=transform_limits(settings, settings.machine.cores),
         default_accept=settings.default_accept,
-        stage=served.stage,
+        script_model=served.script_model,
         script_timeout_seconds=settings.script_timeout_seconds,
         wait_time_seconds=settings.wait_time_seconds,
     )

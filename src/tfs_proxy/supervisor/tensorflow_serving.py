@@ -43,7 +43,7 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
     default = default_model(models, settings.default_model_name) if models else ""
     try:
         served = Served(_script_layout(flags, settings), models, default)
-        script = report_on_script(served.layout, stage=False)
+        script = report_on_script(served.layout, script_model=False)
         sized = settings.sized_for(_newest_bytes(flags))
     except OSError as error:
         raise SettingsError(f"{error.filename} can't be read: {error.strerror}.") from error
@@ -123,8 +123,8 @@ def plan_flags(
     ours = _flags_for_us(flags, settings, workspace, host, invocations_port)
     instance = Instance(0, ours.port("rest_api_port"), ours.port("port"), ours.value("grpc_socket_path"))
     return ProcessPlan(
-        # No models are known if the config file can't be read; a stage it is not.
-        deployment=replace(deployment_of(served, settings, (instance,)), stage=None),
+        # No models are known if the config file can't be read, but it is not a script model.
+        deployment=replace(deployment_of(served, settings, (instance,)), script_model=None),
         files={},
         model_servers=(
             ProcessSpec("model server 0", (*host.model_server, *ours.words), host.environ, record=True),

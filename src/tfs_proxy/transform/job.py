@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.payload.media_types import CSV, JSON, JSON_LINES, parse_media_type
+from tfs_proxy.payload.media_types import CSV, JSON, JSON_LINES
+from tfs_proxy.payload.registry import parse_media_type
 from tfs_proxy.transform.records.jsonpath import JsonPath
 
 MEGABYTE = 1024 * 1024

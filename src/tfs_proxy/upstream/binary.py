@@ -136,4 +136,4 @@ def _tensor(name: str, array: npt.NDArray[Any], signature: Signature) -> Iterato
             return iter(bfloat16.to_pieces(array))
         return iter(to_pieces(array))
     except TypeError as error:
-        raise BadInput(f'Input "{name}" is no tensor: {error}.') from error
+        raise BadInput(f'Input "{name}" is not a tensor: {error}.') from error

@@ -101,7 +101,7 @@ class Explaining:
 
 
 def _inputs(sent: Batch | bytes, signature: Signature) -> Mapping[str, npt.NDArray[Any]]:
-    """Arrays by input name of what was sent; raises BadInput where it says none."""
+    """Arrays by input name of what was sent; raises BadInput if it says none."""
     if isinstance(sent, Batch):
         return sent.inputs
     form = serving_form(documents(sent), PREDICT)

@@ -24,7 +24,7 @@ from tfs_proxy.wire.dtypes import dtype_of
 Versions = Mapping[int, Mapping[str, Signature]]
 """Signatures by name, of each version of a model."""
 
-Given = Mapping[str, Any] | Callable[[dict[str, npt.NDArray[Any]]], Mapping[str, Any]] | None
+FakeOutputs = Mapping[str, Any] | Callable[[dict[str, npt.NDArray[Any]]], Mapping[str, Any]] | None
 """Outputs by name, or a function that makes them of arrays by input name; None means zeros."""
 
 JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
@@ -57,7 +57,7 @@ class FakeModelServer:
     zeros of the signature's shapes, one for each record. ``calls`` keeps what was asked.
     """
 
-    def __init__(self, models: Mapping[str, Versions], outputs: Given = None) -> None:
+    def __init__(self, models: Mapping[str, Versions], outputs: FakeOutputs = None) -> None:
         self.models = models
         self.outputs = outputs
         self.calls: list[ModelCall] = []
@@ -138,7 +138,7 @@ class FakeModelServer:
         given = self.outputs(dict(batch.inputs)) if callable(self.outputs) else self.outputs
         if given.keys() != signature.outputs.keys():
             named, wanted = ", ".join(sorted(given)), ", ".join(signature.outputs)
-            raise ValueError(f"the outputs given are {named or 'none'}; {signature.name} has {wanted}")
+            raise ValueError(f"the outputs passed are {named or 'none'}, but {signature.name} has {wanted}")
         return {name: _typed(given[name], spec) for name, spec in signature.outputs.items()}
 
 
@@ -147,7 +147,7 @@ def _error(text: str) -> bytes:
 
 
 def _check(batch: Batch, signature: Signature) -> None:
-    """Raise BadInput where a model server would refuse the tensors."""
+    """Raise BadInput if a model server would refuse the tensors."""
     for name, spec in signature.inputs.items():
         array = batch.inputs.get(name)
         if array is None:

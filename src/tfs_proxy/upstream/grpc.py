@@ -26,7 +26,9 @@ OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
-"""No limit of 4 MB: the model server has none either (contract 3.2). A restarted one is found soon.
+"""No limit of 4 MB: the model server has none either (docs/reference/tensorflow-serving.md).
+
+A restarted one is found soon.
 
 What grpc calls the least back-off is how long a connection may take: that stays at its own 20 seconds, as a
 model server that is busy is not down.
@@ -65,7 +67,7 @@ class GrpcCalls:
         """Send a serialized PredictRequest to ``instance``.
 
         What the model server refuses is an answer with the status and body that its REST side gives.
-        Raises NotReached where no connection opens, UpstreamUnavailable where one breaks,
+        Raises NotReached if no connection opens, UpstreamUnavailable where one breaks,
         UpstreamTimeout where no answer comes in time, UpstreamError where it can't be read.
         """
         import grpc

@@ -27,14 +27,14 @@ class Answer:
         return self.status == OK
 
     def outputs(self, signature: Signature) -> Outputs:
-        """The tensors of an answer to predict; raises UpstreamError where it does not fit."""
+        """The tensors of an answer to predict; raises UpstreamError if it does not fit."""
         return read_outputs(self.body, signature)
 
 
 class Upstream(Protocol):
     """A pool of model servers that serve the same models.
 
-    Every method raises UpstreamUnavailable where no instance could be reached and UpstreamTimeout
+    Every method raises UpstreamUnavailable if no instance could be reached and UpstreamTimeout
     where none answered in time. An error answer of the model server is an `Answer`, not raised,
     but by `signature`, which raises UpstreamRefused.
     """
@@ -45,7 +45,7 @@ class Upstream(Protocol):
     def signature(self, target: Target) -> Signature:
         """The target's signature, from the model server's metadata, cached per model version.
 
-        Raises BadInput where the model has no signature of that name.
+        Raises BadInput if the model has no signature of that name.
         """
 
     def predict(

@@ -51,7 +51,7 @@ class Roster:
     def choose(self) -> Instance:
         """The least busy instance that is up, in turn where several are; any where none is.
 
-        Raises UpstreamUnavailable where there are no instances at all.
+        Raises UpstreamUnavailable if there are no instances at all.
         """
         first = next(self._by_load(), None)
         if first is None:
@@ -61,7 +61,7 @@ class Roster:
     def send(self, instance: Instance | None, call: Callable[[Instance], Given]) -> Given:
         """``call`` with ``instance``, or the least busy one; with another one where it is not reached.
 
-        Raises UpstreamUnavailable where none can be reached, and what ``call`` raises but NotReached.
+        Raises UpstreamUnavailable if none can be reached, and what ``call`` raises but NotReached.
         """
         if instance is not None and self._admit(instance):
             try:

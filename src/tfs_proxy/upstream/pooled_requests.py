@@ -81,7 +81,7 @@ class PooledRequests:
             self.uninstall()
 
     def send(self, prepared: PreparedRequest, timeout: Any) -> Response | None:
-        """Answer a prepared request; None where it is none of ours, or an odd one.
+        """Answer a prepared request; None if it is none of ours, or an odd one.
 
         Raises what `requests` raises: ConnectionError, ReadTimeout.
         """
@@ -106,7 +106,7 @@ class PooledRequests:
     def _short_way(
         self, method: str | bytes, url: str | bytes, options: Mapping[str, Any]
     ) -> Response | None:
-        """What ``requests.request`` would answer, without a session; None where it should itself."""
+        """What ``requests.request`` would answer, without a session; None if it should itself."""
         if not isinstance(method, str) or method.upper() not in _METHODS or self._instance(url) is None:
             return None
         # NOTE: requests.get and post pass data, json and params along even where they are None.
@@ -188,7 +188,7 @@ def _merged(headers: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _plain_headers(headers: Mapping[str, Any], host: str) -> Mapping[str, str] | None:
-    """Headers as text; None where one of them changes how a request is sent."""
+    """Headers as text; None if one of them changes how a request is sent."""
     plain = {"Host": host}
     for name, value in headers.items():
         lower = name.lower()

@@ -75,7 +75,7 @@ class RestUpstream:
     def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
         """Send TF Serving's JSON untouched, but for the target's signature where it names none.
 
-        Raises BadInput where it names another signature than the target.
+        Raises BadInput if it names another signature than the target.
         """
         return self._post(target, with_signature(body, target.signature), instance)
 
@@ -139,7 +139,7 @@ class RestUpstream:
 
 @lru_cache(maxsize=1024)
 def model_path(target: Target) -> str:
-    """The path of a model, a version or a label of it, percent-encoded (contract 3.1)."""
+    """The path of a model, a version or a label of it, percent-encoded."""
     path = f"/v1/models/{quote(target.model, safe='')}"
     if target.version is not None:
         return f"{path}/versions/{target.version}"

@@ -31,10 +31,10 @@ class TensorAnswer(Answer):
     __slots__ = ("_json", "_outputs", "version")
 
     version: int | None
-    """Which version of the model answered; None where the model server does not say."""
+    """Which version of the model answered; None if the model server does not say."""
 
     def __init__(self, message: bytes, url: str = "") -> None:
-        """Read ``message``; raises UpstreamError where it can't be."""
+        """Read ``message``; raises UpstreamError if it can't be."""
         try:
             predicted = read_response(message)
         except ValueError as error:
@@ -78,7 +78,7 @@ class TensorAnswer(Answer):
         return outputs
 
     def outputs(self, signature: Signature) -> Outputs:
-        """The tensors; raises UpstreamError where one of the signature is missing."""
+        """The tensors; raises UpstreamError if one of the signature is missing."""
         missing = signature.outputs.keys() - self.tensors.keys()
         if missing:
             raise UpstreamError(f"The model server's answer has no output {', '.join(sorted(missing))}.")

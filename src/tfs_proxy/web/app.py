@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import falcon
 
+from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.script.deadline import Watch
@@ -13,12 +14,12 @@ from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.execution_parameters import ExecutionParameters
-from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, StageInvocations
+from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.web.ping import Ping, PingResource
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
 
 if TYPE_CHECKING:
-    from tfs_proxy.script.script_model.call import Stage
+    from tfs_proxy.script.script_model.call import ScriptModel
 
 OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
 """What a script may raise of the web framework's, to be answered as it is."""
@@ -61,25 +62,22 @@ def create_app(
     ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` asks the control API.
     ``pass_on`` asks TF Serving's REST API; without it, that is not published.
     Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
-    when it is there; raises ScriptLoadError where that failed. ``close`` closes ``upstream`` too.
+    when it is there; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too.
     """
     app = _app(deployment, ping)
     app.held.callback(upstream.close)
     upstream = Explaining(upstream, deployment.models.keys())
+    plane = DataPlane(upstream, deployment.max_payload_bytes)
     if script is None:
-        app.add_route("/invocations", ModelInvocations(deployment, upstream))
+        app.add_route("/invocations", ModelInvocations(deployment, plane))
     else:
-        from tfs_proxy.dataplane.model_client import Backend
         from tfs_proxy.script.handlers.call import ScriptCaller
+        from tfs_proxy.script.handlers.model_client import WorkerModels
 
-        backend = Backend(
-            upstream,
-            deployment.models,
-            deployment.default_model,
-            deployment.request_timeout_seconds,
-            deployment.max_payload_bytes,
+        worker = WorkerModels(
+            plane, deployment.models, deployment.default_model, deployment.request_timeout_seconds
         )
-        caller = ScriptCaller(script, backend, OWN_ERRORS, app.watch)
+        caller = ScriptCaller(script, worker, OWN_ERRORS, app.watch)
         app.held.callback(caller.close)
         caller.begin()
         app.add_route("/invocations", ScriptInvocations(deployment, caller))
@@ -88,19 +86,21 @@ def create_app(
     return app
 
 
-def create_stage_app(deployment: Deployment, stage: "Stage", *, ping: Ping) -> ContainerApp:
-    """A WSGI app that serves a stage, whose model has been loaded when it is there.
+def create_script_model_app(
+    deployment: Deployment, script_model: "ScriptModel", *, ping: Ping
+) -> ContainerApp:
+    """A WSGI app that serves a script model, whose model has been loaded when it is there.
 
-    Raises ScriptLoadError where that failed.
+    Raises ScriptLoadError if that failed.
     """
-    from tfs_proxy.script.script_model.call import StageCaller
+    from tfs_proxy.script.script_model.call import ScriptModelCaller
 
     app = _app(deployment, ping)
-    folder = deployment.stage or ""
-    caller = StageCaller(stage, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
+    folder = deployment.script_model or ""
+    caller = ScriptModelCaller(script_model, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)
     caller.begin()
-    app.add_route("/invocations", StageInvocations(deployment, caller))
+    app.add_route("/invocations", ScriptModelInvocations(deployment, caller))
     return app
 
 

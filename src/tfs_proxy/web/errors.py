@@ -6,7 +6,6 @@ from typing import Any
 
 import falcon
 
-from tfs_proxy.dataplane.values import HTTPError
 from tfs_proxy.errors import (
     BadInput,
     NotAcceptable,
@@ -20,6 +19,7 @@ from tfs_proxy.errors import (
     UpstreamUnavailable,
 )
 from tfs_proxy.script.deadline import Abandoned
+from tfs_proxy.script.values import HTTPError
 from tfs_proxy.web.body import AnswerBeforeTheEnd, BrokenBody
 from tfs_proxy.wire.error_body import INTERNAL_ERROR, error_body
 
@@ -95,7 +95,7 @@ def _wrong_method(
 ) -> None:
     resp.set_headers(error.headers or {})
     allowed = resp.get_header("Allow") or "none"
-    _write(resp, 405, error_body(f"{req.method} is not allowed here, but {allowed}"))
+    _write(resp, 405, error_body(f"{req.method} is not allowed at this path: use {allowed}"))
 
 
 def _falcon_error(_req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:

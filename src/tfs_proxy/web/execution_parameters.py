@@ -8,7 +8,7 @@ from tfs_proxy.deployment import TransformLimits
 
 
 class ExecutionParameters:
-    """Answers what the supervisor computed from the machine and the settings (contract 1.10).
+    """Answers what the supervisor computed from the machine and the settings (docs/reference/sagemaker.md).
 
     MultiRecord is meant by leaving BatchStrategy out: SageMaker takes MULTI_RECORD for it, but local mode of
     its SDK refuses that.

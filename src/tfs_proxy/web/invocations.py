@@ -5,18 +5,17 @@ from typing import TYPE_CHECKING
 
 import falcon
 
-from tfs_proxy.dataplane.conversions import answer
+from tfs_proxy.attributes import HEADER, parse_target
+from tfs_proxy.dataplane.plane import Body, DataPlane
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.script.handlers.context import ScriptRequest
-from tfs_proxy.script.script_model.context import StageRequest
-from tfs_proxy.upstream.interface import Upstream
-from tfs_proxy.web.attributes import HEADER, parse_target
+from tfs_proxy.script.script_model.context import ScriptModelRequest
 from tfs_proxy.web.body import read_body
 
 if TYPE_CHECKING:
     from tfs_proxy.script.handlers.call import ScriptCaller
     from tfs_proxy.script.returned import ScriptReply
-    from tfs_proxy.script.script_model.call import StageCaller
+    from tfs_proxy.script.script_model.call import ScriptModelCaller
 
 
 class _Headers(Mapping[str, str]):
@@ -40,25 +39,18 @@ class ModelInvocations:
 
     method = "POST"
 
-    def __init__(self, deployment: Deployment, upstream: Upstream) -> None:
+    def __init__(self, deployment: Deployment, plane: DataPlane) -> None:
         self._deployment = deployment
-        self._upstream = upstream
+        self._plane = plane
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer one request (contract 1.4, 2.4)."""
+        """Answer one request (docs/reference/sagemaker.md, docs/reference/aws-container.md)."""
         body = read_body(req, self._deployment.max_payload_bytes)
         target = parse_target(req.get_header(HEADER), self._deployment.default_model)
-        instance = self._upstream.choose()
-        reply = answer(
-            self._upstream,
-            target,
-            body,
-            req.content_type,
-            accept_of(req, self._deployment),
-            instance,
-            limit_bytes=self._deployment.max_payload_bytes,
+        answer = self._plane.answer(
+            target, Body(body, req.content_type), accept_of(req, self._deployment), self._plane.choose()
         )
-        resp.status, resp.data, resp.content_type = reply.status, reply.body, reply.content_type
+        resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.content_type
 
 
 class ScriptInvocations:
@@ -71,7 +63,7 @@ class ScriptInvocations:
         self._caller = caller
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer one request (contract 2.5)."""
+        """Answer one request (docs/reference/aws-container.md)."""
         body = read_body(req, self._deployment.max_payload_bytes)
         attributes = req.get_header(HEADER)
         reply = self._caller.answer(
@@ -88,28 +80,28 @@ class ScriptInvocations:
         _write(resp, reply)
 
 
-class StageInvocations:
+class ScriptModelInvocations:
     """Requests to a script that is the model itself."""
 
     method = "POST"
 
-    def __init__(self, deployment: Deployment, caller: "StageCaller") -> None:
+    def __init__(self, deployment: Deployment, caller: "ScriptModelCaller") -> None:
         self._deployment = deployment
         self._caller = caller
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer one request (contract 1.8)."""
+        """Answer one request (docs/reference/sagemaker.md)."""
         body = read_body(req, self._deployment.max_payload_bytes)
         _write(
             resp,
             self._caller.answer(
-                StageRequest(body, req.content_type, accept_of(req, self._deployment), req.headers)
+                ScriptModelRequest(body, req.content_type, accept_of(req, self._deployment), req.headers)
             ),
         )
 
 
 def accept_of(req: falcon.Request, deployment: Deployment) -> str | None:
-    """What the client wants, or the default that is set for those that don't say (contract 1.8)."""
+    """What the client wants, or the default for clients that don't say (docs/reference/sagemaker.md)."""
     accept: str | None = req.get_header("Accept")
     says_nothing = accept is None or accept.strip() in {"", "*/*"}
     return deployment.default_accept or accept if says_nothing else accept

@@ -17,7 +17,7 @@ class PingResource:
         self._ping = ping
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Health of the whole container (contract 1.3)."""
+        """Health of the whole container (docs/reference/sagemaker.md)."""
         resp.status, resp.data = self._ping()
         if not resp.data:
             resp.content_type = None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.upstream.instances import fetch_deployment, ping, settled
-from tfs_proxy.web.app import ContainerApp, create_app, create_stage_app
+from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
 from tfs_proxy.worker_environment import WorkerEnvironment
 
 
@@ -25,16 +25,16 @@ def _model_app(deployment: Deployment, control_socket: Path) -> ContainerApp:
     return create_app(deployment, upstream, script, ping=partial(ping, control_socket), pass_on=pass_on)
 
 
-def _stage_app(deployment: Deployment, control_socket: Path) -> ContainerApp:
-    from tfs_proxy.script.script_model.call import load_stage
+def _script_model_app(deployment: Deployment, control_socket: Path) -> ContainerApp:
+    from tfs_proxy.script.script_model.call import load_script_model
 
-    stage = load_stage(deployment.script or "", deployment.import_paths)
-    return create_stage_app(deployment, stage, ping=partial(ping, control_socket))
+    script_model = load_script_model(deployment.script or "", deployment.import_paths)
+    return create_script_model_app(deployment, script_model, ping=partial(ping, control_socket))
 
 
 def _created(control_socket: Path) -> ContainerApp:
     deployment = fetch_deployment(control_socket)
-    create = _model_app if deployment.stage is None else _stage_app
+    create = _model_app if deployment.script_model is None else _script_model_app
     return create(deployment, control_socket)
 
 

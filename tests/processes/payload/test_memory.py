@@ -13,7 +13,7 @@ CONVERT = """
 import resource, sys
 from tfs_proxy.payload.decode import decode
 from tfs_proxy.payload.encode import encode
-from tfs_proxy.payload.media_types import parse_media_type
+from tfs_proxy.payload.registry import parse_media_type
 from tfs_proxy.signature import Signature, TensorSpec
 
 sys.path.insert(0, {sources!r})

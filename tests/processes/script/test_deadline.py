@@ -217,7 +217,7 @@ def test_a_coroutine_that_blocks_the_loop(tmp_path: Path) -> None:
     with hanging(tmp_path, {}) as stack:
         former = pid(stack)
         answer = say(stack, "blocked loop")
-        stack.wait_for_log(f"goes on at inference.py:{line_of('here the loop is blocked')} in blocks")
+        stack.wait_for_log(f"still runs at inference.py:{line_of('here the loop is blocked')} in blocks")
         wait_until_replaced(stack, former)
         assert pid(stack) != former
 

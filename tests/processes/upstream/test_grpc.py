@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from support.model_fixtures import EmbeddedServer, StartServer
+from support.plane import answer
 from support.stack import free_port
 from tfs_proxy.batch import Batch, Examples
-from tfs_proxy.dataplane.conversions import answer
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.protos.tensors import NUMPY_TYPES
@@ -230,7 +230,7 @@ def test_inputs_that_do_not_fit(upstream: BinaryUpstream) -> None:
     assert "float" in json.loads(wrong.body)["error"]
     missing = upstream.predict(Target("multi_io"), batch(a=np.zeros((1, 3), np.float32)))
     assert missing.status == 400
-    with pytest.raises(BadInput, match='Input "x" is no tensor'):
+    with pytest.raises(BadInput, match='Input "x" is not a tensor'):
         upstream.predict(HALF, batch(x=np.array(["2020-01-01"], "datetime64[D]")))
     with pytest.raises(BadInput, match='no signature "nope"'):
         upstream.predict(Target("half_plus_two", signature="nope"), batch(x=np.zeros(1, np.float32)))

@@ -44,12 +44,12 @@ BROKEN = {
         "No module named 'nothing_of_this_name'",
     ),
     "sys.exit": (f"{MIRROR}\nimport sys\nsys.exit(0)", "inference.py:3 in <module>: SystemExit: 0"),
-    "os._exit": (f"{MIRROR}\nimport os\nos._exit(0)", "it ends the process that imports it (exit status 0)"),
+    "os._exit": (f"{MIRROR}\nimport os\nos._exit(0)", "the import ends its process (exit status 0)"),
     "a signal": (
         f"{MIRROR}\nimport os\nos.kill(os.getpid(), 11)",
-        "ends the process that imports it (SIGSEGV)",
+        "import ends its process (SIGSEGV)",
     ),
-    "no end": (f"{MIRROR}\nimport time\ntime.sleep(600)", "it takes longer than 2 s"),
+    "no end": (f"{MIRROR}\nimport time\ntime.sleep(600)", "the import takes longer than 2 s"),
     "no handler": ("x = 1", "defines no handler: it must define handler(data, context)"),
     "a misspelt one": (
         "def inputs_handler(d, c): ...",

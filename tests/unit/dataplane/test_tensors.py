@@ -84,7 +84,7 @@ def test_what_would_be_lost_is_refused(value: Any, dtype: str) -> None:
         ([b"a"], "FLOAT", "is strings, but DT_FLOAT is needed"),
         (np.array([1.5], ">f8"), "INT32", "is float64, but DT_INT32 is needed"),
         ([1, 300], "UINT8", "is int64 with values of 1 to 300, but DT_UINT8 is needed"),
-        (np.array([2]), "STRING", "is int64, but DT_STRING is needed: give bytes or str"),
+        (np.array([2]), "STRING", "is int64, but DT_STRING is needed: pass bytes or str"),
     ],
 )
 def test_both_dtypes_are_named(value: Any, dtype: str, says: str) -> None:
@@ -117,11 +117,11 @@ def test_strings(value: Any, shape: tuple[int | None, ...] | None, expected: Any
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"z": 1}, r"'z' is no input of signature serving_default \(x, y\)"),
+        ({"z": 1}, r"'z' is not an input of signature serving_default \(x, y\)"),
         ({"x": 1}, "the input 'y' of signature serving_default is missing"),
-        (np.zeros(1), "one array is not enough .* x, y"),
-        ({"x": [1], "y": [3]}, "input 'y' is int, but DT_STRING is needed: give bytes or str"),
-        ({"x": [[1], [1, 2]], "y": b"a"}, "input 'x' is no array"),
+        (np.zeros(1), "one array can't feed .* x, y"),
+        ({"x": [1], "y": [3]}, "input 'y' is int, but DT_STRING is needed: pass bytes or str"),
+        ({"x": [[1], [1, 2]], "y": b"a"}, "input 'x' is not an array"),
     ],
 )
 def test_what_fits_no_signature(inputs: Any, message: str) -> None:

@@ -20,7 +20,7 @@ from tfs_proxy.payload.decode import decode
 from tfs_proxy.payload.encode import encode
 from tfs_proxy.payload.formats.npy import read_npy, write_npy
 from tfs_proxy.payload.formats.npz import read_npz, write_npz
-from tfs_proxy.payload.media_types import parse_media_type
+from tfs_proxy.payload.registry import parse_media_type
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 
 NPY, NPZ = map(parse_media_type, ("application/x-npy", "application/x-npz"))
@@ -82,7 +82,7 @@ def test_strings_both_ways() -> None:
     for strings in ([b"\xff", b"ab"], [b"caf\xc3\xa9", b""]):
         array = np.array(strings, object)
         assert read_npy(write_npy(array)).tolist() == strings
-    with pytest.raises(BadInput, match="no Unicode"):
+    with pytest.raises(BadInput, match="not Unicode"):
         read_npy(_npy("{'descr': '<U1', 'fortran_order': False, 'shape': (1,), }", b"\xff\xff\xff\xff"))
 
 
@@ -98,7 +98,7 @@ def test_damaged_npy_is_refused(junk: bytes, place: int, cut: bool) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (b"", "no npy file"),
+        (b"", "not an npy file"),
         (b"\x93NUMPY", "at byte 6"),
         (b"\x93NUMPY\x09\x00" + b" " * 20, "at byte 6"),
         (b"\x93NUMPY\x02\x00\xff\xff\xff\xff", "header of 4294967295 bytes"),

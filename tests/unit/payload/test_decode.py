@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, RequestError, UnsupportedMediaType
-from tfs_proxy.payload.decode import DECODERS, EXAMPLE_DECODERS, decode, decode_examples
+from tfs_proxy.payload.decode import decode, decode_examples
 from tfs_proxy.payload.formats.csv_records import CHUNK_ROWS
-from tfs_proxy.payload.media_types import MediaType, parse_media_type
+from tfs_proxy.payload.media_types import MediaType
+from tfs_proxy.payload.registry import names_with, parse_media_type
 from tfs_proxy.serving_json.numbers import csv_array
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 
@@ -63,7 +64,9 @@ def _values(batch: Batch) -> Any:
     return batch.inputs["x"].tolist()
 
 
-@given(st.sampled_from(list(DECODERS)), st.sampled_from(SIGNATURES), st.binary(max_size=80))
+@given(
+    st.sampled_from(names_with(lambda row: row.decode)), st.sampled_from(SIGNATURES), st.binary(max_size=80)
+)
 def test_any_bytes_decode_or_are_refused(name: str, signature: Signature, body: bytes) -> None:
     """Random bytes raise nothing but a RequestError, whose text is printable UTF-8."""
     result = _decoded_or_refused(body, parse_media_type(name), signature)
@@ -201,7 +204,7 @@ def test_examples_are_objects() -> None:
             decode_examples(body, JSON)
 
 
-@given(st.sampled_from(list(EXAMPLE_DECODERS)), st.binary(max_size=80))
+@given(st.sampled_from(names_with(lambda row: row.decode_examples)), st.binary(max_size=80))
 def test_any_bytes_are_examples_or_are_refused(name: str, body: bytes) -> None:
     """Random bytes raise nothing but a RequestError for classify and regress, too."""
     with suppress(RequestError):

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.dataplane.conversions import default_output
+from support.fake_upstream import FakeUpstream
+from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import NotAcceptable
-from tfs_proxy.payload.encode import OUTPUT_TYPES, encode, encode_values
+from tfs_proxy.payload.encode import encode, encode_values
 from tfs_proxy.payload.media_types import CSV, JSON_LINES
+from tfs_proxy.payload.registry import OUTPUT_TYPES
 from tfs_proxy.protos.tensors import NUMPY_TYPES
-from tfs_proxy.signature import PREDICT_METHOD, Signature
 
-NO_OUTPUTS = Signature("serving_default", PREDICT_METHOD, {}, {})
+PLANE = DataPlane(FakeUpstream())
 NAN, INF = float("nan"), float("inf")
 
 
@@ -108,7 +109,7 @@ def test_texts_survive(values: list[str]) -> None:
 def test_scripts_arrays_are_written(media_type: str) -> None:
     """Lists, text, other byte orders and no records at all are written in each type."""
     for array in ([1.5], np.array(["é"]), np.array([b"x"]), np.array([1], ">i4"), np.empty((0, 2))):
-        body, given = default_output({"y": np.asarray(array)}, media_type, NO_OUTPUTS)
+        body, given = PLANE.encode({"y": np.asarray(array)}, media_type)
         assert given == media_type
         assert isinstance(body, bytes)
 
@@ -116,8 +117,8 @@ def test_scripts_arrays_are_written(media_type: str) -> None:
 def test_bfloat16_is_written_as_float() -> None:
     """A type of its own in numpy, floats in every answer."""
     array = np.array([1.5], NUMPY_TYPES[14])
-    assert default_output({"y": array}, "text/csv", NO_OUTPUTS)[0] == b"1.5\n"
-    assert default_output({"y": array}, None, NO_OUTPUTS)[0] == b'{"predictions":[1.5]}'
+    assert PLANE.encode({"y": array}, "text/csv")[0] == b"1.5\n"
+    assert PLANE.encode({"y": array}, None)[0] == b'{"predictions":[1.5]}'
 
 
 @pytest.mark.parametrize("array", [np.array([1j]), np.array([None]), np.array(["2026"], "M8[Y]")])
@@ -125,10 +126,10 @@ def test_what_text_can_not_carry(array: npt.NDArray[Any]) -> None:
     """Complex numbers, objects and dates are a 406 that names the output."""
     for media_type in ("application/json", "text/csv", "application/jsonlines"):
         with pytest.raises(NotAcceptable, match='"y"'):
-            default_output({"y": array}, media_type, NO_OUTPUTS)
+            PLANE.encode({"y": array}, media_type)
 
 
 def test_arrays_of_complex_numbers() -> None:
     """npy carries complex numbers."""
-    body, _ = default_output({"y": np.array([1j])}, "application/x-npy", NO_OUTPUTS)
+    body, _ = PLANE.encode({"y": np.array([1j])}, "application/x-npy")
     assert np.load(io.BytesIO(body)).tolist() == [1j]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from support.fake_upstream import Call, FakeUpstream
-from tfs_proxy.dataplane.conversions import Reply, answer
+from support.plane import answer
+from tfs_proxy.dataplane.plane import EncodedAnswer
 from tfs_proxy.errors import BadInput, NotAcceptable, RequestError, UnsupportedMediaType
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.upstream.interface import Answer
@@ -129,7 +130,7 @@ def _target(headers: Mapping[str, str]) -> Target:
     )
 
 
-def _reply(row: Mapping[str, Any]) -> Reply:
+def _reply(row: Mapping[str, Any]) -> EncodedAnswer:
     target = _target(row["headers"])
     signature = MODELS.get((target.model, target.version), (LINEAR, None))[0]
     upstream = FakeUpstream({DEFAULT_SIGNATURE: signature}, _serve)
@@ -139,7 +140,7 @@ def _reply(row: Mapping[str, Any]) -> Reply:
             upstream, target, row["body"].encode(), headers.get("Content-Type"), headers.get("Accept")
         )
     except RequestError as refused:
-        return Reply(STATUS[type(refused)], json.dumps({"error": str(refused)}).encode())
+        return EncodedAnswer(STATUS[type(refused)], json.dumps({"error": str(refused)}).encode())
 
 
 @pytest.mark.parametrize(

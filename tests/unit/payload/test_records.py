@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
 from tfs_proxy.payload.decode import decode, decode_examples
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.payload.media_types import parse_media_type
+from tfs_proxy.payload.registry import parse_media_type
 from tfs_proxy.protos import Example, RecordIORecord
 from tfs_proxy.signature import CLASSIFY_METHOD, PREDICT_METHOD, Signature, TensorSpec
 
@@ -135,8 +135,8 @@ def test_features_take_the_input_s_shape(
         ({"x": [1.0]}, "DT_INT64", (None,), 'feature "x", is float32, but DT_INT64'),
         ({"x": [300]}, "DT_INT8", (None,), "300, which is out of the range"),
         ({"x": [b"a"]}, "DT_FLOAT", (None,), "is strings"),
-        ({"x": [1, 2]}, "DT_FLOAT", (None,), "2 values where the model takes one value"),
-        ({"x": [1, 2, 3]}, "DT_FLOAT", (None, 2, None), r"3 values where the model takes \[2, \?\]"),
+        ({"x": [1, 2]}, "DT_FLOAT", (None,), "2 values, but the model takes one value"),
+        ({"x": [1, 2, 3]}, "DT_FLOAT", (None, 2, None), r"3 values, but the model takes \[2, \?\]"),
         ({"x": [1, 2]}, "DT_FLOAT", (None, None, None), "leaves it open"),
         ({"x": []}, "DT_FLOAT", (None,), "0 values"),
     ],
@@ -150,7 +150,7 @@ def test_features_that_do_not_fit(features: Any, dtype: str, shape: Shape, says:
 def test_records_of_different_shapes() -> None:
     """Records that differ in an open dimension can't be one batch: a 400 says which."""
     body = tfrecord_frame(_example(x=[1])) + tfrecord_frame(_example(x=[1, 2]))
-    with pytest.raises(BadInput, match=r"Record 2.*\(2,\) where record 1 has \(1,\)"):
+    with pytest.raises(BadInput, match=r"Record 2.*\(2,\), but record 1 has \(1,\)"):
         decode(body, RECORDS, _signature(x=("DT_FLOAT", (None, None))))
 
 
@@ -167,7 +167,7 @@ def test_classify_takes_features_by_name() -> None:
 def test_no_examples() -> None:
     """What is no tf.Example, or no record at all, is a 400 that says so."""
     for body, media_type, says in (
-        (b"\xff", EXAMPLE, "Record 1 is no serialized tf.Example"),
+        (b"\xff", EXAMPLE, "Record 1 is not a serialized tf.Example"),
         (tfrecord_frame(_example()) + tfrecord_frame(b"\xff"), RECORDS, "Record 2 is no"),
         (b"", RECORDS, "no records"),
         (b"", RECORDIO, "no records"),
@@ -232,9 +232,9 @@ def test_recordio_shapes() -> None:
     body = recordio_frame(_record(x=tensor))
     assert decode(body, RECORDIO, _signature(x=("DT_FLOAT", None))).inputs["x"].shape == (1, 2, 3)
     assert decode(body, RECORDIO, _signature(x=("DT_FLOAT", (None, 2, None)))).inputs["x"].shape == (1, 2, 3)
-    with pytest.raises(BadInput, match=r"the shape \[2, 3\] where the model takes \[3, 2\]"):
+    with pytest.raises(BadInput, match=r"shape \[2, 3\], but the model takes \[3, 2\]"):
         decode(body, RECORDIO, _signature(x=("DT_FLOAT", (None, 3, 2))))
-    with pytest.raises(BadInput, match="6 values where its shape"):
+    with pytest.raises(BadInput, match="6 values, but its shape"):
         decode(
             recordio_frame(_record(x={**tensor, "shape": [7]})), RECORDIO, _signature(x=("DT_FLOAT", None))
         )
@@ -248,7 +248,7 @@ def test_recordio_that_is_none() -> None:
     empty = RecordIORecord()
     empty.features["x"].SetInParent()
     for body, says in (
-        (b"\xff\xff", "as a whole it is no SageMaker Record"),
+        (b"\xff\xff", "as a whole it is not a SageMaker Record"),
         (recordio_frame(_record(x={"values": [1]})) + recordio_frame(b"\xff"), "Record 2, at byte 24"),
         (recordio_frame(empty.SerializeToString()), 'feature "x", has no value'),
     ):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType
+from tfs_proxy.payload.decode import decode_array
+from tfs_proxy.payload.encode import encode_array
 from tfs_proxy.payload.formats.npy import read_npy
-from tfs_proxy.payload.untyped import decode_array, encode_array
 
 
 def saved(value: Any) -> bytes:
@@ -49,13 +50,13 @@ def test_an_empty_cell_among_numbers_is_no_number() -> None:
     ("body", "content_type", "error", "words"),
     [
         (b"{", "application/json", BadInput, "not JSON"),
-        (b"[[1], [2, 3]]", "application/json", BadInput, "no array"),
+        (b"[[1], [2, 3]]", "application/json", BadInput, "not an array"),
         (b"[1]\n[2]", "application/json", BadInput, "2 JSON documents"),
         (b"1,2\n3\n", "text/csv", BadInput, "Row 2 has 1 columns, but row 1 has 2"),
         (b"\n", "text/csv", BadInput, "no records"),
-        (b"a\xff", "text/csv", BadInput, "no UTF-8"),
+        (b"a\xff", "text/csv", BadInput, "not UTF-8"),
         (saved(np.array([{}], object)), "application/x-npy", BadInput, "pickled objects"),
-        (b"", "image/png", UnsupportedMediaType, "image/png is not read here without an input_fn"),
+        (b"", "image/png", UnsupportedMediaType, "image/png can't be read without an input_fn"),
     ],
 )
 def test_a_body_that_is_no_array_is_the_clients_mistake(
@@ -107,5 +108,5 @@ def test_npy_holds_the_array() -> None:
 
 def test_no_other_type_is_written() -> None:
     """The error names what can be had."""
-    with pytest.raises(NotAcceptable, match="image/png can't be given without an output_fn, only"):
+    with pytest.raises(NotAcceptable, match="image/png can't be written without an output_fn"):
         encode_array([1], "image/png")

@@ -36,7 +36,12 @@ def signature(
 
 
 def command(
-    root: Path, known: Signature | None, *, script: str | None = None, graph: bytes = b"", stage: bool = False
+    root: Path,
+    known: Signature | None,
+    *,
+    script: str | None = None,
+    graph: bytes = b"",
+    script_model: bool = False,
 ) -> str:
     """The command for a model of this signature; ``graph`` is what its saved_model.pb holds."""
     version = root / "m" / "1"
@@ -45,9 +50,9 @@ def command(
     if script is not None:
         (root / "code").mkdir()
         (root / "code" / "inference.py").write_text(script)
-    models = () if stage else (DiscoveredModel("m", {1: version}),)
-    served = Served(ModelLayout(root), models, "" if stage else "m")
-    reports = [] if stage else [ModelReport("m", (1,), {known.name: known} if known else None)]
+    models = () if script_model else (DiscoveredModel("m", {1: version}),)
+    served = Served(ModelLayout(root), models, "" if script_model else "m")
+    reports = [] if script_model else [ModelReport("m", (1,), {known.name: known} if known else None)]
     return first_request(served, reports, rest_api=True).command(URL)
 
 
@@ -173,7 +178,7 @@ def test_a_stage_takes_its_own_type(tmp_path: Path) -> None:
     """A script that is the model itself has no signature."""
     script = "def model_fn(d): ...\ndef input_fn(data, content_type):\n    if content_type != 'text/csv': raise ValueError\n"
     assert "-H 'Content-Type: text/csv' --data-binary @FILE" in command(
-        tmp_path, None, script=script, stage=True
+        tmp_path, None, script=script, script_model=True
     )
 
 

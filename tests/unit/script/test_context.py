@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from support.fake_upstream import FakeUpstream
-from tfs_proxy.dataplane.model_client import Backend
+from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Instance
 from tfs_proxy.script.handlers.context import Context, ScriptRequest
+from tfs_proxy.script.handlers.model_client import WorkerModels
 from tfs_proxy.signature import Target
 
 INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")
@@ -27,8 +28,8 @@ class FakeChannels:
 def context(target: Target | None = None, **headers: Any) -> tuple[Context, FakeChannels]:
     channels = FakeChannels()
     request = ScriptRequest(target or Target("half"), b"", **headers)
-    backend = Backend(FakeUpstream(), {"half": (1, 2)}, "half", 60.0, channels=channels)  # type: ignore[arg-type]
-    return Context(request, INSTANCE, backend), channels
+    worker = WorkerModels(DataPlane(FakeUpstream()), {"half": (1, 2)}, "half", 60.0, channels=channels)  # type: ignore[arg-type]
+    return Context(request, INSTANCE, worker), channels
 
 
 def test_defaults() -> None:

@@ -64,7 +64,7 @@ def test_handler_that_is_no_function(tmp_path: Path) -> None:
 
 def test_no_file(tmp_path: Path) -> None:
     """A path without a file is an error that names it."""
-    with pytest.raises(ScriptLoadError, match="no Python file"):
+    with pytest.raises(ScriptLoadError, match="no such Python file"):
         load_script(str(tmp_path / "inference.py"))
 
 

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 import tfs_proxy
-from tfs_proxy.dataplane.bodies import encoded
 from tfs_proxy.errors import RequestError, ScriptFailure
+from tfs_proxy.script.bodies import encoded
 from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.returned import ScriptReply
 from tfs_proxy.script.returned import script_reply as read_reply
@@ -76,7 +76,7 @@ def test_content_type_with_a_comma() -> None:
         (("a", "b", "c"), "returned 3 values"),
         ((), "returned 0 values"),
         (("a", b"text/csv"), "type bytes as content type"),
-        (("a", "text/csv\r\nX: y"), "no printable ASCII"),
+        (("a", "text/csv\r\nX: y"), "not printable ASCII"),
         (("\ud800", "text/csv"), "UTF-8 can't encode"),
     ],
 )

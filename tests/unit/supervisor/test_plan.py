@@ -286,7 +286,10 @@ def test_a_stage_is_planned_without_any_model_server() -> None:
 
     assert planned.model_servers == ()
     assert planned.deployment.instances == ()
-    assert (planned.deployment.stage, planned.deployment.default_accept) == ("/opt/ml/model", "text/csv")
+    assert (planned.deployment.script_model, planned.deployment.default_accept) == (
+        "/opt/ml/model",
+        "text/csv",
+    )
     assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.dataplane.conversions import answer
+from support.plane import answer
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.upstream.fake_server import FakeModelServer, Versions
 

@@ -4,8 +4,9 @@ import errno
 import os
 from pathlib import Path
 
+from tfs_proxy.names import HIGHEST_VERSION
+
 _SCHEME = "file://"
-_MAX_VERSION = 2**63 - 1
 
 
 def local(path: str) -> Path:
@@ -35,7 +36,7 @@ def find(base_path: str) -> dict[int, Path]:
 
 def _number(name: str) -> int | None:
     digits = name.lstrip("0") or name[:1]
-    if not (name.isascii() and name.isdigit()) or len(digits) > len(str(_MAX_VERSION)):
+    if not (name.isascii() and name.isdigit()) or len(digits) > len(str(HIGHEST_VERSION)):
         return None
     number = int(digits)
-    return number if number <= _MAX_VERSION else None
+    return number if number <= HIGHEST_VERSION else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from tfs_proxy.embedded.errors import invalid
+from tfs_proxy.names import HIGHEST_VERSION
 
 _CHOICE = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _PREDICTION = re.compile(
@@ -17,7 +18,6 @@ _URI = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
 
 _METHODS = {"classify", "regress", "predict"}
 PREFLIGHT = "preflight"
-_MAX_VERSION = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def match(method: str, path: str) -> Route:
     if found is None or (method == "POST" and parts["method"] not in _METHODS):
         raise invalid(f"Malformed request: {method} {path}")
     version = parts["version"]
-    if version is not None and int(version) > _MAX_VERSION:
+    if version is not None and int(version) > HIGHEST_VERSION:
         raise invalid(f"Failed to convert version: {version} to numeric.")
     action = (
         parts["method"]

@@ -21,14 +21,14 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
-from tfs_proxy.payload.media_types import shown
+from tfs_proxy.payload.media_types import MediaType, shown
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.serving_json.numbers import csv_array, is_numeric
 from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.dtypes import Kind, dtype_of
 
 CHUNK_ROWS = 4096
-_HEADER_HINT = " If row 1 is a header, say so: text/csv; header=present."
+_HEADER_HINT = " If row 1 is a header, send Content-Type: text/csv; header=present."
 _SHOWN_CHARACTERS = 40
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _NUMBER = re.compile(
@@ -59,15 +59,20 @@ def csv_dialect(parameters: Mapping[str, str]) -> Dialect:
     header = parameters.get("header", "").lower()
     if header not in _HEADERS:
         raise UnsupportedMediaType(
-            f"text/csv; header={shown(header)} is not understood: it is present or absent (RFC 4180)."
+            f"text/csv; header={shown(header)} is not valid: header is present or absent (RFC 4180)."
         )
     given = parameters.get("delimiter", ",")
     delimiter = _DELIMITERS.get(given.lower(), given)
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in _NO_DELIMITERS:
         raise UnsupportedMediaType(
-            f"text/csv; delimiter={shown(given)} is not understood: it is one character, as ; or |, or tab."
+            f"text/csv; delimiter={shown(given)} is not valid: send one character, such as ; or |, or tab."
         )
     return Dialect(_HEADERS[header], delimiter)
+
+
+def csv_batch(body: bytes, content_type: MediaType, signature: Signature, _: int) -> Batch:
+    """Decode a body for predict, in the dialect that the parameters of its media type name."""
+    return decode_csv(body, signature, csv_dialect(content_type.parameters))
 
 
 def decode_csv(body: bytes, signature: Signature, dialect: Dialect | None = None) -> Batch:
@@ -106,7 +111,7 @@ def _is_header(row: Row, signature: Signature) -> bool:
 
 
 def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:
-    """The cells of each row that has any; raises BadInput where the text is no CSV, or no UTF-8."""
+    """The cells of each row that has any; raises BadInput if the text is not CSV, or not UTF-8."""
     lines = io.TextIOWrapper(io.BytesIO(body), "utf-8", newline="")
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
@@ -114,15 +119,15 @@ def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:
     except UnicodeDecodeError:
         raise _no_utf8(body) from None
     except csv.Error as error:
-        raise BadInput(f"Line {reader.line_num} is no CSV: {error}.") from None
+        raise BadInput(f"Line {reader.line_num} is not CSV: {error}.") from None
 
 
 def _no_utf8(body: bytes) -> BadInput:
     try:
         body.decode()
     except UnicodeDecodeError as error:
-        return BadInput(f"The body is no UTF-8: byte {error.start} can't be read.")
-    return BadInput("The body is no UTF-8.")
+        return BadInput(f"The body is not UTF-8: byte {error.start} can't be read.")
+    return BadInput("The body is not UTF-8.")
 
 
 def _unnamed(signature: Signature) -> Mapping[str, Sequence[int]] | None:
@@ -135,9 +140,9 @@ def _unnamed(signature: Signature) -> Mapping[str, Sequence[int]] | None:
 
 
 def _columns(header: Row | None, signature: Signature) -> Mapping[str, Sequence[int]] | None:
-    """Which columns each input takes; None where all of them go to the only input."""
+    """Which columns each input takes; None if all of them go to the only input."""
     if header is None:
-        raise BadInput("The body holds no header row.")
+        raise BadInput("The body has no header row.")
     if len(signature.inputs) == 1:
         return None
     places: dict[str, list[int]] = {}
@@ -168,7 +173,7 @@ def _decode_rows(
             chunks[name].append(_cells(chunk, places, spec, count))
         count += len(chunk)
     if not count:
-        raise BadInput("The body holds no rows.")
+        raise BadInput("The body has no rows.")
     specs = signature.inputs
     return Batch({name: _shaped(np.concatenate(each), specs[name]) for name, each in chunks.items()}, count)
 
@@ -189,7 +194,7 @@ def _chunk(
         if len(row) != expected:
             place = count + len(chunk) + 1
             raise BadInput(
-                f"Row {place} has {len(row)} cells where row 1 has {expected}{_lacks(columns, len(row))}."
+                f"Row {place} has {len(row)} cells, but row 1 has {expected}{_lacks(columns, len(row))}."
             )
         chunk.append(row)
         if len(chunk) == CHUNK_ROWS:
@@ -263,9 +268,9 @@ _PARSERS: Mapping[Kind, Callable[[str], Any]] = {
 
 
 def _bad_cell(cell: str, row: int, place: int, spec: TensorSpec, kind: Kind) -> BadInput:
-    what = f"{_shown(cell)} stands" if cell.strip() else "the cell is empty"
+    what = f"{_shown(cell)} can't be read" if cell.strip() else "the cell is empty"
     return BadInput(
-        f"Row {row}, column {place + 1}: {what} where {kind.value} are needed "
+        f"Row {row}, column {place + 1}: {what}: the column takes {kind.value} "
         f'(input "{spec.name}" is {spec.dtype}).' + (_HEADER_HINT if row == 1 and cell.strip() else "")
     )
 

@@ -4,7 +4,7 @@ A single scalar output is one column, a vector several, more dimensions are flat
 outputs follow each other in the order of their names. A number is the shortest text that gives back
 the model's own value; ``NaN``, ``Infinity`` and ``-Infinity`` are written so (pandas and this package
 read them); booleans are ``true`` and ``false``. Outputs whose name ends in ``_bytes``, and strings
-that are no UTF-8, are base64. Lines end in a newline alone, since that is what batch transform splits
+that are not UTF-8, are base64. Lines end in a newline alone, since that is what batch transform splits
 and joins at.
 """
 

@@ -41,7 +41,7 @@ class Frame:
 
 
 def masked_crc32c(data: bytes | memoryview) -> int:
-    """The checksum of a TFRecord (contract 1.10): CRC32C, rotated and moved."""
+    """The checksum of a TFRecord (docs/reference/sagemaker.md): CRC32C, rotated and moved."""
     crc: int = google_crc32c.value(bytes(data))
     return (((crc >> 15) | (crc << 17)) + _CRC_MASK_DELTA) & _U32
 
@@ -88,7 +88,7 @@ def tfrecords(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]
         length, length_crc = TFRECORD_HEAD.unpack(head)
         if masked_crc32c(head[:8]) != length_crc:
             raise BadInput(
-                f"{place} has a wrong checksum of its length: this is no TFRecord, or it is damaged."
+                f"{place} has a wrong checksum of its length: this is not a TFRecord file, or it is damaged."
             )
         _check_size(place, length, max_bytes)
         rest = stream.read(length + TFRECORD_TAIL.size)
@@ -145,7 +145,7 @@ def _recordio_head(place: str, head: bytes) -> tuple[int, int]:
         raise BadInput(f"{place} is cut off: the data ends inside it.")
     magic, word = RECORDIO_HEAD.unpack(head)
     if magic != RECORDIO_MAGIC:
-        raise BadInput(f"{place} has no magic number: this is no RecordIO, or it is damaged.")
+        raise BadInput(f"{place} has no magic number: this is not RecordIO, or it is damaged.")
     return word >> _RECORDIO_LENGTH_BITS, word & _RECORDIO_LENGTH_MASK
 
 

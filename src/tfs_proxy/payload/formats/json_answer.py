@@ -13,8 +13,9 @@ OUTPUTS = "outputs"
 
 
 def json_of_outputs(outputs: Outputs) -> bytes:
-    """Write arrays by output name in row form (contract 3.1), in column form where they have no rows.
+    """Write arrays by output name in row form, or in column form if they have no rows.
 
+    The forms are in docs/reference/tensorflow-serving.md.
     Rows are bare for a single output, else objects; outputs have no rows in common where their first
     axes differ or are missing. Raises NotAcceptable for what JSON can't carry.
     """

@@ -2,7 +2,7 @@
 
 Numbers are written as in TF Serving's JSON, ``NaN``, ``Infinity`` and ``-Infinity`` included.
 Outputs whose name ends in ``_bytes`` are base64 objects, as TF Serving has it; other strings are
-text, and base64 objects where they are no UTF-8.
+text, and base64 objects where they are not UTF-8.
 """
 
 import json

@@ -1,7 +1,7 @@
 """JSON bodies -> records: what bare values, lists, objects and JSON lines mean.
 
-The rule (contract 2.4, and what AWS's container does with such bodies): one document that is an
-object is one record; a list of lists or of objects is one record per element; any other list is
+The rule (docs/reference/aws-container.md) is that of AWS's container: one document that is an object
+is one record; a list of lists or of objects is one record per element; any other list is
 one record, as is a bare value. ``{"b64": ...}`` is a value, not an object. In JSON lines, and where
 one body holds several documents, each document is one record, whatever it looks like.
 """
@@ -60,10 +60,10 @@ def decode_lines(body: bytes, signature: Signature) -> Batch:
 def examples_of(records: Sequence[Any]) -> Examples:
     """Records as feature dicts for classify and regress; raises BadInput for other values."""
     if not records:
-        raise BadInput("The body holds no records.")
+        raise BadInput("The body has no records.")
     for number, record in enumerate(records, 1):
         if type(record) is not dict:
-            raise BadInput(f"Record {number} is no object: classify and regress take features by name.")
+            raise BadInput(f"Record {number} is not an object: classify and regress take features by name.")
     return Examples(tuple(records))
 
 
@@ -90,7 +90,7 @@ def _is_record(element: Any) -> bool:
 
 
 def _numbers(body: bytes, signature: Signature) -> Batch | None:
-    """The fast way for lists of plain numbers; None where the long way has to be gone."""
+    """The fast way for lists of plain numbers; None if the long way has to be gone."""
     if len(signature.inputs) != 1:
         return None
     ((name, spec),) = signature.inputs.items()
@@ -104,10 +104,10 @@ def _numbers(body: bytes, signature: Signature) -> Batch | None:
 def decode_serving_form(form: Mapping[str, Any], signature: Signature) -> Batch:
     """Decode an object that is TF Serving's form for predict; raises BadInput if it is malformed."""
     if ROW in form and COLUMN in form:
-        raise BadInput(f"The body has both {ROW} and {COLUMN}: only one may stand in it.")
+        raise BadInput(f"The body has both {ROW} and {COLUMN}: send one of them.")
     if ROW in form:
         if type(form[ROW]) is not list:
-            raise BadInput(f"{ROW} has to be a list.")
+            raise BadInput(f"{ROW} must be a list.")
         return batch_of(form[ROW], signature)
     return _column_batch(form[COLUMN], signature)
 
@@ -116,7 +116,7 @@ def _column_batch(value: Any, signature: Signature) -> Batch:
     by_name = value if type(value) is dict and not is_base64(value) else None
     if by_name is None:
         if len(signature.inputs) != 1:
-            raise BadInput(f"{COLUMN} has to be an object: the model takes {', '.join(signature.inputs)}.")
+            raise BadInput(f"{COLUMN} must be an object: the model takes {', '.join(signature.inputs)}.")
         by_name = dict.fromkeys(signature.inputs, value)
     if by_name.keys() != signature.inputs.keys():
         raise BadInput(f"{COLUMN} has {', '.join(by_name)}; the model takes {', '.join(signature.inputs)}.")

@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.batch import BYTES
-from tfs_proxy.errors import BadInput
+from tfs_proxy.batch import BYTES, Batch, Outputs
+from tfs_proxy.errors import BadInput, NotAcceptable
+from tfs_proxy.payload import media_types as media
+from tfs_proxy.payload.arrays import batch_of_arrays
+from tfs_proxy.signature import Signature
 
 MAGIC = b"\x93NUMPY"
 _HEAD_BYTES = {1: 10, 2: 12, 3: 12}
@@ -26,6 +29,27 @@ _ENTRY = re.compile(
     re.ASCII,
 )
 _DESCR = re.compile(r"[<>|=]?([biufcSU])([0-9]{1,9})", re.ASCII)
+
+
+def npy_batch(body: bytes, signature: Signature) -> Batch:
+    """Decode a body for predict: the one input of a model; raises BadInput."""
+    if len(signature.inputs) > 1:
+        raise BadInput(
+            f"An npy body holds one array, but the model takes {len(signature.inputs)} inputs "
+            f"({', '.join(sorted(signature.inputs))}): send npz, with an array for each of them."
+        )
+    return batch_of_arrays({"": read_npy(body)}, signature)
+
+
+def npy_of_outputs(outputs: Outputs) -> bytes:
+    """Write a model's only output; raises NotAcceptable if there are more."""
+    if len(outputs) != 1:
+        raise NotAcceptable(
+            f"The model has {len(outputs)} outputs ({', '.join(sorted(outputs))}) and {media.NPY} holds one "
+            f"array: ask for {media.NPZ}."
+        )
+    (array,) = outputs.values()
+    return write_npy(array)
 
 
 def read_npy(body: bytes | memoryview, name: str = "The body") -> npt.NDArray[Any]:
@@ -71,7 +95,7 @@ def write_npy(array: npt.NDArray[Any]) -> bytes:
 def _header(body: bytes | memoryview, name: str) -> tuple[str, bool, list[int], int]:
     """What the header declares (descr, Fortran order, shape), and where the values start."""
     if bytes(body[: len(MAGIC)]) != MAGIC:
-        raise BadInput(f"{name} is no npy file: it doesn't start with \\x93NUMPY.")
+        raise BadInput(f"{name} is not an npy file: it doesn't start with \\x93NUMPY.")
     version = body[len(MAGIC)] if len(body) > len(MAGIC) else 0
     size = _HEAD_BYTES.get(version)
     if size is None or len(body) < size:
@@ -118,7 +142,7 @@ def _dtype(descr: str, name: str) -> np.dtype[Any]:
     except (TypeError, ValueError):
         dtype = None
     if dtype is None:
-        raise BadInput(f"{name} is of the type '{descr[:40]}', which no input takes.")
+        raise BadInput(f"{name} has the type '{descr[:40]}', which no input takes.")
     return dtype
 
 
@@ -131,7 +155,7 @@ def _strings(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
         array[:] = [text.encode() for text in values.tolist()]
     except (ValueError, SystemError):
         # NOTE: SystemError is what numpy raises for code points past the last.
-        raise BadInput(f"{name} holds text that is no Unicode.") from None
+        raise BadInput(f"{name} has text that is not Unicode.") from None
     return array
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tfs_proxy.batch import Outputs
+from tfs_proxy.batch import Batch, Outputs
 from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.payload.arrays import batch_of_arrays
 from tfs_proxy.payload.formats.npy import read_npy, write_npy
+from tfs_proxy.signature import Signature
 
 MAX_MEMBERS = 1000
 _SUFFIX = ".npy"
@@ -31,6 +33,11 @@ _BROKEN = (
 """What zipfile and what it calls raise for bytes that are no archive."""
 
 
+def npz_batch(body: bytes, signature: Signature, limit_bytes: int) -> Batch:
+    """Decode a body for predict: an array for each input; raises as `read_npz` does."""
+    return batch_of_arrays(read_npz(body, limit_bytes), signature)
+
+
 def read_npz(body: bytes, limit_bytes: int) -> dict[str, npt.NDArray[Any]]:
     """Arrays by name, stored or deflated, of at most ``limit_bytes`` unpacked, all together.
 
@@ -42,7 +49,7 @@ def read_npz(body: bytes, limit_bytes: int) -> dict[str, npt.NDArray[Any]]:
     try:
         archive = zipfile.ZipFile(io.BytesIO(body))
     except _BROKEN:
-        raise BadInput("The body is no npz archive: it is no zip file, or cut off.") from None
+        raise BadInput("The body is not an npz archive: it is not a zip file, or it is cut off.") from None
     with archive:
         members = archive.infolist()
         _check(members, limit_bytes)
@@ -67,7 +74,7 @@ def _check(members: list[zipfile.ZipInfo], limit_bytes: int) -> None:
     for member in members:
         if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
             raise BadInput(
-                f"{_place(member)} is encrypted or packed by a method that isn't read: use deflate."
+                f"{_place(member)} is encrypted or compressed by a method that can't be read: use deflate."
             )
 
 

@@ -65,7 +65,7 @@ def _records(body: bytes, limit_bytes: int) -> Iterator[Record]:
 
 def _messages(body: bytes, limit_bytes: int) -> Iterator[RecordIORecord]:
     if body and not body.startswith(_MAGIC):
-        # NOTE: batch transform's SingleRecord strategy strips the framing (contract 1.10).
+        # NOTE: batch transform's SingleRecord strategy strips the framing (docs/reference/sagemaker.md).
         yield _message(body, "The body has no RecordIO magic number, and as a whole it")
         return
     for number, frame in enumerate(recordio(io.BytesIO(body), limit_bytes), 1):
@@ -76,7 +76,7 @@ def _message(payload: bytes, place: str) -> RecordIORecord:
     try:
         return RecordIORecord.FromString(payload)
     except DecodeError:
-        raise BadInput(f"{place} is no SageMaker Record.") from None
+        raise BadInput(f"{place} is not a SageMaker Record.") from None
 
 
 def _feature(value: Any, place: str, left: int) -> Feature:
@@ -96,7 +96,7 @@ def _feature(value: Any, place: str, left: int) -> Feature:
     if len(tensor.keys):
         return Feature(_dense(values, list(tensor.keys), shape, place, left), shape)
     if shape and prod(shape) != values.size:
-        raise BadInput(f"{place} has {values.size} values where its shape {list(shape)} wants {prod(shape)}.")
+        raise BadInput(f"{place} has {values.size} values, but its shape {list(shape)} needs {prod(shape)}.")
     return Feature(values, shape or None)
 
 
@@ -106,9 +106,9 @@ def _dense(
     """A sparse tensor in full; its size is looked at before there is an array of it."""
     size = prod(shape) if shape else 0
     if not size or max(keys) >= size or len(keys) != values.size:
-        raise BadInput(f"{place} is sparse, but its keys don't fit its {values.size} values and its shape.")
+        raise BadInput(f"{place} is sparse, but its keys don't match its {values.size} values and its shape.")
     if size * values.itemsize > left:
-        raise PayloadTooLarge(f"{place} and those before it fill more than the limit of a body.")
+        raise PayloadTooLarge(f"{place} and those before it are larger than the limit of a body.")
     array = np.zeros(size, values.dtype)
     array[np.array(keys, np.int64)] = values
     return array

@@ -23,7 +23,7 @@ from tfs_proxy.signature import PREDICT_METHOD, Signature
 
 
 def decode_example(body: bytes, signature: Signature) -> Batch:
-    """One serialized tf.Example for predict; raises BadInput where it is none, or lacks an input."""
+    """One serialized tf.Example for predict; raises BadInput if it is none, or lacks an input."""
     records = [_record(body, 1)]
     return _serialized([body], records, signature) or batch_of_features(records, signature)
 
@@ -56,7 +56,7 @@ def examples_of_tfrecords(body: bytes, limit_bytes: int) -> Examples:
 def _payloads(body: bytes, limit_bytes: int) -> list[bytes]:
     payloads = [bytes(frame.payload) for frame in tfrecords(io.BytesIO(body), limit_bytes)]
     if not payloads:
-        raise BadInput("The body holds no records.")
+        raise BadInput("The body has no records.")
     return payloads
 
 
@@ -81,7 +81,7 @@ def _record(payload: bytes, number: int) -> Record:
     try:
         example = Example.FromString(payload)
     except DecodeError:
-        raise BadInput(f"Record {number} is no serialized tf.Example.") from None
+        raise BadInput(f"Record {number} is not a serialized tf.Example.") from None
     return {name: Feature(_values(feature)) for name, feature in example.features.feature.items()}
 
 

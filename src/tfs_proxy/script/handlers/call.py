@@ -1,6 +1,7 @@
 """One request through the user's script: data and context in, the model server between, the answer out.
 
-Where AWS's two versions disagree (contract 2.5, 2.9), this holds: an error of the model server reaches
+If AWS's two versions disagree (docs/reference/aws-container.md), this holds: an error of the
+model server reaches
 ``output_handler``, as in the old one (the new one answers by itself), and what the script makes of it
 goes out with the model server's status (the old one: 200, or 500 where the script raised). An
 exception of the script's is a 500 with its type and text (both: its text); an error with a status of
@@ -9,25 +10,31 @@ its own, ours or falcon's, keeps it, as in the new one, but in the shape ``{"err
 
 import io
 import logging
+from collections.abc import Mapping
 from typing import Any
 
-from tfs_proxy.dataplane.model_call import INPUT, Asking, ClientsBody, prepared
-from tfs_proxy.dataplane.model_client import Backend, WorkerContext
-from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES
+from tfs_proxy.batch import Batch
+from tfs_proxy.dataplane.plane import Body, ServingBody
+from tfs_proxy.dataplane.tensors import FORMS, as_batch
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import ScriptFailure, ScriptLoadError
+from tfs_proxy.errors import BadInput, ScriptFailure, ScriptLoadError
+from tfs_proxy.script.bodies import encoded
 from tfs_proxy.script.deadline import Watch
 from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.handlers.context import Context, ScriptRequest
+from tfs_proxy.script.handlers.model_client import PREDICT, WorkerContext, WorkerModels, retargeted
 from tfs_proxy.script.handlers.model_response import ModelResponse
 from tfs_proxy.script.load import Script
 from tfs_proxy.script.returned import ScriptReply, script_reply
 from tfs_proxy.script.runner import ScriptRunner
+from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, Request
+from tfs_proxy.signature import Target
 from tfs_proxy.upstream.interface import OK
 
 log = logging.getLogger(__name__)
 
-OUTPUT = "output_handler"
+INPUT, OUTPUT = "input_handler", "output_handler"
+EXPECTED = f"it must return the model server's request as str or bytes, {FORMS}, or a tfs_proxy.Request"
 
 
 class ScriptCaller:
@@ -40,23 +47,23 @@ class ScriptCaller:
     def __init__(
         self,
         script: Script,
-        backend: Backend,
+        worker: WorkerModels,
         own_errors: tuple[type[Exception], ...] = (),
         watch: Watch | None = None,
     ) -> None:
         self._script = script
-        self._backend = backend
+        self._worker = worker
         self._loop = WorkerLoop()
         self._runner = ScriptRunner(script.path, self._loop, own_errors, watch)
         self._begun = False
 
     def begin(self) -> None:
-        """Call the script's ``init(context)``; raises ScriptLoadError where that fails."""
+        """Call the script's ``init(context)``; raises ScriptLoadError if that fails."""
         self._begun = True
         if self._script.init is None:
             return
         try:
-            self._runner.call("init", self._script.init, WorkerContext(self._backend))
+            self._runner.call("init", self._script.init, WorkerContext(self._worker))
         except Exception as error:
             raise ScriptLoadError(f"{self._script.path}: init(context) failed: {error}") from error
 
@@ -71,8 +78,8 @@ class ScriptCaller:
             return self._answer(request)
 
     def _answer(self, request: ScriptRequest) -> ScriptReply:
-        instance = self._backend.upstream.choose()
-        context = Context(request, instance, self._backend)
+        instance = self._worker.plane.choose()
+        context = Context(request, instance, self._worker)
         if self._script.handler is not None:
             data = io.BytesIO(request.body)
             returned = self._runner.call("handler", self._script.handler, data, context)
@@ -90,34 +97,56 @@ class ScriptCaller:
             except Exception as error:  # noqa: BLE001 - the worker ends all the same
                 log.warning("%s: close() failed: %s", self._script.path, error)
         self._loop.close()
-        self._backend.channels.close()
+        self._worker.channels.close()
 
     def _halves(self, request: ScriptRequest, context: Context, instance: Instance) -> ScriptReply:
         """Around the model server: the script's halves, the default conversion for one that is missing."""
-        asking = self._asking(request, context, instance)
+        plane = self._worker.plane
+        target, model_request = self._model_request(request, context)
         if self._script.output_handler is None:
-            reply = asking.reply(request.accept)
-            return ScriptReply(reply.body, reply.content_type, reply.status)
-        answer = asking.answer()
-        upstream = self._backend.upstream
-        response = ModelResponse(answer, lambda: upstream.signature(asking.answered_target()))
+            answer = plane.answer(target, model_request, request.accept, instance)
+            return ScriptReply(answer.body, answer.content_type, answer.status)
+        outcome = plane.call(target, model_request, instance)
+        response = ModelResponse(outcome.answer, lambda: plane.signature(outcome.signature_target))
         returned = self._runner.call(
             OUTPUT, self._script.output_handler, response, context, status=lambda: response.status_code
         )
         return self._read(returned, OUTPUT, request.accept, response.status_code)
 
-    def _asking(self, request: ScriptRequest, context: Context, instance: Instance) -> Asking:
+    def _model_request(
+        self, request: ScriptRequest, context: Context
+    ) -> tuple[Target, Body | ServingBody | Batch]:
         """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""
-        upstream = self._backend.upstream
         if self._script.input_handler is None:
-            limit = self._backend.max_payload_bytes
-            return ClientsBody(upstream, request.target, instance, request.body, request.content_type, limit)
+            return request.target, Body(request.body, request.content_type)
         data = io.BytesIO(request.body)
         returned = self._runner.call(INPUT, self._script.input_handler, data, context)
         try:
-            return prepared(upstream, request.target, instance, returned)
+            return self._converted(request.target, returned)
         except ScriptFailure as error:
             raise self._runner.complain(error) from None
+
+    def _converted(self, target: Target, returned: Any) -> tuple[Target, ServingBody | Batch]:
+        """Read what ``input_handler`` returned; raises ScriptFailure if it is not a request."""
+        inputs = returned
+        if isinstance(returned, Request):
+            inputs = returned.inputs
+            target = retargeted(
+                target,
+                returned.model_name,
+                returned.version,
+                returned.label,
+                returned.signature,
+                target.method,
+            )
+        if not isinstance(inputs, Mapping) and not hasattr(inputs, "__array__"):
+            return target, ServingBody(encoded(inputs, INPUT, EXPECTED))
+        if target.method != PREDICT:
+            raise BadInput(
+                f"tfs-method={target.method} can't be answered: the script returns tensors, which are for "
+                f"{PREDICT}. Send tfs-method={PREDICT}, or no tfs-method."
+            )
+        return target, as_batch(inputs, self._worker.plane.signature(target), INPUT)
 
     def _read(self, returned: Any, function: str, accept: str | None, status: int) -> ScriptReply:
         """Read what the script returned; where it is unusable the log names the script too."""

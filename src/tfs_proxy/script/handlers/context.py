@@ -8,13 +8,10 @@ from typing import Any, ClassVar
 import numpy.typing as npt
 from requests.structures import CaseInsensitiveDict
 
-from tfs_proxy.batch import Examples
-from tfs_proxy.dataplane.conversions import Passthrough, default_input, default_output
-from tfs_proxy.dataplane.model_client import LOGGER, Backend, ModelAccess
-from tfs_proxy.dataplane.values import custom_attributes
+from tfs_proxy.dataplane.plane import Body
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput
-from tfs_proxy.payload.formats.json_records import decode_json
+from tfs_proxy.script.handlers.model_client import LOGGER, ModelClient, WorkerModels
+from tfs_proxy.script.values import custom_attributes
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.rest import model_path
 
@@ -24,7 +21,7 @@ INFERENCE_ID = "X-Amzn-SageMaker-Inference-Id"
 
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
-    """One request as web hands it to the script: header values are raw, None where there was none."""
+    """One request as web hands it to the script: header values are raw, None if there was none."""
 
     target: Target
     body: bytes
@@ -35,9 +32,10 @@ class ScriptRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Context(ModelAccess):
-    """One request's context, with the names, types and order of AWS's namedtuple (contract 2.5).
+class Context(ModelClient):
+    """One request's context, with the names, types and order of AWS's namedtuple.
 
+    Its fields are in docs/reference/aws-container.md.
     ``model_name``, ``method`` and ``channel`` are always filled; ``model_version`` is the version as
     text where the client named one. ``rest_uri`` and ``channel`` lead to the same instance of the
     model server. ``custom_attributes``, ``request_content_type`` and ``accept_header`` are the raw
@@ -77,9 +75,9 @@ class Context(ModelAccess):
         "timeout",
     )
 
-    def __init__(self, request: ScriptRequest, instance: Instance, backend: Backend) -> None:
+    def __init__(self, request: ScriptRequest, instance: Instance, worker: WorkerModels) -> None:
         target = request.target
-        super().__init__(backend, target)
+        super().__init__(worker, target)
         self._request = request
         self._instance = instance
         self._records: int | None = None
@@ -93,12 +91,12 @@ class Context(ModelAccess):
         self.request_content_type = request.content_type or DEFAULT_TYPE
         self.accept_header = request.accept or DEFAULT_TYPE
         self.content_length = request.content_length
-        self.timeout = backend.timeout_seconds
+        self.timeout = worker.timeout_seconds
 
     @property
     def channel(self) -> Any:
         """The ``grpc.Channel`` to the instance that ``rest_uri`` leads to."""
-        return self._backend.channels.get(self._instance)
+        return self._worker.channels.get(self._instance)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -107,7 +105,7 @@ class Context(ModelAccess):
 
     @property
     def inference_id(self) -> str | None:
-        """The client's id of this request, None where it gave none (contract 1.5)."""
+        """The client's id of this request, None if it gave none (docs/reference/sagemaker.md)."""
         return self.headers.get(INFERENCE_ID)
 
     @property
@@ -135,14 +133,9 @@ class Context(ModelAccess):
         Raises BadInput (400) where the body is malformed, and UnsupportedMediaType (415).
         """
         body = data if isinstance(data, bytes) else data.read()
-        limit = self._backend.max_payload_bytes
-        read = default_input(body, self._request.content_type, self.signature, limit_bytes=limit)
-        if isinstance(read, Passthrough):
-            read = decode_json(read.body, self.signature)
-        if isinstance(read, Examples):
-            raise BadInput("classify and regress take features, which have no arrays")
-        self._records = read.records
-        return dict(read.inputs)
+        batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type))
+        self._records = batch.records
+        return dict(batch.inputs)
 
     def default_output(self, tensors: Any) -> tuple[bytes, str]:
         """Arrays by output name, or a response that has them, in the type that Accept asks for.
@@ -151,7 +144,7 @@ class Context(ModelAccess):
         NotAcceptable (406) where Accept can't be met.
         """
         outputs = getattr(tensors, "outputs", tensors)
-        return default_output(outputs, self._request.accept, self.signature, records=self._records)
+        return self._worker.plane.encode(outputs, self._request.accept, self._records)
 
     def _asdict(self) -> Mapping[str, Any]:
         return {name: getattr(self, name) for name in self._fields}

@@ -75,7 +75,7 @@ class ModelResponse(requests.Response):
     def outputs(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays by output name; strings are object arrays of ``bytes``.
 
-        Raises UpstreamRefused where the model server answered with an error: left uncaught, it goes
+        Raises UpstreamRefused if the model server answered with an error: left uncaught, it goes
         out as it is, with its status.
         """
         if self._outputs is None:

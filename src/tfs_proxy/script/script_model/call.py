@@ -1,6 +1,6 @@
 """A script that is the model itself: loaded once per worker, called once per request, no model server.
 
-The contract of AWS's toolkits (contract 1.8): ``model_fn(model_dir)`` loads the model;
+The contract of AWS's toolkits (docs/reference/sagemaker.md): ``model_fn(model_dir)`` loads the model;
 ``input_fn(data, content_type)``, ``predict_fn(data, model)`` and ``output_fn(prediction, accept)`` answer
 a request, with a default for each that is missing; or ``transform_fn(model, data, content_type, accept)``
 answers it alone. A function that takes one argument more gets a context. Other than in the toolkits,
@@ -14,24 +14,26 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES, FRAMING, Response
 from tfs_proxy.errors import RequestError, ScriptFailure, ScriptLoadError
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.media_types import negotiate, parse_media_type, preferred
-from tfs_proxy.payload.untyped import ENCODED, as_text, decode_array, encode_array
-from tfs_proxy.script.contract import PARAMETERS, STAGE_FUNCTIONS, no_model_fn
+from tfs_proxy.payload.decode import as_text, decode_array
+from tfs_proxy.payload.encode import encode_array
+from tfs_proxy.payload.media_types import preferred
+from tfs_proxy.payload.registry import ARRAY_TYPES, negotiate, parse_media_type
+from tfs_proxy.script.contract import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no_model_fn
 from tfs_proxy.script.deadline import Watch
 from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.load import function_of, import_script, own_function, takes
 from tfs_proxy.script.returned import ScriptReply, script_reply
 from tfs_proxy.script.runner import ScriptRunner
-from tfs_proxy.script.script_model.context import StageContext, StageRequest
-from tfs_proxy.script.script_model.sagemaker_shims import offer_toolkits
+from tfs_proxy.script.script_model.context import ScriptModelContext, ScriptModelRequest
+from tfs_proxy.script.script_model.sagemaker_shims import install_shims
+from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, FRAMING, Response
 from tfs_proxy.upstream.interface import OK
 
 log = logging.getLogger(__name__)
 
-MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = STAGE_FUNCTIONS
+MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = SCRIPT_MODEL_FUNCTIONS
 TEXT = frozenset({media.JSON, media.CSV})
 """Bodies of these types reach a script as str, all others as bytes."""
 
@@ -39,7 +41,7 @@ Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ScriptModel:
     """A loaded script: its path, the functions that it defines, each of which takes a context last."""
 
     path: str
@@ -51,24 +53,24 @@ class Stage:
     close: Callable[[], Any] | None = None
 
 
-def load_stage(path: str, import_paths: Sequence[str] = ()) -> Stage:
+def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptModel:
     """Import the script at ``path``; modules of AWS's toolkits that it imports are there.
 
-    Raises ScriptLoadError where it can't be imported, has no ``model_fn``, has ``transform_fn`` beside
+    Raises ScriptLoadError if it can't be imported, has no ``model_fn``, has ``transform_fn`` beside
     what that stands in for, or a function that can't be called with what it gets.
     """
-    offer_toolkits()
+    install_shims()
     module = import_script(path, import_paths)
-    found = {name: _with_context(module, name) for name in STAGE_FUNCTIONS}
+    found = {name: _with_context(module, name) for name in SCRIPT_MODEL_FUNCTIONS}
     model_fn = found.pop(MODEL)
     if model_fn is None:
         raise ScriptLoadError(no_model_fn(path, vars(module)))
     others = [name for name in (INPUT, PREDICT, OUTPUT) if found[name] is not None]
     if found[TRANSFORM] is not None and others:
         raise ScriptLoadError(
-            f"{path} defines transform_fn and {others[0]}: transform_fn answers alone, take one of them."
+            f"{path} defines transform_fn and {others[0]}: transform_fn replaces the others, keep one."
         )
-    return Stage(path, model_fn, **found, close=own_function(module, "close", 0))
+    return ScriptModel(path, model_fn, **found, close=own_function(module, "close", 0))
 
 
 def _with_context(module: ModuleType, name: str) -> Function | None:
@@ -91,8 +93,8 @@ def _with_context(module: ModuleType, name: str) -> Function | None:
     return lambda *arguments: function(*arguments[:-1])
 
 
-class StageCaller:
-    """A loaded stage with its model; one per worker, used by all its threads.
+class ScriptModelCaller:
+    """A loaded script model; one per worker, used by all its threads.
 
     ``model_dir`` is what ``model_fn`` gets, ``default_accept`` the answer's type where the client does
     not say. ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch``
@@ -101,38 +103,38 @@ class StageCaller:
 
     def __init__(
         self,
-        stage: Stage,
+        script_model: ScriptModel,
         model_dir: str,
         default_accept: str = media.JSON,
         own_errors: tuple[type[Exception], ...] = (),
         watch: Watch | None = None,
     ) -> None:
-        self._stage = stage
+        self._script_model = script_model
         self._model_dir = model_dir
         self._default_accept = default_accept
         self._loop = WorkerLoop()
-        self._runner = ScriptRunner(stage.path, self._loop, own_errors, watch)
+        self._runner = ScriptRunner(script_model.path, self._loop, own_errors, watch)
         self._begun = False
         self._model: Any = None
 
     def begin(self) -> None:
-        """Load the model; raises ScriptLoadError where that fails, or gives what can't predict."""
+        """Load the model; raises ScriptLoadError if that fails, or gives what can't predict."""
         self._begun = True
-        path = self._stage.path
+        path = self._script_model.path
         try:
             self._model = self._runner.call(
-                MODEL, self._stage.model_fn, self._model_dir, StageContext(self._model_dir)
+                MODEL, self._script_model.model_fn, self._model_dir, ScriptModelContext(self._model_dir)
             )
         except Exception as error:
             raise ScriptLoadError(f"{path}: model_fn({self._model_dir!r}) failed: {error}") from error
-        asks_model = self._stage.predict_fn is None and self._stage.transform_fn is None
+        asks_model = self._script_model.predict_fn is None and self._script_model.transform_fn is None
         if asks_model and not hasattr(self._model, "predict"):
             raise ScriptLoadError(
-                f"{path} defines no predict_fn, and what its model_fn returned, of type "
+                f"{path} defines no predict_fn, and the model that its model_fn returned, of type "
                 f"{type(self._model).__name__}, has no predict()."
             )
 
-    def answer(self, request: StageRequest) -> ScriptReply:
+    def answer(self, request: ScriptModelRequest) -> ScriptReply:
         """Run the script's functions on one request.
 
         Raises what the script raises as HTTPError or one of ``own_errors``, ScriptFailure for anything
@@ -142,8 +144,8 @@ class StageCaller:
         with self._runner.watch.call():
             return self._answer(request)
 
-    def _answer(self, request: StageRequest) -> ScriptReply:
-        context = StageContext(self._model_dir, request)
+    def _answer(self, request: ScriptModelRequest) -> ScriptReply:
+        context = ScriptModelContext(self._model_dir, request)
         accept = self._accept(request)
         function, returned = self._transformed(request, accept, context)
         try:
@@ -154,42 +156,44 @@ class StageCaller:
 
     def close(self) -> None:
         """Call the script's ``close()``; idempotent."""
-        if self._begun and self._stage.close is not None:
+        if self._begun and self._script_model.close is not None:
             self._begun = False
             try:
-                self._runner.call("close", self._stage.close)
+                self._runner.call("close", self._script_model.close)
             except RequestError as error:
-                log.warning("%s: close() failed: %s", self._stage.path, error)
+                log.warning("%s: close() failed: %s", self._script_model.path, error)
         self._loop.close()
 
-    def _accept(self, request: StageRequest) -> str:
+    def _accept(self, request: ScriptModelRequest) -> str:
         """The one type that the answer is wanted in; the default ``output_fn`` knows what it can give."""
-        if self._stage.output_fn or self._stage.transform_fn:
+        if self._script_model.output_fn or self._script_model.transform_fn:
             return preferred(request.accept, self._default_accept)
-        return negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ENCODED))))
+        return negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ARRAY_TYPES))))
 
-    def _transformed(self, request: StageRequest, accept: str, context: StageContext) -> tuple[str, Any]:
+    def _transformed(
+        self, request: ScriptModelRequest, accept: str, context: ScriptModelContext
+    ) -> tuple[str, Any]:
         """The function that answered, and what it returned."""
-        call, stage = self._runner.call, self._stage
-        if stage.transform_fn is not None:
+        call, script_model = self._runner.call, self._script_model
+        if script_model.transform_fn is not None:
             data, content_type = _given(request)
             return TRANSFORM, call(
-                TRANSFORM, stage.transform_fn, self._model, data, content_type, accept, context
+                TRANSFORM, script_model.transform_fn, self._model, data, content_type, accept, context
             )
-        if stage.input_fn is None:
+        if script_model.input_fn is None:
             read = decode_array(request.body, request.content_type)
         else:
-            read = call(INPUT, stage.input_fn, *_given(request), context)
-        if stage.predict_fn is None:
+            read = call(INPUT, script_model.input_fn, *_given(request), context)
+        if script_model.predict_fn is None:
             prediction = call(PREDICT, self._model.predict, read)
         else:
-            prediction = call(PREDICT, stage.predict_fn, read, self._model, context)
-        if stage.output_fn is None:
+            prediction = call(PREDICT, script_model.predict_fn, read, self._model, context)
+        if script_model.output_fn is None:
             return OUTPUT, (call(OUTPUT, encode_array, prediction, accept), accept)
-        return OUTPUT, call(OUTPUT, stage.output_fn, prediction, accept, context)
+        return OUTPUT, call(OUTPUT, script_model.output_fn, prediction, accept, context)
 
 
-def _given(request: StageRequest) -> tuple[str | bytes, str]:
+def _given(request: ScriptModelRequest) -> tuple[str | bytes, str]:
     """The body as a script gets it, and its media type without parameters."""
     kind = parse_media_type(request.content_type)
     return (as_text(request.body, kind) if kind.name in TEXT else request.body), kind.name

@@ -1,4 +1,4 @@
-"""What a stage's functions see of one request, where they take one argument more (``context``)."""
+"""What a script model's functions see of one request, where they take one argument more (``context``)."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from requests.structures import CaseInsensitiveDict
 
-from tfs_proxy.dataplane.model_client import LOGGER
-from tfs_proxy.dataplane.values import CUSTOM_ATTRIBUTES, custom_attributes
 from tfs_proxy.script.handlers.context import INFERENCE_ID
+from tfs_proxy.script.handlers.model_client import LOGGER
+from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, custom_attributes
 
 
 @dataclass(frozen=True, slots=True)
-class StageRequest:
-    """One request as web hands it to a stage: header values are raw, None where there was none."""
+class ScriptModelRequest:
+    """One request as web hands it to a script model: header values are raw, None if there was none."""
 
     body: bytes = b""
     content_type: str | None = None
@@ -21,7 +21,7 @@ class StageRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class StageContext:
+class ScriptModelContext:
     """One request's context; ``model_fn`` gets one without a request.
 
     ``system_properties`` and ``get_request_header`` are named as in AWS's toolkits, the rest as in
@@ -30,8 +30,8 @@ class StageContext:
 
     __slots__ = ("_reply_attributes", "_request", "system_properties")
 
-    def __init__(self, model_dir: str, request: StageRequest | None = None) -> None:
-        self._request = request or StageRequest()
+    def __init__(self, model_dir: str, request: ScriptModelRequest | None = None) -> None:
+        self._request = request or ScriptModelRequest()
         self._reply_attributes: str | None = None
         self.system_properties: Mapping[str, str | None] = {"model_dir": model_dir, "gpu_id": None}
 
@@ -65,7 +65,7 @@ class StageContext:
 
     @property
     def inference_id(self) -> str | None:
-        """The client's id of this request, None where it gave none (contract 1.5)."""
+        """The client's id of this request, None if it gave none (docs/reference/sagemaker.md)."""
         return self.headers.get(INFERENCE_ID)
 
     @property

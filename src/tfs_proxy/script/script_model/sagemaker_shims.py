@@ -14,10 +14,12 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from tfs_proxy.dataplane.values import Response
 from tfs_proxy.errors import NotAcceptable, UnsupportedMediaType
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.untyped import decode_array, encode_array
+from tfs_proxy.payload.decode import decode_array
+from tfs_proxy.payload.encode import encode_array
+from tfs_proxy.payload.registry import parse_media_type
+from tfs_proxy.script.values import Response
 
 Names = Callable[[], Mapping[str, Any]]
 
@@ -37,7 +39,7 @@ def _response(
 def _encode(array_like: Any, content_type: str) -> str | bytes:
     """Text types as str, which scripts go on with; npy as bytes."""
     encoded = encode_array(array_like, content_type)
-    return encoded if media.resolved(content_type) == media.NPY else encoded.decode()
+    return encoded if parse_media_type(content_type).type == media.NPY else encoded.decode()
 
 
 def _content_types() -> Mapping[str, Any]:
@@ -96,7 +98,7 @@ class _Offered(MetaPathFinder, Loader):
         vars(module).update({name: value for name, value in own.items() if not name.startswith("__")})
 
 
-def offer_toolkits() -> None:
+def install_shims() -> None:
     """From now on the modules can be imported in this process; idempotent."""
     if not any(isinstance(finder, _Offered) for finder in sys.meta_path):
         sys.meta_path.append(_Offered())

@@ -11,8 +11,8 @@ from string import Template
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
+from tfs_proxy.names import is_model_name
 from tfs_proxy.payload.media_types import JSON
-from tfs_proxy.setting_values import MODEL_NAME
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import fast_path, serving_api
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
@@ -65,7 +65,7 @@ class ProxyConfig:
         serving = self.serving
         if serving is None or serving.script is not None or serving.default_accept not in {None, JSON}:
             return None
-        if MODEL_NAME.fullmatch(serving.default_model) is None:  # a flag may name a model as it likes
+        if not is_model_name(serving.default_model):  # a flag may name a model as it likes
             return None
         return serving.default_model
 

@@ -3,8 +3,11 @@
 Only for models without a script, and only what is certain: `POST` of one JSON object, in a media type,
 an Accept and attributes that need no conversion. Anything else, and anything that the model server
 refuses, goes to Python with the same body, so that both ways give the same answers. Values from
-headers reach a path only through patterns that name every character allowed.
+headers reach a path only through patterns that name every character allowed: those of `tfs_proxy.attributes`,
+which Python reads the same header by.
 """
+
+from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, PREFIX, Attribute
 
 OBJECT = r"(\{(?:[^{}\"\x80-\xff]++|\"(?:[^\"\\\\\x80-\xff]++|\\\\.)*+\"|(?1))*+\})"
 """One object whose braces balance, strings left out; in nginx's quoting.
@@ -14,16 +17,13 @@ document means records, and Python's business.
 """
 
 SPACE = r"[ \t\r\n]*"
-NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
-VERSION = "[0-9]{1,18}"
-METHOD = "predict|classify|regress"
 
 
 def maps(default_model: str) -> str:
     """What is decided per request, for the http block."""
-    model = f"tfs-model-name=(?<tfs_model>{NAME})"
-    version = f"(?:,tfs-model-version=(?<tfs_version>{VERSION}))?"
-    method = f"(?:,tfs-method=(?<tfs_method>{METHOD}))?"
+    model = _captured(MODEL_NAME)
+    version = f"(?:,{_captured(MODEL_VERSION)})?"
+    method = f"(?:,{_captured(METHOD)})?"
     return f"""map $http_content_type $json_sent {{
         default 0;
         "" 1;
@@ -33,7 +33,7 @@ def maps(default_model: str) -> str:
     map $http_x_amzn_sagemaker_custom_attributes $model_path {{
         default "";
         "" "/v1/models/{default_model}:predict";
-        "~^(?!.*tfs-)" "/v1/models/{default_model}:predict";
+        "~^(?!.*{PREFIX})" "/v1/models/{default_model}:predict";
         "~^{model}{method}$" "/v1/models/$tfs_model:$method_or_predict";
         "~^{model}{version}{method}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";
     }}
@@ -46,6 +46,11 @@ def maps(default_model: str) -> str:
         default PUT;
         "~^{SPACE}{OBJECT}{SPACE}\\z" POST;
     }}"""
+
+
+def _captured(attribute: Attribute) -> str:
+    """``key=value`` of an attribute, its value as nginx's variable ``tfs_FIELD``."""
+    return f"{attribute.key}=(?<tfs_{attribute.field}>{attribute.certain})"
 
 
 def location() -> str:

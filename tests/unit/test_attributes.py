@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfs_proxy.attributes import parse_target
 from tfs_proxy.errors import BadInput
+from tfs_proxy.names import METHODS
 from tfs_proxy.signature import Target
-from tfs_proxy.web.attributes import METHODS, parse_target
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,11 @@ from typing import Any, TypeVar
 
 import numpy.typing as npt
 
-from tfs_proxy.dataplane.channels import Channels
-from tfs_proxy.dataplane.tensors import as_batch
-from tfs_proxy.dataplane.values import check_version_or_label
+from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
-from tfs_proxy.payload.decode import DEFAULT_LIMIT_BYTES
+from tfs_proxy.script.handlers.channels import Channels
+from tfs_proxy.script.values import check_version_or_label
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import Upstream
 
 Result = TypeVar("Result")
 
@@ -26,42 +24,41 @@ PREDICT = "predict"
 LOAD_SECONDS = 600.0
 LOAD_PAUSE_SECONDS = 0.05
 LOADING = frozenset({404, 412, 503})
-"""What a model server says of a model that is not loaded yet (contract 3.1)."""
+"""What a model server says of a model that is not loaded yet (docs/reference/tensorflow-serving.md)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Backend:
+class WorkerModels:
     """What all contexts of a worker share."""
 
-    upstream: Upstream
+    plane: DataPlane
     models: Mapping[str, tuple[int, ...]]
     default_model: str
     timeout_seconds: float
-    max_payload_bytes: int = DEFAULT_LIMIT_BYTES
     channels: Channels = field(default_factory=Channels)
 
 
-class ModelAccess:
+class ModelClient:
     """What every context offers, that of ``init`` too; its methods may be called from several threads."""
 
-    __slots__ = ("_backend", "_target")
+    __slots__ = ("_target", "_worker")
 
-    def __init__(self, backend: Backend, target: Target) -> None:
-        self._backend = backend
+    def __init__(self, worker: WorkerModels, target: Target) -> None:
+        self._worker = worker
         self._target = target
 
     @property
     def models(self) -> Mapping[str, tuple[int, ...]]:
         """Version numbers, ascending, by model name."""
-        return self._backend.models
+        return self._worker.models
 
     @property
     def signature(self) -> Signature:
         """The signature that is asked for, of the model that is asked for: names, dtypes and shapes.
 
-        Raises UpstreamRefused where there is no such model, and BadInput where it has no such signature.
+        Raises UpstreamRefused if there is no such model, and BadInput where it has no such signature.
         """
-        return self._backend.upstream.signature(self._target)
+        return self._worker.plane.signature(self._target)
 
     @property
     def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
@@ -84,7 +81,7 @@ class ModelAccess:
         and lists of them. Without a ``model_name`` it is the context's model, and then its version,
         label and signature unless others are named. ``timeout_seconds`` stands in for the run's own limit.
 
-        Raises ScriptFailure where ``inputs`` don't fit the signature, UpstreamRefused (``status``,
+        Raises ScriptFailure if ``inputs`` don't fit the signature, UpstreamRefused (``status``,
         ``body``) for an error of the model server, UpstreamUnavailable and UpstreamTimeout: uncaught,
         each is an answer of its own.
         """
@@ -96,17 +93,10 @@ class ModelAccess:
         return await asyncio.to_thread(self.predict, inputs, **named)
 
     def _ask(self, target: Target, inputs: Any, timeout_seconds: float | None) -> dict[str, npt.NDArray[Any]]:
-        upstream = self._backend.upstream
-        found = upstream.signature(target)
-        answer = upstream.predict(
-            target, as_batch(inputs, found, "context.predict"), timeout_seconds=timeout_seconds
-        )
-        if not answer.ok:
-            raise UpstreamRefused(answer.status, answer.body)
-        return dict(answer.outputs(found))
+        return self._worker.plane.predict(target, inputs, "context.predict", timeout_seconds)
 
 
-class WorkerContext(ModelAccess):
+class WorkerContext(ModelClient):
     """What ``init(context)`` gets: the models, and no request.
 
     It is called while the models load, so ``predict`` and ``signature`` wait until theirs is there.
@@ -116,11 +106,11 @@ class WorkerContext(ModelAccess):
 
     def __init__(
         self,
-        backend: Backend,
+        worker: WorkerModels,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(backend, Target(backend.default_model))
+        super().__init__(worker, Target(worker.default_model))
         self._clock = clock
         self._sleep = sleep
 
@@ -132,7 +122,7 @@ class WorkerContext(ModelAccess):
     @property
     def signature(self) -> Signature:
         """The default model's ``serving_default``."""
-        return self._once_loaded(self._target, lambda: self._backend.upstream.signature(self._target))
+        return self._once_loaded(self._target, lambda: self._worker.plane.signature(self._target))
 
     def _ask(self, target: Target, inputs: Any, timeout_seconds: float | None) -> dict[str, npt.NDArray[Any]]:
         return self._once_loaded(
@@ -148,7 +138,7 @@ class WorkerContext(ModelAccess):
                 if self._clock() > deadline:
                     raise
             except UpstreamRefused as refused:
-                known = target.model in self._backend.models
+                known = target.model in self._worker.models
                 if refused.status not in LOADING or not known or self._clock() > deadline:
                     raise
             self._sleep(LOAD_PAUSE_SECONDS)
@@ -164,7 +154,7 @@ def retargeted(
 ) -> Target:
     """``target`` with what is named in its place; another model has none of its version, label or signature.
 
-    Raises ValueError where version and label are both named.
+    Raises ValueError if version and label are both named.
     """
     check_version_or_label(version, label)
     if model_name is not None and model_name != target.model:

@@ -94,15 +94,15 @@ class Request:
 
 
 def check_version_or_label(version: int | str | None, label: str | None) -> None:
-    """Raise ValueError where both are given."""
+    """Raise ValueError if both are given."""
     if version is not None and label is not None:
-        raise ValueError("version and label exclude each other: give one of them")
+        raise ValueError("version and label exclude each other: pass one of them")
 
 
 def check_header(name: Any, value: Any) -> None:
     """Raise ValueError for a header that a script can't set."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} is no name of a header")
+        raise ValueError(f"{name!r} is not the name of a header")
     if name.lower() in FRAMING or name.lower().startswith(NGINX_PREFIX):
         raise ValueError(f"a script can't set the header {name}: the server writes it")
     if not isinstance(value, str) or _VALUE.fullmatch(value) is None:
@@ -114,13 +114,16 @@ def check_header(name: Any, value: Any) -> None:
 def custom_attributes(value: str | Mapping[str, str] | Iterable[str]) -> str:
     """The text of ``X-Amzn-SageMaker-Custom-Attributes``: as it is, or ``key=value`` and comma of a mapping.
 
-    Raises ValueError for more than 1024 characters or any that is not visible ASCII (contract 1.5).
+    Raises ValueError for more than 1024 characters or any that is not visible ASCII: see
+    docs/reference/sagemaker.md.
     """
     if isinstance(value, Mapping):
         value = [f"{key}={each}" for key, each in value.items()]
     text = value if isinstance(value, str) else ",".join(value)
     if len(text) > LONGEST_ATTRIBUTES:
-        raise ValueError(f"custom attributes have at most {LONGEST_ATTRIBUTES} characters, not {len(text)}")
+        raise ValueError(
+            f"custom attributes can have at most {LONGEST_ATTRIBUTES} characters, not {len(text)}"
+        )
     if _VISIBLE.fullmatch(text) is None:
         raise ValueError("custom attributes must be visible ASCII, without line ends")
     return text

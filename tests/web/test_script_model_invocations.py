@@ -34,7 +34,7 @@ def output_fn(prediction, accept):
 """
 
 
-def stage(tmp_path: Path, script: str, name: str = "inference.py") -> Path:
+def model_folder(tmp_path: Path, script: str, name: str = "inference.py") -> Path:
     """A model folder with a script."""
     path = tmp_path / "folder" / "code" / name
     path.parent.mkdir(parents=True)
@@ -44,7 +44,7 @@ def stage(tmp_path: Path, script: str, name: str = "inference.py") -> Path:
 
 def test_a_model_alone_gets_every_default(tmp_path: Path) -> None:
     """CSV in and CSV out, JSON where nothing is said, npy, 415 and 406."""
-    with testing.load(stage(tmp_path, MODEL_FN)) as script:
+    with testing.load(model_folder(tmp_path, MODEL_FN)) as script:
         rows = script.post("1,2\n3,4\n", "text/csv", "text/csv")
         plain = script.post("[[1, 2]]")
         npy = script.post("[[1, 2]]", accept="application/x-npy;q=0.5, image/png")
@@ -75,7 +75,7 @@ def test_functions_get_single_types_and_text_where_it_is_text(
     tmp_path: Path, content_type: str | None, accept: str | None, expected: list[str]
 ) -> None:
     """Scripts compare content_type and accept with names, so they come without parameters."""
-    with testing.load(stage(tmp_path, ALL_FOUR)) as script:
+    with testing.load(model_folder(tmp_path, ALL_FOUR)) as script:
         reply = script.post(b"x", content_type, accept)
 
     assert reply.json == expected
@@ -83,9 +83,9 @@ def test_functions_get_single_types_and_text_where_it_is_text(
 
 
 def test_the_default_accept_is_a_setting(tmp_path: Path) -> None:
-    """A stage in the middle of a pipeline gets no Accept and must choose (contract 1.8)."""
+    """A script model in the middle of a pipeline gets no Accept and must choose (contract 1.8)."""
     settings = Settings.from_env({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"})
-    with testing.load(stage(tmp_path, MODEL_FN), settings=settings) as script:
+    with testing.load(model_folder(tmp_path, MODEL_FN), settings=settings) as script:
         silent, any_type, asked = (
             script.post("[[1]]", accept=each) for each in (None, "*/*", "application/json")
         )
@@ -100,7 +100,11 @@ def test_the_default_accept_holds_for_models_too(tmp_path: Path) -> None:
     settings = Settings.from_env({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"})
     spec = testing.TensorSpec("x", "DT_FLOAT", (None,))
     half = testing.signature({"x": spec}, {"y": spec})
-    path = stage(tmp_path, "def input_handler(data, context): return data.read()") / "code" / "inference.py"
+    path = (
+        model_folder(tmp_path, "def input_handler(data, context): return data.read()")
+        / "code"
+        / "inference.py"
+    )
     with testing.load(path, signatures=half, outputs={"y": [0.5]}, settings=settings) as script:
         reply = script.post('{"instances": [1]}')
 
@@ -113,7 +117,7 @@ def test_transform_fn_answers_alone(tmp_path: Path) -> None:
         MODEL_FN
         + "def transform_fn(model, data, content_type, accept):\n    return data + accept, 'text/plain'\n"
     )
-    with testing.load(stage(tmp_path, text)) as script:
+    with testing.load(model_folder(tmp_path, text)) as script:
         reply = script.post("a,", "text/csv", "text/csv")
 
     assert (reply.text, reply.content_type) == ("a,text/csv", "text/plain")
@@ -130,7 +134,7 @@ def predict_fn(data, model, context):
     context.set_custom_attributes({"seen": context.custom_attributes})
     return [context.get_request_header(0, "x-amzn-sagemaker-inference-id"), context.inference_id]
 """
-    with testing.load(stage(tmp_path, text)) as script:
+    with testing.load(model_folder(tmp_path, text)) as script:
         reply = script.post("[1]", custom_attributes="a=1", headers={"X-Amzn-SageMaker-Inference-Id": "7"})
 
     assert reply.json == ["7", "7"]
@@ -157,7 +161,7 @@ def predict_fn(input_data, model):
 def output_fn(prediction, accept):
     return worker.Response(encoders.encode(prediction, accept), mimetype=accept)
 """
-    with testing.load(stage(tmp_path, text)) as script:
+    with testing.load(model_folder(tmp_path, text)) as script:
         good = script.post("1,2\n", "text/csv", "text/csv")
         image, asked = script.post(b"", "image/png"), script.post("[1]", accept="image/png")
 
@@ -179,7 +183,7 @@ def model_fn(model_dir):
 def transform_fn(model, data, content_type, accept):
     return Response()
 """
-    with testing.load(stage(tmp_path, text)) as script:
+    with testing.load(model_folder(tmp_path, text)) as script:
         reply = script.post("[1]")
 
     assert (reply.status, reply.body, reply.headers["x-a"]) == (202, b"1", "b")
@@ -199,7 +203,7 @@ def test_what_a_function_raises_is_answered_as_for_handlers(
 ) -> None:
     """An exception is a 500 with its text, HTTPError has the status that it names."""
     text = f"{MODEL_FN}\ndef predict_fn(data, model):\n    {body}\n"
-    with testing.load(stage(tmp_path, text)) as script:
+    with testing.load(model_folder(tmp_path, text)) as script:
         reply = script.post("[1]")
 
     assert reply.status == status
@@ -222,7 +226,7 @@ def test_what_a_function_raises_is_answered_as_for_handlers(
 )
 def test_a_stage_that_cannot_answer_ends_the_start(tmp_path: Path, script: str, words: str) -> None:
     """Each reason is one sentence that names the function."""
-    with pytest.raises(ScriptLoadError, match=words), testing.load(stage(tmp_path, script)):
+    with pytest.raises(ScriptLoadError, match=words), testing.load(model_folder(tmp_path, script)):
         pass
 
 
@@ -237,14 +241,17 @@ def test_a_stage_that_cannot_answer_ends_the_start(tmp_path: Path, script: str, 
 )
 def test_an_archive_of_neither_kind_is_refused(tmp_path: Path, script: str, words: str) -> None:
     """Without a SavedModel the script has to be the model, and the sentence says so."""
-    with pytest.raises((DiscoveryError, ScriptLoadError), match=words), testing.load(stage(tmp_path, script)):
+    with (
+        pytest.raises((DiscoveryError, ScriptLoadError), match=words),
+        testing.load(model_folder(tmp_path, script)),
+    ):
         pass
 
 
 def test_the_program_can_be_named(tmp_path: Path) -> None:
     """SAGEMAKER_PROGRAM is a file in code/, with or without its ending."""
     settings = Settings.from_env({"SAGEMAKER_PROGRAM": "featurizer"})
-    with testing.load(stage(tmp_path, MODEL_FN, "featurizer.py"), settings=settings) as script:
+    with testing.load(model_folder(tmp_path, MODEL_FN, "featurizer.py"), settings=settings) as script:
         reply = script.post("[1]")
 
     assert json.loads(reply.body) == [2]
@@ -252,7 +259,7 @@ def test_the_program_can_be_named(tmp_path: Path) -> None:
 
 def test_functions_may_come_from_another_module(tmp_path: Path) -> None:
     """A star import hides them from a reader, not from the start."""
-    root = stage(tmp_path, "from elsewhere import *\n")
+    root = model_folder(tmp_path, "from elsewhere import *\n")
     (root / "code" / "elsewhere.py").write_text(MODEL_FN)
     with testing.load(root) as script:
         assert script.post("[1]").json == [2]
@@ -263,7 +270,7 @@ def test_functions_may_come_from_another_module(tmp_path: Path) -> None:
 
 
 def test_async_functions_and_streams_are_answers(tmp_path: Path) -> None:
-    """What handlers may be and return, a stage's functions may, too."""
+    """What handlers may be and return, a script model's functions may, too."""
     text = (
         MODEL_FN
         + """
@@ -277,14 +284,14 @@ def output_fn(prediction, accept):
     return prediction, "text/plain"
 """
     )
-    with testing.load(stage(tmp_path, text)) as script:
+    with testing.load(model_folder(tmp_path, text)) as script:
         reply = script.post("[1]")
 
     assert (reply.text, reply.pieces) == ("[1]!", (b"[1]", b"!"))
 
 
 def test_a_script_alone_is_loaded_as_a_stage(tmp_path: Path) -> None:
-    """Unit tests of a stage need no archive."""
-    with testing.load(stage(tmp_path, MODEL_FN) / "code" / "inference.py") as script:
+    """Unit tests of a script model need no archive."""
+    with testing.load(model_folder(tmp_path, MODEL_FN) / "code" / "inference.py") as script:
         assert script.post("[3]").json == [6]
         assert script.calls == []

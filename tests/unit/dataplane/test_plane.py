@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from support.fake_upstream import Call, FakeUpstream
-from tfs_proxy.batch import Batch, Examples
-from tfs_proxy.dataplane.conversions import Passthrough, answer, default_input, default_output
+from support.plane import answer
+from tfs_proxy.dataplane.plane import Body, DataPlane, ServingBody
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType, UpstreamRefused
 from tfs_proxy.payload.formats.npy import read_npy, write_npy
@@ -225,58 +225,71 @@ def test_unknown_model_at_its_metadata() -> None:
     assert (reply.status, reply.body) == (404, b'{"error": "Servable not found"}')
 
 
-def test_default_input_gives_what_the_default_would_send() -> None:
-    """TF Serving's form comes back as it is, records as arrays, features as examples."""
-    form = default_input(b'\xef\xbb\xbf{"instances": [1, 2]}', None, ONE)
-    assert isinstance(form, Passthrough)
-    assert (form.body, form.records) == (b'{"instances": [1, 2]}', 2)
-    table = default_input(b"1\n2\n", "text/csv", ONE)
-    assert isinstance(table, Batch)
-    assert table.inputs["x"].tolist() == [1, 2]
-    features = default_input(b'{"a": 1}', "application/jsonlines", ONE, method="classify")
-    assert features == Examples(({"a": 1},))
+def test_decode_gives_what_a_request_without_a_script_sends() -> None:
+    """TF Serving's form and records alike become arrays by input name."""
+    plane = DataPlane(_upstream(_says("{}")))
+    for body, content_type in (
+        (b'\xef\xbb\xbf{"instances": [1, 2]}', None),
+        (b"[[1], [2]]", None),
+        (b"1\n2\n", "text/csv"),
+    ):
+        batch = plane.decode(TARGET, Body(body, content_type))
+        assert (batch.inputs["x"].ravel().tolist(), batch.records) == ([1, 2], 2)
 
 
-def test_default_output_writes_arrays_and_answers_alike() -> None:
-    """Arrays and the JSON that TF Serving writes of them come out equal, in each media type."""
+def test_encode_writes_arrays_by_media_type() -> None:
+    """Arrays come out as the same answer of a model server would."""
+    plane = DataPlane(_upstream(_says("{}")))
     outputs = {"y": np.array([[1, 2], [3, 4]], np.float32)}
-    given = Answer(200, b'{"predictions": [[1.0, 2.0], [3.0, 4.0]]}')
     for accept, text in (
         ("text/csv", "1.0,2.0\n3.0,4.0\n"),
         ("application/jsonlines", "[1.0,2.0]\n[3.0,4.0]\n"),
     ):
-        assert default_output(outputs, accept, ONE) == (text.encode(), accept)
-        assert default_output(given, accept, ONE, records=2) == (text.encode(), accept)
-    assert default_output(outputs, None, ONE) == (
-        b'{"predictions":[[1.0,2.0],[3.0,4.0]]}',
-        "application/json",
-    )
-    assert default_output(given, "*/*", ONE) == (given.body, "application/json")
+        assert plane.encode(outputs, accept) == (text.encode(), accept)
+    assert plane.encode(outputs, None) == (b'{"predictions":[[1.0,2.0],[3.0,4.0]]}', "application/json")
 
 
-def test_default_output_writes_several_outputs_as_objects() -> None:
+def test_encode_writes_several_outputs_as_objects() -> None:
     """Rows are objects by output name; outputs without rows in common are columns."""
+    plane = DataPlane(_upstream(_says("{}")))
     strings = np.array([b"a", b"\xff"], object)
     both = {"n": np.array([1, 2]), "s_bytes": strings}
-    body, _ = default_output(both, None, ONE)
+    body, _ = plane.encode(both, None)
     assert body == b'{"predictions":[{"n":1,"s_bytes":{"b64":"YQ=="}},{"n":2,"s_bytes":{"b64":"/w=="}}]}'
-    assert default_output({"n": np.array(7)}, None, ONE)[0] == b'{"outputs":7}'
-    body, _ = default_output({"n": np.array([1]), "m": np.array([1.5, 2])}, None, ONE)
+    assert plane.encode({"n": np.array(7)}, None)[0] == b'{"outputs":7}'
+    body, _ = plane.encode({"n": np.array([1]), "m": np.array([1.5, 2])}, None)
     assert body == b'{"outputs":{"n":[1],"m":[1.5,2.0]}}'
 
 
-def test_default_output_refuses_what_is_no_answer() -> None:
-    """An error of the model server is raised; records without an output are not acceptable."""
-    with pytest.raises(UpstreamRefused, match="400"):
-        default_output(Answer(400, b'{"error": "no"}'), None, ONE)
+def test_encode_refuses_fewer_outputs_than_records() -> None:
+    """Records without an output are not acceptable in a form of one line per record."""
+    plane = DataPlane(_upstream(_says("{}")))
     with pytest.raises(NotAcceptable, match="has 1 for 2"):
-        default_output({"y": np.array([1])}, "text/csv", ONE, records=2)
+        plane.encode({"y": np.array([1])}, "text/csv", records=2)
 
 
-def test_default_input_gives_arrays_to_write_to() -> None:
+def test_predict_raises_an_error_of_the_model_server() -> None:
+    """Arrays by output name come back; an error of the model server is raised with its status."""
+    plane = DataPlane(_upstream(_says('{"predictions": [2.5]}')))
+    assert plane.predict(TARGET, [1], "here")["y"].tolist() == [2.5]
+    with pytest.raises(UpstreamRefused, match="400"):
+        DataPlane(_upstream(_says('{"error": "no"}', 400))).predict(TARGET, [1], "here")
+
+
+def test_decode_gives_arrays_to_write_to() -> None:
     """A script may change what it gets in place, whatever it came in."""
+    plane = DataPlane(_upstream(_says("{}")))
     body = write_npy(np.array([1, 2], np.float32))
-    for read in (default_input(body, "application/x-npy", ONE), default_input(b"[1, 2]", None, ONE)):
-        assert isinstance(read, Batch)
-        read.inputs["x"][:] += 1
+    for sent in (Body(body, "application/x-npy"), Body(b"[1, 2]")):
+        batch = plane.decode(TARGET, sent)
+        batch.inputs["x"][:] += 1
     assert read_npy(body).tolist() == [1, 2]
+
+
+def test_json_of_a_script_goes_unread_to_an_output_handler() -> None:
+    """What a script writes is sent byte for byte, and its answer's outputs have the signature that it names."""
+    upstream = _upstream(_says('{"predictions": [2.5]}'), ONE, NORM)
+    sent = ServingBody(b'{"signature_name": "norm", "instances": [1]}')
+    outcome = DataPlane(upstream).call(TARGET, sent)
+    assert upstream.calls[0].body == sent.data
+    assert outcome.signature_target.signature == "norm"

@@ -1,0 +1,294 @@
+"""The data plane: a request's records or tensors -> a model's answer, with no HTTP inside."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy.typing as npt
+import orjson
+
+from tfs_proxy.batch import Batch, Examples, Outputs
+from tfs_proxy.dataplane.tensors import as_batch
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import BadInput, UpstreamRefused
+from tfs_proxy.payload import media_types as media
+from tfs_proxy.payload.decode import DEFAULT_LIMIT_BYTES, as_utf8, decode, decode_examples, readable
+from tfs_proxy.payload.encode import encode, encode_values
+from tfs_proxy.payload.formats.json_records import (
+    COLUMN,
+    EXAMPLES,
+    PREDICT,
+    ROW,
+    decode_documents,
+    examples_of,
+    records_of,
+    serving_form,
+)
+from tfs_proxy.payload.media_types import MediaType
+from tfs_proxy.payload.registry import OUTPUT_TYPES, negotiate, parse_media_type
+from tfs_proxy.serving_json.columns import batch_of
+from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
+from tfs_proxy.serving_json.messages import SIGNATURE_NAME, error_text, read_answer, targeted
+from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.interface import OK, Answer, Upstream
+from tfs_proxy.wire.dtypes import has_json
+from tfs_proxy.wire.error_body import error_body
+
+NOT_TAKEN = {400, 501}
+"""How TF Serving answers JSON that it can't take: 501 for types that its JSON does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Records as a client sends them: ``content_type`` is the raw header, None means JSON."""
+
+    data: bytes
+    content_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServingBody:
+    """TF Serving's JSON as a script writes it."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedAnswer:
+    """What goes to the client: a status, a body and its media type."""
+
+    status: int
+    body: bytes
+    content_type: str = media.JSON
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """What a model server answered, to how many records, and the target that was asked.
+
+    ``serving_body`` is the JSON that was sent if nobody has read yet which signature it names.
+    """
+
+    answer: Answer
+    target: Target
+    records: int | None
+    serving_body: bytes | None = None
+
+    @property
+    def signature_target(self) -> Target:
+        """The target whose signature the answer's outputs have."""
+        return self.target if self.serving_body is None else targeted(self.target, self.serving_body)
+
+
+@dataclass(frozen=True, slots=True)
+class _ServingForm:
+    """A body that is TF Serving's JSON already, as sent and parsed."""
+
+    data: bytes
+    form: Mapping[str, Any]
+
+    @property
+    def records(self) -> int:
+        """How many records it holds."""
+        for key in (ROW, EXAMPLES):
+            if type(self.form.get(key)) is list:
+                return len(self.form[key])
+        value = self.form.get(COLUMN)
+        columns = value.values() if type(value) is dict else [value]
+        return max((len(column) for column in columns if type(column) is list), default=1)
+
+
+class DataPlane:
+    """Decodes by the signature, asks the model server, encodes; one per worker, used by all its threads.
+
+    ``limit_bytes`` is what a compressed body may unpack to. Every method that asks a model raises
+    UpstreamUnavailable and UpstreamTimeout if the model server can't be reached.
+    """
+
+    def __init__(self, upstream: Upstream, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self._upstream = upstream
+        self._limit_bytes = limit_bytes
+
+    def choose(self) -> Instance:
+        """The instance of the model server for one request."""
+        return self._upstream.choose()
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; raises UpstreamRefused for an unknown model, BadInput for a signature."""
+        return self._upstream.signature(target)
+
+    def decode(self, target: Target, body: Body) -> Batch:
+        """A body as arrays by input name, which may be written to.
+
+        Raises BadInput that says where the body is wrong, UnsupportedMediaType, and PayloadTooLarge.
+        """
+        signature = self.signature(target)
+        batch = decode(body.data, parse_media_type(body.content_type), signature, self._limit_bytes)
+        # An npy body's array shares the body's memory, which can't be written to.
+        inputs = {
+            name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
+        }
+        return replace(batch, inputs=inputs)
+
+    def encode(self, outputs: Outputs, accept: str | None, records: int | None = None) -> tuple[bytes, str]:
+        """Arrays by output name as a body and its media type, chosen by ``accept``, the raw header.
+
+        JSON, the default, is TF Serving's. ``records`` is how many records the request had (None: as many
+        as the outputs have). Raises NotAcceptable if the outputs are not that many, or Accept can't be met.
+        """
+        media_type = negotiate(accept, OUTPUT_TYPES)
+        return encode(outputs, records, media_type), media_type
+
+    def predict(
+        self, target: Target, inputs: Any, caller: str, timeout_seconds: float | None = None
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Arrays by output name for whatever `as_batch` takes; ``caller`` is named in its errors.
+
+        Raises ScriptFailure if ``inputs`` don't fit the signature, UpstreamRefused for an error of the
+        model server.
+        """
+        signature = self.signature(target)
+        batch = as_batch(inputs, signature, caller)
+        answer = self._upstream.predict(target, batch, timeout_seconds=timeout_seconds)
+        if not answer.ok:
+            raise UpstreamRefused(answer.status, answer.body)
+        return dict(answer.outputs(signature))
+
+    def answer(
+        self,
+        target: Target,
+        request: Body | ServingBody | Batch,
+        accept: str | None,
+        instance: Instance | None = None,
+    ) -> EncodedAnswer:
+        """Answer a request in a form that ``accept``, the raw header, takes.
+
+        TF Serving's own JSON is passed on untouched (except for a byte order mark or another charset);
+        every other body is decoded by the signature. An error of the model server comes back with its
+        status. Raises RequestError; UnsupportedMediaType and NotAcceptable before the model server is
+        asked, NotAcceptable also if its outputs are not one record per input record.
+        """
+        media_type = negotiate(accept, OUTPUT_TYPES)
+        if isinstance(request, ServingBody):
+            request = Body(request.data, media.JSON)
+        try:
+            outcome = self._call(target, request, instance, media_type)
+            return self._encoded(outcome, media_type)
+        except UpstreamRefused as refused:
+            return _error(refused.status, refused.body)
+
+    def call(
+        self, target: Target, request: Body | ServingBody | Batch, instance: Instance | None = None
+    ) -> CallOutcome:
+        """Ask the model server as `answer` does, and leave its answer as it is; raises RequestError.
+
+        What a script writes as TF Serving's JSON goes out unread.
+        """
+        if isinstance(request, ServingBody):
+            answer = self._upstream.forward(target, request.data, instance=instance)
+            return CallOutcome(answer, target, None, request.data)
+        try:
+            return self._call(target, request, instance)
+        except UpstreamRefused as refused:
+            return CallOutcome(
+                Answer(refused.status, refused.body, {"Content-Type": media.JSON}), target, None
+            )
+
+    def _call(
+        self,
+        target: Target,
+        request: Body | Batch,
+        instance: Instance | None,
+        media_type: str | None = None,
+    ) -> CallOutcome:
+        """``media_type`` is that of the answer, if it is known."""
+        records = request if isinstance(request, Batch) else self._read(target, request)
+        if isinstance(records, _ServingForm):
+            return self._forward(target, records, instance)
+        predict = self._upstream.predict_json if media_type == media.JSON else self._upstream.predict
+        return CallOutcome(predict(target, records, instance=instance), target, records.records)
+
+    def _read(self, target: Target, body: Body) -> Batch | Examples | _ServingForm:
+        kind = parse_media_type(body.content_type)
+        readable(kind)
+        if kind.type == media.JSON:
+            text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
+            # PERF: TF Serving's form starts with a brace; lists, often large, are parsed just once.
+            if text.lstrip().startswith(b"{"):
+                return self._read_objects(target, text)
+        return self._decoded(target, body.data, kind)
+
+    def _decoded(self, target: Target, data: bytes, kind: MediaType) -> Batch | Examples:
+        if target.method == PREDICT:
+            return decode(data, kind, self.signature(target), self._limit_bytes)
+        return decode_examples(data, kind, self._limit_bytes)
+
+    def _read_objects(self, target: Target, text: bytes) -> Batch | Examples | _ServingForm:
+        """JSON that starts with an object: TF Serving's form, or records."""
+        values = documents(text)
+        form = serving_form(values, target.method)
+        if form is not None:
+            return _ServingForm(text, form)
+        if target.method != PREDICT:
+            return examples_of(records_of(values))
+        return decode_documents(values, self.signature(target))
+
+    def _forward(self, target: Target, body: _ServingForm, instance: Instance | None) -> CallOutcome:
+        """Send TF Serving's JSON; if it is refused and tensors can carry the same, send those."""
+        answer = self._upstream.forward(target, body.data, instance=instance)
+        named = replace(target, signature=body.form.get(SIGNATURE_NAME) or target.signature)
+        batch = self._as_batch(named, body.form) if answer.status in NOT_TAKEN else None
+        if batch is not None:
+            second = self._upstream.predict(named, batch, instance=instance)
+            if second.ok:
+                return CallOutcome(second, named, batch.records)
+        return CallOutcome(answer, named, body.records)
+
+    def _as_batch(self, target: Target, form: Mapping[str, Any]) -> Batch | None:
+        """A refused body as records, if TF Serving's JSON can't carry what the model takes or gives.
+
+        The whole body is one record if the model has an input called ``instances`` or ``inputs``; the rows
+        of a model with types that its JSON lacks (half, bfloat16, uint16) can go as tensors.
+        """
+        if target.method != PREDICT:
+            return None
+        try:
+            signature = self.signature(target)
+            if any(key in form and key in signature.inputs for key in (ROW, COLUMN)):
+                return decode_documents([form], signature)
+            if has_json(signature) or COLUMN in form or type(form.get(ROW)) is not list:
+                return None
+            return batch_of(form[ROW], signature)
+        except (BadInput, UpstreamRefused):
+            return None
+
+    def _encoded(self, outcome: CallOutcome, media_type: str) -> EncodedAnswer:
+        answer = outcome.answer
+        if not answer.ok:
+            return _error(answer.status, answer.body)
+        if media_type == media.JSON:
+            # An answer of tensors has its status only once it is JSON: it may have no such form.
+            body = answer.body
+            return EncodedAnswer(answer.status, body, media_type)
+        if outcome.target.method == PREDICT:
+            outputs = answer.outputs(self.signature(outcome.target))
+            return EncodedAnswer(OK, encode(outputs, outcome.records, media_type), media_type)
+        results = read_answer(answer.body).get("results", [])
+        return EncodedAnswer(OK, encode_values(results, outcome.records, media_type), media_type)
+
+
+def _error(status: int, body: bytes) -> EncodedAnswer:
+    """A model server's error as it is, if it is strict JSON with an ``error``; else the same in such JSON."""
+    text = error_text(body)
+    if text is not None and _is_json(body):
+        return EncodedAnswer(status, body)
+    sentence = f"The model server answered with status {status}." if text is None else text
+    return EncodedAnswer(status, error_body(sentence))
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return True

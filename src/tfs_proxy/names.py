@@ -1,0 +1,29 @@
+"""What names of models, versions, labels, signatures and methods look like: each pattern stands here alone.
+
+The patterns are text, for Python's ``re`` and nginx's PCRE alike, to be matched whole.
+"""
+
+import re
+
+MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
+LABEL = r"[A-Za-z0-9_]{1,255}"
+SIGNATURE = r"[\x21-\x7e]{1,255}"
+VERSION = r"[0-9]{1,19}"
+SHORT_VERSION = r"[0-9]{1,18}"
+"""A version that is below `HIGHEST_VERSION` by its length alone."""
+
+HIGHEST_VERSION = 2**63 - 1
+METHODS = ("predict", "classify", "regress")
+
+_MODEL = re.compile(MODEL, re.ASCII)
+_VERSION = re.compile(VERSION, re.ASCII)
+
+
+def is_model_name(text: str) -> bool:
+    """Whether a model can have this name."""
+    return _MODEL.fullmatch(text) is not None
+
+
+def is_version(text: str) -> bool:
+    """Whether ``text`` is written as a version number; it may be above `HIGHEST_VERSION` nevertheless."""
+    return _VERSION.fullmatch(text) is not None
