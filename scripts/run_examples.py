@@ -10,8 +10,8 @@ be 0. A console block with a title is not run; the title says why. A block of an
 file of that name, written before the commands below it. `tfs-proxy serve` and `tfs-proxy pipeline` run until
 the next one or the end; the next command begins when they are ready. Ports 8080 and 8500 become free ones.
 
-An example's commands run in its folder. All pages share one new folder, which links to the repository's files,
-and the page that makes the model is always among those that run.
+An example's commands run in its folder. All pages share one new folder, which links to the repository's
+files, and the page that makes the model is always among those that run.
 
 Exit status: 0 if every command did what is written, else 1.
 """
