@@ -24,6 +24,8 @@ from botocore.compat import HTTPHeaders
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+COMMANDS = DOCS / "reference" / "commands.md"
 PAGES = sorted(DOCS.rglob("*.md"))
 FENCE = re.compile(r"^( *)```(\S+)(?: title=\"([^\"]*)\")?\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 REASONS = ("Needs ", "Runs until")
@@ -74,6 +76,28 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert consoles
     assert [block for block in consoles if block[1] and not block[1].startswith(REASONS)] == []
     assert [block for block in others if not block[2] and block[1] not in READ_ONLY] == []
+
+
+def commands_of_ours() -> Iterator[tuple[str, list[str]]]:
+    """Each command of this package that README or a page shows, run or not: its name, and its flags."""
+    texts = [README.read_text(), *(text for _, language, _, text in blocks() if language == "console")]
+    for text in texts:
+        for name, words in re.findall(
+            r"^\$ (?:\S+=\S* )*tfs-proxy ([a-z-]+)(.*)$", text.replace("\\\n", " "), re.MULTILINE
+        ):
+            yield name, re.findall(r" (--[a-z0-9-_]+)", words.partition(" #")[0])
+
+
+def test_commands_have_the_flags_that_the_pages_give_them() -> None:
+    """Also those that need AWS, a cluster or Docker, which are not run."""
+    help_texts = dict(
+        re.findall(r"^## (\S+)$(.*?)(?=^## |\Z)", COMMANDS.read_text(), re.DOTALL | re.MULTILINE)
+    )
+    commands = list(commands_of_ours())
+
+    assert {"serve", "check", "transform", "pipeline", "model-server"} <= {name for name, _ in commands}
+    for name, flags in commands:
+        assert [flag for flag in flags if flag not in help_texts[name]] == [], name
 
 
 @pytest.mark.parametrize("name", ["deploy.py", "transform.py", "pipeline.py"])

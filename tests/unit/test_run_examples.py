@@ -74,7 +74,9 @@ def test_pages_are_run_in_the_order_of_the_site(runner: ModuleType) -> None:
     names = runner.page_names()
 
     assert names[0] == "index.md"
-    assert names.index(runner.MODEL_PAGE) < names.index("start/migrate.md") < names.index("how-to/pipelines.md")
+    assert (
+        names.index(runner.MODEL_PAGE) < names.index("start/migrate.md") < names.index("how-to/pipelines.md")
+    )
 
 
 def test_ports_become_free_ones_everywhere(runner: ModuleType) -> None:
