@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from settings_table import table_lines
+from settings_table import tables
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMANDS = {
@@ -34,8 +34,7 @@ def pages() -> dict[str, str]:
 
 
 def settings_page() -> str:
-    """All settings, in the order of the code's table."""
-    table = "\n".join(table_lines())
+    """All settings, in the groups and the order of the code."""
     return f"""{GENERATED}
 # Settings
 
@@ -43,7 +42,9 @@ def settings_page() -> str:
 Names and meanings of `SAGEMAKER_*` are those of AWS's TensorFlow container; the last column has AWS's default
 if it differs.
 
-{table}
+{tables()}
+
+## What cores are
 
 "Cores" are those that the process may run on, or the CPU limit rounded up if that is less (cgroup v1 or v2,
 the smallest on the way up). There is a worker for each, or as many as memory holds if that is fewer:
