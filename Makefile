@@ -27,6 +27,17 @@ endif
 examples: $(READY) try-nginx try-curl  ## run every example by the commands of its README, compare the answers (ONLY="digits ...")
 	@$(BIN)/python scripts/run_examples.py $(ONLY)
 
+.PHONY: docs docs-reference docs-examples docs-links
+docs: $(READY)  ## build the documentation site into build/site; broken links and anchors are errors
+	@scripts/vendor-mermaid
+	$(BIN)/zensical build --strict --clean
+docs-reference: $(READY)  ## write the reference pages that come from the code: settings and commands
+	@$(BIN)/python scripts/docs_reference.py
+docs-examples: $(READY) try-nginx try-curl  ## run the commands of the documentation's pages (ONLY="start/migrate.md ...")
+	@$(BIN)/python scripts/run_examples.py --docs $(ONLY)
+docs-links: $(READY)  ## ask every outside link of the documentation; needs the network
+	@$(BIN)/python scripts/check_links.py
+
 .PHONY: test
 test: $(READY) try-nginx try-curl  ## run all tests, the fast ones first
 	$(BIN)/python -m pytest tests/unit tests/web

@@ -1,15 +1,19 @@
-"""Run the commands in the examples' READMEs, and compare their output with what the READMEs show.
+"""Run the commands of the examples' READMEs, or of the documentation, and compare what they print.
 
-    python scripts/run_examples.py [NAME...]
+    python scripts/run_examples.py [NAME...]          folders of code_examples/
+    python scripts/run_examples.py --docs [PAGE...]   pages of docs/, as start/migrate.md
 
-In a block fenced as ```console a line that begins with `$` is a command, which bash runs in the example's
-folder. The lines below it are its expected output: `...` matches anything, white space any white space or
-none, decimals may differ by two hundredths, and JSON is compared as JSON. A command without such lines must
-only exit with status 0. `tfs-proxy serve` and `tfs-proxy pipeline` run until the README ends; the next
-command begins when they are ready. Ports 8080 and 8500 are replaced by free ones. Blocks of other kinds are
-not run.
+In a block fenced as ```console a line that begins with `$` is a command, run by bash. The lines below it are
+what it prints: `...` stands for anything, white space for any or none, decimals may differ by two hundredths,
+and JSON without `...` is compared as such. If there are no such lines only the exit status counts, which must
+be 0. A console block with a title is not run; the title says why. A block of another kind with a title is a
+file of that name, written before the commands below it. `tfs-proxy serve` and `tfs-proxy pipeline` run until
+the next one or the end; the next command begins when they are ready. Ports 8080 and 8500 become free ones.
 
-Exit status: 0 if every example did what its README says, else 1.
+An example's commands run in its folder. All pages share one new folder, which links to the repository's
+files, and the page that makes the model is always among those that run.
+
+Exit status: 0 if every command did what is written, else 1.
 """
 
 import contextlib
@@ -25,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +37,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "code_examples"
+DOCS = ROOT / "docs"
+MODEL_PAGE = "start/first-script.md"
+"""Makes `my_model` and `model.tar.gz`, which the other pages use."""
+BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PORTS = ("8080", "8500")
 SERVER = re.compile(r"(?:[A-Z_]+=\S* )*tfs-proxy (?:serve|pipeline)\b")
 NUMBER = r"(?<![\d.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\d.])"
@@ -45,12 +54,12 @@ SHOWN_LINES, SHOWN_COLUMNS = 12, 200
 
 
 class NotAsWritten(Exception):
-    """An example does not do what its README says; the text names the difference."""
+    """A text is wrong about its commands; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command of a README, and its expected output."""
+    """One command, and the text that it should print."""
 
     command: str
     printed: str
@@ -61,48 +70,114 @@ class Step:
         return SERVER.match(self.command) is not None
 
 
-def main(names: Sequence[str]) -> int:
-    """Run the named examples, or all; returns the exit status."""
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that a text shows in full."""
+
+    name: str
+    text: str
+
+
+def main(words: Sequence[str]) -> int:
+    """Run what is named, or all; the exit status."""
+    if "--docs" in words:
+        return run_docs([word for word in words if word != "--docs"])
+    readmes = sorted(EXAMPLES.glob("*/README.md"))
+    return run_all(
+        {path.parent.name: (path, path.parent) for path in readmes if path.parent.name in words or not words}
+    )
+
+
+def run_docs(names: Sequence[str]) -> int:
+    """Run pages of the documentation in a folder of their own; the exit status."""
+    pages = [name for name in page_names() if not names or name in {*names, MODEL_PAGE}]
+    with tempfile.TemporaryDirectory(prefix="docs-") as folder:
+        for entry in ROOT.iterdir():
+            if entry.name not in {".git", "build"}:
+                Path(folder, entry.name).symlink_to(entry)
+        with_commands = {
+            name: (DOCS / name, Path(folder)) for name in pages if list(read_steps((DOCS / name).read_text()))
+        }
+        return run_all(with_commands)
+
+
+def page_names() -> list[str]:
+    """All pages, in the order of the site's navigation."""
+    return re.findall(
+        r"'([\w./-]+\.md)'", str(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    )
+
+
+def run_all(texts: Mapping[str, tuple[Path, Path]]) -> int:
+    """Run texts by name, each in its folder; the exit status."""
     failed = []
-    for readme in sorted(EXAMPLES.glob("*/README.md")):
-        if not names or readme.parent.name in names:
-            began = time.monotonic()
-            try:
-                run(readme)
-                print(f"{readme.parent.name}: as written, {time.monotonic() - began:.0f} s\n", flush=True)
-            except NotAsWritten as error:
-                print(f"{readme.parent.name}: {error}\n", flush=True)
-                failed.append(readme.parent.name)
+    for name, (path, folder) in texts.items():
+        began = time.monotonic()
+        try:
+            run(name, path.read_text(), folder)
+            print(f"{name}: as written, {time.monotonic() - began:.0f} s\n", flush=True)
+        except NotAsWritten as error:
+            print(f"{name}: {error}\n", flush=True)
+            failed.append(name)
     if failed:
         print(f"not as written: {', '.join(failed)}")
     return 1 if failed else 0
 
 
-def run(readme: Path) -> None:
-    """Run a README's commands. Raises NotAsWritten for the first with another result."""
-    steps = list(read_steps(readme.read_text()))
-    if not steps:
-        raise NotAsWritten("its README has no commands")
+def run(name: str, text: str, folder: Path) -> None:
+    """Run a text's commands; raises NotAsWritten at the first that does something else."""
+    parts = list(read_parts(text))
+    if not any(isinstance(part, Step) for part in parts):
+        raise NotAsWritten("it has no commands")
     ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-    with contextlib.ExitStack() as servers:
-        for step in steps:
-            print(f"{readme.parent.name} $ {step.command}", flush=True)
-            command = moved(step.command, ports)
-            if step.serves:
-                log = servers.enter_context(serving(command, readme.parent))
-                printed = log.read_text(errors="replace")
+    with contextlib.ExitStack() as server:
+        for part in parts:
+            if isinstance(part, File):
+                write(part, folder, ports)
             else:
-                printed = output_of(command, readme.parent)
-                print(shortened(printed), flush=True)
-            compare(step, printed, ports)
+                print(f"{name} $ {part.command}", flush=True)
+                compare(part, do(part, folder, ports, server), ports)
+
+
+def write(file: File, folder: Path, ports: Mapping[str, str]) -> None:
+    """Write a file that a text shows."""
+    path = folder / file.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(moved(file.text, ports))
+
+
+def do(step: Step, folder: Path, ports: Mapping[str, str], server: contextlib.ExitStack) -> str:
+    """Run a command, and return what it printed; a server takes the place of the one in ``server``."""
+    command = moved(step.command, ports)
+    if not step.serves:
+        printed = output_of(command, folder)
+        print(shortened(printed), flush=True)
+        return printed
+    server.close()
+    if "--port" not in command:
+        command += f" --port {ports[PORTS[0]]}"
+    return server.enter_context(serving(command, folder)).read_text(errors="replace")
 
 
 def read_steps(text: str) -> Iterator[Step]:
-    """The commands of a README, in order."""
-    for block in re.findall(r"^```console\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
-        for part in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
-            command, _, printed = part.partition("\n")
-            yield Step(re.sub(r" {2,}", " ", command.strip()), printed.strip("\n"))
+    """The commands of a text, in order."""
+    return (part for part in read_parts(text) if isinstance(part, Step))
+
+
+def read_parts(text: str) -> Iterator[Step | File]:
+    """The commands and files of a text, in order."""
+    for language, title, block in BLOCK.findall(text):
+        if language == "console" and not title:
+            yield from console_steps(block)
+        elif language != "console" and title:
+            yield File(title, block)
+
+
+def console_steps(block: str) -> Iterator[Step]:
+    """The commands of one console block."""
+    for part in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
+        command, _, printed = part.partition("\n")
+        yield Step(re.sub(r" {2,}", " ", command.strip()), printed.strip("\n"))
 
 
 def shortened(text: str) -> str:
@@ -117,9 +192,9 @@ def free_ports(count: int) -> list[str]:
     """Different loopback ports on which nothing listens now."""
     with contextlib.ExitStack() as holders:
         sockets = [holders.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [str(each.getsockname()[1]) for each in sockets]
+        for holder in sockets:
+            holder.bind(("127.0.0.1", 0))
+        return [str(holder.getsockname()[1]) for holder in sockets]
 
 
 def moved(text: str, ports: Mapping[str, str]) -> str:
@@ -128,7 +203,7 @@ def moved(text: str, ports: Mapping[str, str]) -> str:
 
 
 def environment() -> dict[str, str]:
-    """This environment without settings of tfs-proxy, and with its `python` and `tfs-proxy` first on PATH."""
+    """This process's environment without settings; `python` and `tfs-proxy` are those beside this Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TFS_"))}
     programs = Path(sys.executable).parent
     return {**kept, "PATH": f"{programs}:{kept.get('PATH', '')}", "no_proxy": "localhost,127.0.0.1"}
@@ -172,7 +247,7 @@ def wait_until_ready(server: "subprocess.Popen[bytes]", command: str, log: Path)
     """Wait for 200 on /ping, at the port that the command names."""
     named = re.search(r"--port[ =](\d+)", command)
     if named is None:
-        raise NotAsWritten(f"`{command}` does not say --port, so this script can't tell when it is ready")
+        raise NotAsWritten(f"`{command}` has no --port to ask whether it is ready")
     deadline = time.monotonic() + READY_SECONDS
     while not pings(int(named[1])):
         if server.poll() is not None or time.monotonic() > deadline:
@@ -201,14 +276,16 @@ def stop(server: "subprocess.Popen[bytes]") -> None:
 
 
 def compare(step: Step, printed: str, ports: Mapping[str, str]) -> None:
-    """Raise NotAsWritten if a command printed something else than the README says."""
+    """Raise NotAsWritten if a command did not print what is written below it."""
     wanted = moved(step.printed, ports)
     if wanted and not matches(wanted, printed):
         raise NotAsWritten(f"`{step.command}` printed\n{printed}\nand not\n{wanted}")
 
 
 def matches(wanted: str, printed: str) -> bool:
-    """Whether a text is as expected: JSON by value; else `...` matches anything, and white space is equal."""
+    """Whether a text is the wanted one: JSON as such, else `...` is anything, and white space is alike."""
+    if "..." in wanted:
+        return text_matches(wanted, printed)
     try:
         return same(json.loads(wanted), json.loads(printed))
     except ValueError:
@@ -227,7 +304,7 @@ def same(wanted: Any, answered: Any) -> bool:
 
 
 def text_matches(wanted: str, printed: str) -> bool:
-    """Whether a text is as expected, except that decimals may differ by TOLERANCE."""
+    """Whether a text is the wanted one; decimals may differ by TOLERANCE."""
     numbers: list[float] = []
     pattern = ""
     for part in re.split(rf"(\.\.\.|{DECIMAL.pattern})", wanted.strip()):

@@ -1,23 +1,34 @@
-"""The README says what the code does."""
+"""README, CONTRIBUTING and the site's sources: short, with links that lead somewhere."""
 
+import re
 from pathlib import Path
 
-from tfs_proxy.settings import TABLE
+import pytest
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-
-
-def test_every_setting_stands_in_the_readme_with_its_default_and_meaning() -> None:
-    """The table of settings is the code's own, row by row; `scripts/settings_table.py` prints it."""
-    rows = [f"| `{row.variable}` | {row.default_text} | {row.help} | {row.aws} |" for row in TABLE]
-
-    assert [row for row in rows if row not in README] == []
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+LONGEST_README = 120
 
 
-def test_no_setting_stands_in_the_readme_that_the_code_does_not_know() -> None:
-    """A row that is left over after a setting went away is found."""
-    known = {row.variable for row in TABLE}
-    section = README.partition("## Settings")[2].partition("\n## ")[0]
-    named = {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
+def test_the_readme_is_read_in_five_minutes() -> None:
+    """Everything longer belongs into docs/."""
+    assert len(README.read_text().splitlines()) <= LONGEST_README
 
-    assert named == known
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", "code_examples/README.md"]
+)
+def test_links_within_the_repository_lead_somewhere(name: str) -> None:
+    """The site's own links are checked when it is built."""
+    path = ROOT / name
+    links = [link for link in re.findall(r"\]\(([^)#]+)", path.read_text()) if "://" not in link]
+
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_every_page_is_in_the_navigation_and_every_entry_is_a_page() -> None:
+    """A page that nothing leads to is not found by readers."""
+    listed = re.findall(r'"([\w./-]+\.md)"', (ROOT / "zensical.toml").read_text())
+    pages = [str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")]
+
+    assert sorted(listed) == sorted(pages)

@@ -1,4 +1,4 @@
-"""What `make examples` reads in a README, and when it takes an answer for the one that stands there."""
+"""What the runner of examples and documentation reads in a text, and when it accepts an answer."""
 
 import importlib.util
 import sys
@@ -24,6 +24,14 @@ $ curl -s -d @- \\
 ```bash
 $ aws s3 cp
 ```
+
+```console title="Needs AWS"
+$ aws s3 ls
+```
+
+```python title="code/inference.py"
+URL = "http://localhost:8080"
+```
 """
 
 
@@ -40,7 +48,7 @@ def runner() -> ModuleType:
 
 
 def test_commands_and_what_they_print_are_read_in_order(runner: ModuleType) -> None:
-    """Only fenced consoles are; a command may go on in the next line."""
+    """Only consoles without a title are; a command may go on in the next line."""
     steps = list(runner.read_steps(README))
 
     assert [step.command for step in steps] == [
@@ -50,6 +58,25 @@ def test_commands_and_what_they_print_are_read_in_order(runner: ModuleType) -> N
     ]
     assert [step.printed for step in steps] == ["trained, 0.98 of 450 right", "", '{"a": 1,\n "b": 2}']
     assert [step.serves for step in steps] == [False, True, False]
+
+
+def test_a_block_with_a_title_is_a_file(runner: ModuleType, tmp_path: Path) -> None:
+    """It is written with the ports of this run, in folders that are made for it."""
+    (file,) = [part for part in runner.read_parts(README) if isinstance(part, runner.File)]
+
+    runner.write(file, tmp_path, {"8080": "1234"})
+
+    assert (tmp_path / "code" / "inference.py").read_text() == 'URL = "http://localhost:1234"\n'
+
+
+def test_pages_are_run_in_the_order_of_the_site(runner: ModuleType) -> None:
+    """The page that makes the model comes before those that use it."""
+    names = runner.page_names()
+
+    assert names[0] == "index.md"
+    assert (
+        names.index(runner.MODEL_PAGE) < names.index("start/migrate.md") < names.index("how-to/pipelines.md")
+    )
 
 
 def test_ports_become_free_ones_everywhere(runner: ModuleType) -> None:
@@ -68,6 +95,7 @@ def test_ports_become_free_ones_everywhere(runner: ModuleType) -> None:
         ('["one", "two"]', '["two", "one"]', False),
         ("reads 0.98 of 450", "reads  0.9812 of 450\n", True),
         ("reads 0.98 of 450", "reads 0.98 of 451", False),
+        ('{"error": "...a type"}', '{"error": "415: a type"}', True),
         ("1.0\n...\n502.0", "1.0\n1.5\n501.5\n502.0\n", True),
         ("...not a JPEG...400", '{"error": "it is not a JPEG"}400', True),
         ("...not a JPEG...400", '{"error": "it is not a JPEG"}500', False),

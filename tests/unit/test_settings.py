@@ -141,7 +141,7 @@ def test_unknown_variables_that_look_like_ours_are_found() -> None:
 
 
 def test_every_setting_has_help_and_a_variable_of_its_own() -> None:
-    """The table is what the README is checked against."""
+    """The page of settings is written from the table."""
     assert len({row.variable for row in TABLE}) == len(TABLE)
     assert all(row.help and not row.help.endswith(".") for row in TABLE)
 

@@ -1,6 +1,7 @@
 """`tfs_proxy.testing`: scripts called in a unit test, with a fake model server."""
 
 import io
+import re
 import sys
 import time
 from pathlib import Path
@@ -188,11 +189,11 @@ def test_the_streaming_example() -> None:
     assert (late.status, late.broken) == (200, True)
 
 
-def test_the_readmes_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the README shows runs as it stands there."""
+def test_the_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page about scripts shows runs as it stands there."""
     root = EXAMPLES.parent
-    blocks = [text.split("```")[0] for text in (root / "README.md").read_text().split("```python\n")[1:]]
-    [block] = [text for text in blocks if "tfs_proxy.testing" in text]
+    page = (root / "docs" / "how-to" / "scripts.md").read_text()
+    (block,) = re.findall(r'title="test_script.py"\n(.*?)```', page, re.DOTALL)
     monkeypatch.chdir(root)
     names: dict[str, Any] = {}
 

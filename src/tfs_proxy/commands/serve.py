@@ -9,7 +9,8 @@ DESCRIPTION = """\
 Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
 
 MODEL is a model.tar.gz, a folder or an s3:// address of either. The default is SAGEMAKER_MODEL_URI, or
-/opt/ml/model if that is not set. All other settings come from the environment; the README lists them.
+/opt/ml/model if that is not set. All other settings come from the environment; docs/reference/settings.md
+lists them.
 """
 
 

@@ -1,0 +1,87 @@
+"""Write the pages of docs/reference/ that come from the code: settings and commands.
+
+python scripts/docs_reference.py
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from settings_table import tables
+
+REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
+COMMANDS = {
+    "serve": "Serve one archive over HTTP.",
+    "check": "Say what would be served, and try a script on a request.",
+    "transform": "Run a batch transform job: [how to](../how-to/batch-transform.md).",
+    "pipeline": "Serve several archives as an inference pipeline: [how to](../how-to/pipelines.md).",
+    "model-server": "The [embedded model server](embedded.md), with the flags of `tensorflow_model_server`.",
+}
+GENERATED = "<!-- Written by scripts/docs_reference.py (make docs-reference): change the code instead. -->\n"
+HELP_COLUMNS = "100"
+
+
+def main() -> None:
+    """Write both pages."""
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text)
+
+
+def pages() -> dict[str, str]:
+    """The text of each page by its file's name."""
+    return {"settings.md": settings_page(), "commands.md": commands_page()}
+
+
+def settings_page() -> str:
+    """All settings, in the groups and the order of the code."""
+    return f"""{GENERATED}
+# Settings
+
+`--port`, `--host` and MODEL on the command line come first; everything else is read from the environment.
+Names and meanings of `SAGEMAKER_*` are those of AWS's TensorFlow container; the last column has AWS's default
+if it differs.
+
+{tables()}
+
+## What cores are
+
+"Cores" are those that the process may run on, or the CPU limit rounded up if that is less (cgroup v1 or v2,
+the smallest on the way up). There is a worker for each, or as many as memory holds if that is fewer:
+(memory limit - 2 x the models' size) / 150 MB. The start-up report says which of them decided.
+"""
+
+
+def commands_page() -> str:
+    """The help of each command, as it prints it."""
+    sections = [f"## {name}\n\n{text}\n\n```text\n{help_of(name)}\n```\n" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            GENERATED,
+            "# Commands\n",
+            f"```text\n{help_of()}\n```\n",
+            *sections,
+            "## tensorflow-serving\n",
+            "Serves as the image `tensorflow/serving` does, with the flags of `tensorflow_model_server`:",
+            "[in place of tensorflow/serving](../how-to/docker.md#in-place-of-tensorflowserving).\n",
+            "## container\n",
+            "The entry point of the images: any of these commands, flags of `tensorflow_model_server`, or a",
+            "program.\n",
+        ]
+    )
+
+
+def help_of(*command: str) -> str:
+    """What `tfs-proxy COMMAND --help` prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tfs_proxy.cli", *command, "--help"],
+        env={**os.environ, "COLUMNS": HELP_COLUMNS},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The documentation's pages: what comes from the code is current, and what is not run is valid."""
+
+import ast
+import importlib.util
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import boto3
+import botocore.loaders
+import botocore.model
+import botocore.validate
+import kubernetes_validate
+import pytest
+import urllib3
+import yaml
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+COMMANDS = DOCS / "reference" / "commands.md"
+PAGES = sorted(DOCS.rglob("*.md"))
+FENCE = re.compile(r"^( *)```(\S+)(?: title=\"([^\"]*)\")?\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+REASONS = ("Needs ", "Runs until")
+READ_ONLY = ("text", "mermaid")
+
+
+def blocks() -> Iterator[tuple[str, str, str, str]]:
+    """Each fenced block: page, language, title, text."""
+    for page in PAGES:
+        for _, language, title, text in FENCE.findall(page.read_text()):
+            yield str(page.relative_to(DOCS)), language, title, text
+
+
+def shown_file(name: str) -> str:
+    """The text of a file that a page shows."""
+    (text,) = [text for _, _, title, text in blocks() if title == name]
+    return text
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[ModuleType]:
+    """scripts/docs_reference.py."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    spec = importlib.util.spec_from_file_location("docs_reference", ROOT / "scripts" / "docs_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.remove(str(ROOT / "scripts"))
+
+
+def test_the_settings_are_those_of_the_code(reference: ModuleType) -> None:
+    """`make docs-reference` writes the page."""
+    assert (DOCS / "reference" / "settings.md").read_text() == reference.settings_page()
+
+
+def test_the_commands_are_those_of_the_code(reference: ModuleType) -> None:
+    """`make docs-reference` writes the page."""
+    assert (DOCS / "reference" / "commands.md").read_text() == reference.commands_page()
+
+
+def test_every_block_is_run_or_says_why_not() -> None:
+    """A command that is neither run nor marked would rot; a program without a name can't be run."""
+    consoles = [(page, title) for page, language, title, _ in blocks() if language == "console"]
+    others = [(page, language, title) for page, language, title, _ in blocks() if language != "console"]
+
+    assert consoles
+    assert [block for block in consoles if block[1] and not block[1].startswith(REASONS)] == []
+    assert [block for block in others if not block[2] and block[1] not in READ_ONLY] == []
+
+
+def commands_of_ours() -> Iterator[tuple[str, list[str]]]:
+    """Each command of this package that README or a page shows, run or not: its name, and its flags."""
+    texts = [README.read_text(), *(text for _, language, _, text in blocks() if language == "console")]
+    for text in texts:
+        for name, words in re.findall(
+            r"^\$ (?:\S+=\S* )*tfs-proxy ([a-z-]+)(.*)$", text.replace("\\\n", " "), re.MULTILINE
+        ):
+            yield name, re.findall(r" (--[a-z0-9-_]+)", words.partition(" #")[0])
+
+
+def test_commands_have_the_flags_that_the_pages_give_them() -> None:
+    """Also those that need AWS, a cluster or Docker, which are not run."""
+    help_texts = dict(
+        re.findall(r"^## (\S+)$(.*?)(?=^## |\Z)", COMMANDS.read_text(), re.DOTALL | re.MULTILINE)
+    )
+    commands = list(commands_of_ours())
+
+    assert {"serve", "check", "transform", "pipeline", "model-server"} <= {name for name, _ in commands}
+    for name, flags in commands:
+        assert [flag for flag in flags if flag not in help_texts[name]] == [], name
+
+
+@pytest.mark.parametrize("name", ["deploy.py", "transform.py", "pipeline.py"])
+def test_what_boto3_sends_is_what_aws_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore validates every request by its service model before it would be sent; here none is."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    session = boto3.Session()
+    sent: list[str] = []
+
+    def answer(request: Any, **_: Any) -> Any:
+        sent.append(request.url)
+        body = urllib3.HTTPResponse(io.BytesIO(b'{"EndpointStatus": "InService"}'), preload_content=False)
+        return AWSResponse(request.url, 200, HTTPHeaders(), body)
+
+    session.events.register("before-send", answer)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
+
+    exec(shown_file(name), {})
+
+    assert sent
+
+
+def shape_of(name: str) -> Any:
+    """A structure of SageMaker's service model: an operation's input, or a shape by name."""
+    description = botocore.loaders.Loader().load_service_model("sagemaker", "service-2")
+    model = botocore.model.ServiceModel(description, "sagemaker")
+    operations = {
+        operation: model.operation_model(operation).input_shape for operation in model.operation_names
+    }
+    return operations.get(name) or model.shape_for(name)
+
+
+def field_name(keyword: str) -> str:
+    """A keyword of the SDK as the API spells it."""
+    return "".join(part.capitalize() for part in keyword.split("_"))
+
+
+def sdk_calls(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each call of the SDK's program that makes a request or a structure of one: shape, and fields."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            fields = [field_name(keyword.arg) for keyword in node.keywords if keyword.arg]
+            if called.endswith(".create"):
+                yield f"Create{called.removesuffix('.create')}", fields
+            elif called[0].isupper():
+                yield called, fields
+
+
+def test_what_the_sdk_sends_has_the_fields_of_the_api() -> None:
+    """The SDK's classes are generated from the API: their keywords are its fields."""
+    calls = list(sdk_calls(shown_file("deploy_sdk.py")))
+
+    assert {"CreateModel", "CreateEndpointConfig", "CreateEndpoint"} < {name for name, _ in calls}
+    for name, fields in calls:
+        shape = shape_of(name)
+        assert set(fields) <= set(shape.members), name
+        assert set(shape.required_members) <= set(fields), name
+
+
+def test_the_job_of_batch_transform_is_a_request_of_the_api() -> None:
+    """The page says that the same file goes to SageMaker."""
+    job = json.loads(shown_file("job.json"))
+
+    report = botocore.validate.ParamValidator().validate(job, shape_of("CreateTransformJob"))
+
+    assert not report.has_errors(), report.generate_report()
+
+
+def test_manifests_on_the_pages_fit_the_schemas_of_kubernetes() -> None:
+    """Strictly: a field that Kubernetes does not know is an error."""
+    manifests = [yaml.safe_load(text) for _, language, _, text in blocks() if language == "yaml"]
+
+    assert manifests
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, "1.30", strict=True)
+
+
+def test_files_that_kubectl_applies_are_there() -> None:
+    """The pages name manifests of the repository."""
+    text = (DOCS / "how-to" / "kubernetes.md").read_text()
+    named = re.findall(r"-f (\S+\.yaml)", text)
+
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
