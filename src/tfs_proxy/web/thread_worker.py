@@ -188,18 +188,20 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
 
     def _accept(self, listener: socket.socket) -> bool:
         """Accept one connection; whether there was one."""
+        with self._counts:
+            self.nr_conns += 1  # before it is accepted, for a worker that drains ends when it counts none
         try:
             client, address = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
+            self._forget()
             return False
         except OSError as error:
+            self._forget()
             log.warning("a connection can't be accepted: %s", error)
             time.sleep(MOMENT_SECONDS)
             return False
         connection = TConn(self.cfg, client, address, listener.getsockname())
         client.setblocking(True)
-        with self._counts:
-            self.nr_conns += 1
         self._epoll.register(client, 0)
         self._await(connection)
         return True
