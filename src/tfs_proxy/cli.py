@@ -257,7 +257,12 @@ def _check(arguments: argparse.Namespace) -> int:
             arguments.request, arguments.content_type, arguments.accept, arguments.custom_attributes
         )
     environ = inherited_environment()
-    return check(arguments.model, sample, Settings.from_env(), environ, strict=arguments.strict)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started and wrote goes
+    try:
+        return check(arguments.model, sample, Settings.from_env(), environ, strict=arguments.strict)
+    except KeyboardInterrupt:
+        print("tfs-proxy: stopped", file=sys.stderr)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":
