@@ -84,10 +84,11 @@ def sweep(
 def measure(job: Job, sample: Sequence[Batch], endpoint: Endpoint, concurrent: int) -> Tally:
     """Send ``sample`` round and round for some seconds; ``records`` of the tally are those answered well.
 
-    Raises SettingsError if there is none.
+    A failure is not tried again: pauses would be measured, and a sample that fails would take minutes.
+    Raises SettingsError if no record is answered well.
     """
     tally = Tally(Expected(0, 0))
-    manner = Manner(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
+    manner = Manner(job.content_type, job.accept, job.timeout_seconds, max_retries=0)
     sender = Sender(endpoint, manner, concurrent, tally)
     transformer = Transformer(job, processing(job), sender, PLACEHOLDER)
     turns, ended = itertools.cycle(sample), threading.Event()
