@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 
 FAILED = ScriptLoadError.exit_status
 WARNED = 2
+INTERRUPTED = 128 + signal.SIGINT
 ERRORS_FROM = 400
 SHOWN_CHARACTERS = 2000
 STDIN = Path("-")
@@ -59,7 +61,12 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.request, arguments.content_type, arguments.accept, arguments.custom_attributes
         )
     environ = inherited_environment()
-    return check(arguments.model, sample, Settings.from_env(), environ, strict=arguments.strict)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started and wrote goes
+    try:
+        return check(arguments.model, sample, Settings.from_env(), environ, strict=arguments.strict)
+    except KeyboardInterrupt:
+        print("tfs-proxy: stopped", file=sys.stderr)
+        return INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True)

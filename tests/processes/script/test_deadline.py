@@ -113,6 +113,19 @@ def say(stack: Stack, told: str) -> Answer:
     return stack.ask("POST", "/invocations", told, {"Content-Type": "text/plain"}, timeout=LONG_SECONDS)
 
 
+def say_at_once(stack: Stack, told: str, count: int) -> list[Answer]:
+    """So many requests, all sent before the first answer is read: none waits for a thread of ours."""
+    with contextlib.ExitStack() as connections:
+        sent = []
+        for _ in range(count):
+            connection = http.client.HTTPConnection(stack.host, stack.port, timeout=LONG_SECONDS)
+            connections.enter_context(contextlib.closing(connection))
+            connection.request("POST", "/invocations", told, {"Content-Type": "text/plain"})
+            sent.append(connection)
+        replies = [connection.getresponse() for connection in sent]
+        return [Answer(reply.status, dict(reply.getheaders()), reply.read()) for reply in replies]
+
+
 def pid(stack: Stack) -> int:
     """Who answers."""
     answer = say(stack, "pid")
@@ -131,8 +144,7 @@ def test_300_requests_that_hang(tmp_path: Path, front: Mapping[str, str]) -> Non
     env = {**front, "SAGEMAKER_GUNICORN_WORKERS": "2", "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "5"}
     with hanging(tmp_path, env) as stack:
         former = set(stack.children()["gunicorn"])
-        with ThreadPoolExecutor(300) as pool:
-            answers = list(pool.map(lambda _: say(stack, "sleep"), range(300)))
+        answers = say_at_once(stack, "sleep", 300)
         until(lambda: "another one serves in its place" in stack.log, stack)
         after = [say(stack, "pid") for _ in range(20)]
         until(lambda: len(former & set(stack.children()["gunicorn"])) == 1, stack)  # the master

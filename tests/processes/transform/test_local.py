@@ -470,3 +470,12 @@ def test_tune_counts_good_answers_only(data: Path, tmp_path: Path, echo: str) ->
     assert measured is not None, done.log
     assert float(measured[1]) * 20 < int(measured[2])  # 40 refused for each good one, in about four seconds
     assert "sample, record 2 at byte 7: status 400" in measured[3]
+
+
+def test_tune_of_a_script_that_breaks_soon_says_so(data: Path, tmp_path: Path, echo: str) -> None:
+    """A 5xx is not tried again where rates are measured: a hundred bad records would take many minutes."""
+    (data / "a").write_text("BROKEN\n" * 100)
+    done = transform(*run_flags(data, tmp_path / "out", echo, split_type="Line"), "--tune")
+    assert done.status == 2, done.log
+    assert "The server refuses every record, so there is nothing to tune" in done.log
+    assert "ValueError: this breaks the script" in done.log

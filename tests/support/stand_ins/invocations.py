@@ -1,6 +1,6 @@
 """A stand-in for a serving stack where a test or benchmark is about what drives it: POST is echoed.
 
-Run it as a program: it prints its port. Bodies tell it what to do: one with BAD is refused with 400,
+Run it as a program: it prints its port. Bodies tell it what to do: one with BAD is refused with 400, with BROKEN with 500,
 with BUSY it gets 503 the first time, with SLOW its answer takes a while, with HELD it waits until somebody
 asks for /release. `GET /count` says how many POSTs have come, and /execution-parameters what EXECUTION_PARAMETERS in the environment says, else 404.
 """
@@ -64,6 +64,8 @@ class Echo(asyncio.Protocol):
         Echo.posts += 1
         if b"BAD" in body:
             self.write(400, b'{"error": "this is bad"}')
+        elif b"BROKEN" in body:
+            self.write(500, b'{"error": "ValueError: this breaks the script"}')
         elif b"BUSY" in body and body not in Echo.busy:
             Echo.busy.add(body)
             self.write(503, b'{"error": "busy"}')

@@ -93,10 +93,12 @@ def sweep(
 def measure(job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, concurrent: int) -> RunStatistics:
     """Send ``sample`` over and over for some seconds; the statistics count the records that got an answer.
 
-    Raises SettingsError if there is none.
+    A failure is not tried again: pauses would be measured, and a sample that fails would take minutes.
+    Raises SettingsError if no record is answered well.
     """
     statistics = RunStatistics(Workload(0, 0))
-    sender = Sender(endpoint, RequestOptions.of_job(job), concurrent, statistics)
+    options = replace(RequestOptions.of_job(job), max_retries=0)
+    sender = Sender(endpoint, options, concurrent, statistics)
     transformer = Transformer(job, data_processing(job), sender, PLACEHOLDER)
     batches, ended = itertools.cycle(sample), threading.Event()
     batches_lock, errors = threading.Lock(), list[BaseException]()

@@ -113,17 +113,19 @@ class Connections:
 
     def _accept(self, listener: socket) -> bool:
         """Accept one connection; whether there was one."""
+        self._change_count(1)  # before it is accepted: a worker that drains ends when it counts none
         try:
             client, address = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
+            self._change_count(-1)
             return False
         except OSError as error:
+            self._change_count(-1)
             log.warning("a connection can't be accepted: %s", error)
             time.sleep(ACCEPT_PAUSE_SECONDS)
             return False
         connection = self._open(client, address, listener.getsockname())
         client.setblocking(True)
-        self._change_count(1)
         self._poller.add(client)
         self.keep(connection)
         return True
