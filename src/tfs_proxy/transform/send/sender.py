@@ -1,17 +1,18 @@
-"""Sends bodies to /invocations: as many at once as connections, each again where that may help."""
+"""Sends bodies to /invocations: a limited number at once, each again if that may help."""
 
 import random
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
 
-from tfs_proxy.errors import ServerLost
+from tfs_proxy.errors import ServerLost, UpstreamError
 from tfs_proxy.transform.failures import RunStopped
-from tfs_proxy.transform.send.connection import Body, Connection, Endpoint, NotAnswered, NotConnected
+from tfs_proxy.transform.send.endpoint import Endpoint, EndpointNotReached, connections
 from tfs_proxy.transform.tally import Tally
-from tfs_proxy.wire.http_answer import Reply
+from tfs_proxy.wire.backoff import growing_pause
+from tfs_proxy.wire.connections import Pieces
+from tfs_proxy.wire.http_messages import HttpResponse
 
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 10.0
@@ -39,7 +40,7 @@ class Manner:
 
 
 class Sender:
-    """``concurrent`` connections, taken and given back by threads: never more requests at once."""
+    """Sends requests for any number of threads, but never more than ``concurrent`` at once."""
 
     def __init__(
         self,
@@ -51,24 +52,24 @@ class Sender:
         sleep: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._head = _head(endpoint, manner)
+        self._path = endpoint.path
+        self._headers = _headers(manner)
         self._manner = manner
         self._tally = tally
         self._clock = clock
         self._stop = threading.Event()
         self._sleep = sleep or self._stop.wait
-        self._connections = [Connection(endpoint, manner.timeout_seconds) for _ in range(concurrent)]
-        self._idle: SimpleQueue[Connection] = SimpleQueue()
-        for connection in self._connections:
-            self._idle.put(connection)
+        self._connections = connections(endpoint, manner.timeout_seconds, idle=concurrent)
+        self._free = threading.Semaphore(concurrent)
 
-    def send(self, body: Body) -> bytes:
+    def send(self, body: bytes | Pieces) -> bytes:
         """The body of the answer.
 
-        Raises Refused, ServerLost where nobody listens, or RunStopped once the run has been stopped.
+        Raises Refused, ServerLost if nothing accepts connections, or RunStopped once the run has been
+        stopped.
 
         Connection failures, timeouts and 5xx are tried again after growing pauses, 4xx is not
-        (contract 1.10, ModelClientConfig).
+        (docs/reference/sagemaker.md, ModelClientConfig).
         """
         attempt = 0
         while True:
@@ -88,45 +89,44 @@ class Sender:
 
     def close(self) -> None:
         """Close what is idle, once no thread sends any more."""
-        for connection in self._connections:
-            connection.close()
+        self._connections.close()
 
-    def _attempt(self, body: Body) -> "bytes | Refused | ServerLost":
-        connection = self._idle.get()
+    def _attempt(self, body: bytes | Pieces) -> "bytes | Refused | ServerLost":
         try:
-            if self._stop.is_set():
-                raise RunStopped("the run was stopped")
-            began = self._clock()
-            answer = connection.post(self._head, body)
-            self._tally.answered(self._clock() - began)
-        except NotConnected as error:
+            with self._free:
+                response = self._post(body)
+        except EndpointNotReached as error:
             return ServerLost(f"{error}. What is finished stays so: the same command goes on from there.")
-        except (NotAnswered, TimeoutError) as error:
+        except UpstreamError as error:
             return Refused(None, str(error))
-        finally:
-            self._idle.put(connection)
-        return answer.body if answer.status in _OK else _refusal(answer)
+        return response.body if response.status in _OK else _refusal(response)
+
+    def _post(self, body: bytes | Pieces) -> HttpResponse:
+        if self._stop.is_set():
+            raise RunStopped("the run was stopped")
+        started = self._clock()
+        response = self._connections.request("POST", self._path, body, self._headers)
+        self._tally.answered(self._clock() - started)
+        return response
 
 
 def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> float:
-    """How long to wait after attempt ``attempt``: doubling, spread so that callers don't march in step."""
-    longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * (1 << (attempt - 1)))
-    return longest * (0.5 + chance() / 2)
+    """Seconds to wait after attempt ``attempt``: half of them are left to chance.
+
+    So requests that failed together do not come back together.
+    """
+    return growing_pause(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS) * (0.5 + chance() / 2)
 
 
-def _refusal(answer: Reply) -> Refused:
-    words = " ".join(answer.body[:2048].decode("utf-8", "replace").split())
-    return Refused(answer.status, words or "no words")
+def _refusal(response: HttpResponse) -> Refused:
+    words = " ".join(response.body[:2048].decode("utf-8", "replace").split())
+    return Refused(response.status, words or "no words")
 
 
 def _is_final(refused: Refused) -> bool:
     return refused.status is not None and refused.status < _SERVER_ERROR
 
 
-def _head(endpoint: Endpoint, manner: Manner) -> bytes:
-    lines = [f"POST {endpoint.path} HTTP/1.1", f"Host: {endpoint.authority}"]
-    if manner.content_type:
-        lines.append(f"Content-Type: {manner.content_type}")
-    if manner.accept:
-        lines.append(f"Accept: {manner.accept}")
-    return ("\r\n".join(lines) + "\r\n").encode("latin-1")
+def _headers(manner: Manner) -> dict[str, str]:
+    headers = {"Content-Type": manner.content_type, "Accept": manner.accept}
+    return {name: value for name, value in headers.items() if value}
