@@ -1,6 +1,5 @@
 """What a request gets without a script: body -> model server -> body, with no HTTP inside."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,10 +33,11 @@ from tfs_proxy.payload.formats.json_records import (
 from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.serving_json.columns import batch_of
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
-from tfs_proxy.serving_json.messages import SIGNATURE_NAME, error_text, read_answer
+from tfs_proxy.serving_json.messages import SIGNATURE_NAME, read_answer
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import OK, Answer, Upstream
 from tfs_proxy.wire.dtypes import has_json
+from tfs_proxy.wire.error_body import error_body, error_text
 
 NOT_TAKEN = {400, 501}
 """What TF Serving answers to JSON that it can't take: 501 for types that its JSON has not."""
@@ -271,7 +271,7 @@ def _error(status: int, body: bytes) -> Reply:
     if text is not None and _is_json(body):
         return Reply(status, body)
     said = f"The model server answered with status {status}." if text is None else text
-    return Reply(status, json.dumps({"error": said}).encode())
+    return Reply(status, error_body(said))
 
 
 def _is_json(body: bytes) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from socket import SO_RCVTIMEO, SO_SNDTIMEO
 
 from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.wire.error_body import connection_closed, not_answered, not_reached
+from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_answered, not_reached
 from tfs_proxy.wire.http_answer import BrokenAnswer, read_response
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -112,7 +112,7 @@ class Connections:
         *,
         idle: int = 256,
         connect: Connect = connect_tcp,
-        server: str = "The model server",
+        server: str = MODEL_SERVER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host = host
@@ -347,7 +347,7 @@ class Patience:
 
     def over(self) -> UpstreamTimeout:
         """What to raise when nothing came in time."""
-        return UpstreamTimeout(f"The model server sent nothing for {self.step_seconds} seconds.")
+        return UpstreamTimeout(f"{MODEL_SERVER} sent nothing for {self.step_seconds} seconds.")
 
 
 def get(
@@ -357,7 +357,7 @@ def get(
     timeout_seconds: float,
     *,
     connect: Connect = connect_tcp,
-    server: str = "The model server",
+    server: str = MODEL_SERVER,
 ) -> HttpResponse:
     """GET ``path`` once, on a connection of its own; raises as `Connections.request` does."""
     timeouts = Timeouts(timeout_seconds, connect_seconds=timeout_seconds)

@@ -2,9 +2,13 @@
 
 import json
 
+MODEL_SERVER = "The model server"
+"""The subject of sentences about it."""
+
 INTERNAL_ERROR = "internal error: what happened is in the server's log"
 HEADERS_TOO_LARGE = "the request's headers are too large"
-CHUNKED_ONLY = "this transfer coding is not implemented: send chunked or none"
+UNKNOWN_TRANSFER_CODING = "this transfer coding is not implemented: send chunked or none"
+UNKNOWN_HTTP_VERSION = "this version of HTTP is not supported"
 
 
 def error_body(text: str, **more: object) -> bytes:
