@@ -5,7 +5,8 @@ from pathlib import Path
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.upstream.interface import OK
-from tfs_proxy.wire import connections
+from tfs_proxy.wire.connect import connect_unix
+from tfs_proxy.wire.connections import get
 
 TIMEOUT_SECONDS = 5.0
 
@@ -47,8 +48,6 @@ def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> b
 
 
 def _get(control_socket: Path, path: str, timeout_seconds: float) -> tuple[int, bytes]:
-    connect = connections.connect_unix(control_socket)
-    response = connections.get(
-        "localhost", 80, path, timeout_seconds, connect=connect, server="The supervisor"
-    )
+    connect = connect_unix(control_socket)
+    response = get("localhost", 80, path, timeout_seconds, connect=connect, server="The supervisor")
     return response.status, response.body

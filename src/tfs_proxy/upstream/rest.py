@@ -12,7 +12,9 @@ from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import OK, Answer
 from tfs_proxy.upstream.load_balancer import Roster
 from tfs_proxy.upstream.signatures import Signatures
-from tfs_proxy.wire.connections import Connect, Connections, Patience, Timeouts, connect_tcp
+from tfs_proxy.wire.connect import Connect, connect_tcp
+from tfs_proxy.wire.connections import Connections, Timeouts
+from tfs_proxy.wire.exchange import Patience
 from tfs_proxy.wire.http_messages import HttpResponse
 
 _JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}

@@ -1,36 +1,21 @@
 """Pooled keep-alive HTTP/1.1 connections to one server: the one HTTP client of the package."""
 
-import _socket
 import asyncio
 import select
 import socket
-import ssl
-import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from socket import SO_RCVTIMEO, SO_SNDTIMEO
 
-from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_answered, not_reached
-from tfs_proxy.wire.http_answer import BrokenAnswer, read_response
+from tfs_proxy.errors import NotReached, UpstreamUnavailable
+from tfs_proxy.wire.connect import Connect, authority, connect_tcp
+from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_reached
+from tfs_proxy.wire.exchange import Deadline, Exchange, Patience, Pieces, framing
 from tfs_proxy.wire.http_messages import HttpResponse
-
-_READ_BYTES = 1 << 16
-_SMALL_BYTES = 1 << 16
-
-_TIMEVAL = struct.Struct("ll").pack
-
-Connect = Callable[[str, int, float | None], socket.socket]
-"""Opens a connection to host and port, within a time in seconds, None for any; raises OSError."""
-
-Pieces = Callable[[], Iterable[bytes]]
-"""Makes the pieces of a body that is sent in chunks, from its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,56 +29,6 @@ class Timeouts:
     call_seconds: float
     connect_seconds: float = 5.0
     write_seconds: float = 30.0
-
-
-def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    """A plain TCP connection, which sends small packets at once; it has no timeout yet."""
-    connection = socket.create_connection((host, port), timeout_seconds)
-    connection.settimeout(None)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
-
-
-def connect_tls(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    """A TLS connection to a server whose certificate names ``host``."""
-    connection = connect_tcp(host, port, timeout_seconds)
-    try:
-        connection.settimeout(timeout_seconds)
-        return ssl.create_default_context().wrap_socket(connection, server_hostname=host)
-    except OSError:
-        connection.close()
-        raise
-
-
-def connect_unix(path: Path) -> Connect:
-    """Opens connections to the unix socket at ``path``; host and port are for the Host header alone."""
-
-    def connect(_host: str, _port: int, timeout_seconds: float | None) -> socket.socket:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(timeout_seconds)
-            connection.connect(str(path))
-            connection.settimeout(None)
-        except OSError:
-            connection.close()
-            raise
-        return connection
-
-    return connect
-
-
-def set_timeout(connection: socket.socket, seconds: float | None, option: int) -> None:
-    """Let what takes longer than ``seconds`` end, as BlockingIOError or TimeoutError; None is for ever.
-
-    PERF: with a timeout of Python's own every step asks the kernel twice, and gives the interpreter's lock
-    away twice, which costs more than the step if many threads want it. So the kernel keeps the time.
-    """
-    # OpenSSL takes the kernel's timeout for a call to try again, without end; gevent has its own sockets.
-    if isinstance(connection, _socket.socket) and not isinstance(connection, ssl.SSLSocket):
-        microseconds = 0 if seconds is None else max(1, int(seconds * 1e6))
-        connection.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL(*divmod(microseconds, 1_000_000)))
-    else:
-        connection.settimeout(seconds)
 
 
 class Connections:
@@ -146,13 +81,13 @@ class Connections:
         return self._request(exchange, min(self._timeouts.connect_seconds, seconds))
 
     def request_patiently(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], patience: "Patience"
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], patience: Patience
     ) -> HttpResponse:
         """The same with a time for each step and none for the whole, as `requests` counts."""
         exchange = self._exchange(method, path, body, headers, patience)
         return self._request(exchange, patience.connect_seconds)
 
-    def _request(self, exchange: "_Exchange", connect_seconds: float | None) -> HttpResponse:
+    def _request(self, exchange: Exchange, connect_seconds: float | None) -> HttpResponse:
         kept = None if exchange.streams else self._take()
         if kept is not None:
             with suppress(ConnectionError):
@@ -181,12 +116,12 @@ class Connections:
         path: str,
         body: bytes | Pieces | None,
         headers: Mapping[str, str],
-        limit: "Deadline | Patience",
-    ) -> "_Exchange":
+        limit: Deadline | Patience,
+    ) -> Exchange:
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         host = "" if "Host" in headers else self._host_header
-        head = f"{method} {path} HTTP/1.1\r\n{host}{lines}{_framing(body)}\r\n".encode("latin-1")
-        return _Exchange(self._server, head, b"" if body is None else body, limit)
+        head = f"{method} {path} HTTP/1.1\r\n{host}{lines}{framing(body)}\r\n".encode("latin-1")
+        return Exchange(self._server, head, b"" if body is None else body, limit)
 
     def _open(self, seconds: float | None) -> socket.socket:
         try:
@@ -205,7 +140,7 @@ class Connections:
                 return kept
             kept.close()
 
-    def _run(self, exchange: "_Exchange", connection: socket.socket) -> HttpResponse:
+    def _run(self, exchange: Exchange, connection: socket.socket) -> HttpResponse:
         """One request on an open connection; ConnectionError means that no answer had begun."""
         keeps = False
         try:
@@ -217,137 +152,6 @@ class Connections:
             else:
                 connection.close()
         return response
-
-
-class _Exchange:
-    """One request and its answer, on whichever connection, within one limit."""
-
-    __slots__ = ("_body", "_connection", "_head", "_limit", "_server", "_started")
-
-    def __init__(self, server: str, head: bytes, body: bytes | Pieces, limit: "Deadline | Patience") -> None:
-        self._server = server
-        self._head = head
-        self._body = body
-        self._limit = limit
-
-    @property
-    def streams(self) -> bool:
-        """Whether the body is sent in pieces."""
-        return not isinstance(self._body, bytes)
-
-    def run(self, connection: socket.socket) -> HttpResponse:
-        """Send and read; raises ConnectionError if the connection ends before an answer begins."""
-        self._connection = connection
-        self._started = False
-        try:
-            broken = self._send()
-            try:
-                return read_response(self._receive)
-            except (ConnectionError, BrokenAnswer):
-                if broken is not None and not self._started:
-                    raise broken from None
-                raise
-        except BrokenAnswer as error:
-            raise UpstreamUnavailable(f"{self._server}'s answer is not HTTP, or breaks off.") from error
-
-    def _send(self) -> ConnectionError | None:
-        """Send the request; a connection that breaks meanwhile may still hold an answer (413)."""
-        seconds = self._limit.to_write()
-        set_timeout(self._connection, seconds, SO_SNDTIMEO)
-        try:
-            self._send_all()
-        except (TimeoutError, BlockingIOError) as error:
-            raise UpstreamTimeout(
-                f"{self._server} did not take the request within {seconds} seconds."
-            ) from error
-        except ConnectionError as error:
-            return error
-        except ssl.SSLError as error:
-            return ConnectionResetError(str(error))
-        return None
-
-    def _send_all(self) -> None:
-        send, body = self._connection.sendall, self._body
-        if not isinstance(body, bytes):
-            send(self._head)
-            for piece in body():
-                if piece:
-                    send(b"%x\r\n%b\r\n" % (len(piece), piece))
-            send(b"0\r\n\r\n")
-            self._limit.restart()
-        elif len(body) <= _SMALL_BYTES:
-            send(self._head + body)
-        else:
-            send(self._head)
-            send(body)
-
-    def _receive(self) -> bytes:
-        set_timeout(self._connection, self._limit.to_read(), SO_RCVTIMEO)
-        try:
-            part = self._connection.recv(_READ_BYTES)
-        except (TimeoutError, BlockingIOError) as error:
-            raise self._limit.over() from error
-        except (ConnectionError, ssl.SSLError) as error:
-            if self._started:
-                raise BrokenAnswer("the connection broke") from error
-            raise ConnectionResetError(str(error)) from error
-        self._started = self._started or bool(part)
-        return part
-
-
-class Deadline:
-    """One time for a request and its whole answer, and one for the server to take the request."""
-
-    __slots__ = ("_clock", "_end", "_seconds", "_server", "_write_seconds")
-
-    def __init__(self, server: str, seconds: float, write_seconds: float, clock: Callable[[], float]) -> None:
-        self._server = server
-        self._seconds = seconds
-        self._write_seconds = write_seconds
-        self._clock = clock
-        self._end = clock() + seconds
-
-    def to_write(self) -> float:
-        """Seconds for the server to take the request; raises UpstreamTimeout if none are left."""
-        return min(self._write_seconds, self.to_read())
-
-    def to_read(self) -> float:
-        """Seconds that are left; raises UpstreamTimeout if none are."""
-        remaining = self._end - self._clock()
-        if remaining <= 0:
-            raise self.over()
-        return remaining
-
-    def restart(self) -> None:
-        """Begin to count anew, now that a body in pieces has been sent."""
-        self._end = self._clock() + self._seconds
-
-    def over(self) -> UpstreamTimeout:
-        """What to raise when time is over."""
-        return UpstreamTimeout(not_answered(self._server, self._seconds))
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """A time for the connection and one for every step after it, as `requests` has them; None for any."""
-
-    connect_seconds: float | None
-    step_seconds: float | None
-
-    def to_write(self) -> float | None:
-        """Seconds for the next part of the request."""
-        return self.step_seconds
-
-    def to_read(self) -> float | None:
-        """Seconds until more of the answer must come."""
-        return self.step_seconds
-
-    def restart(self) -> None:
-        """Nothing: every step has a time of its own."""
-
-    def over(self) -> UpstreamTimeout:
-        """What to raise when nothing came in time."""
-        return UpstreamTimeout(f"{MODEL_SERVER} sent nothing for {self.step_seconds} seconds.")
 
 
 def get(
@@ -373,18 +177,6 @@ async def get_async(host: str, port: int, path: str, timeout_seconds: float) -> 
     """The same for a coroutine: a thread waits for the answer."""
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_threads, partial(get, host, port, path, timeout_seconds))
-
-
-def authority(host: str, port: int) -> str:
-    """HOST:PORT, as the Host header has it."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _framing(body: bytes | Pieces | None) -> str:
-    """The header that says where the body ends."""
-    if body is None:
-        return ""
-    return f"Content-Length: {len(body)}\r\n" if isinstance(body, bytes) else "Transfer-Encoding: chunked\r\n"
 
 
 def _is_readable(connection: socket.socket) -> bool:

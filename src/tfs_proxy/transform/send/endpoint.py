@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.wire.connections import Connections, Timeouts, authority, connect_tcp, connect_tls
+from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
+from tfs_proxy.wire.connections import Connections, Timeouts
 
 CONNECT_SECONDS = 10.0
 INVOCATIONS = "/invocations"

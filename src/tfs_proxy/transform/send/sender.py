@@ -11,7 +11,7 @@ from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.send.endpoint import Endpoint, EndpointNotReached, connections
 from tfs_proxy.transform.tally import Tally
 from tfs_proxy.wire.backoff import growing_pause
-from tfs_proxy.wire.connections import Pieces
+from tfs_proxy.wire.exchange import Pieces
 from tfs_proxy.wire.http_messages import HttpResponse
 
 FIRST_PAUSE_SECONDS = 0.25
