@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.fingerprints import model_digest
 from tfs_proxy.transform.job import MANIFEST, Effort, Job
-from tfs_proxy.transform.send.endpoint import Endpoint
+from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.isolation import FAIL
 from tfs_proxy.transform.send.stack import execution_parameters, serving, stack_environment
 from tfs_proxy.transform.stores.interface import InputObject, Target

@@ -10,7 +10,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.description import make_job, read_description
 from tfs_proxy.transform.fingerprints import mark_of, model_digest
 from tfs_proxy.transform.job import Effort, Job
-from tfs_proxy.transform.send.endpoint import Endpoint
+from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.sender import pause_seconds
 from tfs_proxy.transform.send.stack import stack_environment
 from tfs_proxy.transform.stores.interface import InputObject

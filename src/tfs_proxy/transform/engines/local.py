@@ -13,7 +13,7 @@ from tfs_proxy.transform.records.batches import Batch, pack, whole
 from tfs_proxy.transform.records.processing import processing
 from tfs_proxy.transform.records.split import READ_BYTES, located, opened, records
 from tfs_proxy.transform.request import Inputs, Request
-from tfs_proxy.transform.send.endpoint import Endpoint
+from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.isolation import Outcome, Transformer
 from tfs_proxy.transform.send.sender import Manner, Sender
 from tfs_proxy.transform.stores.interface import InputObject, Source

@@ -14,7 +14,7 @@ from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.job import Effort
 from tfs_proxy.transform.ordered_output import Passage
 from tfs_proxy.transform.request import Request, endpoint_of, served_content, target_of
-from tfs_proxy.transform.send.endpoint import Endpoint
+from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.stack import execution_parameters
 from tfs_proxy.transform.stores.interface import InputObject
 from tfs_proxy.transform.stores.local import local_object

@@ -13,7 +13,7 @@ from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, Effort, Job
 from tfs_proxy.transform.records.batches import Batch, pack, whole
 from tfs_proxy.transform.records.processing import processing
 from tfs_proxy.transform.records.split import located, opened, records
-from tfs_proxy.transform.send.endpoint import Endpoint
+from tfs_proxy.transform.send.connection import Endpoint
 from tfs_proxy.transform.send.isolation import PLACEHOLDER, Outcome, Transformer
 from tfs_proxy.transform.send.sender import Manner, Sender
 from tfs_proxy.transform.send.stack import execution_parameters

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tfs_proxy.errors import ServerLost, UpstreamError
 from tfs_proxy.transform.failures import RunStopped
-from tfs_proxy.transform.send.endpoint import Endpoint, EndpointNotReached, connections
+from tfs_proxy.transform.send.connection import Endpoint, EndpointNotReached, connections
 from tfs_proxy.transform.tally import Tally
 from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.exchange import Pieces

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tfs_proxy.errors import ProcessGaveUp, SettingsError, StopServing, UpstreamError
 from tfs_proxy.settings import for_inner_stack
 from tfs_proxy.transform.job import MULTI, SINGLE, Job
-from tfs_proxy.transform.send.endpoint import Endpoint, EndpointNotReached, connections
+from tfs_proxy.transform.send.connection import Endpoint, EndpointNotReached, connections
 from tfs_proxy.wire.http_messages import HttpResponse
 
 READY_PAUSE_SECONDS = 0.05
