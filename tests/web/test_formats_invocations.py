@@ -46,7 +46,7 @@ def test_packed_bodies(front: Any) -> None:
     ("body", "headers", "status", "says"),
     [
         (gzip.compress(bytes(1001)), {"Content_Encoding": "gzip"}, 413, "unpacks to over 1000 bytes"),
-        (b"[1]", {"Content_Encoding": "gzip"}, 400, "no gzip"),
+        (b"[1]", {"Content_Encoding": "gzip"}, 400, "not gzip"),
         (b"[1]", {"Content_Encoding": "br"}, 415, "only gzip"),
         (b"x", {"Content_Type": "application/octet-stream"}, 415, "script"),
         (b"x", {"Content_Type": "image/png"}, 415, "script"),

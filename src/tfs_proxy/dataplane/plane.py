@@ -28,11 +28,11 @@ from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.payload.registry import OUTPUT_TYPES, negotiate, parse_media_type
 from tfs_proxy.serving_json.columns import batch_of
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
-from tfs_proxy.serving_json.messages import SIGNATURE_NAME, error_text, read_answer, targeted
+from tfs_proxy.serving_json.messages import SIGNATURE_NAME, read_answer, targeted
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import OK, Answer, Upstream
 from tfs_proxy.wire.dtypes import has_json
-from tfs_proxy.wire.error_body import error_body
+from tfs_proxy.wire.error_body import error_body, error_text
 
 NOT_TAKEN = {400, 501}
 """How TF Serving answers JSON that it can't take: 501 for types that its JSON does not have."""

@@ -1,14 +1,12 @@
 """One request through all stages: what each gets, what becomes of the answers, and what an error says."""
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tfs_proxy.pipeline.http_server import Asked
-from tfs_proxy.pipeline.stage_client import Hop, StageFailed
-from tfs_proxy.wire.http_answer import Reply as StageReply
-from tfs_proxy.wire.http_server import Reply
+from tfs_proxy.pipeline.stage_client import StageClient, StageFailed
+from tfs_proxy.wire.error_body import error_body
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 PLATFORM = "x-amzn-sagemaker-"
 """Headers of this kind are the contract's: every stage gets the caller's, the caller the last stage's."""
@@ -44,78 +42,72 @@ class _Passage:
 class Chain:
     """Passes requests from stage to stage."""
 
-    def __init__(self, hops: Sequence[Hop], limits: ChainLimits) -> None:
-        self._hops = hops
+    def __init__(self, clients: Sequence[StageClient], limits: ChainLimits) -> None:
+        self._clients = clients
         self._limits = limits
 
-    async def invoke(self, asked: Asked) -> Reply:
-        """The last stage's answer, or a 424 that names the stage that failed (contract 1.8).
+    async def invoke(self, request: HttpRequest) -> HttpResponse:
+        """The last stage's answer, or a 424 that names the stage that failed (docs/reference/sagemaker.md).
 
         With a header ``X-Tfs-Proxy-Stage-Latency`` the answer has the stages' times as Server-Timing.
         """
-        passage = _Passage(asked.body, _of(asked.headers, OF_THE_BODY))
+        passage = _Passage(request.body, _only(request.headers, OF_THE_BODY))
         try:
-            last = await self._pass(asked, passage)
-            reply = Reply(
-                last.status, last.body, content_type=_type_of(last), headers=_platform_headers(last)
-            )
+            last = await self._pass(request, passage)
+            response = HttpResponse(last.status, last.body, _passed_headers(last))
         except StageFailed as failed:
-            reply = Reply(FAILED_DEPENDENCY, _error_body(failed))
-        if ASKS_LATENCY not in asked.headers:
-            return reply
-        timing = ("Server-Timing", passage.timing)
-        return Reply(
-            reply.status, reply.body, content_type=reply.content_type, headers=(*reply.headers, timing)
-        )
+            response = HttpResponse(FAILED_DEPENDENCY, _error_body(failed))
+        if ASKS_LATENCY not in request.headers:
+            return response
+        return replace(response, headers={**response.headers, "Server-Timing": passage.timing})
 
-    async def _pass(self, asked: Asked, passage: _Passage) -> StageReply:
+    async def _pass(self, request: HttpRequest, passage: _Passage) -> HttpResponse:
         """Through every stage; the last one's answer."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._limits.seconds
-        platform = {name: value for name, value in asked.headers.items() if name.startswith(PLATFORM)}
-        *others, last = self._hops
-        for hop in others:
-            reply = await self._ask(hop, passage, platform, deadline - clock())
-            if len(reply.body) > self._limits.hop_bytes:
-                raise self._too_large(hop, len(reply.body))
-            passage.body, passage.headers = reply.body, {"content-type": _type_of(reply)}
-        accept = _of(asked.headers, ("accept",))
-        return await self._ask(last, passage, {**platform, **accept}, deadline - clock())
+        platform = {name: value for name, value in request.headers.items() if name.startswith(PLATFORM)}
+        *others, last = self._clients
+        for client in others:
+            response = await self._invoke(client, passage, platform, deadline - clock())
+            if len(response.body) > self._limits.hop_bytes:
+                raise self._too_large(client, len(response.body))
+            passage.body, passage.headers = response.body, {"content-type": _type_of(response)}
+        accept = _only(request.headers, ("accept",))
+        return await self._invoke(last, passage, {**platform, **accept}, deadline - clock())
 
-    async def _ask(
-        self, hop: Hop, passage: _Passage, headers: Mapping[str, str], seconds: float
-    ) -> StageReply:
+    async def _invoke(
+        self, client: StageClient, passage: _Passage, headers: Mapping[str, str], seconds: float
+    ) -> HttpResponse:
         clock = asyncio.get_running_loop().time
-        began = clock()
+        started = clock()
         try:
-            return await hop.ask(passage.body, {**passage.headers, **headers}, seconds)
+            return await client.invoke(passage.body, {**passage.headers, **headers}, seconds)
         finally:
-            passage.milliseconds.append((hop.stage.place, 1000 * (clock() - began)))
+            passage.milliseconds.append((client.stage.place, 1000 * (clock() - started)))
 
-    def _too_large(self, hop: Hop, size: int) -> StageFailed:
-        said = (
+    def _too_large(self, client: StageClient, size: int) -> StageFailed:
+        words = (
             f"its answer has {size / MEGABYTE:.1f} MB, and at most {self._limits.hop_bytes / MEGABYTE:g} MB "
             "go on to the next stage (TFS_PROXY_HOP_LIMIT_MB)"
         )
-        hop.counts.refused += 1
-        return hop.failed("answered too much", TOO_LARGE, said)
+        client.counts.refused += 1
+        return client.failed("answered too much", TOO_LARGE, words)
 
 
-def _of(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+def _only(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     return {name: headers[name] for name in names if name in headers}
 
 
-def _type_of(reply: StageReply) -> str:
-    named = (value for name, value in reply.headers.items() if name.lower() == "content-type")
-    return next(named, "application/octet-stream")
+def _type_of(response: HttpResponse) -> str:
+    return response.header("content-type") or "application/octet-stream"
 
 
-def _platform_headers(reply: StageReply) -> tuple[tuple[str, str], ...]:
-    return tuple(pair for pair in reply.headers.items() if pair[0].lower().startswith(PLATFORM))
+def _passed_headers(response: HttpResponse) -> dict[str, str]:
+    """The headers of the last stage's answer that reach the client."""
+    platform = {name: value for name, value in response.headers.items() if name.lower().startswith(PLATFORM)}
+    return {"Content-Type": _type_of(response), **platform}
 
 
 def _error_body(failed: StageFailed) -> bytes:
-    """The one shape of an error, with the two fields that SageMaker's ModelError has (contract 1.4)."""
-    return json.dumps(
-        {"error": str(failed), "OriginalStatusCode": failed.status, "OriginalMessage": failed.said}
-    ).encode()
+    """An error with the two fields that SageMaker's ModelError has (docs/reference/sagemaker.md)."""
+    return error_body(str(failed), OriginalStatusCode=failed.status, OriginalMessage=failed.words)

@@ -1,19 +1,17 @@
 """What the one address of a pipeline answers: /ping, /invocations and /execution-parameters."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain
-from tfs_proxy.pipeline.http_server import Asked
 from tfs_proxy.pipeline.stage import Stage
-from tfs_proxy.wire.http_server import Reply
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.http_server import Respond
 
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 NOTHING_HERE = "there is nothing at this path: POST goes to /invocations, GET to /ping"
 ALMOST = "starting: all stages are ready, the pipeline is about to be"
-
-Answer = Callable[[Asked], Awaitable[Reply]]
 
 
 class Endpoint:
@@ -24,34 +22,36 @@ class Endpoint:
         self._stages = stages
         self._chain = chain
         self._hop_limit_bytes = hop_limit_bytes
-        self._routes: Mapping[str, tuple[str, Answer]] = {
+        self._routes: Mapping[str, tuple[str, Respond]] = {
             "/ping": ("GET", self._ping),
             "/invocations": ("POST", self._invoke),
             "/execution-parameters": ("GET", self._parameters),
         }
 
-    async def respond(self, asked: Asked) -> Reply:
+    async def respond(self, request: HttpRequest) -> HttpResponse:
         """Answer one request."""
-        if asked.path not in self._routes:
-            return Reply.error(NOT_FOUND, NOTHING_HERE)
-        method, answer = self._routes[asked.path]
-        if asked.method != method and (method, asked.method) != ("GET", "HEAD"):
-            return Reply.error(NOT_ALLOWED, f"{asked.method} is not allowed here, but {method}", allow=method)
-        return await answer(asked)
+        if request.path not in self._routes:
+            return HttpResponse.error(NOT_FOUND, NOTHING_HERE)
+        method, answer = self._routes[request.path]
+        if request.method != method and (method, request.method) != ("GET", "HEAD"):
+            return HttpResponse.error(
+                NOT_ALLOWED, f"{request.method} is not allowed here, but {method}", headers={"Allow": method}
+            )
+        return await answer(request)
 
-    async def _ping(self, _: Asked) -> Reply:
+    async def _ping(self, _: HttpRequest) -> HttpResponse:
         """200 where all stages say so, else 503 that names each that does not (contract 1.8)."""
         found = await readiness.faults(self._stages)
         if found or not self.ready:
-            return Reply.error(UNAVAILABLE, "; ".join(found) or ALMOST)
-        return Reply(OK)
+            return HttpResponse.error(UNAVAILABLE, "; ".join(found) or ALMOST)
+        return HttpResponse(OK)
 
-    async def _parameters(self, _: Asked) -> Reply:
+    async def _parameters(self, _: HttpRequest) -> HttpResponse:
         found = await readiness.execution_parameters(self._stages, self._hop_limit_bytes)
-        return Reply(OK, json.dumps(found).encode())
+        return HttpResponse(OK, json.dumps(found).encode())
 
-    async def _invoke(self, asked: Asked) -> Reply:
+    async def _invoke(self, request: HttpRequest) -> HttpResponse:
         if not self.ready:
             found = "; ".join(await readiness.faults(self._stages))
-            return Reply.error(UNAVAILABLE, found or ALMOST)
-        return await self._chain.invoke(asked)
+            return HttpResponse.error(UNAVAILABLE, found or ALMOST)
+        return await self._chain.invoke(request)

@@ -4,10 +4,11 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 
+from tfs_proxy.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.pipeline.stage_client import words_of
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
-from tfs_proxy.wire import http_server as http
+from tfs_proxy.wire.connections import get_async
 
 ASK_SECONDS = 2.0
 """What the platform gives a ping (contract 1.3)."""
@@ -24,10 +25,10 @@ async def faults(stages: Sequence[Stage]) -> list[str]:
 
 async def _fault(stage: Stage) -> str | None:
     try:
-        reply = await http.get(LOOPBACK, stage.port, "/ping", ASK_SECONDS)
-    except TimeoutError:
+        reply = await get_async(LOOPBACK, stage.port, "/ping", ASK_SECONDS)
+    except UpstreamTimeout:
         return f"no answer to /ping within {ASK_SECONDS:g} s"
-    except OSError:
+    except UpstreamError:
         return "nothing listens yet, or any more"
     return None if reply.status == OK else words_of(reply.body) or f"/ping answers {reply.status}"
 
@@ -48,9 +49,9 @@ async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) ->
 
 async def _parameters(stage: Stage) -> Mapping[str, object]:
     try:
-        reply = await http.get(LOOPBACK, stage.port, "/execution-parameters", ASK_SECONDS)
+        reply = await get_async(LOOPBACK, stage.port, "/execution-parameters", ASK_SECONDS)
         found = json.loads(reply.body)
-    except (OSError, TimeoutError, ValueError):
+    except (UpstreamError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -1,4 +1,4 @@
-"""The run loop of a pipeline: starts every stage, opens the front, watches, drains, sums up."""
+"""The run loop of a pipeline: starts every stage, opens the HTTP server, watches, drains, sums up."""
 
 import asyncio
 import json
@@ -14,20 +14,22 @@ from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain, ChainLimits
 from tfs_proxy.pipeline.endpoint import Endpoint
-from tfs_proxy.pipeline.http_server import Front
 from tfs_proxy.pipeline.stage import Stage, StageOrder, check_count, ports_needed, process, stage
-from tfs_proxy.pipeline.stage_client import Hop
+from tfs_proxy.pipeline.stage_client import StageClient
 from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.settings import CONCURRENCY, Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.process import ChildProcess, State, describe_exit
 from tfs_proxy.supervisor.run_loop import RunLoop
+from tfs_proxy.wire.http_server import HttpServer, RequestLimits
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.05
 LAST_STEPS_SECONDS = 3.0
+SILENCE_SECONDS = 60.0
+"""How long a client may be silent in the middle of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,16 @@ class Pipeline:
         self._stages = plan(request)
         self._url = sockets.local_url(listener)
         self._command = f"curl {self._url}/ping"
-        self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="hop")
-        self._hops = [Hop(each, self._threads, settings.pipeline_timeout_seconds) for each in self._stages]
-        chain = Chain(self._hops, ChainLimits(settings.pipeline_timeout_seconds, settings.hop_limit_bytes))
+        self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="stage-client")
+        self._clients = [
+            StageClient(stage, self._threads, settings.pipeline_timeout_seconds) for stage in self._stages
+        ]
+        chain = Chain(self._clients, ChainLimits(settings.pipeline_timeout_seconds, settings.hop_limit_bytes))
         self._endpoint = Endpoint(self._stages, chain, settings.hop_limit_bytes)
         self._watchdog = watchdog
-        self._front = Front(self._endpoint.respond, settings.max_payload_bytes)
+        self._server = HttpServer(
+            self._endpoint.respond, RequestLimits(settings.max_payload_bytes, SILENCE_SECONDS)
+        )
         self._children = [
             ChildProcess(
                 process(each, request.model_server),
@@ -99,7 +105,7 @@ class Pipeline:
         return 0
 
     async def _start_and_watch(self) -> None:
-        await self._front.open(self._listener)
+        await self._server.open(self._listener)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
         for each, child in zip(self._stages, self._children, strict=True):
             log.info("%s: serving %s on port %d", each.name, each.archive, each.port)
@@ -138,35 +144,37 @@ class Pipeline:
         self._listener.close()
 
     async def _stop_all(self, deadline: float) -> None:
-        await self._front.drain(deadline - time.monotonic())
+        await self._server.drain(deadline - time.monotonic())
         seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
         await asyncio.gather(*(child.stop(seconds) for child in self._children))
-        for hop in self._hops:
-            hop.close()
+        for client in self._clients:
+            client.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _sum_up(self) -> None:
         """Per-stage counts and latencies, into the log and the summary's file."""
         summary = [
             {
-                "stage": hop.stage.place,
-                "archive": hop.stage.archive,
-                "requests": hop.latencies.count,
-                **asdict(hop.counts),
+                "stage": client.stage.place,
+                "archive": client.stage.archive,
+                "requests": client.latencies.count,
+                **asdict(client.counts),
                 "restarts": max(child.starts - 1, 0),
-                "latency_ms": hop.latencies.milliseconds(),
+                "latency_ms": client.latencies.milliseconds(),
             }
-            for hop, child in zip(self._hops, self._children, strict=True)
+            for client, child in zip(self._clients, self._children, strict=True)
         ]
-        for hop in self._hops:
-            shown = ", ".join(f"{name} {spent:g} ms" for name, spent in hop.latencies.milliseconds().items())
+        for client in self._clients:
+            shown = ", ".join(
+                f"{name} {spent:g} ms" for name, spent in client.latencies.milliseconds().items()
+            )
             log.info(
                 "%s: %d requests answered, %d of them refused; %d not answered, %d not reached; %s",
-                hop.stage.name,
-                hop.latencies.count,
-                hop.counts.refused,
-                hop.counts.unanswered,
-                hop.counts.not_reached,
+                client.stage.name,
+                client.latencies.count,
+                client.counts.refused,
+                client.counts.unanswered,
+                client.counts.not_reached,
                 shown,
             )
         if self._request.summary is not None:

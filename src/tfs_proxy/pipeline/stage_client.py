@@ -1,7 +1,6 @@
-"""One request to one stage: pooled connections, and what went wrong in words that name the stage."""
+"""Sends requests to one stage over pooled connections; its errors name the stage."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -12,26 +11,28 @@ from tfs_proxy.latencies import Latencies
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
 from tfs_proxy.wire.connections import Connections, Timeouts
-from tfs_proxy.wire.http_answer import Reply
+from tfs_proxy.wire.error_body import error_text
+from tfs_proxy.wire.http_messages import HttpResponse
 
 INVOCATIONS = "/invocations"
 LONGEST_WORDS = 2048
-"""Characters of a stage's own words that reach the client, as in OriginalMessage (contract 1.4)."""
+"""Characters of a stage's own words that reach the client, as in OriginalMessage
+(docs/reference/sagemaker.md)."""
 
 UNAVAILABLE, TIMED_OUT = 503, 504
 SUCCESSES = range(200, 300)
 
 
 class StageFailed(RequestError):
-    """A stage of a pipeline gave no answer to go on with.
+    """A stage of a pipeline gave no answer that the next stage could take.
 
-    ``status`` is what it answered, or would have; ``said`` its own words.
+    ``status`` is what it answered, or would have; ``words`` are its own.
     """
 
-    def __init__(self, text: str, status: int, said: str) -> None:
+    def __init__(self, text: str, status: int, words: str) -> None:
         super().__init__(text)
         self.status = status
-        self.said = said
+        self.words = words
 
 
 @dataclass(slots=True)
@@ -47,31 +48,31 @@ class Counts:
     not_reached: int = 0
 
 
-class Hop:
-    """Asks one stage; ``latencies`` are those of its answers, ``counts`` says what became of the rest."""
+class StageClient:
+    """Sends requests to one stage, with ``latencies`` of its answers and ``counts`` of its failures."""
 
     def __init__(self, stage: Stage, threads: Executor, timeout_seconds: float) -> None:
         self.stage = stage
         self.latencies = Latencies()
         self.counts = Counts()
         self._threads = threads
-        self._connections = Connections(LOOPBACK, stage.port, Timeouts(timeout_seconds))
+        self._connections = Connections(LOOPBACK, stage.port, Timeouts(timeout_seconds), server=stage.name)
 
-    async def ask(self, body: bytes, headers: Mapping[str, str], seconds: float) -> Reply:
+    async def invoke(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
         """The stage's answer; raises StageFailed if there is none, or it is an error."""
-        reply = await self._exchange(body, headers, seconds)
-        if reply.status not in SUCCESSES:
+        response = await self._exchange(body, headers, seconds)
+        if response.status not in SUCCESSES:
             self.counts.refused += 1
-            raise self.failed(f"answered {reply.status}", reply.status, words_of(reply.body))
-        return reply
+            raise self.failed(f"answered {response.status}", response.status, words_of(response.body))
+        return response
 
-    async def _exchange(self, body: bytes, headers: Mapping[str, str], seconds: float) -> Reply:
-        """Whatever the stage answers; its library's errors become StageFailed here."""
+    async def _exchange(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
+        """Any answer of the stage; errors of the connection become StageFailed."""
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started = loop.time()
         send = partial(self._connections.request, "POST", INVOCATIONS, body, headers, max(seconds, 0.001))
         try:
-            reply = await loop.run_in_executor(self._threads, send)
+            response = await loop.run_in_executor(self._threads, send)
         except UpstreamTimeout as error:
             self.counts.unanswered += 1
             raise self.failed("did not answer", TIMED_OUT, "the time for the request is over") from error
@@ -81,12 +82,12 @@ class Hop:
         except UpstreamError as error:
             self.counts.unanswered += 1
             raise self.failed("gave no answer", UNAVAILABLE, "the connection to it broke") from error
-        self.latencies.add(loop.time() - began)
-        return reply
+        self.latencies.add(loop.time() - started)
+        return response
 
-    def failed(self, how: str, status: int, said: str) -> StageFailed:
-        """What to raise: how it failed, and what it said."""
-        return StageFailed(f"{self.stage.name} {how}: {said}", status, said)
+    def failed(self, how: str, status: int, words: str) -> StageFailed:
+        """The error to raise: how the stage failed, and its words."""
+        return StageFailed(f"{self.stage.name} {how}: {words}", status, words)
 
     def close(self) -> None:
         """Close its connections."""
@@ -94,11 +95,7 @@ class Hop:
 
 
 def words_of(body: bytes) -> str:
-    """What an error's body says: the text under ``error``, else the body itself; of limited length."""
-    text = body.decode(errors="replace")
-    try:
-        error = json.loads(text)["error"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        error = None
-    words = error if isinstance(error, str) else text
+    """The text under ``error`` in an error's body, or the body itself; of limited length."""
+    text = error_text(body)
+    words = body.decode(errors="replace") if text is None else text
     return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}..."

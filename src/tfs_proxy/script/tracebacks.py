@@ -5,7 +5,7 @@ import re
 import traceback
 from types import TracebackType
 
-from tfs_proxy.serving_json.messages import error_text
+from tfs_proxy.wire.error_body import error_text
 
 _FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^/\s'\"<>]+/)+(?=[^/\s'\"<>])")
 """The folders of an absolute path, up to its last name; an address like http://a/b is none."""

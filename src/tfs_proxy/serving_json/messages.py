@@ -52,19 +52,6 @@ def targeted(target: Target, body: bytes) -> Target:
     return replace(target, signature=named_signature(body) or target.signature)
 
 
-def error_text(body: bytes) -> str | None:
-    """The text of a model server's ``{"error": text}``; None if the body is anything else.
-
-    It need not be strict JSON: TF Serving may write raw line ends in a string.
-    """
-    try:
-        answer = json.loads(body.decode(errors="replace"), strict=False)
-    except (ValueError, RecursionError):
-        return None
-    error = answer.get("error") if isinstance(answer, dict) else None
-    return error if isinstance(error, str) else None
-
-
 def with_signature(body: bytes, signature_name: str | None) -> bytes:
     """TF Serving's JSON, with a signature name spliced in if it has none of its own.
 

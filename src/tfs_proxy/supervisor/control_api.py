@@ -5,15 +5,15 @@ and ``/settled`` for workers. On the socket that workers will accept from: 503 w
 they take over.
 """
 
-import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.supervisor.readiness import Readiness
-from tfs_proxy.wire.http_server import Answer, Reply, serve_connection
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.http_server import HttpServer
 
 log = logging.getLogger(__name__)
 
@@ -27,64 +27,50 @@ class ControlApi:
         self.readiness = readiness
         self.deployment: Deployment | None = None
         self.released = False
-        self._servers: list[asyncio.Server] = []
-        self._standing_in: list[asyncio.Server] = []
+        self._server = HttpServer(self.respond)
+        self._standing_in = HttpServer(self.respond_early)
 
     async def open(self, path: Path) -> None:
         """Listen on the unix socket."""
-        self._servers.append(await asyncio.start_unix_server(_connections(self.answer), path=path))
+        await self._server.open_unix(path)
 
     async def stand_in(self, listeners: Sequence[socket.socket]) -> None:
         """Answer 503 on ``listeners`` until `release`; the sockets themselves stay open."""
         for each in listeners:
-            server = await asyncio.start_server(_connections(self.answer_early), sock=each.dup())
-            self._standing_in.append(server)
+            await self._standing_in.open(each.dup())
 
     def release(self) -> None:
         """Leave the listeners to the workers, and tell them that they may accept."""
-        self._stand_aside()
+        self._standing_in.close()
         self.released = True
 
     def close(self) -> None:
         """Stop listening; idempotent."""
-        self._stand_aside()
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        self._standing_in.close()
+        self._server.close()
 
-    def _stand_aside(self) -> None:
-        for server in self._standing_in:
-            server.close()
-        self._standing_in.clear()
-
-    async def answer(self, method: str, path: str) -> Reply:
+    async def respond(self, request: HttpRequest) -> HttpResponse:
         """Requests on the unix socket."""
-        if method not in {"GET", "HEAD"}:
-            return Reply.error(NOT_ALLOWED, "this method is not allowed here, but GET", allow="GET, HEAD")
-        match path:
+        if request.method not in {"GET", "HEAD"}:
+            return HttpResponse.error(
+                NOT_ALLOWED, "this method is not allowed here, but GET", headers={"Allow": "GET, HEAD"}
+            )
+        match request.path:
             case "/ping":
                 return _ok_without(self.readiness.reason())
             case "/settled":
                 return _ok_without(self.readiness.away())
             case "/deployment" if self.deployment is not None:
-                return Reply(OK, self.deployment.to_json())
+                return HttpResponse(OK, self.deployment.to_json())
             case "/deployment" | "/released":
                 return _ok_without(None if self.released else self.readiness.step)
             case _:
-                return Reply.error(NOT_FOUND, f"there is nothing at {path}")
+                return HttpResponse.error(NOT_FOUND, f"there is nothing at {request.path}")
 
-    async def answer_early(self, method: str, path: str) -> Reply:
+    async def respond_early(self, _: HttpRequest) -> HttpResponse:
         """Requests of clients before the workers take over: the reason, and no connection is kept."""
-        del method, path
-        return Reply.error(UNAVAILABLE, self.readiness.reason() or "starting", close=True)
+        return HttpResponse.error(UNAVAILABLE, self.readiness.reason() or "starting", keeps_connection=False)
 
 
-def _ok_without(reason: str | None) -> Reply:
-    return Reply(OK) if reason is None else Reply.error(UNAVAILABLE, reason)
-
-
-def _connections(answer: Answer) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await serve_connection(answer, reader, writer)
-
-    return serve
+def _ok_without(reason: str | None) -> HttpResponse:
+    return HttpResponse(OK) if reason is None else HttpResponse.error(UNAVAILABLE, reason)

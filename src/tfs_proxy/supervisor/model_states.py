@@ -7,8 +7,10 @@ from typing import Final
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import UpstreamError
 from tfs_proxy.supervisor.readiness import Readiness, ServableState, read_status
-from tfs_proxy.wire import http_server as http
+from tfs_proxy.wire.connections import get_async
+from tfs_proxy.wire.http_messages import HttpResponse
 
 ASK_SECONDS: Final = 2.0
 LOADING_PAUSE_SECONDS: Final = 0.01
@@ -21,14 +23,14 @@ MISSES: Final = 3
 
 NOT_FOUND: Final = 404
 
-Get = Callable[[str, int, str, float], Awaitable[http.Reply]]
+Get = Callable[[str, int, str, float], Awaitable[HttpResponse]]
 
 
 class ModelWatch:
     """Keeps `Readiness` true about models and versions."""
 
     def __init__(
-        self, instances: Iterable[Instance], models: Iterable[str], readiness: Readiness, get: Get = http.get
+        self, instances: Iterable[Instance], models: Iterable[str], readiness: Readiness, get: Get = get_async
     ) -> None:
         self._instances = tuple(instances)
         self._models = tuple(models)
@@ -65,13 +67,13 @@ class ModelWatch:
             try:
                 reply = await self._get(instance.host, instance.rest_port, path, ASK_SECONDS)
                 states = self._states(reply)
-            except (OSError, TimeoutError, ValueError):
+            except (UpstreamError, ValueError):
                 self._miss(instance)
                 return
             self._misses[instance.index] = 0
             self._readiness.note(instance.index, model, states)
 
-    def _states(self, reply: http.Reply) -> Mapping[int, ServableState]:
+    def _states(self, reply: HttpResponse) -> Mapping[int, ServableState]:
         """The versions that the model server has of a model: none if it does not know the model, or yet."""
         if reply.status == NOT_FOUND or not self._models:
             return {}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
+from tfs_proxy.wire.backoff import growing_pause
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Backoff:
 
     def delay(self, deaths: int) -> float:
         """Seconds to wait after the ``deaths``-th death in a row."""
-        return float(min(self.first_seconds * 2 ** (deaths - 1), self.longest_seconds))
+        return growing_pause(deaths, self.first_seconds, self.longest_seconds)
 
 
 def hides_nothing(_line: str) -> bool:

@@ -4,7 +4,6 @@ The model server speaks of its graph's ops (``Matrix size-incompatible``), where
 name. Its own words follow. Nothing is done for a request that it answers.
 """
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -16,9 +15,10 @@ from tfs_proxy.errors import BadInput, UpstreamError, UpstreamRefused
 from tfs_proxy.payload.formats.json_records import PREDICT, decode_serving_form, serving_form
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
-from tfs_proxy.serving_json.messages import error_text, targeted
+from tfs_proxy.serving_json.messages import targeted
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import Answer, Upstream
+from tfs_proxy.wire.error_body import error_body, error_text
 
 BAD_REQUEST, NOT_FOUND = 400, 404
 
@@ -113,4 +113,4 @@ def _begun_with(explanation: str, body: bytes) -> bytes:
     words = error_text(body)
     if not explanation or words is None or words.startswith(explanation):
         return body
-    return json.dumps({"error": f"{explanation} The model server says: {words}"}).encode()
+    return error_body(f"{explanation} The model server says: {words}")

@@ -20,6 +20,7 @@ from tfs_proxy.serving_json.text import dumps
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target, TensorSpec
 from tfs_proxy.upstream.interface import OK, Answer
 from tfs_proxy.wire.dtypes import dtype_of
+from tfs_proxy.wire.error_body import error_body
 
 Versions = Mapping[int, Mapping[str, Signature]]
 """Signatures by name, of each version of a model."""
@@ -143,7 +144,7 @@ class FakeModelServer:
 
 
 def _error(text: str) -> bytes:
-    return json.dumps({"error": text}).encode()
+    return error_body(text)
 
 
 def _check(batch: Batch, signature: Signature) -> None:

@@ -14,6 +14,7 @@ from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.upstream.interface import Answer
 from tfs_proxy.upstream.tensor_answer import JSON_HEADERS, TensorAnswer
+from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_answered, not_reached
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
@@ -100,15 +101,13 @@ def _refusal(error: Any, instance: Instance, url: str, timeout_seconds: float) -
     """What a failed call comes to: an answer where the model server said so, else an exception."""
     code, text = GrpcCode(error.code().value[0]), error.details() or ""
     if code is GrpcCode.DEADLINE_EXCEEDED:
-        raise UpstreamTimeout(
-            f"The model server did not answer within {timeout_seconds:g} seconds."
-        ) from error
+        raise UpstreamTimeout(not_answered(MODEL_SERVER, timeout_seconds)) from error
     if code is GrpcCode.UNAVAILABLE:
         if _CONNECT_FAILED in text:
-            raise NotReached("The model server can't be reached.") from error
+            raise NotReached(not_reached(MODEL_SERVER)) from error
         # NOTE: grpc does not tell a server's own word, a full queue, from its end: the socket does.
         if not _listens(instance):
-            raise UpstreamUnavailable("The model server closed the connection without an answer.") from error
+            raise UpstreamUnavailable(connection_closed(MODEL_SERVER)) from error
     return Answer(HTTP_STATUS[code], serving_text.error(text), JSON_HEADERS, url)
 
 

@@ -1,35 +1,21 @@
-"""Asking the supervisor at its control API, a unix socket, which model servers there are."""
+"""What workers ask of the supervisor, at the unix socket of its control API."""
 
-import http.client
-import socket
 from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.upstream.interface import OK
+from tfs_proxy.wire.connect import connect_unix
+from tfs_proxy.wire.connections import get
 
 TIMEOUT_SECONDS = 5.0
-
-
-class UnixConnection(http.client.HTTPConnection):
-    """HTTP/1.1 over a unix socket."""
-
-    def __init__(self, path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        super().__init__("localhost", timeout=timeout_seconds)
-        self._path = path
-
-    def connect(self) -> None:
-        """Open the socket."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
 
 
 def fetch_deployment(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Deployment:
     """The deployment of this run, by ``GET /deployment``.
 
-    Raises UpstreamUnavailable where the supervisor can't be reached or has none yet, and
-    UpstreamTimeout where it does not answer in time.
+    Raises UpstreamUnavailable if the supervisor can't be reached or has none yet, and UpstreamTimeout
+    if it does not answer in time.
     """
     status, body = _get(control_socket, "/deployment", timeout_seconds)
     if status != OK:
@@ -46,7 +32,7 @@ def ping(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> tupl
 
 
 def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
-    """Whether the supervisor lets workers accept requests: all is ready. False where it can't be reached."""
+    """Whether the supervisor lets workers accept requests: all is ready. False if it can't be reached."""
     try:
         return _get(control_socket, "/released", timeout_seconds)[0] == OK
     except (UpstreamUnavailable, UpstreamTimeout):
@@ -54,7 +40,7 @@ def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> 
 
 
 def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
-    """Whether no model server is away for now; True where nobody can tell, so that nobody waits."""
+    """Whether no model server is away for now; True if the supervisor can't tell, so that no worker waits."""
     try:
         return _get(control_socket, "/settled", timeout_seconds)[0] == OK
     except (UpstreamUnavailable, UpstreamTimeout):
@@ -62,14 +48,6 @@ def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> b
 
 
 def _get(control_socket: Path, path: str, timeout_seconds: float) -> tuple[int, bytes]:
-    connection = UnixConnection(control_socket, timeout_seconds)
-    try:
-        connection.request("GET", path, headers={"Connection": "close"})
-        response = connection.getresponse()
-        return response.status, response.read()
-    except TimeoutError as error:
-        raise UpstreamTimeout(f"The supervisor did not answer within {timeout_seconds:g} seconds.") from error
-    except (OSError, http.client.HTTPException) as error:
-        raise UpstreamUnavailable("The supervisor can't be reached.") from error
-    finally:
-        connection.close()
+    connect = connect_unix(control_socket)
+    response = get("localhost", 80, path, timeout_seconds, connect=connect, server="The supervisor")
+    return response.status, response.body

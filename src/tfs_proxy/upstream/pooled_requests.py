@@ -26,8 +26,8 @@ from urllib3 import HTTPResponse
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.upstream.rest import RestUpstream
-from tfs_proxy.wire.connections import Patience
-from tfs_proxy.wire.http_answer import Reply
+from tfs_proxy.wire.exchange import Patience
+from tfs_proxy.wire.http_messages import HttpResponse
 
 _METHODS = {"GET", "POST"}
 _OPTIONS = {"params", "data", "json", "headers", "timeout"}
@@ -199,7 +199,7 @@ def _plain_headers(headers: Mapping[str, Any], host: str) -> Mapping[str, str] |
     return plain
 
 
-def _response(reply: Reply, prepared: PreparedRequest, seconds: float) -> Response:
+def _response(reply: HttpResponse, prepared: PreparedRequest, seconds: float) -> Response:
     """The answer as `requests` builds it, its content read."""
     response = Response()
     response.status_code = reply.status

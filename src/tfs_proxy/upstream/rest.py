@@ -12,8 +12,10 @@ from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import OK, Answer
 from tfs_proxy.upstream.load_balancer import Roster
 from tfs_proxy.upstream.signatures import Signatures
-from tfs_proxy.wire.connections import Connect, Connections, Patience, Timeouts, connect_tcp
-from tfs_proxy.wire.http_answer import Reply
+from tfs_proxy.wire.connect import Connect, connect_tcp
+from tfs_proxy.wire.connections import Connections, Timeouts
+from tfs_proxy.wire.exchange import Patience
+from tfs_proxy.wire.http_messages import HttpResponse
 
 _JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
 
@@ -87,7 +89,7 @@ class RestUpstream:
         body: bytes | None,
         headers: Mapping[str, str],
         patience: Patience,
-    ) -> Reply:
+    ) -> HttpResponse:
         """Send a request that somebody else wrote to ``instance``, or to another one if it is down."""
         return self._roster.send(
             instance,

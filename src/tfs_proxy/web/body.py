@@ -7,7 +7,8 @@ from typing import Any
 import falcon
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge
-from tfs_proxy.wire.gzip_body import unpacked
+from tfs_proxy.wire.error_body import body_too_large
+from tfs_proxy.wire.gzip_body import decoded_body
 
 _MEGABYTE = 1024 * 1024
 _PIECE_BYTES = 64 * 1024
@@ -22,9 +23,9 @@ def read_body(req: falcon.Request, limit_bytes: int) -> bytes:
     """All of the body, whether Content-Length or chunks frame it, without its Content-Encoding.
 
     Raises PayloadTooLarge beyond ``limit_bytes``, packed or unpacked, BrokenBody where it can't be read
-    to its end, and what `unpacked` raises.
+    to its end, and what `decoded_body` raises.
     """
-    return unpacked(_whole(req, limit_bytes), req.get_header("Content-Encoding"), limit_bytes)
+    return decoded_body(_whole(req, limit_bytes), req.get_header("Content-Encoding"), limit_bytes)
 
 
 def _whole(req: falcon.Request, limit_bytes: int) -> bytes:
@@ -78,6 +79,4 @@ class AnswerBeforeTheEnd:
 
 def _too_large(limit_bytes: int) -> PayloadTooLarge:
     limit = f"{limit_bytes // _MEGABYTE} MB" if limit_bytes >= _MEGABYTE else f"{limit_bytes} bytes"
-    return PayloadTooLarge(
-        f"the body is larger than {limit}, the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets"
-    )
+    return PayloadTooLarge(body_too_large(limit))

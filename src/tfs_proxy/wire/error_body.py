@@ -1,10 +1,49 @@
-"""The one shape of an error, for the app and for the workers, who must not import falcon."""
+"""The one shape of an error, ``{"error": text}``, and the sentences that several programs answer with."""
 
 import json
 
+MODEL_SERVER = "The model server"
+"""The subject of sentences about it."""
+
 INTERNAL_ERROR = "internal error: what happened is in the server's log"
+HEADERS_TOO_LARGE = "the request's headers are too large"
+UNKNOWN_TRANSFER_CODING = "this transfer coding is not implemented: send chunked or none"
+UNKNOWN_HTTP_VERSION = "this version of HTTP is not supported"
 
 
-def error_body(text: str) -> bytes:
-    """``{"error": text}``; ASCII, so that no text can fail to be encoded."""
-    return json.dumps({"error": text}).encode("ascii")
+def error_body(text: str, **more: object) -> bytes:
+    """``{"error": text}`` and ``more`` fields, as ASCII, so that no text can fail to be encoded."""
+    return json.dumps({"error": text, **more}).encode("ascii")
+
+
+def error_text(body: bytes) -> str | None:
+    """The text of a server's ``{"error": text}``; None if the body is anything else.
+
+    The body need not be strict JSON: TF Serving may write raw line ends in a string.
+    """
+    try:
+        answer = json.loads(body.decode(errors="replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+    error = answer.get("error") if isinstance(answer, dict) else None
+    return error if isinstance(error, str) else None
+
+
+def body_too_large(limit: str) -> str:
+    """The sentence of a 413; ``limit`` has its unit."""
+    return f"the body is larger than {limit}, the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets"
+
+
+def not_reached(server: str) -> str:
+    """The sentence when nothing accepts connections at a server's address."""
+    return f"{server} can't be reached."
+
+
+def not_answered(server: str, seconds: float) -> str:
+    """The sentence when a server's time for a whole answer is over."""
+    return f"{server} did not answer within {seconds:g} seconds."
+
+
+def connection_closed(server: str) -> str:
+    """The sentence when a server ends the connection before a byte of an answer."""
+    return f"{server} closed the connection without an answer."

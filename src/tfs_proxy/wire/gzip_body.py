@@ -1,4 +1,4 @@
-"""Content-Encoding: a packed body -> the body, no larger than the limit; the step before every format."""
+"""Content-Encoding: a gzip body to the body, never larger than a limit."""
 
 import zlib
 from collections.abc import Iterator
@@ -14,49 +14,57 @@ _PIECE_BYTES = 1024 * 1024
 _MAX_MEMBERS = 10_000
 
 
-def unpacked(body: bytes, encoding: str | None, limit_bytes: int) -> bytes:
+def decoded_body(body: bytes, encoding: str | None, limit_bytes: int) -> bytes:
     """The body without its Content-Encoding: ``gzip``, once, or none (RFC 9110, 8.4).
 
-    Never holds more than ``limit_bytes`` of it. Raises PayloadTooLarge where it would be more, BadInput
-    where it is damaged or cut off, UnsupportedMediaType for other encodings.
+    Raises what `gunzip` does, and UnsupportedMediaType for other encodings.
     """
-    names = [name for each in (encoding or "").split(",") if (name := each.strip().lower())]
+    names = [name for part in (encoding or "").split(",") if (name := part.strip().lower())]
     names = [name for name in names if name != "identity"]
     if not names:
         return body
     if len(names) > 1 or names[0] not in _GZIP_NAMES:
         shown = ", ".join(names)[:100]
         raise UnsupportedMediaType(f"Content-Encoding {shown} is not read here, only gzip, once, or none.")
-    # NOTE: of a body that declares too much nothing is kept; it is still read on, to see if it is damaged.
-    kept = len(body) < _MIN_BYTES or int.from_bytes(body[-4:], "little") <= limit_bytes
+    return gunzip(body, limit_bytes)
+
+
+def gunzip(body: bytes, limit_bytes: int, most_members: int = _MAX_MEMBERS) -> bytes:
+    """What gzip's members in ``body`` hold, one after the other (RFC 1952, 2.2).
+
+    Never holds more than ``limit_bytes`` of it. Raises PayloadTooLarge if it would be more, and BadInput
+    if it is damaged, cut off, or has more than ``most_members``.
+    """
+    # A body that declares too much is read on without keeping it, to see whether it is damaged.
+    keeps = len(body) < _MIN_BYTES or int.from_bytes(body[-4:], "little") <= limit_bytes
     pieces: list[bytes] = []
     size = 0
-    for piece in _gunzip(body):
+    for piece in _pieces(body, most_members):
         size += len(piece)
         if size > limit_bytes:
             raise PayloadTooLarge(f"The gzip body unpacks to over {limit_bytes} bytes, the limit of a body.")
-        if kept:
+        if keeps:
             pieces.append(piece)
     return b"".join(pieces)
 
 
-def _gunzip(body: bytes) -> Iterator[bytes]:
-    """What is in each member (RFC 1952, 2.2), in pieces of bounded size."""
-    place, members = 0, 0
-    while place < len(body):
+def _pieces(body: bytes, most_members: int) -> Iterator[bytes]:
+    """What is in the members, in pieces of bounded size."""
+    position, members = 0, 0
+    while position < len(body):
         members += 1
-        if members > _MAX_MEMBERS:
-            raise BadInput(f"The gzip body has over {_MAX_MEMBERS} members: send one.")
+        if members > most_members:
+            raise BadInput(f"The gzip body has over {most_members} members: send one.")
         unpacker = zlib.decompressobj(_GZIP)
         try:
             while not unpacker.eof:
                 rest = unpacker.unconsumed_tail
-                packed = rest or body[place : place + _SLICE_BYTES]
-                place += 0 if rest else len(packed)
+                packed = rest or body[position : position + _SLICE_BYTES]
+                position += 0 if rest else len(packed)
                 yield (piece := unpacker.decompress(packed, _PIECE_BYTES))
                 if not (packed or piece or unpacker.eof):
                     raise BadInput("The gzip body is cut off: it ends inside its data.")
         except zlib.error as error:
             reason = str(error).rpartition(": ")[2]
-            raise BadInput(f"The body is no gzip, or damaged, before byte {place}: {reason}.") from None
-        place -= len(unpacker.unused_data)
+            raise BadInput(f"The body is not gzip, or damaged, before byte {position}: {reason}.") from None
+        position -= len(unpacker.unused_data)

@@ -1,12 +1,13 @@
-"""Reads one HTTP/1.1 answer off a connection, strictly: no guess where a length or a line is odd.
+"""Reads one HTTP/1.1 response off a connection, strictly: it does not guess if a length or a line is odd.
 
-RFC 9112 has the format. Small because it knows a client's half alone; `http.client` parses the same
-answer with the email package, which costs more than the model server's whole part of a small request.
+RFC 9112 has the format. This is the client's half alone; `http.client` parses the same response with the
+email package, which costs more than the model server's whole part of a small request.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+
+from tfs_proxy.wire.http_messages import HttpResponse
 
 MOST_HEAD_BYTES = 65_536
 _MOST_LINE_BYTES = 4096
@@ -26,22 +27,11 @@ class NoAnswer(ConnectionError):
 
 
 class BrokenAnswer(Exception):
-    """The answer is no HTTP, or breaks off; the text says where."""
+    """The answer is not HTTP, or breaks off; the text says where."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One HTTP answer, read to its end; header names as the server wrote them."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    keeps: bool = False
-    """Whether the connection can take another request."""
-
-
-def read_reply(receive: Receive) -> Reply:
-    """Read one final answer to a request other than HEAD; interim ones (100) are passed over.
+def read_response(receive: Receive) -> HttpResponse:
+    """Read the final response to a request other than HEAD; interim ones (100) are skipped.
 
     Raises NoAnswer, BrokenAnswer, and what ``receive`` raises.
     """
@@ -56,10 +46,10 @@ def read_reply(receive: Receive) -> Reply:
         if status >= _OK:
             break
     body, rest, delimited = _read_body(status, headers, buffer, receive)
-    # NOTE: bytes after the answer belong to nothing that was asked: never to the next request.
-    keeps = delimited and not rest and _is_kept(version, headers)
-    shown = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-    return Reply(status, shown, body, keeps)
+    # Bytes after the answer belong to no request of ours: taken for the next answer they would be wrong.
+    keeps_connection = delimited and not rest and _is_kept(version, headers)
+    fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    return HttpResponse(status, body, fields, keeps_connection)
 
 
 Headers = list[tuple[bytes, bytes]]
@@ -106,13 +96,13 @@ def _read_body(status: int, headers: Headers, buffer: bytes, receive: Receive) -
     codings, lengths = _values(headers, b"transfer-encoding"), set(_values(headers, b"content-length"))
     if codings:
         if lengths or [coding.lower() for coding in codings] != [b"chunked"]:
-            raise BrokenAnswer("its length is told in two ways, or in none that is known")
+            raise BrokenAnswer("its length is given in two ways, or in a way that is not known")
         return (*_read_chunks(buffer, receive), True)
     if not lengths:
         return _read_to_end(buffer, receive), b"", False
     length = lengths.pop()
     if lengths or not _LENGTH.match(length):
-        raise BrokenAnswer("its length is no number")
+        raise BrokenAnswer("its length is not a number")
     return (*_read_exactly(int(length), buffer, receive), True)
 
 
@@ -148,7 +138,7 @@ def _read_chunks(buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:
         line, buffer = _read_line(buffer, receive)
         size = _CHUNK_LINE.match(line)
         if size is None:
-            raise BrokenAnswer("a chunk's size is no number")
+            raise BrokenAnswer("a chunk's size is not a number")
         length = int(size[1], 16)
         if not length:
             return b"".join(parts), _read_trailers(buffer, receive)

@@ -16,9 +16,9 @@ from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.records.batches import MiniBatch, pack
 from tfs_proxy.transform.records.processing import data_processing
 from tfs_proxy.transform.records.split import lines
-from tfs_proxy.transform.send.connection import Body
 from tfs_proxy.transform.send.isolation import FAIL, PLACEHOLDER, SIDECAR, Transformer
 from tfs_proxy.transform.send.retries import Refused
+from tfs_proxy.wire.exchange import Pieces
 
 
 def answer_unless_bad(body: bytes) -> bytes:
@@ -35,7 +35,7 @@ class FakeSender:
     respond: Callable[[bytes], bytes] = answer_unless_bad
     bodies: list[bytes] = field(default_factory=list)
 
-    def send(self, body: Body) -> bytes:
+    def send(self, body: bytes | Pieces) -> bytes:
         text = body if isinstance(body, bytes) else b"".join(body())
         self.bodies.append(text)
         return self.respond(text)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
-from tfs_proxy.wire.gzip_body import unpacked
+from tfs_proxy.wire.gzip_body import decoded_body
 
 LIMIT_BYTES = 100_000
 
@@ -19,28 +19,28 @@ LIMIT_BYTES = 100_000
 )
 def test_what_was_packed_comes_back(parts: list[bytes], name: str) -> None:
     """One member or several are one body."""
-    assert unpacked(b"".join(map(gzip.compress, parts)), name, LIMIT_BYTES) == b"".join(parts)
+    assert decoded_body(b"".join(map(gzip.compress, parts)), name, LIMIT_BYTES) == b"".join(parts)
 
 
 @pytest.mark.parametrize("size", [1, 65_536, 1 << 20, (1 << 20) + 1, 5 << 20])
 def test_large_bodies(size: int) -> None:
     """Bodies of many pieces, also where a piece ends with the data."""
     body = (bytes(range(251)) * (size // 251 + 1))[:size]
-    assert unpacked(gzip.compress(body), "gzip", size) == body
-    assert unpacked(gzip.compress(bytes(size)), "gzip", size) == bytes(size)
+    assert decoded_body(gzip.compress(body), "gzip", size) == body
+    assert decoded_body(gzip.compress(bytes(size)), "gzip", size) == bytes(size)
 
 
 def test_no_encoding() -> None:
     """None, an empty one and identity leave the body as it is."""
     for encoding in (None, "", "identity", " , "):
-        assert unpacked(b"x", encoding, 1) == b"x"
+        assert decoded_body(b"x", encoding, 1) == b"x"
 
 
 @pytest.mark.parametrize("encoding", ["br", "deflate", "zstd", "gzip, gzip", "gzip, br"])
 def test_other_encodings(encoding: str) -> None:
     """Any other is a 415 that says what is read."""
     with pytest.raises(UnsupportedMediaType, match="only gzip"):
-        unpacked(b"", encoding, 1)
+        decoded_body(b"", encoding, 1)
 
 
 def test_bombs() -> None:
@@ -50,29 +50,29 @@ def test_bombs() -> None:
     parted = gzip.compress(bytes(LIMIT_BYTES)) + gzip.compress(b"x")
     for body in (bomb, lying, parted):
         with pytest.raises(PayloadTooLarge, match="100000 bytes"):
-            unpacked(body, "gzip", LIMIT_BYTES)
+            decoded_body(body, "gzip", LIMIT_BYTES)
 
 
 def test_many_members() -> None:
     """A body of nothing but empty members is refused before it takes long."""
     with pytest.raises(BadInput, match="10000 members"):
-        unpacked(gzip.compress(b"") * 10_001, "gzip", LIMIT_BYTES)
+        decoded_body(gzip.compress(b"") * 10_001, "gzip", LIMIT_BYTES)
 
 
 def test_damaged() -> None:
-    """What is no gzip, cut off, or followed by something else is a 400 with a place."""
+    """What is not gzip, cut off, or followed by something else is a 400 with a place."""
     whole = gzip.compress(b"[1, 2, 3]")
     for body, says in (
-        (b"[1]", "no gzip"),
+        (b"[1]", "not gzip"),
         (whole[:-9], "cut off"),
         (whole[:5], "cut off"),
-        (whole + b"x" * 20, "no gzip"),
-        (zlib.compress(b"x"), "no gzip"),
-        (whole[:-5] + b"x" + whole[-4:], "no gzip, or damaged"),
+        (whole + b"x" * 20, "not gzip"),
+        (zlib.compress(b"x"), "not gzip"),
+        (whole[:-5] + b"x" + whole[-4:], "not gzip, or damaged"),
     ):
         with pytest.raises(BadInput, match=says):
-            unpacked(body, "gzip", LIMIT_BYTES)
-    assert unpacked(b"", "gzip", LIMIT_BYTES) == b""
+            decoded_body(body, "gzip", LIMIT_BYTES)
+    assert decoded_body(b"", "gzip", LIMIT_BYTES) == b""
 
 
 @given(st.binary(max_size=60), st.integers(0, 60))
@@ -81,4 +81,4 @@ def test_random_bytes(junk: bytes, place: int) -> None:
     whole = gzip.compress(bytes(1000) + b"end")
     for body in (junk, whole[:place] + junk + whole[place + len(junk) :]):
         with suppress(RequestError):
-            unpacked(body, "gzip", LIMIT_BYTES)
+            decoded_body(body, "gzip", LIMIT_BYTES)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.wire.http_answer import MOST_HEAD_BYTES, BrokenAnswer, NoAnswer, Receive, Reply, read_reply
+from tfs_proxy.wire.http_answer import MOST_HEAD_BYTES, BrokenAnswer, NoAnswer, Receive, read_response
+from tfs_proxy.wire.http_messages import HttpResponse
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789-_", min_size=1, max_size=12)
 VALUE = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=20)
@@ -61,20 +62,20 @@ def test_any_answer_in_any_pieces(
         lines.append("Transfer-Encoding: chunked")
     sent = "\r\n".join([f"HTTP/1.1 {status} Reason", *lines, "", ""]).encode()
     sent += chunked(body, cuts) if framing == "chunks" else body
-    reply = read_reply(receiving(*split(sent, cuts)))
+    reply = read_response(receiving(*split(sent, cuts)))
     known = http.client.HTTPResponse(_Socket(sent), method="POST")  # type: ignore[arg-type]
     known.begin()
     assert (reply.status, reply.body) == (known.status, known.read())
     assert reply.body == body
     assert reply.headers == {name: value.strip(" \t") for name, value in known.getheaders()}
-    assert reply.keeps == (framing != "end")
+    assert reply.keeps_connection == (framing != "end")
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 1000), max_size=4))
 def test_any_bytes(sent: bytes, cuts: list[int]) -> None:
     """Whatever arrives is an answer, none, or a broken one; nothing else is raised."""
     with suppress(BrokenAnswer, NoAnswer):
-        assert isinstance(read_reply(receiving(*split(sent, cuts))), Reply)
+        assert isinstance(read_response(receiving(*split(sent, cuts))), HttpResponse)
 
 
 @given(st.binary(min_size=1, max_size=20), st.integers(0, 90))
@@ -82,10 +83,10 @@ def test_damaged_answers(noise: bytes, at: int) -> None:
     """Bytes put into an answer never make it longer than it says."""
     sent = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Type: application/json\r\n\r\n12345"
     try:
-        reply = read_reply(receiving(sent[:at] + noise + sent[at:]))
+        reply = read_response(receiving(sent[:at] + noise + sent[at:]))
     except (BrokenAnswer, NoAnswer):
         return
-    assert len(reply.body) == 5 or not reply.keeps or "Content-Length" not in reply.headers
+    assert len(reply.body) == 5 or not reply.keeps_connection or "Content-Length" not in reply.headers
 
 
 @pytest.mark.parametrize(
@@ -116,21 +117,23 @@ def test_damaged_answers(noise: bytes, at: int) -> None:
 def test_what_is_refused(sent: bytes) -> None:
     """Where lengths or lines are odd, no guess is made."""
     with pytest.raises(BrokenAnswer):
-        read_reply(receiving(sent))
+        read_response(receiving(sent))
 
 
 def test_the_end_before_an_answer() -> None:
     """It is told from an answer that breaks off: such a request may go out again."""
     with pytest.raises(NoAnswer):
-        read_reply(receiving())
+        read_response(receiving())
 
 
 def test_what_comes_before_and_after() -> None:
     """Interim answers are passed over, no content has no length, extra bytes end the connection."""
     continued = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n"
-    assert read_reply(receiving(continued)) == Reply(204, {}, b"", keeps=True)
+    assert read_response(receiving(continued)) == HttpResponse(204, b"", {}, keeps_connection=True)
     extra = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n12"
-    assert read_reply(receiving(extra)) == Reply(200, {"Content-Length": "1"}, b"1", keeps=False)
+    assert read_response(receiving(extra)) == HttpResponse(
+        200, b"1", {"Content-Length": "1"}, keeps_connection=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,4 +148,4 @@ def test_what_comes_before_and_after() -> None:
 )
 def test_which_connections_are_kept(head: bytes, keeps: bool) -> None:
     """As RFC 9112, section 9.3 has it."""
-    assert read_reply(receiving(head + b"Content-Length: 0\r\n\r\n")).keeps is keeps
+    assert read_response(receiving(head + b"Content-Length: 0\r\n\r\n")).keeps_connection is keeps

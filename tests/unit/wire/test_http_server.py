@@ -1,7 +1,8 @@
-"""The door's HTTP: every byte string gets an answer in JSON or silence, never an exception."""
+"""The HTTP server: every byte string gets an answer in JSON or silence, never an exception."""
 
 import asyncio
 import json
+import socket
 from collections.abc import Sequence
 
 import pytest
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
-from tfs_proxy.wire.http_server import Answer, Reply, serve_connection
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.http_server import HttpServer, RequestLimits, Respond
+
+NO_BODIES = RequestLimits()
 
 
 class Writer:
@@ -31,12 +35,15 @@ class Writer:
         self.closed = True
 
 
-async def say_hello(method: str, path: str) -> Reply:
+async def say_hello(request: HttpRequest) -> HttpResponse:
     """An answer that shows the request."""
-    return Reply(200, json.dumps([method, path.replace("HTTP", "")]).encode())
+    shown = [request.method, request.path.replace("HTTP", "")]
+    if request.body:
+        shown.append(request.body.decode("latin-1"))
+    return HttpResponse(200, json.dumps(shown).encode())
 
 
-def talk(parts: Sequence[bytes], answer: Answer = say_hello) -> Writer:
+def talk(parts: Sequence[bytes], respond: Respond = say_hello, limits: RequestLimits = NO_BODIES) -> Writer:
     """Send these bytes on one connection, then end it; everything that came back."""
 
     async def scenario() -> Writer:
@@ -44,7 +51,8 @@ def talk(parts: Sequence[bytes], answer: Answer = say_hello) -> Writer:
         for part in parts:
             reader.feed_data(part)
         reader.feed_eof()
-        await serve_connection(answer, reader, writer)  # type: ignore[arg-type]
+        server = HttpServer(respond, limits)
+        await server.serve_connection(reader, writer)  # type: ignore[arg-type]
         return writer
 
     return asyncio.run(scenario())
@@ -83,6 +91,97 @@ def test_what_is_no_http_is_a_400_in_json() -> None:
     assert json.loads(body) == {"error": "refused: bad request"}
 
 
+LIMITED = RequestLimits(body_bytes=2 * 1024 * 1024)
+
+
+def test_a_body_reaches_the_server_in_any_framing() -> None:
+    """With a Content-Length and in chunks; the client that waits for 100 is told to go on."""
+    writer = talk(
+        [
+            b"POST /one HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
+            b"abc",
+            b"POST /two HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n",
+        ],
+        limits=LIMITED,
+    )
+
+    assert b'["POST", "/one", "abc"]' in writer.sent
+    assert b'["POST", "/two", "de"]' in writer.sent
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"Content-Length: 3000000\r\n\r\n" + b"x" * 3_000_000,
+        b"Content-Length: 3000000\r\nExpect: 100-continue\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n2dc6c0\r\n" + b"x" * 3_000_000 + b"\r\n0\r\n\r\n",
+    ],
+)
+def test_a_body_over_the_limit_is_a_413(framing: bytes) -> None:
+    """The answer names the limit and its setting, and the connection ends."""
+    writer = talk([b"POST /one HTTP/1.1\r\nHost: a\r\n" + framing], limits=LIMITED)
+
+    head, _, body = writer.sent.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 413")
+    assert b"Connection: close" in head
+    assert "larger than 2 MB, the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets" in json.loads(body)["error"]
+
+
+def test_a_server_without_bodies_does_not_wait_for_one_that_waits_itself() -> None:
+    """A client that expects 100-continue gets its answer at once: no body is needed for it."""
+    writer = talk([b"POST /one HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"])
+
+    assert writer.sent.startswith(b"HTTP/1.1 200 OK")
+    assert b"Connection: close" in writer.sent
+
+
+def test_a_failure_of_ours_is_a_500_in_json(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has what happened, the client that it is there."""
+
+    async def fail(_: HttpRequest) -> HttpResponse:
+        raise ValueError("out of order")
+
+    writer = talk([b"GET /one HTTP/1.1\r\nHost: a\r\n\r\n"], fail)
+
+    assert writer.sent.startswith(b"HTTP/1.1 500")
+    assert b"internal error" in writer.sent
+    assert "out of order" in caplog.text
+
+
+def test_draining_answers_what_is_in_flight() -> None:
+    """A request that is under way gets its answer, and a connection that is idle ends."""
+
+    async def scenario() -> tuple[bytes, bytes]:
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: HttpRequest) -> HttpResponse:
+            reached.set()
+            await go_on.wait()
+            return HttpResponse(200, b"{}")
+
+        server = HttpServer(slow)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            await server.open(listener)
+            address = listener.getsockname()
+            idle, idle_writer = await asyncio.open_connection(*address)
+            busy, busy_writer = await asyncio.open_connection(*address)
+            busy_writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await reached.wait()
+            draining = asyncio.create_task(server.drain(60))
+            nothing = await idle.read()
+            go_on.set()
+            answered = await busy.read()
+            await draining
+            idle_writer.close()
+            busy_writer.close()
+            return nothing, answered
+
+    nothing, answered = asyncio.run(scenario())
+
+    assert nothing == b""
+    assert answered.startswith(b"HTTP/1.1 200 OK")
+
+
 @given(st.lists(st.binary(max_size=200), max_size=5))
 def test_random_bytes_never_raise(parts: list[bytes]) -> None:
     """Whatever arrives, the connection is closed in the end."""
@@ -116,19 +215,19 @@ def door() -> ControlApi:
     return ControlApi(Readiness(Heartbeats(10)))
 
 
-def ask(door: ControlApi, method: str, path: str) -> Reply:
+def ask(door: ControlApi, method: str, path: str) -> HttpResponse:
     """One question at the unix socket's side."""
-    return asyncio.run(door.answer(method, path))
+    return asyncio.run(door.respond(HttpRequest(method, path)))
 
 
 def test_the_door_answers_ping_from_health(door: ControlApi) -> None:
     """503 and the reason until all is ready, then 200 and nothing."""
     door.readiness.step = "starting: loading the models"
-    assert ask(door, "GET", "/ping") == Reply.error(503, "starting: loading the models")
+    assert ask(door, "GET", "/ping") == HttpResponse.error(503, "starting: loading the models")
 
     door.readiness.phase = Phase.SERVING
     door.readiness.heartbeats.datagram_received(b"1", None)
-    assert ask(door, "GET", "/ping") == Reply(200)
+    assert ask(door, "GET", "/ping") == HttpResponse(200)
 
 
 def test_the_door_hands_out_the_deployment_and_the_release(door: ControlApi) -> None:
@@ -151,6 +250,6 @@ def test_the_door_knows_no_other_path_or_method(door: ControlApi) -> None:
 
 def test_clients_get_only_the_reason_before_workers_take_over(door: ControlApi) -> None:
     """Not the deployment, whatever the path; and the connection ends, for the workers to have the next."""
-    reply = asyncio.run(door.answer_early("GET", "/deployment"))
+    response = asyncio.run(door.respond_early(HttpRequest("GET", "/deployment")))
 
-    assert (reply.status, reply.close) == (503, True)
+    assert (response.status, response.keeps_connection) == (503, False)

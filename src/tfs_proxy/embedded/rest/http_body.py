@@ -1,14 +1,13 @@
 """Request bodies as they came over HTTP to the bytes of their document: in front of the REST side's JSON."""
 
-import zlib
+from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.wire.gzip_body import gunzip
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case with their values."""
 
 MAX_UNPACKED_BYTES = 100 * 1024 * 1024
 """TF Serving's limit; a small packed body could fill any memory without one."""
-
-_GZIP = 16 + zlib.MAX_WBITS
 
 
 def is_packed(headers: Headers) -> bool:
@@ -24,9 +23,7 @@ def unpacked(body: bytes) -> bytes:
 
     So does TF Serving, whose answer then is that the document is empty.
     """
-    reader = zlib.decompressobj(_GZIP)
     try:
-        plain = reader.decompress(body, MAX_UNPACKED_BYTES)
-    except zlib.error:
+        return gunzip(body, MAX_UNPACKED_BYTES, most_members=1)
+    except (BadInput, PayloadTooLarge):
         return b""
-    return plain if reader.eof and not reader.unused_data else b""

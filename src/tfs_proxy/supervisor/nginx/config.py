@@ -16,6 +16,15 @@ from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import fast_path, serving_api
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
+from tfs_proxy.wire.error_body import (
+    HEADERS_TOO_LARGE,
+    MODEL_SERVER,
+    UNKNOWN_HTTP_VERSION,
+    UNKNOWN_TRANSFER_CODING,
+    body_too_large,
+    error_body,
+    not_answered,
+)
 
 REFUSALS: Mapping[int, str] = {
     400: "bad request: it is not HTTP as RFC 9112 has it",
@@ -24,17 +33,17 @@ REFUSALS: Mapping[int, str] = {
     405: "this method is not allowed here",
     408: "the request did not arrive in time",
     411: "a Content-Length is needed",
-    413: "the body is larger than $limit MB, the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
+    413: body_too_large("$limit MB"),
     414: "the URI is too long",
     416: "the range can't be satisfied",
     421: "misdirected request",
     429: "too many requests",
-    431: "the request's headers are too large",
+    431: HEADERS_TOO_LARGE,
     500: "internal error of the HTTP front",
-    501: "this transfer coding is not implemented",
+    501: UNKNOWN_TRANSFER_CODING,
     503: "not available",
     504: "no answer in time",
-    505: "this version of HTTP is not supported",
+    505: UNKNOWN_HTTP_VERSION,
 }
 """What nginx refuses by itself, as the text under ``error``."""
 
@@ -137,8 +146,8 @@ def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
 
 
 def _timeout_message(settings: Settings) -> str:
-    """The sentence that workers answer where a model server takes too long."""
-    return f"The model server did not answer within {settings.request_timeout_seconds:g} seconds."
+    """The sentence that workers answer if a model server takes too long."""
+    return not_answered(MODEL_SERVER, settings.request_timeout_seconds)
 
 
 def _user_line() -> str:
@@ -155,14 +164,14 @@ def _refusals(settings: Settings) -> str:
     """
     lines = _error_pages()
     for status, text in REFUSALS.items():
-        said = text.replace("$limit", str(settings.max_payload_mb or 100)).replace("'", "\\'")
-        lines.append(_refusal(f"{status}", status, said))
+        limit = str(settings.max_payload_mb or 100)
+        lines.append(_refusal(f"{status}", status, text.replace("$limit", limit)))
     lines.append(_refusal("model-server-504", 504, _timeout_message(settings)))
     return "\n        ".join(lines)
 
 
 def _refusal(name: str, status: int, text: str) -> str:
-    body = f'{{"error": "{text}"}}'
+    body = error_body(text).decode().replace("'", "\\'")
     return f"location = /.refused/{name} {{ internal; lingering_close on; return {status} '{body}'; }}"
 
 

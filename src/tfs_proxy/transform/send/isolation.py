@@ -10,8 +10,8 @@ from tfs_proxy.transform.failures import BadRecord, ObjectFailed
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.records.batches import MiniBatch, whole_object
 from tfs_proxy.transform.records.processing import DataProcessing, PassThrough, Unprocessable, placeholder
-from tfs_proxy.transform.send.connection import Body
 from tfs_proxy.transform.send.retries import Refused
+from tfs_proxy.wire.exchange import Pieces
 
 FAIL, PLACEHOLDER, SIDECAR = "fail", "placeholder", "sidecar"
 ON_ERROR = (FAIL, PLACEHOLDER, SIDECAR)
@@ -20,7 +20,7 @@ ON_ERROR = (FAIL, PLACEHOLDER, SIDECAR)
 class BodySender(Protocol):
     """Sends one request body; `Sender` is the one that uses HTTP."""
 
-    def send(self, body: Body) -> bytes:
+    def send(self, body: bytes | Pieces) -> bytes:
         """The body of the answer. Raises Refused, ServerLost and RunStopped."""
 
     def stop(self) -> None:

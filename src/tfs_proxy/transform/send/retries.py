@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 
 from tfs_proxy.errors import ServerLost
+from tfs_proxy.wire.backoff import growing_pause
 
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 10.0
@@ -52,5 +53,4 @@ def pause_seconds(attempt: int, chance: Callable[[], float] = random.random) -> 
 
     Without chance, requests that failed together would be repeated together.
     """
-    longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * (1 << (attempt - 1)))
-    return longest * (0.5 + chance() / 2)
+    return growing_pause(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS) * (0.5 + chance() / 2)

@@ -4,15 +4,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
 
-from tfs_proxy.errors import ServerLost
+from tfs_proxy.errors import ServerLost, UpstreamError
 from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.connection import Body, Connection, Endpoint, NotAnswered, NotConnected
+from tfs_proxy.transform.send.connection import Endpoint, EndpointNotReached, connections
 from tfs_proxy.transform.send.retries import Refused, with_retries
-from tfs_proxy.wire.http_answer import Reply
+from tfs_proxy.wire.exchange import Pieces
+from tfs_proxy.wire.http_messages import HttpResponse
 
 _OK = range(200, 300)
 
@@ -33,7 +33,7 @@ class RequestOptions:
 
 
 class Sender:
-    """``concurrent`` connections that threads share, so that never more requests are in flight."""
+    """Sends requests for any number of threads, but never more than ``concurrent`` at once."""
 
     def __init__(
         self,
@@ -43,17 +43,16 @@ class Sender:
         statistics: RunStatistics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._head = _head(endpoint, request_options)
+        self._path = endpoint.path
+        self._headers = _headers(request_options)
         self._request_options = request_options
         self._statistics = statistics
         self._clock = clock
         self._stop = threading.Event()
-        self._connections = [Connection(endpoint, request_options.timeout_seconds) for _ in range(concurrent)]
-        self._idle: SimpleQueue[Connection] = SimpleQueue()
-        for connection in self._connections:
-            self._idle.put(connection)
+        self._connections = connections(endpoint, request_options.timeout_seconds, idle=concurrent)
+        self._free = threading.Semaphore(concurrent)
 
-    def send(self, body: Body) -> bytes:
+    def send(self, body: bytes | Pieces) -> bytes:
         """Send ``body``, with retries, and return the body of the answer.
 
         Raises Refused, ServerLost if nothing listens there, and RunStopped after `stop`.
@@ -70,36 +69,33 @@ class Sender:
         self._stop.set()
 
     def close(self) -> None:
-        """Close all connections; call it when no thread sends any more."""
-        for connection in self._connections:
-            connection.close()
+        """Close the idle connections; call it when no thread sends any more."""
+        self._connections.close()
 
-    def _attempt(self, body: Body) -> "bytes | Refused | ServerLost":
-        connection = self._idle.get()
+    def _attempt(self, body: bytes | Pieces) -> "bytes | Refused | ServerLost":
         try:
-            if self._stop.is_set():
-                raise RunStopped("the run was stopped")
-            began = self._clock()
-            answer = connection.post(self._head, body)
-            self._statistics.add_request(self._clock() - began)
-        except NotConnected as error:
+            with self._free:
+                response = self._post(body)
+        except EndpointNotReached as error:
             return ServerLost(f"{error}. Finished objects are kept: run the same command again to continue.")
-        except (NotAnswered, TimeoutError) as error:
+        except UpstreamError as error:
             return Refused(None, str(error))
-        finally:
-            self._idle.put(connection)
-        return answer.body if answer.status in _OK else _refusal(answer)
+        return response.body if response.status in _OK else _refusal(response)
+
+    def _post(self, body: bytes | Pieces) -> HttpResponse:
+        if self._stop.is_set():
+            raise RunStopped("the run was stopped")
+        started = self._clock()
+        response = self._connections.request("POST", self._path, body, self._headers)
+        self._statistics.add_request(self._clock() - started)
+        return response
 
 
-def _refusal(answer: Reply) -> Refused:
-    message = " ".join(answer.body[:2048].decode("utf-8", "replace").split())
-    return Refused(answer.status, message or "the answer's body is empty")
+def _refusal(response: HttpResponse) -> Refused:
+    message = " ".join(response.body[:2048].decode("utf-8", "replace").split())
+    return Refused(response.status, message or "the answer's body is empty")
 
 
-def _head(endpoint: Endpoint, request_options: RequestOptions) -> bytes:
-    lines = [f"POST {endpoint.path} HTTP/1.1", f"Host: {endpoint.authority}"]
-    if request_options.content_type:
-        lines.append(f"Content-Type: {request_options.content_type}")
-    if request_options.accept:
-        lines.append(f"Accept: {request_options.accept}")
-    return ("\r\n".join(lines) + "\r\n").encode("latin-1")
+def _headers(request_options: RequestOptions) -> dict[str, str]:
+    headers = {"Content-Type": request_options.content_type, "Accept": request_options.accept}
+    return {name: value for name, value in headers.items() if value}

@@ -11,10 +11,11 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from tfs_proxy.errors import ProcessGaveUp, SettingsError, StopServing
+from tfs_proxy.errors import ProcessGaveUp, SettingsError, StopServing, UpstreamError
 from tfs_proxy.settings import for_inner_stack
 from tfs_proxy.transform.job import MULTI, SINGLE, Job
-from tfs_proxy.transform.send.connection import Connection, Endpoint, NotAnswered, NotConnected
+from tfs_proxy.transform.send.connection import Endpoint, EndpointNotReached, connections
+from tfs_proxy.wire.http_messages import HttpResponse
 
 READY_PAUSE_SECONDS = 0.05
 STOP_SECONDS = 40.0
@@ -123,19 +124,22 @@ def fetch_execution_parameters(endpoint: Endpoint) -> dict[str, object]:
     Raises SettingsError if nothing listens there.
     """
     try:
-        with contextlib.closing(Connection(endpoint, REQUEST_SECONDS)) as connection:
-            answer = connection.get(endpoint.parameters_path)
-        values = json.loads(answer.body) if answer.status == _HTTP_OK else {}
-    except NotConnected as error:
+        response = _get(endpoint, endpoint.parameters_path)
+        values = json.loads(response.body) if response.status == _HTTP_OK else {}
+    except EndpointNotReached as error:
         raise SettingsError(f"The endpoint can't be used: {error}.") from error
-    except (NotAnswered, TimeoutError, ValueError):
+    except (UpstreamError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
 
 
 def _answers_ping(ping: Endpoint) -> bool:
     try:
-        with contextlib.closing(Connection(ping, REQUEST_SECONDS)) as connection:
-            return connection.get(ping.path).status == _HTTP_OK
-    except (NotAnswered, TimeoutError):
+        return _get(ping, ping.path).status == _HTTP_OK
+    except (EndpointNotReached, UpstreamError):
         return False
+
+
+def _get(endpoint: Endpoint, path: str) -> HttpResponse:
+    with contextlib.closing(connections(endpoint, REQUEST_SECONDS)) as client:
+        return client.request("GET", path, None, {})

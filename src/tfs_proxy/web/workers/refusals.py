@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from tfs_proxy.wire.error_body import INTERNAL_ERROR, error_body
+from tfs_proxy.wire.error_body import (
+    HEADERS_TOO_LARGE,
+    INTERNAL_ERROR,
+    UNKNOWN_HTTP_VERSION,
+    UNKNOWN_TRANSFER_CODING,
+    error_body,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +48,13 @@ OUT_OF_TIME = Refusal(
 OUR_FAULT = Refusal(500, INTERNAL_ERROR)
 REFUSALS: Mapping[str, Refusal] = {
     "LimitRequestLine": Refusal(414, "the request line is too long"),
-    "LimitRequestHeaders": Refusal(431, "the request's headers are too large"),
-    "UnsupportedTransferCoding": Refusal(
-        501, "this transfer coding is not implemented: send chunked or none"
-    ),
+    "LimitRequestHeaders": Refusal(431, HEADERS_TOO_LARGE),
+    "UnsupportedTransferCoding": Refusal(501, UNKNOWN_TRANSFER_CODING),
     "ExpectationFailed": Refusal(417, "the only expectation that can be met is 100-continue"),
     "ForbiddenProxyRequest": Refusal(403, "this proxy may not send requests here"),
     "InvalidRequestLine": Refusal(400, "the request line is malformed"),
     "InvalidRequestMethod": Refusal(400, "the request's method is malformed"),
-    "InvalidHTTPVersion": Refusal(400, "this version of HTTP is not supported"),
+    "InvalidHTTPVersion": Refusal(400, UNKNOWN_HTTP_VERSION),
     "InvalidHeaderName": Refusal(400, "a header's name is malformed"),
     "InvalidHeader": Refusal(400, "a header is malformed"),
     "ObsoleteFolding": Refusal(400, "a header is folded over several lines, which is obsolete"),
