@@ -259,7 +259,7 @@ def test_errors_may_have_bytes_in_them(server: EmbeddedServer) -> None:
     ("model", "code", "said"),
     [
         ("gpu", "INVALID_ARGUMENT", ["Cannot assign a device", "clear_devices=True"]),
-        ("unknown", "NOT_FOUND", ["FancyMul", "Other ops can't be served"]),
+        ("unknown", "NOT_FOUND", ["FancyMul", "Other ops cannot be served"]),
         ("newer", "INVALID_ARGUMENT", ["min consumer version 99999", "Please upgrade TensorFlow"]),
         ("tagged", "NOT_FOUND", ["supplied tags: { serve }", "{ gpu train }", "--saved_model_tags"]),
         ("empty", "NOT_FOUND", ["supplied tags: { serve }", "0 bytes"]),

@@ -66,7 +66,7 @@ def wait_for_workers(stack: Stack, count: int = 2) -> None:
 
 
 def wait_for_rest(stack: Stack) -> None:
-    """Wait until no worker has a request under way: the client has its answer a moment before."""
+    """Wait until no worker has a request in progress: the client has its answer a moment before."""
     deadline = time.monotonic() + SECONDS
     while sum(under_way(record) for record in stack.home.glob("*/journal/*")):
         assert time.monotonic() < deadline, stack.log
@@ -80,7 +80,7 @@ def begun(noted: Path) -> list[str]:
 
 def counted(stack: Stack) -> int:
     """How many requests the log says were begun by workers that ended."""
-    return sum(int(number) for number in re.findall(r"ended with (\d+) requests? under way", stack.log))
+    return sum(int(number) for number in re.findall(r"ended with (\d+) requests? in progress", stack.log))
 
 
 def test_a_request_that_kills_its_worker_is_sent_to_no_other(stack: Stack, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_request_that_kills_its_worker_is_sent_to_no_other(stack: Stack, tmp_p
     assert answer.status == 502
     assert "ended before it answered" in answer.json["error"]
     assert begun(noted) == ["killer"]
-    stack.wait_for_log("ended with 1 request under way", SECONDS)
+    stack.wait_for_log("ended with 1 request in progress", SECONDS)
     assert stack.invoke(f"answer {noted} next", "text/plain").body == b"next"
 
 
@@ -112,7 +112,7 @@ def test_what_other_threads_of_a_killed_worker_had_begun_is_answered_502(tmp_pat
 
         assert [answer.result().status for answer in answers] == [502] * 4
         assert len(begun(noted)) == 4
-        stack.wait_for_log("ended with 4 requests under way", SECONDS)
+        stack.wait_for_log("ended with 4 requests in progress", SECONDS)
 
 
 def test_requests_that_dead_workers_had_not_begun_are_answered(stack: Stack, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_a_read_only_root_without_a_tmpfs_names_the_remedy(folder: Path, command
     status, said = ended(command, [str(folder)], launcher, TFS_PROXY_HOME="")
 
     assert status == 2, said
-    assert said.splitlines()[-1].startswith("tfs-proxy: There is no folder that can be written to")
+    assert said.splitlines()[-1].startswith("tfs-proxy: No folder can be written to")
     assert "--tmpfs /tmp" in said
     assert "TFS_PROXY_HOME" in said
     assert "None" not in said

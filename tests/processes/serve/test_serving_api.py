@@ -401,7 +401,7 @@ def test_grpc_without_nginx_is_refused_in_a_sentence(tmp_path: Path) -> None:
     stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
     try:
         assert stack.wait() == 2
-        assert "TFS_PROXY_GRPC_PORT=8500 can't be used without nginx" in stack.log
+        assert "TFS_PROXY_GRPC_PORT=8500 can't be used: nginx publishes the gRPC API" in stack.log
     finally:
         stack.close()
 
