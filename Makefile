@@ -41,7 +41,7 @@ docs-links: $(READY)  ## ask every outside link of the documentation; needs the 
 .PHONY: test
 test: $(READY) try-nginx try-curl  ## run all tests, the fast ones first
 	$(BIN)/python -m pytest tests/unit tests/web
-	$(BIN)/python -m pytest tests/processes
+	$(BIN)/python -m pytest tests/processes -n 2 --dist loadfile  # most of them wait most of the time
 	@$(MAKE) --no-print-directory test-container
 
 .PHONY: test-container
