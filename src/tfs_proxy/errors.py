@@ -16,6 +16,7 @@ TfsProxyError
 │   └── ServerLost               nobody listens where a transform job sends its records   (6)
 └── RequestError                 one request can't be answered
     ├── BadInput                 the client's body or header is malformed
+    │   └── WrongType            a value in it is not of a type that the input takes
     ├── UnsupportedMediaType     nobody here reads the request's Content-Type
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
@@ -130,6 +131,10 @@ class RequestError(TfsProxyError):
 
 class BadInput(RequestError):
     """The client's body or header is malformed."""
+
+
+class WrongType(BadInput):
+    """A value of the client's body is not of a type that the signature's dtype takes."""
 
 
 class UnsupportedMediaType(RequestError):

@@ -51,6 +51,18 @@ def test_a_shape_that_does_not_fit(make_front: Any, error_of: ErrorOf, body: str
     assert (result.status_code, error_of(result)) == (400, EXPLAINED)
 
 
+def test_text_for_a_number(make_front: Any, error_of: ErrorOf) -> None:
+    """TF Serving's own JSON is passed on as it is; its refusal begins with the input and both types."""
+    front = taking(make_front(status=400, body=REFUSAL), x=(None, 3))
+
+    result = front.post('{"instances": [[1, "a", 3]]}')
+
+    assert result.status_code == 400
+    assert error_of(result) == (
+        f'Record 1, input "x": "a" is a string, but DT_FLOAT takes numbers. The model server says: {WORDS}'
+    )
+
+
 def test_two_shapes_that_do_not_fit(make_front: Any, error_of: ErrorOf) -> None:
     """Each input whose shape does not fit is named."""
     front = taking(make_front(status=400, body=REFUSAL), x=(None, 3), y=(None,), z=(None, 1))
@@ -65,7 +77,6 @@ def test_two_shapes_that_do_not_fit(make_front: Any, error_of: ErrorOf) -> None:
     [
         ((None, 2), '{"instances": [[1, 2]]}', 400),  # the shape fits
         (None, '{"instances": [[1, 2]]}', 400),  # an unknown rank fits every shape
-        ((None, 3), '{"instances": [["a", "b"]]}', 400),  # no tensor can be made of it
         ((None, 3), '{"examples": []}', 400),  # it is not TF Serving's form for predict
         ((None, 3), '{"instances": [[1, 2]]}', 500),
         ((None, 3), '{"instances": [[1, 2]]}', 503),

@@ -20,12 +20,19 @@ def subclasses(kind: type[errors.RequestError]) -> list[type[errors.RequestError
 
 def test_every_request_error_has_a_status() -> None:
     """No error of a request falls through the table."""
-    own = {errors.RequestError, errors.UpstreamError, errors.UpstreamRefused, errors.NotReached}
+    own = {
+        errors.RequestError,
+        errors.UpstreamError,
+        errors.UpstreamRefused,
+        errors.NotReached,
+        errors.WrongType,
+    }
     ours = {kind for kind in subclasses(errors.RequestError) if kind.__module__ == "tfs_proxy.errors"}
 
     assert ours - own == set(STATUS)
     assert status_of(errors.UpstreamRefused(429, b"{}")) == 429
     assert status_of(errors.NotReached("?")) == 503
+    assert status_of(errors.WrongType("?")) == 400
     assert status_of(errors.RequestError("?")) == 500
 
 

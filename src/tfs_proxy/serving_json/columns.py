@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.batch import BYTES, Batch
-from tfs_proxy.errors import BadInput
+from tfs_proxy.errors import BadInput, WrongType
 from tfs_proxy.serving_json.nesting import Irregular, Irregularity, flattened
 from tfs_proxy.serving_json.text import base64_bytes, is_base64
 from tfs_proxy.signature import Signature, TensorSpec
@@ -149,7 +149,7 @@ def _wrong_type(flat: Sequence[Any], records: int, spec: TensorSpec, kind: Kind)
     odd = next(i for i, value in enumerate(flat) if type(value) not in _ALLOWED[kind])
     what = _JSON_NAMES.get(type(flat[odd]), "not a JSON value")
     place = _place(odd, len(flat), records, spec)
-    return BadInput(f"{place}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
+    return WrongType(f"{place}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
 
 
 def _numbers(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput, UpstreamError, UpstreamRefused
+from tfs_proxy.errors import BadInput, UpstreamError, UpstreamRefused, WrongType
 from tfs_proxy.payload.formats.json_records import PREDICT, decode_serving_form, serving_form
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
@@ -72,7 +72,7 @@ class Explaining:
 
     def _explained(self, answer: Answer, target: Target, sent: Batch | Examples | bytes) -> Answer:
         if answer.status == BAD_REQUEST:
-            explanation = self._odd_shapes(target, sent)
+            explanation = self._what_does_not_fit(target, sent)
         else:
             explanation = self._unknown_model(answer.status, target)
         if not explanation:
@@ -88,14 +88,17 @@ class Explaining:
             f'There is no model "{target.model}". Models here: {", ".join(sorted(self._models)) or "none"}.'
         )
 
-    def _odd_shapes(self, target: Target, sent: Batch | Examples | bytes) -> str:
-        """The inputs whose shapes the signature does not declare; none where that can't be told."""
+    def _what_does_not_fit(self, target: Target, sent: Batch | Examples | bytes) -> str:
+        """The values or shapes that the signature does not take; nothing if that can't be told."""
         if target.method != PREDICT or isinstance(sent, Examples):
             return ""
-        asked = targeted(target, sent) if isinstance(sent, bytes) else target
         try:
-            signature = self._upstream.signature(asked)
+            signature = self._upstream.signature(
+                targeted(target, sent) if isinstance(sent, bytes) else target
+            )
             return " ".join(misfits(_inputs(sent, signature), signature).values())
+        except WrongType as error:
+            return str(error)
         except (BadInput, UpstreamError):
             return ""
 
