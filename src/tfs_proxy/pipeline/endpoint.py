@@ -40,7 +40,7 @@ class Endpoint:
         return await answer(request)
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
-        """200 where all stages say so, else 503 that names each that does not (contract 1.8)."""
+        """200 if all stages are ready, else 503 that names the others (docs/reference/sagemaker.md)."""
         found = await readiness.faults(self._stages)
         if found or not self.ready:
             return HttpResponse.error(UNAVAILABLE, "; ".join(found) or ALMOST)

@@ -11,14 +11,14 @@ from tfs_proxy.supervisor.host.sockets import LOOPBACK
 from tfs_proxy.wire.connections import get_async
 
 ASK_SECONDS = 2.0
-"""What the platform gives a ping (contract 1.3)."""
+"""SageMaker waits so long for the answer to a ping (docs/reference/sagemaker.md)."""
 
 OK = 200
 MEGABYTE = 1024 * 1024
 
 
 async def faults(stages: Sequence[Stage]) -> list[str]:
-    """What stands in the way, in words: one text for each stage that is not ready (contract 1.8)."""
+    """Why the pipeline is not ready: a sentence for each stage that is not (docs/reference/sagemaker.md)."""
     answers = await asyncio.gather(*(_fault(stage) for stage in stages))
     return [f"{stage.name}: {said}" for stage, said in zip(stages, answers, strict=True) if said]
 
@@ -34,7 +34,7 @@ async def _fault(stage: Stage) -> str | None:
 
 
 async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) -> dict[str, object]:
-    """The least of what the stages say, and no more MB than may go from one to the next (contract 1.10).
+    """The least of what the stages answer, and no more MB than the limit between two stages.
 
     BatchStrategy is left out, which means MultiRecord.
     """
