@@ -7,8 +7,11 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tfs_proxy.names import LABEL, SHORT_VERSION, is_model_name
+
+Number = TypeVar("Number", int, float)
 
 WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
 HIGHEST_PORT = 65535
@@ -30,11 +33,6 @@ class GrpcPort:
 
     number: int
     required: bool
-
-
-def text(value: str) -> str:
-    """Any text."""
-    return value
 
 
 def model_name(value: str) -> str:
@@ -63,34 +61,25 @@ def media_type(value: str) -> str:
 
 def whole(low: int, high: int | None = None) -> Callable[[str], int]:
     """A whole number from ``low`` to ``high``, both allowed."""
-
-    def parse(value: str) -> int:
-        wanted = (
-            f"a whole number from {low} to {high}"
-            if high is not None
-            else f"a whole number of at least {low}"
-        )
-        if not re.fullmatch(r"[0-9]{1,18}", value.strip()):
-            raise ValueError(wanted)
-        number = int(value)
-        if number < low or (high is not None and number > high):
-            raise ValueError(wanted)
-        return number
-
-    return parse
+    return _bounded("a whole number", r"[0-9]{1,18}", int, low, high)
 
 
 def number(low: float, high: float | None = None) -> Callable[[str], float]:
     """A number from ``low`` to ``high``, both allowed."""
+    return _bounded("a number", r"[0-9]{1,12}(\.[0-9]{1,9})?", float, low, high)
 
-    def parse(value: str) -> float:
-        wanted = f"a number from {low:g} to {high:g}" if high is not None else f"a number of at least {low:g}"
-        if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value.strip()):
-            raise ValueError(wanted)
-        number = float(value)
-        if number < low or (high is not None and number > high):
-            raise ValueError(wanted)
-        return number
+
+def _bounded(
+    kind: str, pattern: str, convert: Callable[[str], Number], low: float, high: float | None
+) -> Callable[[str], Number]:
+    bounds = f"of at least {low:.12g}" if high is None else f"from {low:.12g} to {high:.12g}"
+
+    def parse(value: str) -> Number:
+        if re.fullmatch(pattern, value.strip()):
+            parsed = convert(value)
+            if low <= parsed and (high is None or parsed <= high):
+                return parsed
+        raise ValueError(f"{kind} {bounds}")
 
     return parse
 

@@ -10,28 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tfs_proxy import setting_values as parse
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import Machine, Resources, available_resources
 from tfs_proxy.setting_rows import Group, Setting, patient, table_of
-from tfs_proxy.setting_values import (
-    HIGHEST_PORT,
-    GrpcPort,
-    PortRange,
-    flag,
-    grpc_port,
-    labels,
-    media_type,
-    model_name,
-    number,
-    one_of,
-    port_range,
-    script_name,
-    text,
-    thread_counts,
-    whole,
-    words,
-    worker_class,
-)
+from tfs_proxy.setting_values import HIGHEST_PORT, GrpcPort, PortRange
 
 CONCURRENCY = 256
 """Requests in flight by default: those that wait for one model must not hold up the others."""
@@ -42,8 +25,6 @@ OTHERS_WAIT = ("request_timeout_seconds", "gunicorn_timeout_seconds", "nginx_pro
 
 MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
-LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
-NGINX_LOG_LEVELS = ("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg")
 PLATFORM_VARIABLES = (
     "SAGEMAKER_BIND_TO_PORT",
     "SAGEMAKER_SAFE_PORT_RANGE",
@@ -76,149 +57,152 @@ class Settings:
     """
 
     port: int = ADDRESSES.setting(
-        "SAGEMAKER_BIND_TO_PORT", whole(0, HIGHEST_PORT), 8080, "HTTP port; 0 takes a free one")
+        "SAGEMAKER_BIND_TO_PORT", parse.whole(0, HIGHEST_PORT), 8080, "HTTP port; 0 takes a free one")
     safe_port_range: PortRange | None = ADDRESSES.setting(
-        "SAGEMAKER_SAFE_PORT_RANGE", port_range, None,
+        "SAGEMAKER_SAFE_PORT_RANGE", parse.port_range, None,
         "ports for the model servers, LOW-HIGH: instance i takes LOW+2i for gRPC and LOW+2i+1 for REST",
         shown="free loopback ports", aws="gRPC 9000, REST 8501")
     rest_api: bool = ADDRESSES.setting(
-        "TFS_PROXY_REST_API", flag, True, "publish TF Serving's REST API under /v1/ on the HTTP port")
+        "TFS_PROXY_REST_API", parse.flag, True, "publish TF Serving's REST API under /v1/ on the HTTP port")
     grpc_port: GrpcPort | None = ADDRESSES.setting(
-        "TFS_PROXY_GRPC_PORT", grpc_port, None,
+        "TFS_PROXY_GRPC_PORT", parse.grpc_port, None,
         "port of TF Serving's gRPC API; 0 takes a free one; auto is 8500 if it is free, and off on SageMaker",
         shown="off; auto in the images")
     nginx: bool = ADDRESSES.setting(
-        "TFS_PROXY_NGINX", flag, True,
+        "TFS_PROXY_NGINX", parse.flag, True,
         "put nginx in front if it is installed; false: the workers listen on the port themselves")
     max_payload_mb: int = ADDRESSES.setting(
-        "SAGEMAKER_MAX_PAYLOAD_IN_MB", whole(0, 100_000), 100, "largest request body in MB; 0 means 100",
-        aws="no limit")
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB", lambda value: parse.whole(0, 100_000)(value) or 100, 100,
+        "largest request body in MB; 0 means 100", aws="no limit")
 
     model: str | None = MODELS.setting(
-        "SAGEMAKER_MODEL_URI", text, None,
+        "SAGEMAKER_MODEL_URI", str, None,
         "archive, folder or s3:// address to serve if the command names none", shown="/opt/ml/model")
     model_name: str | None = MODELS.setting(
-        "TFS_PROXY_MODEL_NAME", model_name, None, "name of the model, if there is only one",
+        "TFS_PROXY_MODEL_NAME", parse.model_name, None, "name of the model, if there is only one",
         shown="the folder's name")
     default_model_name: str | None = MODELS.setting(
-        "SAGEMAKER_TFS_DEFAULT_MODEL_NAME", text, None, "model for requests without tfs-model-name",
+        "SAGEMAKER_TFS_DEFAULT_MODEL_NAME", str, None, "model for requests without tfs-model-name",
         shown="the only model, else the first by name", aws="the first found")
     version_labels: Mapping[str, int] = MODELS.setting(
-        "SAGEMAKER_TFS_VERSION_LABELS", labels, {},
+        "SAGEMAKER_TFS_VERSION_LABELS", parse.labels, {},
         "version labels, as in stable=1,canary=2, for every model that has the version", shown="none")
     multi_model: bool = MODELS.setting(
-        "SAGEMAKER_MULTI_MODEL", flag, False,
+        "SAGEMAKER_MULTI_MODEL", parse.flag, False,
         "multi-model mode; this version serves one archive and refuses true")
     serving_model_name: str | None = MODELS.setting(
-        "MODEL_NAME", text, None,
+        "MODEL_NAME", str, None,
         "name of the model and of its folder, if the image replaces tensorflow/serving",
         shown="model, else the only one there is")
     serving_base_path: str | None = MODELS.setting(
-        "MODEL_BASE_PATH", text, None,
+        "MODEL_BASE_PATH", str, None,
         "folder of the models' folders, if the image replaces tensorflow/serving", shown="/models")
     max_archive_bytes: int = MODELS.setting(
-        "TFS_PROXY_MAX_ARCHIVE_GB", lambda value: int(number(0.001)(value) * GIGABYTE), 100 * GIGABYTE,
+        "TFS_PROXY_MAX_ARCHIVE_GB", lambda value: int(parse.number(0.001)(value) * GIGABYTE), 100 * GIGABYTE,
         "largest unpacked archive in GB", shown="100")
     max_archive_members: int = MODELS.setting(
-        "TFS_PROXY_MAX_ARCHIVE_MEMBERS", whole(1), 100_000, "most files and folders in an archive")
+        "TFS_PROXY_MAX_ARCHIVE_MEMBERS", parse.whole(1), 100_000, "most files and folders in an archive")
     max_archive_ratio: float = MODELS.setting(
-        "TFS_PROXY_MAX_ARCHIVE_RATIO", number(1), 100.0,
+        "TFS_PROXY_MAX_ARCHIVE_RATIO", parse.number(1), 100.0,
         "largest ratio of unpacked to packed size of an archive, checked beyond 1 GB unpacked")
 
     program: str = SCRIPTS.setting(
-        "SAGEMAKER_PROGRAM", script_name, "inference.py",
+        "SAGEMAKER_PROGRAM", parse.script_name, "inference.py",
         "the script, below code/; inference.py if no file has that name", aws="ignored")
     default_accept: str | None = SCRIPTS.setting(
-        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", media_type, None,
+        "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", parse.media_type, None,
         "type of the answer if the client sends no Accept, or */*", shown="application/json", aws="ignored")
     script_timeout_seconds: float = SCRIPTS.setting(
-        "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS", number(1, 86400), None,
+        "TFS_PROXY_SCRIPT_TIMEOUT_SECONDS", parse.number(1, 86400), None,
         "s from the script's call to the head of its answer, calls of the model server included, and for "
         "each piece of a streamed body",
         shown="the longest of the request, gunicorn and nginx read timeouts, plus 5", aws="no limit")
     pool_requests: bool = SCRIPTS.setting(
-        "TFS_PROXY_POOL_REQUESTS", flag, True,
+        "TFS_PROXY_POOL_REQUESTS", parse.flag, True,
         "send a script's requests.post(context.rest_uri) over the worker's pooled connections")
 
     instance_count: int = MODEL_SERVERS.setting(
-        "SAGEMAKER_TFS_INSTANCE_COUNT", whole(1, 128), 1, "number of model-server processes")
+        "SAGEMAKER_TFS_INSTANCE_COUNT", parse.whole(1, 128), 1, "number of model-server processes")
     inter_op_parallelism: int = MODEL_SERVERS.setting(
-        "SAGEMAKER_TFS_INTER_OP_PARALLELISM", whole(0), lambda machine: machine.tensorflow_threads,
+        "SAGEMAKER_TFS_INTER_OP_PARALLELISM", parse.whole(0), lambda machine: machine.tensorflow_threads,
         "TensorFlow's inter-op threads; 0 lets TensorFlow choose",
         shown="0; cores under a CPU limit", aws="0")
     intra_op_parallelism: int = MODEL_SERVERS.setting(
-        "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", whole(0),
+        "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", parse.whole(0),
         lambda machine: 1 if machine.busy else machine.tensorflow_threads,
         "TensorFlow's intra-op threads; 0 lets TensorFlow choose",
         shown="0; cores under a CPU limit; 1 in a batch job of as many requests at a time as cores", aws="0")
     gpu_memory_margin: float = MODEL_SERVERS.setting(
-        "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", number(0, 1), 0.2,
+        "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", parse.number(0, 1), 0.2,
         "share of a GPU's memory left free if several instances share it")
     extra_args: tuple[str, ...] = MODEL_SERVERS.setting(
-        "SAGEMAKER_TFS_EXTRA_ARGS", words, (), "more flags for the model server, quoted as in a shell",
+        "SAGEMAKER_TFS_EXTRA_ARGS", parse.words, (), "more flags for the model server, quoted as in a shell",
         shown="none")
     wait_time_seconds: float = MODEL_SERVERS.setting(
-        "SAGEMAKER_TFS_WAIT_TIME_SECONDS", number(1, 86400), 300.0,
+        "SAGEMAKER_TFS_WAIT_TIME_SECONDS", parse.number(1, 86400), 300.0,
         "s until every model version must be loaded", aws="60, and also the request timeout")
     request_timeout_seconds: float = MODEL_SERVERS.setting(
-        "TFS_PROXY_REQUEST_TIMEOUT_SECONDS", number(1, 86400), patient(60.0, 3600.0),
+        "TFS_PROXY_REQUEST_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
         "s that one call to the model server may take", shown="60; 3600 in a batch job")
 
     enable_batching: bool = BATCHING.setting(
-        "SAGEMAKER_TFS_ENABLE_BATCHING", flag, False, "batch requests in the model server")
+        "SAGEMAKER_TFS_ENABLE_BATCHING", parse.flag, False, "batch requests in the model server")
     max_batch_size: int = BATCHING.setting(
-        "SAGEMAKER_TFS_MAX_BATCH_SIZE", whole(1), 8, "most records in a batch")
+        "SAGEMAKER_TFS_MAX_BATCH_SIZE", parse.whole(1), 8, "most records in a batch")
     batch_timeout_micros: int = BATCHING.setting(
-        "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS", whole(0), 1000, "µs to wait for a batch to fill")
+        "SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS", parse.whole(0), 1000, "µs to wait for a batch to fill")
     num_batch_threads: int = BATCHING.setting(
-        "SAGEMAKER_TFS_NUM_BATCH_THREADS", whole(1), lambda machine: machine.cores,
+        "SAGEMAKER_TFS_NUM_BATCH_THREADS", parse.whole(1), lambda machine: machine.cores,
         "batches that run at the same time", shown="cores")
     max_enqueued_batches: int = BATCHING.setting(
-        "SAGEMAKER_TFS_MAX_ENQUEUED_BATCHES", whole(1), patient(1000, 100_000_000),
+        "SAGEMAKER_TFS_MAX_ENQUEUED_BATCHES", parse.whole(1), patient(1000, 100_000_000),
         "batches that may wait; beyond that requests are refused with 503",
         shown="1000; 100000000 in a batch job", aws="cores; 100000000 in a batch job")
 
     gunicorn_workers: int = WORKERS.setting(
-        "SAGEMAKER_GUNICORN_WORKERS", whole(1, 1024), lambda machine: machine.workers.count,
+        "SAGEMAKER_GUNICORN_WORKERS", parse.whole(1, 1024), lambda machine: machine.workers.count,
         "worker processes that run the script", shown="cores, or as many as memory holds", aws="1")
     gunicorn_threads: int = WORKERS.setting(
-        "SAGEMAKER_GUNICORN_THREADS", whole(1, 4096),
+        "SAGEMAKER_GUNICORN_THREADS", parse.whole(1, 4096),
         lambda machine: max(8, CONCURRENCY // machine.workers.count),
         "threads of each gthread worker: a request that waits for a model costs only a thread",
         shown="256 / default workers, at least 8", aws="1")
     gunicorn_worker_class: str = WORKERS.setting(
-        "SAGEMAKER_GUNICORN_WORKER_CLASS", worker_class, "gthread", "gthread, sync, gevent or tornado",
+        "SAGEMAKER_GUNICORN_WORKER_CLASS", parse.worker_class, "gthread", "gthread, sync, gevent or tornado",
         aws="gevent")
     gunicorn_timeout_seconds: int = WORKERS.setting(
-        "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", whole(1, 86400), patient(60, 3600),
+        "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS", parse.whole(1, 86400), patient(60, 3600),
         "s without a heartbeat before a worker is replaced", shown="60; 3600 in a batch job", aws="30")
     nginx_proxy_read_timeout_seconds: int = WORKERS.setting(
-        "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS", whole(1, 86400), 60,
+        "SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS", parse.whole(1, 86400), 60,
         "s that nginx waits for an answer; the workers' timeout if that is longer")
     omp_num_threads: str = WORKERS.setting(
-        "OMP_NUM_THREADS", thread_counts, "1", "OpenMP threads in the workers and model servers")
+        "OMP_NUM_THREADS", parse.thread_counts, "1", "OpenMP threads in the workers and model servers")
     stop_seconds: float = WORKERS.setting(
-        "TFS_PROXY_STOP_SECONDS", number(0, 86400), 25.0, "s for requests in flight to finish after SIGTERM")
+        "TFS_PROXY_STOP_SECONDS", parse.number(0, 86400), 25.0,
+        "s for requests in flight to finish after SIGTERM")
 
     batch: bool = JOBS.setting(
-        "SAGEMAKER_BATCH", flag, False, "true in a batch transform job; set by SageMaker")
+        "SAGEMAKER_BATCH", parse.flag, False, "true in a batch transform job; set by SageMaker")
     max_concurrent_transforms: int | None = JOBS.setting(
-        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", whole(0), None,
+        "SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", parse.whole(0), None,
         "requests at a time in a batch transform job; set by SageMaker", shown="unset", aws="ignored")
     pipeline_timeout_seconds: float = JOBS.setting(
-        "TFS_PROXY_PIPELINE_TIMEOUT_SECONDS", number(1, 86400), patient(60.0, 3600.0),
+        "TFS_PROXY_PIPELINE_TIMEOUT_SECONDS", parse.number(1, 86400), patient(60.0, 3600.0),
         "s that a request may take through all stages of a pipeline", shown="60; 3600 in a batch job")
     hop_limit_bytes: int = JOBS.setting(
-        "TFS_PROXY_HOP_LIMIT_MB", lambda value: int(number(0.001)(value) * MEGABYTE), 5 * MEGABYTE,
+        "TFS_PROXY_HOP_LIMIT_MB", lambda value: int(parse.number(0.001)(value) * MEGABYTE), 5 * MEGABYTE,
         "largest body in MB that one stage of a pipeline passes to the next", shown="5")
 
     gunicorn_loglevel: str = FILES_AND_LOGS.setting(
-        "SAGEMAKER_GUNICORN_LOGLEVEL", one_of(*LOG_LEVELS), "info",
+        "SAGEMAKER_GUNICORN_LOGLEVEL", parse.one_of("debug", "info", "warning", "error", "critical"), "info",
         "log level of the workers and the supervisor; debug shows how gunicorn and TensorFlow start")
     nginx_loglevel: str = FILES_AND_LOGS.setting(
-        "SAGEMAKER_TFS_NGINX_LOGLEVEL", one_of(*NGINX_LOG_LEVELS), "error", "log level of nginx")
+        "SAGEMAKER_TFS_NGINX_LOGLEVEL",
+        parse.one_of("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"), "error",
+        "log level of nginx")
     home: str | None = FILES_AND_LOGS.setting(
-        "TFS_PROXY_HOME", text, None, "folder for all files that are written",
+        "TFS_PROXY_HOME", str, None, "folder for all files that are written",
         shown="the system's temporary folder")
 
     machine: Machine
@@ -228,40 +212,30 @@ class Settings:
 
     @classmethod
     def from_env(
-        cls,
-        environ: Mapping[str, str] | None = None,
-        cores: int | None = None,
-        resources: Resources | None = None,
+        cls, environ: Mapping[str, str] | None = None, resources: Resources | None = None
     ) -> "Settings":
         """Read all of `TABLE` from ``environ`` (default: the process's own).
 
-        Defaults come from ``resources`` (default: those of this process); ``cores`` is short for
-        that many without limits. An empty value counts as unset. Raises SettingsError that names variable
-        and value.
+        Defaults come from ``resources`` (default: those of this process). An empty value counts as unset.
+        Raises SettingsError that names variable and value.
         """
         environ = os.environ if environ is None else environ
-        batch = _read(_ROWS["batch"], environ.get("SAGEMAKER_BATCH", ""))
-        concurrent = _read(
-            _ROWS["max_concurrent_transforms"], environ.get("SAGEMAKER_MAX_CONCURRENT_TRANSFORMS", "")
-        )
-        if resources is None:
-            resources = available_resources() if cores is None else Resources(cores)
-        machine = Machine(resources, batch, concurrent or None)
-        values: dict[str, Any] = {}
-        changed: dict[str, str] = {}
-        for row in TABLE:
-            raw = environ.get(row.variable, "")
-            default = row.default_for(machine)
-            values[row.field] = _read(row, raw) if raw.strip() else default
-            if raw.strip() and values[row.field] != default:
-                changed[row.variable] = raw
+        set_rows = [row for row in TABLE if environ.get(row.variable, "").strip()]
+        set_values = {row.field: _parsed(row, environ[row.variable]) for row in set_rows}
+        concurrent = set_values.get("max_concurrent_transforms") or None
+        machine = Machine(resources or available_resources(), set_values.get("batch", False), concurrent)
+        defaults = {row.field: row.default_for(machine) for row in TABLE}
+        values = {**defaults, **set_values}
+        changed_rows = [row for row in set_rows if values[row.field] != defaults[row.field]]
+        changed = {row.variable: environ[row.variable] for row in changed_rows}
         grpc = values["grpc_port"]
-        if grpc is not None and not grpc.required and on_platform(environ):
+        on_platform = any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
+        if grpc is not None and not grpc.required and on_platform:
             values["grpc_port"] = None
         if values["script_timeout_seconds"] is None:
             longest_seconds = max(values[name] for name in OTHERS_WAIT)
             values["script_timeout_seconds"] = longest_seconds + SCRIPT_MARGIN_SECONDS
-        given = frozenset(row.variable for row in TABLE if environ.get(row.variable, "").strip())
+        given = frozenset(row.variable for row in set_rows)
         settings = cls(**values, machine=machine, changed=changed, given=given)
         settings.check_ports()
         return settings
@@ -294,25 +268,18 @@ class Settings:
     @property
     def max_payload_bytes(self) -> int:
         """The body limit in bytes."""
-        return (self.max_payload_mb or 100) * MEGABYTE
+        return self.max_payload_mb * MEGABYTE
 
 
 TABLE = table_of(Settings)
 _ROWS = {row.field: row for row in TABLE}
 
 
-def _read(row: Setting, raw: str) -> Any:
-    if not raw.strip():
-        return row.default
+def _parsed(row: Setting, raw: str) -> Any:
     try:
         return row.parse(raw)
     except ValueError as error:
         raise SettingsError(f"{row.variable}={raw} can't be used: it must be {error}.") from None
-
-
-def on_platform(environ: Mapping[str, str]) -> bool:
-    """Whether SageMaker has set variables in ``environ``."""
-    return any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
 
 
 def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from tfs_proxy.settings import (
 
 def test_defaults_need_no_environment() -> None:
     """An empty environment gives usable settings, with workers as the machine has cores."""
-    settings = Settings.from_env({}, cores=3)
+    settings = Settings.from_env({}, Resources(3))
 
     assert settings.port == 8080
     assert settings.gunicorn_workers == 3
@@ -125,7 +125,7 @@ def test_a_batch_job_that_fills_all_cores_needs_no_threads_within_a_request(
     environ: dict[str, str], threads: int
 ) -> None:
     """On four cores: one intra-op thread where at least four requests run at a time."""
-    assert Settings.from_env(environ, cores=4).intra_op_parallelism == threads
+    assert Settings.from_env(environ, Resources(4)).intra_op_parallelism == threads
 
 
 def test_an_empty_value_counts_as_unset() -> None:

@@ -5,9 +5,8 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.errors import ArchiveError, ScriptLoadError
@@ -55,58 +54,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check MODEL; the exit status."""
-    sample = None
-    if arguments.request is not None:
-        sample = Sample(
-            arguments.request, arguments.content_type, arguments.accept, arguments.custom_attributes
-        )
-    environ = inherited_environment()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started and wrote goes
     try:
-        return check(arguments.model, sample, Settings.from_env(), environ, strict=arguments.strict)
+        return _check(arguments, Settings.from_env())
     except KeyboardInterrupt:
         print("tfs-proxy: stopped", file=sys.stderr)
         return INTERRUPTED
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A request to try: the file with its body (``-`` is stdin), and its headers, None for those it lacks."""
+def _check(arguments: argparse.Namespace, settings: Settings) -> int:
+    """Print the report on MODEL, import its script, and print the answer to the request.
 
-    file: Path
-    content_type: str | None = None
-    accept: str | None = None
-    custom_attributes: str | None = None
-
-    def read(self) -> bytes:
-        """The body; raises ArchiveError if the file can't be read."""
-        if self.file == STDIN:
-            return sys.stdin.buffer.read()
-        try:
-            return self.file.read_bytes()
-        except OSError as error:
-            raise ArchiveError(f"The request {self.file} can't be read: {error.strerror}.") from error
-
-
-def check(
-    model: str | None,
-    sample: Sample | None,
-    settings: Settings,
-    environ: Mapping[str, str],
-    *,
-    strict: bool = False,
-    show: Callable[[str], None] = print,
-) -> int:
-    """Show the report on ``model``, import its script, and show the answer to ``sample``.
-
-    Returns the exit status, `WARNED` if there are warnings and ``strict`` is set. Raises what start-up
-    raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
+    Raises what start-up raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
     """
-    body = sample.read() if sample else b""
+    body = _request_body(arguments.request)
     with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
-        prepared = prepare(model or settings.model, settings, workspace, environ)
-        for line in prepared.report:
-            show(line)
+        prepared = prepare(arguments.model or settings.model, settings, workspace, inherited_environment())
+        print(*prepared.report, sep="\n")
         warnings = list(prepared.warnings)
         prepared.refuse_unusable_script()
         try:
@@ -114,11 +78,21 @@ def check(
             if missing:
                 warnings.append(f"Warning: {missing}")
             for line in warnings:
-                show(line)
-            status = _try(sample, body, prepared.served, settings, show) if sample else 0
+                print(line)
+            status = 0 if body is None else _try(arguments, body, prepared.served, settings)
         except ScriptLoadError as error:
             raise _readable(error, workspace) from None
-    return WARNED if strict and warnings and not status else status
+    return WARNED if arguments.strict and warnings and not status else status
+
+
+def _request_body(file: Path | None) -> bytes | None:
+    """The body to try, None without a request; raises ArchiveError if the file can't be read."""
+    if file is None:
+        return None
+    try:
+        return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
+    except OSError as error:
+        raise ArchiveError(f"The request {file} can't be read: {error.strerror}.") from error
 
 
 def _missing_module(served: Served, settings: Settings) -> str | None:
@@ -153,23 +127,24 @@ def _readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
     return ScriptLoadError(without_workspace(str(error), workspace))
 
 
-def _try(sample: Sample, body: bytes, served: Served, settings: Settings, show: Callable[[str], None]) -> int:
+def _try(arguments: argparse.Namespace, body: bytes, served: Served, settings: Settings) -> int:
+    """Print the answer to the request; the exit status."""
     from tfs_proxy import testing
 
-    layout = served.layout
+    layout, content_type = served.layout, arguments.content_type
     with _explained(layout), testing.load(layout.root, settings=settings) as script:
         began = time.perf_counter()
-        reply = script.post(body, sample.content_type, sample.accept, sample.custom_attributes)
+        reply = script.post(body, content_type, arguments.accept, arguments.custom_attributes)
         milliseconds = (time.perf_counter() - began) * 1000
         calls = "; ".join(_describe_calls(script.calls))
-    show(f"Request: {sample.file}, {sample.content_type or 'no Content-Type'}, {len(body)} bytes")
+    print(f"Request: {arguments.request}, {content_type or 'no Content-Type'}, {len(body)} bytes")
     if served.models:
-        show(f"Model server (a fake one, which answers zeros): {calls or 'not called'}")
+        print(f"Model server (a fake one, which answers zeros): {calls or 'not called'}")
     broken = ", broken off by an error" if reply.broken else ""
-    show(
+    print(
         f"Answer: {reply.status} {reply.content_type}, {len(reply.body)} bytes, {milliseconds:.1f} ms{broken}"
     )
-    show(_shown(reply.body))
+    print(_shown(reply.body))
     return FAILED if reply.broken or reply.status >= ERRORS_FROM else 0
 
 

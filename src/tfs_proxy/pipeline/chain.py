@@ -17,14 +17,6 @@ FAILED_DEPENDENCY, TOO_LARGE = 424, 413
 MEGABYTE = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ChainLimits:
-    """Seconds that a request may take through all stages, and bytes that go from one to the next."""
-
-    seconds: float
-    hop_bytes: int
-
-
 @dataclass(slots=True)
 class _Passage:
     """How far one request has come: the body and headers for the next stage, and milliseconds so far."""
@@ -40,11 +32,12 @@ class _Passage:
 
 
 class Chain:
-    """Passes requests from stage to stage."""
+    """Passes requests from stage to stage: all within ``seconds``, bodies of at most ``hop_limit_bytes``."""
 
-    def __init__(self, clients: Sequence[StageClient], limits: ChainLimits) -> None:
+    def __init__(self, clients: Sequence[StageClient], seconds: float, hop_limit_bytes: int) -> None:
         self._clients = clients
-        self._limits = limits
+        self._seconds = seconds
+        self._hop_limit_bytes = hop_limit_bytes
 
     async def invoke(self, request: HttpRequest) -> HttpResponse:
         """The last stage's answer, or a 424 that names the stage that failed (docs/reference/sagemaker.md).
@@ -64,12 +57,12 @@ class Chain:
     async def _pass(self, request: HttpRequest, passage: _Passage) -> HttpResponse:
         """Through every stage; the last one's answer."""
         clock = asyncio.get_running_loop().time
-        deadline = clock() + self._limits.seconds
+        deadline = clock() + self._seconds
         platform = {name: value for name, value in request.headers.items() if name.startswith(PLATFORM)}
         *others, last = self._clients
         for client in others:
             response = await self._invoke(client, passage, platform, deadline - clock())
-            if len(response.body) > self._limits.hop_bytes:
+            if len(response.body) > self._hop_limit_bytes:
                 raise self._too_large(client, len(response.body))
             passage.body, passage.headers = response.body, {"content-type": _type_of(response)}
         accept = _only(request.headers, ("accept",))
@@ -87,7 +80,7 @@ class Chain:
 
     def _too_large(self, client: StageClient, size: int) -> StageFailed:
         words = (
-            f"its answer has {size / MEGABYTE:.1f} MB, and at most {self._limits.hop_bytes / MEGABYTE:g} MB "
+            f"its answer has {size / MEGABYTE:.1f} MB, and at most {self._hop_limit_bytes / MEGABYTE:g} MB "
             "go on to the next stage (TFS_PROXY_HOP_LIMIT_MB)"
         )
         client.counts.refused += 1

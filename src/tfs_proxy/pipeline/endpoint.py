@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.stage import Stage
+from tfs_proxy.wire.error_body import NOTHING_HERE, not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import Respond
 
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
-NOTHING_HERE = "there is nothing at this path: POST goes to /invocations, GET to /ping"
 ALMOST = "starting: all stages are ready, the pipeline is about to be"
 
 
-class Endpoint:
+class PipelineEndpoint:
     """Routes requests; ``ready`` is set once every stage has been."""
 
     def __init__(self, stages: Sequence[Stage], chain: Chain, hop_limit_bytes: int) -> None:
@@ -35,7 +35,7 @@ class Endpoint:
         method, answer = self._routes[request.path]
         if request.method != method and (method, request.method) != ("GET", "HEAD"):
             return HttpResponse.error(
-                NOT_ALLOWED, f"{request.method} is not allowed here, but {method}", headers={"Allow": method}
+                NOT_ALLOWED, not_allowed(request.method, method), headers={"Allow": method}
             )
         return await answer(request)
 

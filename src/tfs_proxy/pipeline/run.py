@@ -12,15 +12,15 @@ from pathlib import Path
 
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.pipeline import readiness
-from tfs_proxy.pipeline.chain import Chain, ChainLimits
-from tfs_proxy.pipeline.endpoint import Endpoint
+from tfs_proxy.pipeline.chain import Chain
+from tfs_proxy.pipeline.endpoint import PipelineEndpoint
 from tfs_proxy.pipeline.stage import Stage, StageOrder, check_count, ports_needed, process, stage
 from tfs_proxy.pipeline.stage_client import StageClient
 from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.settings import CONCURRENCY, Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
-from tfs_proxy.supervisor.process import ChildProcess, State, describe_exit
+from tfs_proxy.supervisor.process import ChildProcess, ProcessState, describe_exit
 from tfs_proxy.supervisor.run_loop import RunLoop
 from tfs_proxy.wire.http_server import HttpServer, RequestLimits
 
@@ -79,8 +79,8 @@ class Pipeline:
         self._clients = [
             StageClient(stage, self._threads, settings.pipeline_timeout_seconds) for stage in self._stages
         ]
-        chain = Chain(self._clients, ChainLimits(settings.pipeline_timeout_seconds, settings.hop_limit_bytes))
-        self._endpoint = Endpoint(self._stages, chain, settings.hop_limit_bytes)
+        chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes)
+        self._endpoint = PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes)
         self._watchdog = watchdog
         self._server = HttpServer(
             self._endpoint.respond, RequestLimits(settings.max_payload_bytes, SILENCE_SECONDS)
@@ -127,7 +127,7 @@ class Pipeline:
         self._watchdog.look()
         for child in self._children:
             child.reap_orphans()
-            if child.state is State.GAVE_UP:
+            if child.state is ProcessState.GAVE_UP:
                 error = ProcessGaveUp(
                     f"{child.name} ended with {describe_exit(child.exit_status)}; see its log above."
                 )

@@ -16,7 +16,7 @@ from tfs_proxy.errors import ArchiveError, DiscoveryError, ScriptLoadError, Sett
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.first_request import FirstRequest, first_request
 from tfs_proxy.report.served import Served, look_into
-from tfs_proxy.report.serving_flags import Flags
+from tfs_proxy.report.serving_flags import ServingFlags
 from tfs_proxy.report.startup import describe
 from tfs_proxy.settings import Settings
 
@@ -39,7 +39,7 @@ class Prepared:
     warnings: tuple[str, ...]
     script_fault: str | None
     first_request: FirstRequest
-    flags: Flags | None = None
+    flags: ServingFlags | None = None
 
     def refuse_unusable_script(self) -> None:
         """Raise ScriptLoadError if reading the script has shown that it can't be used."""

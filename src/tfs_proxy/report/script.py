@@ -11,51 +11,10 @@ from tfs_proxy.script.reading import doubts_about, fault_of
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptReport:
-    """The user's script: where it is looked for, below the root, and its handlers; None without a script."""
-
-    path: Path
-    handlers: tuple[str, ...] | None
-
-    @property
-    def sentence(self) -> str:
-        """What was found, in words."""
-        match self.handlers:
-            case None:
-                return f"none: there is no {self.path}"
-            case ():
-                return f"{self.path} defines none of {', '.join(HANDLERS)}"
-            case ("handler", _, *_):
-                unused = words_joined(self.handlers[1:])
-                return f"{self.path} defines handler, which is used; its {unused} is not"
-            case _:
-                return f"{self.path} defines {words_joined(self.handlers)}"
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptModelReport:
-    """A script that is the model itself: its path below the root, and the functions that it defines."""
-
-    path: Path
-    functions: tuple[str, ...]
-
-    @property
-    def sentence(self) -> str:
-        """What was found, in words."""
-        if not self.functions:
-            return f"{self.path} is the model itself, by what it imports; no model server"
-        defaults = [] if "transform_fn" in self.functions else list(SCRIPT_MODEL_FUNCTIONS[1:-1])
-        missing = [name for name in defaults if name not in self.functions]
-        rest = f" (and the default of {words_joined(missing)})" if missing else ""
-        functions = words_joined(self.functions)
-        return f"{self.path} is the model itself: it defines {functions}{rest}; no model server"
-
-
-@dataclass(frozen=True, slots=True)
 class ScriptFindings:
-    """All that reading the script shows; ``fault`` says why it can't be used."""
+    """What reading the script shows: ``sentence`` says what it is, ``fault`` why it can't be used."""
 
-    found: ScriptReport | ScriptModelReport
+    sentence: str
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     fault: str | None = None
@@ -66,19 +25,39 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
     path = layout.script.relative_to(layout.root)
     ast_names = read_ast_names(layout.script)
     if ast_names is None:
-        return ScriptFindings(ScriptReport(path, None))
+        return ScriptFindings(f"none: there is no {path}")
+    if script_model:
+        sentence = f"{path} is the model itself{_functions(ast_names)}; no model server"
+    else:
+        sentence = f"{path} defines {_handlers(ast_names)}"
     return ScriptFindings(
-        found=_found(ast_names, path, script_model=script_model),
+        sentence=sentence,
         notes=_notes(ast_names, path, script_model=script_model),
         warnings=doubts_about(ast_names, path, script_model=script_model),
         fault=fault_of(ast_names, path, script_model=script_model),
     )
 
 
-def _found(ast_names: AstNames, path: Path, *, script_model: bool) -> ScriptReport | ScriptModelReport:
-    if script_model:
-        return ScriptModelReport(path, ast_names.defined(SCRIPT_MODEL_FUNCTIONS))
-    return ScriptReport(path, ast_names.defined(HANDLERS))
+def _handlers(ast_names: AstNames) -> str:
+    """The handlers that a script defines, as a phrase."""
+    match ast_names.defined(HANDLERS):
+        case ():
+            return f"none of {', '.join(HANDLERS)}"
+        case ("handler", _, *_) as handlers:
+            return f"handler, which is used; its {words_joined(handlers[1:])} is not"
+        case handlers:
+            return words_joined(handlers)
+
+
+def _functions(ast_names: AstNames) -> str:
+    """Why a script is the model itself: the functions that it defines, or what it imports."""
+    functions = ast_names.defined(SCRIPT_MODEL_FUNCTIONS)
+    if not functions:
+        return ", by what it imports"
+    defaults = [] if "transform_fn" in functions else list(SCRIPT_MODEL_FUNCTIONS[1:-1])
+    missing = [name for name in defaults if name not in functions]
+    rest = f" (and the default of {words_joined(missing)})" if missing else ""
+    return f": it defines {words_joined(functions)}{rest}"
 
 
 def _notes(ast_names: AstNames, path: Path, *, script_model: bool) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ DEFAULT_NAME = "model"
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class ServingFlags:
     """Words of a command line, ``--name=value`` or ``--name value`` each."""
 
     words: tuple[str, ...]
@@ -37,12 +37,12 @@ class Flags:
         return int(text) if text.isdecimal() and int(text) <= HIGHEST_PORT else 0
 
 
-def as_the_image(words: Sequence[str], settings: Settings) -> Flags:
+def as_the_image(words: Sequence[str], settings: Settings) -> ServingFlags:
     """``words`` behind the flags that tensorflow/serving's own entry point gives.
 
     Raises SettingsError if nothing says which of several models is meant.
     """
-    given = Flags(tuple(words))
+    given = ServingFlags(tuple(words))
     base = settings.serving_base_path or SERVING_BASE_PATH
     name = settings.serving_model_name or DEFAULT_NAME
     named = [settings.serving_model_name, given.value("model_base_path"), given.value("model_config_file")]
@@ -50,7 +50,7 @@ def as_the_image(words: Sequence[str], settings: Settings) -> Flags:
         name = _only_model(base)
     ports = (f"--port={GRPC_PORT}", f"--rest_api_port={REST_PORT}")
     model = (f"--model_name={settings.model_name or name}", f"--model_base_path={base}/{name}")
-    return Flags((*ports, *model, *words))
+    return ServingFlags((*ports, *model, *words))
 
 
 def _only_model(base: str) -> str:

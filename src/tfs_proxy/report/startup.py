@@ -13,7 +13,7 @@ from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.saved_model import SavedModelSummary, read_saved_model
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.report.capacity import capacity
-from tfs_proxy.report.script import ScriptModelReport, ScriptReport, report_on_script, words_joined
+from tfs_proxy.report.script import report_on_script, words_joined
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import SERVING_VARIABLES, TABLE, Settings, unknown_variables
 from tfs_proxy.signature import Signature, TensorSpec
@@ -50,7 +50,7 @@ class Report:
     models: tuple[ModelReport, ...]
     default_model: str
     default_reason: str
-    script: ScriptReport | ScriptModelReport
+    script: str
     processes: str
     settings: Mapping[str, str]
     notes: tuple[str, ...]
@@ -75,7 +75,7 @@ class Report:
             rest = (f"{model.name} ({_versions(model.versions)})" for model in self.models[MODELS_SHOWN:])
             yield f"and {len(self.models) - MODELS_SHOWN} more models: {', '.join(rest)}"
             yield f"The default is {self.default_model} ({self.default_reason})"
-        yield f"Script: {self.script.sentence}"
+        yield f"Script: {self.script}"
         yield f"Processes: {self.processes}"
         if self.settings:
             yield "Settings: " + ", ".join(f"{name}={value}" for name, value in self.settings.items())
@@ -101,7 +101,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         models=tuple(_model_report(model, read) for model in models),
         default_model=served.default_model,
         default_reason=_default_reason(models, settings),
-        script=script.found,
+        script=script.sentence,
         processes=capacity(settings, models=bool(models)),
         settings={
             name: _without_secrets(name, value)

@@ -12,7 +12,7 @@ from tfs_proxy.report.prepare import without_workspace
 from tfs_proxy.supervisor.host.devices import Devices
 from tfs_proxy.supervisor.host.orphans import Orphans
 from tfs_proxy.supervisor.host.watchdog import Watchdog
-from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, State, describe_exit, shell_status
+from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, describe_exit, shell_status
 from tfs_proxy.supervisor.programs import gunicorn
 from tfs_proxy.supervisor.readiness import Phase, Readiness
 from tfs_proxy.supervisor.run_loop import cancel
@@ -87,9 +87,9 @@ class Children:
             children = self.in_start_order()
             for child in children:
                 child.reap_orphans()
-                if child.state is State.GAVE_UP:
+                if child.state is ProcessState.GAVE_UP:
                     raise self._reason_to_stop(child)
-            self._readiness.down = {child.name for child in children if child.state is State.BACKOFF}
+            self._readiness.down = {child.name for child in children if child.state is ProcessState.BACKOFF}
             self.each_tick()
             await asyncio.sleep(TICK_SECONDS)
 

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.supervisor.readiness import Readiness
+from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer
 
 log = logging.getLogger(__name__)
 
+ALLOWED = "GET, HEAD"
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 
 
@@ -36,8 +38,8 @@ class ControlApi:
 
     async def stand_in(self, listeners: Sequence[socket.socket]) -> None:
         """Answer 503 on ``listeners`` until `release`; the sockets themselves stay open."""
-        for each in listeners:
-            await self._standing_in.open(each.dup())
+        for listener in listeners:
+            await self._standing_in.open(listener.dup())
 
     def release(self) -> None:
         """Leave the listeners to the workers, and tell them that they may accept."""
@@ -53,7 +55,7 @@ class ControlApi:
         """Requests on the unix socket."""
         if request.method not in {"GET", "HEAD"}:
             return HttpResponse.error(
-                NOT_ALLOWED, "this method is not allowed here, but GET", headers={"Allow": "GET, HEAD"}
+                NOT_ALLOWED, not_allowed(request.method, ALLOWED), headers={"Allow": ALLOWED}
             )
         match request.path:
             case "/ping":

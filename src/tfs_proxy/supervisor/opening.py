@@ -1,11 +1,11 @@
 """First half of a start: open the archive in a thread, report what it serves, and plan the processes."""
 
 import asyncio
-import contextlib
 import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from tfs_proxy.layout import Workspace
@@ -83,25 +83,14 @@ def plan_processes(
 
 async def in_daemon_thread(work: Callable[[], Prepared]) -> Prepared:
     """Do blocking work beside the loop; if cancelled, it is left behind and does not hold up the exit."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Prepared] = loop.create_future()
-
-    def finish(result: Prepared | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if result is not None:
-            done.set_result(result)
-        else:
-            done.set_exception(error or RuntimeError("no result"))
+    done: Future[Prepared] = Future()
+    done.set_running_or_notify_cancel()  # it can't be cancelled: only waiting for it can
 
     def run() -> None:
-        result, failure = None, None
         try:
-            result = work()
+            done.set_result(work())
         except BaseException as error:  # noqa: BLE001 - it is raised again in the loop
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for the result any more
-            loop.call_soon_threadsafe(finish, result, failure)
+            done.set_exception(error)
 
     threading.Thread(target=run, name="archive", daemon=True).start()
-    return await done
+    return await asyncio.wrap_future(done)

@@ -1,6 +1,5 @@
 """Settings and what was found in the archive -> every process of the run, as values: pure."""
 
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +8,8 @@ from tfs_proxy.deployment import Deployment, Instance, ServedModel, TransformLim
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.nginx import config as nginx
-from tfs_proxy.supervisor.process import ProcessSpec, hides_nothing
-from tfs_proxy.supervisor.programs import gunicorn, model_server
-from tfs_proxy.supervisor.programs.start_noise import is_start_up
+from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.programs import model_server
 
 MAX_TRANSFORM_MB = 100
 DEFAULT_TRANSFORM_MB = 6
@@ -74,7 +71,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         request_timeout_seconds=settings.request_timeout_seconds,
         pool_requests=settings.pool_requests,
         rest_api=settings.rest_api,
-        transforms=transform_limits(settings, settings.machine.cores),
+        transforms=transform_limits(settings),
         default_accept=settings.default_accept,
         script_model=served.script_model,
         script_timeout_seconds=settings.script_timeout_seconds,
@@ -82,13 +79,13 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
     )
 
 
-def transform_limits(settings: Settings, cores: int) -> TransformLimits:
+def transform_limits(settings: Settings) -> TransformLimits:
     """How a batch job keeps the model servers busy, within SageMaker's 100 MB (docs/reference/sagemaker.md).
 
     Twice what can run at once: cores, or full batches if the model server batches; no more than
     the workers can take. The payload is that of the environment, else SageMaker's default.
     """
-    running = cores
+    running = settings.machine.cores
     if settings.enable_batching:
         running = settings.max_batch_size * settings.num_batch_threads * settings.instance_count
     taken = settings.gunicorn_workers * settings.gunicorn_threads
@@ -112,37 +109,5 @@ def _model_server(
         ),
         env=model_server.environment(host.environ, settings, host.gpus, instance.index),
         record=True,
-        hidden=hides_nothing if settings.gunicorn_loglevel == "debug" else is_start_up,
-    )
-
-
-def workers(
-    settings: Settings,
-    workspace: Workspace,
-    listener_fds: Sequence[int],
-    packages: Sequence[Path],
-    environ: Mapping[str, str],
-) -> ProcessSpec:
-    """Gunicorn on the inherited listeners; ``packages`` come first on its import path."""
-    return ProcessSpec(
-        name="gunicorn",
-        argv=gunicorn.argv(settings, listener_fds),
-        env=gunicorn.environment(environ, settings, workspace, packages),
-        pass_fds=tuple(listener_fds),
-        orphaned_signal=signal.SIGQUIT,  # its workers end at once, too
-    )
-
-
-def nginx_proxy(
-    program: str, workspace: Workspace, listener_fds: Sequence[int], environ: Mapping[str, str]
-) -> ProcessSpec:
-    """nginx on the inherited listeners."""
-    return ProcessSpec(
-        name="nginx",
-        argv=nginx.argv(program, workspace),
-        env=nginx.environment(environ, listener_fds),
-        pass_fds=tuple(listener_fds),
-        stop_signal=signal.SIGQUIT,
-        survivors_signal=signal.SIGQUIT,
-        orphaned_signal=signal.SIGTERM,  # its workers end at once, too
+        hidden=model_server.is_start_up if settings.gunicorn_loglevel != "debug" else lambda _line: False,
     )

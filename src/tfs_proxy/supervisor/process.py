@@ -23,7 +23,7 @@ NOT_STARTED = 127
 """The exit status of a program that could not be run, as shells have it."""
 
 
-class State(Enum):
+class ProcessState(Enum):
     """The state of a child; `ARROWS` has the changes that are allowed."""
 
     STOPPED = "stopped"
@@ -34,13 +34,13 @@ class State(Enum):
     GAVE_UP = "gave up"
 
 
-ARROWS: Mapping[State, frozenset[State]] = {
-    State.STOPPED: frozenset({State.RUNNING, State.EXITED}),
-    State.RUNNING: frozenset({State.BACKOFF, State.STOPPING, State.GAVE_UP}),
-    State.BACKOFF: frozenset({State.RUNNING, State.EXITED}),
-    State.STOPPING: frozenset({State.EXITED}),
-    State.EXITED: frozenset(),
-    State.GAVE_UP: frozenset(),
+ARROWS: Mapping[ProcessState, frozenset[ProcessState]] = {
+    ProcessState.STOPPED: frozenset({ProcessState.RUNNING, ProcessState.EXITED}),
+    ProcessState.RUNNING: frozenset({ProcessState.BACKOFF, ProcessState.STOPPING, ProcessState.GAVE_UP}),
+    ProcessState.BACKOFF: frozenset({ProcessState.RUNNING, ProcessState.EXITED}),
+    ProcessState.STOPPING: frozenset({ProcessState.EXITED}),
+    ProcessState.EXITED: frozenset(),
+    ProcessState.GAVE_UP: frozenset(),
 }
 
 
@@ -55,15 +55,6 @@ class Backoff:
     longest_seconds: float = 10.0
     tries: int = 10
     healthy_seconds: float = 10.0
-
-    def delay(self, deaths: int) -> float:
-        """Seconds to wait after the ``deaths``-th death in a row."""
-        return growing_pause(deaths, self.first_seconds, self.longest_seconds)
-
-
-def hides_nothing(_line: str) -> bool:
-    """Every line of the child's output is passed on."""
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +77,7 @@ class ProcessSpec:
     orphaned_signal: signal.Signals = signal.SIGKILL
     record: bool = False
     prefix: str = ""
-    hidden: Callable[[str], bool] = hides_nothing
+    hidden: Callable[[str], bool] = lambda _line: False
     backoff: Backoff = field(default_factory=Backoff)
 
 
@@ -129,7 +120,7 @@ class ChildProcess:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.spec = spec
-        self.state = State.STOPPED
+        self.state = ProcessState.STOPPED
         self.starts = 0
         self.exit_status: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -148,9 +139,9 @@ class ChildProcess:
     @property
     def pid(self) -> int | None:
         """The running child's process id."""
-        return self._process.pid if self._process and self.state is State.RUNNING else None
+        return self._process.pid if self._process and self.state is ProcessState.RUNNING else None
 
-    def change_state(self, new: State) -> None:
+    def change_state(self, new: ProcessState) -> None:
         """The only place where the state changes; a change that `ARROWS` does not have is a bug."""
         if new not in ARROWS[self.state]:
             raise RuntimeError(f"{self.name}: {self.state.value} -> {new.value} is not in ARROWS")
@@ -167,19 +158,19 @@ class ChildProcess:
                     break
                 deaths = 1 if lived_seconds >= self.spec.backoff.healthy_seconds else deaths + 1
                 if deaths > self.spec.backoff.tries or not self._may_restart(self):
-                    self.change_state(State.GAVE_UP)
+                    self.change_state(ProcessState.GAVE_UP)
                     log.error("%s ended with %s", self.name, describe_exit(self.exit_status))
                     return
                 await self._back_off(deaths)
-            if self.state is not State.EXITED:
-                self.change_state(State.EXITED)
+            if self.state is not ProcessState.EXITED:
+                self.change_state(ProcessState.EXITED)
         finally:
             self._ended.set()
 
     async def _live(self) -> float:
         """One life of the child, from start to exit; how long it was."""
         began = self._clock()
-        self.change_state(State.RUNNING)
+        self.change_state(ProcessState.RUNNING)
         self.starts += 1
         try:
             process = self._process = await self._spawn(self.spec)
@@ -191,7 +182,7 @@ class ChildProcess:
         log.debug("%s: pid %d: %s", self.name, process.pid, shlex.join(self.spec.argv))
         self._groups.add(process.pid)
         self._started(process.pid)
-        if self.state is State.STOPPING:
+        if self.state is ProcessState.STOPPING:
             process.send_signal(self.spec.stop_signal)
         await self._echo(process)
         self.exit_status = await process.wait()
@@ -216,8 +207,9 @@ class ChildProcess:
             self._heard(text)
 
     async def _back_off(self, deaths: int) -> None:
-        self.change_state(State.BACKOFF)
-        delay_seconds = self.spec.backoff.delay(deaths)
+        self.change_state(ProcessState.BACKOFF)
+        backoff = self.spec.backoff
+        delay_seconds = growing_pause(deaths, backoff.first_seconds, backoff.longest_seconds)
         log.warning(
             "%s ended with %s, starting it again in %.2f s",
             self.name,
@@ -234,22 +226,20 @@ class ChildProcess:
     def ask_to_stop(self) -> None:
         """Send the stop signal, without waiting; idempotent."""
         self._stop_asked.set()
-        if self.state is State.RUNNING:
-            self.change_state(State.STOPPING)
-            if self._process is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    self._process.send_signal(self.spec.stop_signal)
+        if self.state is ProcessState.RUNNING:
+            self.send_signal(self.spec.stop_signal)
+            self.change_state(ProcessState.STOPPING)
 
     def send_signal(self, number: signal.Signals) -> None:
         """Signal the child itself, if it runs."""
-        if self.state is State.RUNNING and self._process is not None:
+        if self.state is ProcessState.RUNNING and self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     async def stop(self, deadline_seconds: float) -> None:
         """Stop signal, wait until the deadline, SIGKILL to the whole group; idempotent."""
         self.ask_to_stop()
-        if self.state is State.STOPPED:
+        if self.state is ProcessState.STOPPED:
             self._end_groups()
             return
         try:
@@ -279,7 +269,7 @@ class ChildProcess:
 
     def reap_orphans(self) -> None:
         """Collect processes of former groups that fell to us (as PID 1 or subreaper); forget empty groups."""
-        lives = self.state in {State.RUNNING, State.STOPPING}
+        lives = self.state in {ProcessState.RUNNING, ProcessState.STOPPING}
         former = self._groups - {self._process.pid if self._process and lives else None}
         for group in former:
             with contextlib.suppress(ChildProcessError):

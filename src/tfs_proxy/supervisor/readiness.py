@@ -29,7 +29,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Servable:
+class ExpectedVersion:
     """One version of a model on one instance; None stands for whichever version the instance has."""
 
     instance: int
@@ -91,7 +91,7 @@ def _read_state(entry: Mapping[str, Any]) -> ServableState:
     return ServableState(entry["state"], str(status.get("error_message", "")) if failed else "")
 
 
-def _state_of(servable: Servable, states: Mapping[int, ServableState]) -> ServableState:
+def _state_of(servable: ExpectedVersion, states: Mapping[int, ServableState]) -> ServableState:
     if servable.version is None:
         return best_of(tuple(states.values()))
     return states.get(servable.version, ServableState())
@@ -168,7 +168,7 @@ class Readiness:
         self.step = "starting"
         self.heartbeats = heartbeats
         self.down: set[str] = set()
-        self.servables: dict[Servable, ServableState] = {}
+        self.servables: dict[ExpectedVersion, ServableState] = {}
         self.unreachable: set[int] = set()
         self.disturbed = asyncio.Event()
 
@@ -178,7 +178,7 @@ class Readiness:
             self.unreachable.add(instance.index)
             for model, versions in models.items():
                 for version in tuple(versions) or (None,):
-                    self.servables[Servable(instance.index, model, version)] = ServableState()
+                    self.servables[ExpectedVersion(instance.index, model, version)] = ServableState()
 
     def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
         """Note an instance's answer on a model; a version that it does not name has not begun to load."""

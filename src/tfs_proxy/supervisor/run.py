@@ -18,7 +18,7 @@ from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
-from tfs_proxy.supervisor.host import noexec, sockets
+from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.nginx import config as nginx
@@ -175,13 +175,13 @@ class Supervisor:
             log.info("installing %s", prepared.served.layout.requirements.name)
             await packages.run(install)
         paths = [install.site_packages] if install is not None else []
-        unusable = noexec.warning([*paths, prepared.served.layout.code])
+        unusable = packages.noexec_warning([*paths, prepared.served.layout.code])
         if unusable:
             log.warning("%s", unusable)
         for listener in self._web:
             listener.set_inheritable(True)
         descriptors = [listener.fileno() for listener in self._web]
-        spec = plan.workers(self._settings, self._workspace, descriptors, paths, self._request.environ)
+        spec = gunicorn.process(self._settings, self._workspace, descriptors, paths, self._request.environ)
         self._children.workers = self._children.start(spec)
 
     def _begin_serving(self, first: FirstRequest) -> None:
@@ -195,7 +195,7 @@ class Supervisor:
         log.info("%s", ready_line(url, first.command(url)))
 
     def _open_grpc_gates(self) -> None:
-        if self._proxy is not None and self._proxy.publishes_grpc:
+        if self._proxy is not None and self._proxy.grpc_listener is not None:
             self._proxy.open_grpc_gates_of(self._readiness.loaded())
 
     async def _drain(self, stop_requested: bool) -> None:

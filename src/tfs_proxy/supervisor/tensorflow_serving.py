@@ -19,7 +19,7 @@ from tfs_proxy.report.first_request import first_request
 from tfs_proxy.report.prepare import Prepared, check_worker_class, refuse_multi_model
 from tfs_proxy.report.script import ScriptFindings, report_on_script
 from tfs_proxy.report.served import Served
-from tfs_proxy.report.serving_flags import Flags, as_the_image
+from tfs_proxy.report.serving_flags import ServingFlags, as_the_image
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.sockets import free_ports
 from tfs_proxy.supervisor.plan import HostResources, ProcessPlan, deployment_of
@@ -59,7 +59,7 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
     )
 
 
-def _model_names(flags: Flags) -> tuple[str, ...]:
+def _model_names(flags: ServingFlags) -> tuple[str, ...]:
     """The models that the flags name; none if its config file can't be read here."""
     path = flags.value("model_config_file")
     if not path:
@@ -72,7 +72,7 @@ def _model_names(flags: Flags) -> tuple[str, ...]:
     return tuple(model.name for model in config.model_config_list.config)
 
 
-def _newest_bytes(flags: Flags) -> int:
+def _newest_bytes(flags: ServingFlags) -> int:
     """The size of the newest version below ``--model_base_path``, which is what the model server loads."""
     base = Path(flags.value("model_base_path"))
     if flags.value("model_config_file") or not base.is_dir():
@@ -81,21 +81,21 @@ def _newest_bytes(flags: Flags) -> int:
     return DiscoveredModel("", {0: base / str(max(versions))}).bytes_on_disk if versions else 0
 
 
-def _script_layout(flags: Flags, settings: Settings) -> ModelLayout:
+def _script_layout(flags: ServingFlags, settings: Settings) -> ModelLayout:
     """Where the script of ``/invocations`` lies: in ``code/`` beside the versions, or the config file."""
     config_file = flags.value("model_config_file")
     root = Path(config_file).parent if config_file else Path(flags.value("model_base_path"))
     return ModelLayout(root).with_program(settings.program)
 
 
-def _report(flags: Flags, served: Served, script: ScriptFindings, settings: Settings) -> list[str]:
+def _report(flags: ServingFlags, served: Served, script: ScriptFindings, settings: Settings) -> list[str]:
     rest, grpc = flags.port("rest_api_port"), flags.port("port")
     doors = [f"gRPC on port {grpc}" if grpc else "", f"REST on {rest}" if rest else ""]
     lines = [f"As tensorflow/serving: {', '.join(filter(None, doors)) or 'no port'}, and also /invocations"]
     source = flags.value("model_config_file") or flags.value("model_base_path")
     lines += [f"Model {model.name}, from {source}" for model in served.models]
     if served.script:
-        lines.append(f"Script of /invocations: {script.found.sentence}")
+        lines.append(f"Script of /invocations: {script.sentence}")
     lines += [f"Note: {note}" for note in script.notes]
     unused = [
         name for name in settings.changed if name.startswith("SAGEMAKER_TFS_") and name not in STILL_HEEDED
@@ -105,7 +105,7 @@ def _report(flags: Flags, served: Served, script: ScriptFindings, settings: Sett
 
 def plan_flags(
     served: Served,
-    flags: Flags,
+    flags: ServingFlags,
     settings: Settings,
     workspace: Workspace,
     host: HostResources,
@@ -133,13 +133,13 @@ def plan_flags(
 
 
 def _flags_for_us(
-    flags: Flags, settings: Settings, workspace: Workspace, host: HostResources, invocations_port: int
-) -> Flags:
+    flags: ServingFlags, settings: Settings, workspace: Workspace, host: HostResources, invocations_port: int
+) -> ServingFlags:
     """``flags`` with what ``/invocations`` needs of the model server."""
     callers = settings.gunicorn_workers * settings.gunicorn_threads
     first = [f"--grpc_socket_path={workspace.grpc_socket(0)}", f"--grpc_max_threads={4 * callers}"]
     if is_embedded(host.model_server):
         first.append(f"--host={EVERYWHERE}")
     if flags.port("rest_api_port") in {0, invocations_port}:  # then the front passes on what comes to /v1/
-        return Flags((*first, *flags.words, f"--rest_api_port={free_ports(1)[0]}"))
-    return Flags((*first, *flags.words))
+        return ServingFlags((*first, *flags.words, f"--rest_api_port={free_ports(1)[0]}"))
+    return ServingFlags((*first, *flags.words))

@@ -13,10 +13,9 @@ from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.web.errors import install
-from tfs_proxy.web.execution_parameters import ExecutionParameters
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
-from tfs_proxy.web.ping import Ping, PingResource
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
+from tfs_proxy.web.status import ExecutionParameters, Ping, PingResource
 
 if TYPE_CHECKING:
     from tfs_proxy.script.script_model.call import ScriptModel

@@ -21,7 +21,7 @@ from tfs_proxy.errors import (
 from tfs_proxy.script.deadline import Abandoned
 from tfs_proxy.script.values import HTTPError
 from tfs_proxy.web.body import AnswerBeforeTheEnd, BrokenBody
-from tfs_proxy.wire.error_body import INTERNAL_ERROR, error_body
+from tfs_proxy.wire.error_body import INTERNAL_ERROR, NOTHING_HERE, error_body, not_allowed
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,6 @@ STATUS: Mapping[type[RequestError], int] = {
     UpstreamUnavailable: 503,
     UpstreamTimeout: 504,
 }
-NOT_FOUND = "there is nothing at this path: POST goes to /invocations, GET to /ping"
 
 
 def install(app: "falcon.App[falcon.Request, falcon.Response]") -> None:
@@ -87,7 +86,7 @@ def _answered_already(_req: falcon.Request, _resp: falcon.Response, error: Aband
 def _no_route(
     _req: falcon.Request, resp: falcon.Response, _error: falcon.HTTPRouteNotFound, _params: Any
 ) -> None:
-    _write(resp, 404, error_body(NOT_FOUND))
+    _write(resp, 404, error_body(NOTHING_HERE))
 
 
 def _wrong_method(
@@ -95,7 +94,7 @@ def _wrong_method(
 ) -> None:
     resp.set_headers(error.headers or {})
     allowed = resp.get_header("Allow") or "none"
-    _write(resp, 405, error_body(f"{req.method} is not allowed at this path: use {allowed}"))
+    _write(resp, 405, error_body(not_allowed(req.method, allowed)))
 
 
 def _falcon_error(_req: falcon.Request, resp: falcon.Response, error: falcon.HTTPError) -> None:

@@ -1,6 +1,5 @@
 """POST /invocations: from the request's headers and body to the script, or to the default conversion."""
 
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import falcon
@@ -16,22 +15,6 @@ if TYPE_CHECKING:
     from tfs_proxy.script.handlers.call import ScriptCaller
     from tfs_proxy.script.returned import ScriptReply
     from tfs_proxy.script.script_model.call import ScriptModelCaller
-
-
-class _Headers(Mapping[str, str]):
-    """All of a request's headers, gathered when a script first asks for one."""
-
-    def __init__(self, req: falcon.Request) -> None:
-        self._req = req
-
-    def __getitem__(self, name: str) -> str:
-        return self._req.headers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._req.headers)
-
-    def __len__(self) -> int:
-        return len(self._req.headers)
 
 
 class ModelInvocations:
@@ -74,7 +57,7 @@ class ScriptInvocations:
                 accept=accept_of(req, self._deployment),
                 custom_attributes=attributes,
                 content_length=req.content_length,
-                headers=_Headers(req),
+                headers=req.headers,
             )
         )
         _write(resp, reply)

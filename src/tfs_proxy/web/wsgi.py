@@ -6,7 +6,7 @@ from pathlib import Path
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.upstream.instances import fetch_deployment, ping, settled
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
-from tfs_proxy.worker_environment import WorkerEnvironment
+from tfs_proxy.worker_environment import worker_workspace
 
 
 def _model_app(deployment: Deployment, control_socket: Path) -> ContainerApp:
@@ -38,4 +38,4 @@ def _created(control_socket: Path) -> ContainerApp:
     return create(deployment, control_socket)
 
 
-app = _created(Path(WorkerEnvironment.from_env().control_socket))
+app = _created(worker_workspace().control_socket)

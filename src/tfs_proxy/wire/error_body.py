@@ -8,6 +8,7 @@ MODEL_SERVER = "The model server"
 INTERNAL_ERROR = "internal error: what happened is in the server's log"
 HEADERS_TOO_LARGE = "the request's headers are too large"
 UNKNOWN_TRANSFER_CODING = "this transfer coding is not implemented: send chunked or none"
+NOTHING_HERE = "there is nothing at this path: POST goes to /invocations, GET to /ping"
 UNKNOWN_HTTP_VERSION = "this version of HTTP is not supported"
 
 
@@ -32,6 +33,11 @@ def error_text(body: bytes) -> str | None:
 def body_too_large(limit: str) -> str:
     """The sentence of a 413; ``limit`` has its unit."""
     return f"the body is larger than {limit}, the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets"
+
+
+def not_allowed(method: str, allowed: str) -> str:
+    """The sentence of a 405; ``allowed`` has the methods as the Allow header does."""
+    return f"{method} is not allowed at this path: use {allowed}"
 
 
 def not_reached(server: str) -> str:

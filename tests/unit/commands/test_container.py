@@ -7,7 +7,7 @@ import pytest
 from support.archives import SAVED_MODEL
 from tfs_proxy.commands.container import command_of, holds_served_models
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.report.serving_flags import Flags, as_the_image
+from tfs_proxy.report.serving_flags import ServingFlags, as_the_image
 from tfs_proxy.settings import Settings
 
 COMMANDS = ("serve", "check", "model-server")
@@ -111,6 +111,6 @@ def test_the_only_model_needs_no_name(tmp_path: Path) -> None:
 )
 def test_a_flag_is_read_as_the_model_server_does(words: tuple[str, ...], value: str, port: int) -> None:
     """The last of a name counts; what is no port is left for the model server to refuse."""
-    flags = Flags(words)
+    flags = ServingFlags(words)
 
     assert (flags.value("port"), flags.port("port")) == (value, port)

@@ -8,6 +8,7 @@ from support.archives import SAVED_MODEL
 from tfs_proxy.errors import ScriptLoadError, SettingsError
 from tfs_proxy.report.served import look_into
 from tfs_proxy.report.startup import describe
+from tfs_proxy.resources import Resources
 from tfs_proxy.script.load import load_script
 from tfs_proxy.settings import Settings
 
@@ -27,7 +28,7 @@ def folder(root: Path, script: str, *, model: bool, name: str = "inference.py") 
 
 def report(root: Path, **environ: str) -> str:
     """The start-up report on a folder."""
-    settings = Settings.from_env(environ, cores=3)
+    settings = Settings.from_env(environ, Resources(3))
     return "\n".join(describe(look_into(root, settings), settings, environ).lines())
 
 

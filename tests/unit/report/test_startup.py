@@ -7,6 +7,7 @@ import pytest
 from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo, TensorShapeProto
 from tfs_proxy.report.served import look_into
 from tfs_proxy.report.startup import Report, describe
+from tfs_proxy.resources import Resources
 from tfs_proxy.settings import Settings
 
 DT_FLOAT = 1
@@ -44,7 +45,7 @@ def write_model(
 
 
 def report_on(root: Path, **environ: str) -> Report:
-    settings = Settings.from_env(environ, cores=2)
+    settings = Settings.from_env(environ, Resources(2))
     return describe(look_into(root, settings), settings, environ)
 
 

@@ -12,6 +12,7 @@ from tfs_proxy.deployment import Deployment, Instance, ServedModel
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.report.served import Served
+from tfs_proxy.resources import Resources
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.host.sockets import free_blocks, model_server_ports
@@ -25,7 +26,7 @@ INSTANCE = Instance(1, rest_port=8501, grpc_port=8500, grpc_socket="/run/tfs/tfs
 
 def settings(**environ: str) -> Settings:
     """Settings on a machine of two cores."""
-    return Settings.from_env(environ, cores=2)
+    return Settings.from_env(environ, Resources(2))
 
 
 def flags(given: Settings, gpus: int = 0) -> tuple[str, ...]:
@@ -156,7 +157,7 @@ def test_workers_find_the_sockets_and_installed_packages() -> None:
 
     assert env["PYTHONPATH"] == "/packages:/mine"
     assert env["OMP_NUM_THREADS"] == "4"
-    assert env["TFS_PROXY_CONTROL_SOCKET"] == "/run/tfs/control.sock"
+    assert env["TFS_PROXY_WORKSPACE"] == "/run/tfs"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tfs_proxy.supervisor.process import (
     Backoff,
     ChildProcess,
     ProcessSpec,
-    State,
+    ProcessState,
     describe_exit,
     shell_status,
 )
@@ -78,7 +78,7 @@ def test_a_dying_child_is_started_again_with_growing_delay_until_it_is_given_up(
 
     asyncio.run(child.run())
 
-    assert child.state is State.GAVE_UP
+    assert child.state is ProcessState.GAVE_UP
     assert stage.started == 4
     assert stage.delays == [0.05, 0.1, 0.2]
 
@@ -101,7 +101,7 @@ def test_a_child_that_may_not_restart_gives_up_at_once() -> None:
 
     asyncio.run(child.run())
 
-    assert (child.state, child.exit_status, stage.started) == (State.GAVE_UP, 3, 1)
+    assert (child.state, child.exit_status, stage.started) == (ProcessState.GAVE_UP, 3, 1)
 
 
 def test_a_program_that_cannot_be_run_counts_as_a_death() -> None:
@@ -114,7 +114,7 @@ def test_a_program_that_cannot_be_run_counts_as_a_death() -> None:
 
     asyncio.run(child.run())
 
-    assert (child.state, child.exit_status) == (State.GAVE_UP, 127)
+    assert (child.state, child.exit_status) == (ProcessState.GAVE_UP, 127)
     assert "Permission denied" in child.last_lines[-1]
 
 
@@ -134,7 +134,7 @@ def test_stopping_a_running_child_signals_it_and_waits() -> None:
 
     child, stage = asyncio.run(scenario())
 
-    assert child.state is State.EXITED
+    assert child.state is ProcessState.EXITED
     assert stage.processes[0].signals == [SPEC.stop_signal]
 
 
@@ -159,13 +159,13 @@ def test_stopping_while_backing_off_starts_nothing_more() -> None:
 
     child, stage = asyncio.run(scenario())
 
-    assert (child.state, stage.started) == (State.EXITED, 1)
+    assert (child.state, stage.started) == (ProcessState.EXITED, 1)
 
 
 def test_arrows_that_are_not_drawn_are_refused() -> None:
     """Every pair of states either is an arrow or raises."""
-    for old in State:
-        for new in State:
+    for old in ProcessState:
+        for new in ProcessState:
             child = ChildProcess(SPEC)
             child.state = old
             if new in ARROWS[old]:

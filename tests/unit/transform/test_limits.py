@@ -3,6 +3,7 @@
 import pytest
 
 from tfs_proxy.deployment import Deployment, TransformLimits
+from tfs_proxy.resources import Resources
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.plan import transform_limits
 
@@ -24,7 +25,7 @@ BATCHING = {"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SI
 )
 def test_limits_follow_machine_and_settings(environ: dict[str, str], limits: TransformLimits) -> None:
     """Four cores, twice as many requests, never over 100 MB or what the workers take."""
-    assert transform_limits(Settings.from_env(environ, cores=4), 4) == limits
+    assert transform_limits(Settings.from_env(environ, Resources(4))) == limits
     assert limits.concurrent * limits.payload_mb <= 100
 
 

@@ -13,7 +13,7 @@ def test_at_most_once_a_second(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "beat"))
         receiver.setblocking(False)
-        heartbeat = Heartbeat(str(tmp_path / "beat"), clock=lambda: now[0])
+        heartbeat = Heartbeat(tmp_path / "beat", clock=lambda: now[0])
 
         for seconds in (0.0, 0.5, 0.4, 0.2, 5.0):
             now[0] += seconds
@@ -29,7 +29,7 @@ def test_at_most_once_a_second(tmp_path: Path) -> None:
 
 def test_nobody_listens(tmp_path: Path) -> None:
     """A supervisor that is not there is no error."""
-    heartbeat = Heartbeat(str(tmp_path / "nobody"))
+    heartbeat = Heartbeat(tmp_path / "nobody")
 
     heartbeat.beat()
 
@@ -41,7 +41,7 @@ def test_nobody_reads(tmp_path: Path) -> None:
     now = [0.0]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "beat"))
-        heartbeat = Heartbeat(str(tmp_path / "beat"), clock=lambda: now[0])
+        heartbeat = Heartbeat(tmp_path / "beat", clock=lambda: now[0])
         for _ in range(2000):
             now[0] += 2
             heartbeat.beat()

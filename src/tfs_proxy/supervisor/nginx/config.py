@@ -1,9 +1,9 @@
-"""Configuration, argv and environment of nginx: pure. nginx routes and buffers, Python decides."""
+"""The configuration of nginx: pure. nginx routes and buffers, Python decides."""
 
 import os
 import pwd
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -88,7 +88,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     """The whole nginx.conf."""
     template = Template(files(__package__).joinpath("nginx.conf.template").read_text())
     limits = ProxyLimits(
-        settings.max_payload_mb or 100,
+        settings.max_payload_mb,
         max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds),
     )
     serving = proxy.serving
@@ -97,7 +97,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         user=_user_line(),
         home=workspace.nginx,
         listen=proxy.listen,
-        web_servers="\n        ".join(_web_servers(proxy)),
+        web_servers="\n        ".join(f"server {address} max_fails=0;" for address in proxy.web),
         proxy_headers="\n        ".join(PROXY_HEADERS),
         to_workers=_to_workers("web"),
         to_workers_again=_to_workers("web_anew", again="1"),
@@ -127,10 +127,6 @@ def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits) -> str:
     return serving_api.grpc_server(proxy.grpc, limits, has_models=has_models)
 
 
-def _web_servers(proxy: ProxyConfig) -> tuple[str, ...]:
-    return tuple(f"server {address} max_fails=0;" for address in proxy.web)
-
-
 def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
     """Sends a request to the workers, by the name under which they note that they begin it."""
     lines = (
@@ -143,11 +139,6 @@ def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
         f'proxy_set_header X-Tfs-Proxy-Sent "{sent}";',
     )
     return "\n            ".join(lines)
-
-
-def _timeout_message(settings: Settings) -> str:
-    """The sentence that workers answer if a model server takes too long."""
-    return not_answered(MODEL_SERVER, settings.request_timeout_seconds)
 
 
 def _user_line() -> str:
@@ -164,9 +155,9 @@ def _refusals(settings: Settings) -> str:
     """
     lines = _error_pages()
     for status, text in REFUSALS.items():
-        limit = str(settings.max_payload_mb or 100)
-        lines.append(_refusal(f"{status}", status, text.replace("$limit", limit)))
-    lines.append(_refusal("model-server-504", 504, _timeout_message(settings)))
+        lines.append(_refusal(f"{status}", status, text.replace("$limit", str(settings.max_payload_mb))))
+    too_late = not_answered(MODEL_SERVER, settings.request_timeout_seconds)
+    lines.append(_refusal("model-server-504", 504, too_late))
     return "\n        ".join(lines)
 
 
@@ -179,13 +170,3 @@ def _error_pages() -> list[str]:
     lines = [f"error_page {status} /.refused/{status};" for status in REFUSALS]
     lines.append("error_page 502 = @again;")
     return lines + [f"error_page {own} ={status} /.refused/{status};" for own, status in REPLACED.items()]
-
-
-def argv(nginx: str, workspace: Workspace) -> tuple[str, ...]:
-    """The whole command."""
-    return (nginx, "-p", str(workspace.nginx), "-c", str(workspace.nginx / "nginx.conf"), "-e", "stderr")
-
-
-def environment(base: Mapping[str, str], listener_fds: Sequence[int]) -> dict[str, str]:
-    """``base`` with the variable by which nginx inherits listening sockets (its own upgrade protocol)."""
-    return {**base, "NGINX": "".join(f"{fd};" for fd in listener_fds)}

@@ -12,7 +12,6 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.orphans import child_pids
 from tfs_proxy.supervisor.nginx import config as nginx
@@ -44,7 +43,7 @@ class NginxProxy:
         self._workspace = workspace
         self._listener = listener
         self.web = web
-        self._grpc = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
+        self.grpc_listener = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
         self._grpc_endpoint = self._open_grpc_endpoint()
         self._open: frozenset[int] = frozenset()
 
@@ -52,11 +51,20 @@ class NginxProxy:
         """The process; its configuration for the start is written."""
         self._workspace.nginx.mkdir()
         self.configure(None)
-        listeners = [listener for listener in (self._listener, self._grpc) if listener is not None]
+        listeners = [listener for listener in (self._listener, self.grpc_listener) if listener is not None]
         for listener in listeners:
             listener.set_inheritable(True)
-        return plan.nginx_proxy(
-            self._program, self._workspace, [listener.fileno() for listener in listeners], environ
+        descriptors = tuple(listener.fileno() for listener in listeners)
+        home = self._workspace.nginx
+        return ProcessSpec(
+            name="nginx",
+            argv=(self._program, "-p", f"{home}", "-c", f"{home / 'nginx.conf'}", "-e", "stderr"),
+            # By this variable nginx inherits listening sockets, in its own upgrade protocol.
+            env={**environ, "NGINX": "".join(f"{descriptor};" for descriptor in descriptors)},
+            pass_fds=descriptors,
+            stop_signal=signal.SIGQUIT,
+            survivors_signal=signal.SIGQUIT,
+            orphaned_signal=signal.SIGTERM,  # its workers end at once, too
         )
 
     def configure(self, serving: Deployment | None) -> None:
@@ -82,16 +90,6 @@ class NginxProxy:
                 return
             await asyncio.sleep(RELOAD_PAUSE_SECONDS)
 
-    @property
-    def grpc_listener(self) -> socket.socket | None:
-        """Where gRPC is published, if it is."""
-        return self._grpc
-
-    @property
-    def publishes_grpc(self) -> bool:
-        """Whether there are gates to open."""
-        return self._grpc is not None
-
     def open_grpc_gates_of(self, instances: Collection[int]) -> None:
         """Open the gates of these model servers for gRPC, and close all others.
 
@@ -107,13 +105,13 @@ class NginxProxy:
 
     def close(self) -> None:
         """Stop listening for gRPC; idempotent. ``listener`` is the run loop's own to close."""
-        if self._grpc is not None:
-            self._grpc.close()
+        if self.grpc_listener is not None:
+            self.grpc_listener.close()
 
     def _open_grpc_endpoint(self) -> GrpcEndpoint | None:
-        if self._grpc is None:
+        if self.grpc_listener is None:
             return None
-        address = sockets.shown_address(self._grpc)
+        address = sockets.shown_address(self.grpc_listener)
         log.info("listening for gRPC on %s", address)
         return GrpcEndpoint(address, nginx_version(self._program))
 

@@ -1,17 +1,18 @@
-"""argv and environment of gunicorn, which runs the workers: pure."""
+"""The process of gunicorn, which runs the workers: pure."""
 
 import select
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
-from tfs_proxy.worker_environment import WorkerEnvironment
+from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.worker_environment import WORKSPACE_VARIABLE
 
 PROGRAM = "tfs_proxy.web.workers.gunicorn_master"
 APPLICATION = "tfs_proxy.web.wsgi:app"
-HOOKS = "python:tfs_proxy.web.workers.gunicorn_hooks"
 OWN_SOCKET = "tfs_proxy.web.workers.threads.worker.ThreadWorker"
 """The class whose workers accept on a socket of their own."""
 
@@ -34,7 +35,7 @@ def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
         "-m",
         PROGRAM,
         APPLICATION,
-        f"--config={HOOKS}",
+        f"--config=python:{PROGRAM}",
         *(f"--bind=fd://{descriptor}" for descriptor in listener_fds),
         f"--workers={settings.gunicorn_workers}",
         f"--threads={settings.gunicorn_threads}",
@@ -43,7 +44,6 @@ def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
         f"--graceful-timeout={max(int(settings.stop_seconds), 1)}",
         f"--keep-alive={KEEP_ALIVE_SECONDS}",
         f"--log-level={settings.gunicorn_loglevel}",
-        "--logger-class=tfs_proxy.web.workers.gunicorn_log.QuietLogger",
         "--http-parser=python",
         "--no-control-socket",
         "--forwarded-allow-ips=",  # no client may set SCRIPT_NAME or the scheme by a header
@@ -63,16 +63,26 @@ def listeners(settings: Settings) -> int:
 def environment(
     base: Mapping[str, str], settings: Settings, workspace: Workspace, paths: Sequence[Path]
 ) -> dict[str, str]:
-    """What workers need in addition to ``base``: `WorkerEnvironment`, and where installed packages lie."""
-    env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base}
-    paths_for_workers = WorkerEnvironment(
-        control_socket=str(workspace.control_socket),
-        heartbeat_socket=str(workspace.heartbeat_socket),
-        worker_sockets_file=str(workspace.worker_sockets),
-        journal_folder=str(workspace.journal),
-    )
-    env.update(paths_for_workers.variables())
-    joined = [str(path) for path in paths] + [part for part in (base.get("PYTHONPATH"),) if part]
-    if joined:
-        env["PYTHONPATH"] = ":".join(joined)
+    """``base`` with what workers need: their workspace, and where installed packages lie."""
+    env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base, WORKSPACE_VARIABLE: str(workspace.root)}
+    python_path = [*map(str, paths), *filter(None, [base.get("PYTHONPATH")])]
+    if python_path:
+        env["PYTHONPATH"] = ":".join(python_path)
     return env
+
+
+def process(
+    settings: Settings,
+    workspace: Workspace,
+    listener_fds: Sequence[int],
+    packages: Sequence[Path],
+    environ: Mapping[str, str],
+) -> ProcessSpec:
+    """gunicorn on the inherited listeners; ``packages`` come first on its import path."""
+    return ProcessSpec(
+        name="gunicorn",
+        argv=argv(settings, listener_fds),
+        env=environment(environ, settings, workspace, packages),
+        pass_fds=tuple(listener_fds),
+        orphaned_signal=signal.SIGQUIT,  # its workers end at once, too
+    )

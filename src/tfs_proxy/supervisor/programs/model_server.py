@@ -1,4 +1,4 @@
-"""argv, environment and config files of a model server, official or embedded: pure."""
+"""argv, environment, config files and log of a model server, official or embedded: pure."""
 
 import re
 import shutil
@@ -14,6 +14,17 @@ from tfs_proxy.settings import Settings
 OFFICIAL_BINARY = "tensorflow_model_server"
 EMBEDDED = "embedded"
 AUTO = "auto"
+
+START_UP = re.compile(
+    r"I\d{4} \d\d:\d\d:"  # absl's form of a line that informs
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: I "  # TensorFlow's
+    r"|WARNING: All log messages before absl::InitializeLog\(\) is called"
+    r"|To enable the following instructions: "
+    r"|.*Unable to register cu\w+ (factory|plugin)"  # logged by every TensorFlow that is built for GPUs
+    r"|.*computation placer already registered"
+    r"|\[warn\] getaddrinfo: address family for nodename not supported"
+)
+"""Lines of its log that only tell how TensorFlow starts: they are shown at ``debug``."""
 
 
 def program(choice: str) -> tuple[str, ...]:
@@ -145,3 +156,8 @@ def _quoted(text: str) -> str:
         return b"\\%03o" % match[0][0]
 
     return '"' + re.sub(rb"[^ !#-\[\]-~]", escape, text.encode()).decode() + '"'
+
+
+def is_start_up(line: str) -> bool:
+    """Whether a line of the log matters only if TensorFlow itself is broken."""
+    return START_UP.match(line) is not None

@@ -71,6 +71,25 @@ def plan_install(
     return Install(overlay, _site_packages(overlay), layout.code.absolute(), attempts)
 
 
+def is_noexec(folder: Path) -> bool:
+    """Whether ``folder`` lies on a file system that is mounted noexec, as Docker's tmpfs is."""
+    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+
+
+def noexec_warning(folders: Iterable[Path], is_noexec: Callable[[Path], bool] = is_noexec) -> str | None:
+    """A warning if ``folders`` hold native modules that can't be loaded because of the mount."""
+    for folder in folders:
+        if folder.is_dir() and is_noexec(folder):
+            module = next((path for pattern in ("*.so", "*.so.*") for path in folder.rglob(pattern)), None)
+            if module is not None:
+                return (
+                    f"{folder} is mounted noexec, so native modules there such as {module.name} can't be "
+                    "loaded: mount it with exec (docker run --tmpfs /tmp:exec), or set TFS_PROXY_HOME to a "
+                    "volume"
+                )
+    return None
+
+
 def brings_packages(layout: ModelLayout) -> bool:
     """Whether there is anything to install for the script before it can be imported."""
     return layout.script.is_file() and layout.requirements.is_file() and not layout.lib.is_dir()

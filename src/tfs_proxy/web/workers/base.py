@@ -9,8 +9,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -19,14 +19,15 @@ from gunicorn.workers.base import Worker
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
+from tfs_proxy.layout import Workspace
 from tfs_proxy.script.deadline import Call, Lane, ThreadLane, Watch
 from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
-from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure, tell_failure, tell_loading
-from tfs_proxy.web.workers.loading import Loading
+from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
+from tfs_proxy.web.workers.loading import watched_loading
 from tfs_proxy.web.workers.refusals import OUR_FAULT, OUT_OF_TIME, refusal
 from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp, journaling
-from tfs_proxy.worker_environment import WorkerEnvironment
+from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class WorkerStopped(SystemExit):
 class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """What all worker classes share; a mixin in front of one of gunicorn's own."""
 
-    heartbeat: Heartbeat | None = None
+    heartbeat: Heartbeat
     wsgi: WsgiApp
     close_app: Callable[[], None]
     journal: RequestJournal
@@ -64,9 +65,11 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def load_wsgi(self) -> None:
         """Load the application; if it can't be loaded, the supervisor gets the reason, and ends the start."""
         collect_logs(self.log.error_log)
-        tell_loading(WorkerEnvironment.from_env().heartbeat_socket)
+        workspace = worker_workspace()
+        self.heartbeat = Heartbeat(workspace.heartbeat_socket)
+        self.heartbeat.say_loading()
         try:
-            with self._loading().watched():
+            with self._watched_loading(workspace):
                 super().load_wsgi()
         except Exception as error:  # noqa: BLE001 - the supervisor gets every error
             self.give_up(error)
@@ -74,25 +77,23 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
-        self.journal = RequestJournal(
-            Path(WorkerEnvironment.from_env().journal_folder),
-            max(self.cfg.worker_connections, self.cfg.threads),
-        )
+        self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         app = late_calls.telling_connections(closing_connections(self.wsgi), self.watch)
         self.wsgi = journaling(app, self.journal)
 
-    def _loading(self) -> Loading:
-        environment = WorkerEnvironment.from_env()
-        deployment = fetch_deployment(Path(environment.control_socket))
-        heartbeat = self.heartbeat = Heartbeat(environment.heartbeat_socket)
+    def _watched_loading(self, workspace: Workspace) -> AbstractContextManager[None]:
+        deployment = fetch_deployment(workspace.control_socket)
 
-        def alive(place: str) -> None:
+        def alive(line: str) -> None:
             super(ContainerWorker, self).notify()
-            heartbeat.say(f"loading {place}")
+            self.heartbeat.say(f"loading {line}")
 
-        give_up = partial(late_calls.end_now, 1)
-        return Loading(
-            self.new_lane(), deployment.script_folder, deployment.wait_time_seconds, alive, give_up
+        return watched_loading(
+            self.new_lane(),
+            deployment.script_folder,
+            deployment.wait_time_seconds,
+            alive,
+            give_up=partial(late_calls.end_now, 1),
         )
 
     def give_up(self, error: Exception) -> NoReturn:
@@ -100,10 +101,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
         gunicorn would report each worker's end at length, in front of what the supervisor has to say.
         """
-        environment = WorkerEnvironment.from_env()
         failure = boot_failure(error)
-        tell_failure(environment.heartbeat_socket, failure)
-        if released(Path(environment.control_socket)):
+        self.heartbeat.say_failure(failure)
+        if released(worker_workspace().control_socket):
             self.log.error("%s", "\n".join(filter(None, (failure.report, failure.text))))
             sys.exit(BOOT_FAILED)
         while self.alive and os.getppid() == self.ppid:
@@ -113,7 +113,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def run(self) -> None:
         """Send a heartbeat, wait until everything is ready, then serve."""
-        control_socket = Path(WorkerEnvironment.from_env().control_socket)
+        control_socket = worker_workspace().control_socket
         self.notify()
         late_calls.mark(self.tmp, late_calls.SERVES)
         while self.alive and not released(control_socket):
@@ -134,13 +134,11 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def notify(self) -> None:
         """Tell the supervisor as well as gunicorn that this worker lives."""
         super().notify()
-        if self.heartbeat is not None and self.heartbeat.beat():
+        if self.heartbeat.beat():
             self.tell()
 
     def tell(self) -> None:
         """Tell the supervisor, and gunicorn's master, of calls of the script that hang."""
-        if self.heartbeat is None:
-            return
         if self.watch.hangs:
             # The master ends this worker once another one serves: there is no hurry then.
             patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))

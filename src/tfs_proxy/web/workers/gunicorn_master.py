@@ -1,17 +1,63 @@
 """gunicorn whose master replaces a worker with calls that hang: run as a module, in place of gunicorn.
 
-gunicorn itself starts a worker only once another has ended; here the new one is up first.
+gunicorn itself starts a worker only once another has ended; here the new one is up first. gunicorn also reads
+this module as its configuration: `child_exit` and `logger_class` are settings.
 """
 
 import logging
+import os
 import signal
 import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
 
 from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.arbiter import Arbiter
+from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
 from tfs_proxy.web.workers.late_calls import HANGS, SERVES, marked
+from tfs_proxy.web.workers.request_journal import under_way
+from tfs_proxy.worker_environment import worker_workspace
+
+KEPT_RECORDS = 64
+"""Records of dead workers. nginx repeats a request as soon as a worker is gone."""
+
+
+class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
+    """Logs at ``debug`` what gunicorn logs at ``info``: which workers start and end, where it listens."""
+
+    def info(self, msg: str, *args: Any, **kwargs: Any) -> None:
+        """A step of gunicorn's."""
+        self.debug(msg, *args, **kwargs)
+
+
+logger_class = QuietLogger
+
+
+def child_exit(server: Any, worker: Any) -> None:
+    """Log how many requests a worker that has ended had begun: their clients get 502."""
+    journal = worker_workspace().journal
+    record = journal / str(worker.pid)
+    count = under_way(record)
+    if count:
+        requests = f"{count} request{'s' if count > 1 else ''}"
+        server.log.error(
+            "worker %d ended with %s in progress: those without an answer get 502, and are not sent again",
+            worker.pid,
+            requests,
+        )
+    if record.exists():
+        os.utime(record)
+        _forget_old(journal, server.WORKERS)
+
+
+def _forget_old(journal: Path, alive: Collection[int]) -> None:
+    dead = [record for record in journal.iterdir() if int(record.name) not in alive]
+    dead.sort(key=lambda record: record.stat().st_mtime_ns)
+    for record in dead[:-KEPT_RECORDS]:
+        record.unlink()
 
 
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from socket import socket
-from typing import Protocol
+from typing import Any
 
 from tfs_proxy.web.workers.threads.poller import Poller, is_readable
 
@@ -14,24 +14,14 @@ log = logging.getLogger(__name__)
 ACCEPT_PAUSE_SECONDS = 0.05
 
 
-class Connection(Protocol):
-    """What is needed of gunicorn's ``TConn``: ``timeout`` is the time at which it has been idle too long."""
-
-    sock: socket
-    timeout: float
-
-    def set_timeout(self) -> None:
-        """Start to be idle now."""
-
-    def close(self, *, graceful: bool = False) -> None:
-        """Close the socket."""
-
+Connection = Any
+"""gunicorn's ``TConn``, which has no types; its ``timeout`` is when it has been idle too long."""
 
 Open = Callable[[socket, object, object], Connection]
 """A connection from its socket, the client's address and the listener's."""
 
 
-class Connections:
+class WorkerConnections:
     """At most ``most`` connections; each lies idle here, or is owned by the one thread that took it."""
 
     def __init__(self, poller: Poller, open_connection: Open, most: int) -> None:

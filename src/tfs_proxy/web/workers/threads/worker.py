@@ -8,7 +8,8 @@ import logging
 import selectors
 import socket
 import time
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 from gunicorn.http import wsgi
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn
@@ -17,16 +18,41 @@ from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from tfs_proxy.script.deadline import Call
 from tfs_proxy.web.workers.base import ContainerWorker
 from tfs_proxy.web.workers.plain_request import PlainRequest, plain_request
-from tfs_proxy.web.workers.prompt_response import PromptResponse
-from tfs_proxy.web.workers.threads.connections import Connections
+from tfs_proxy.web.workers.threads.connections import WorkerConnections
 from tfs_proxy.web.workers.threads.poller import Poller
 from tfs_proxy.web.workers.worker_sockets import WorkerSockets
-from tfs_proxy.worker_environment import WorkerEnvironment
+from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
 
 READ_BYTES = 16 * 1024
 TICK_SECONDS, DRAIN_TICK_SECONDS = 0.25, 0.05
+
+
+class PromptResponse(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
+    """Sends head and body at once, and closes the connection if ``ends`` says so by then."""
+
+    headers_sent: bool
+
+    def __init__(
+        self, request: PlainRequest, connection: socket.socket, cfg: Any, ends: Callable[[], bool]
+    ) -> None:
+        super().__init__(request, connection, cfg)
+        self._ends = ends
+
+    def should_close(self) -> bool:
+        """Whether this answer is the connection's last."""
+        return self._ends() or super().should_close()
+
+    def write(self, arg: bytes) -> None:
+        """Send a piece of the body; the head goes with it if the piece is the whole body."""
+        if self.headers_sent or self.chunked or len(arg) != self.response_length:
+            super().write(arg)
+            return
+        lines = (*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n")
+        self.headers_sent = True
+        self.sent = len(arg)
+        self.sock.sendall("".join(lines).encode("latin-1") + arg)
 
 
 class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -37,8 +63,8 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def init_process(self) -> None:
         """Prepare, then load the application and run."""
         self._poller = Poller(self._serve_descriptor, lambda: int(self.cfg.threads) + self._hanging)
-        self._connections = Connections(self._poller, self._open, self.worker_connections)
-        self._worker_sockets = WorkerSockets(Path(WorkerEnvironment.from_env().worker_sockets_file))
+        self._connections = WorkerConnections(self._poller, self._open, self.worker_connections)
+        self._worker_sockets = WorkerSockets(worker_workspace().worker_sockets)
         self._plain = not (self.log.access_log_enabled or self.cfg.is_ssl)
         super().init_process()
 

@@ -1,0 +1,49 @@
+"""GET /ping and GET /execution-parameters: what the platform asks a container for."""
+
+import json
+from collections.abc import Callable
+
+import falcon
+
+from tfs_proxy.deployment import TransformLimits
+
+Ping = Callable[[], tuple[int, bytes]]
+"""Ask the control API: HTTP status and body of its answer."""
+
+
+class PingResource:
+    """Relays the supervisor's answer: 200 and empty, or 503 and ``{"error": reason}``.
+
+    nginx asks the control API itself and never comes here.
+    """
+
+    method = "GET"
+
+    def __init__(self, ping: Ping) -> None:
+        self._ping = ping
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """Health of the whole container (docs/reference/sagemaker.md)."""
+        resp.status, resp.data = self._ping()
+        if not resp.data:
+            resp.content_type = None
+
+    on_head = on_get
+
+
+class ExecutionParameters:
+    """Answers what the supervisor computed from the machine and the settings (docs/reference/sagemaker.md).
+
+    BatchStrategy is left out, which means MultiRecord: SageMaker takes MULTI_RECORD for it, but local mode of
+    its SDK refuses that.
+    """
+
+    method = "GET"
+
+    def __init__(self, limits: TransformLimits) -> None:
+        parameters = {"MaxConcurrentTransforms": limits.concurrent, "MaxPayloadInMB": limits.payload_mb}
+        self._body = json.dumps(parameters).encode()
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """Both values; a job's own fields override them."""
+        resp.data = self._body
