@@ -41,15 +41,14 @@ class ServedModel:
 class Deployment:
     """Models, versions, instances and limits of one run.
 
-    ``models`` maps each name to its version numbers, ascending; to none of them if the model server follows
-    the model's folder by itself. ``script`` is the path of the
-    user's inference.py, None without one; ``import_paths`` are the folders its imports may come
-    from, first wins. Sizes are bytes. ``pool_requests`` lets `requests`
-    in a script use the worker's connections to the model server, ``rest_api`` publishes its REST API.
-    ``transforms`` says how a batch job is best driven. ``default_accept`` is the answer's type for
-    clients that don't say. ``script_timeout_seconds`` is what the script has for an answer,
-    ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the model folder of an
-    archive whose script is the model itself: then there are no models and no instances.
+    ``models`` maps each name to its version numbers, ascending; they are empty if the model server itself
+    follows the model's folder. ``script`` is the path of the user's inference.py, None if there is none;
+    ``import_paths`` are the folders its imports may come from, the first wins. Sizes are bytes.
+    ``pool_requests`` lets `requests` in a script use the worker's connections to the model server,
+    ``rest_api`` publishes its REST API. ``transforms`` says how a batch job should send requests.
+    ``default_accept`` is the answer's type for clients that send no Accept. ``script_timeout_seconds`` is
+    what the script has for an answer, ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the
+    model folder of an archive whose script is the model itself: then there are no models and no instances.
     """
 
     default_model: str

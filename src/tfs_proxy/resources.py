@@ -23,7 +23,7 @@ ReadGroupFile = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What there is: cores that may be scheduled, a CPU limit in cores, memory; None means no limit."""
+    """What this process may use: schedulable cores, a CPU limit in cores, memory; None means no limit."""
 
     schedulable: int
     cpu_limit: float | None = None
@@ -46,7 +46,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCount:
-    """How many workers there are by default, and what decided that, in words."""
+    """How many workers there are by default, and the reason, as a phrase."""
 
     count: int
     reason: str

@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 class Setting:
     """One row of the table.
 
-    ``default`` is a value, or a function of `Machine`; then ``shown`` has it in words. ``aws`` is AWS's
+    ``default`` is a value, or a function of `Machine`; then ``shown`` describes it. ``aws`` is AWS's
     default if it differs.
     """
 
@@ -58,9 +58,9 @@ class Group:
     ) -> Value:
         """A required field of a dataclass of settings; see `Setting`."""
         row = {"variable": variable, "parse": parse, "default": default}
-        words = {"group": self.heading, "help": help, "shown": shown, "aws": aws}
+        texts = {"group": self.heading, "help": help, "shown": shown, "aws": aws}
         # To mypy it is a value of the field's type; a parser or default of another type is an error.
-        required: Any = field(metadata={**row, **words})
+        required: Any = field(metadata={**row, **texts})
         value: Value = required
         return value
 

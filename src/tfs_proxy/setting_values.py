@@ -1,6 +1,6 @@
 """One text from the environment -> one typed value: the parsers that the settings table names.
 
-Each raises ValueError with the words that follow "it must be" in the error.
+Each raises ValueError with the phrase that follows "it must be" in the error.
 """
 
 import re
@@ -103,7 +103,7 @@ def flag(value: str) -> bool:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """One of the words given, in any case of letters."""
+    """One of ``choices``, in any case of letters."""
 
     def parse(value: str) -> str:
         chosen = value.strip().lower()

@@ -30,7 +30,7 @@ STDIN = Path("-")
 
 DESCRIPTION = """\
 Report what would be served from MODEL, as start-up does, and import code/inference.py, in a process of its
-own. This environment is used as it is: requirements.txt is not installed.
+own. This environment is used unchanged: requirements.txt is not installed.
 
 With --request, code/inference.py answers the request, or the default conversion if there is no script.
 A fake model server stands behind them; it answers zeros in the shapes of the signatures.
@@ -121,7 +121,7 @@ def _missing_module(served: Served, settings: Settings) -> str | None:
 
 
 def _readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
-    """``error`` after its traceback, in words that don't name a folder that is gone."""
+    """``error``, its traceback logged, with file names as in the archive."""
     if error.report:
         log.error("%s", without_workspace(error.report, workspace))
     return ScriptLoadError(without_workspace(str(error), workspace))

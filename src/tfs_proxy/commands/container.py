@@ -1,4 +1,4 @@
-"""``tfs-proxy container``: the images' entry point, which gets the words behind ``docker run IMAGE``."""
+"""``tfs-proxy container``: the images' entry point, which gets the arguments of ``docker run IMAGE``."""
 
 import argparse
 import os
@@ -19,13 +19,13 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
 DESCRIPTION = """\
-Run what the words behind `docker run IMAGE` mean: a command of tfs-proxy, flags of tensorflow_model_server
+Run what the arguments of `docker run IMAGE` name: a command of tfs-proxy, flags of tensorflow_model_server
 as the image tensorflow/serving takes them, or any program.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Take every word: which command or program they are for is decided here."""
+    """Take every word: `run` decides which command or program they are for."""
     parser.add_argument("words", nargs=argparse.REMAINDER)
 
 
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def command_of(words: Sequence[str], commands: Collection[str]) -> list[str] | None:
-    """The words of the command of ours that ``words`` mean; None if they start another program.
+    """The command of tfs-proxy that ``words`` name; None if they start another program.
 
     Raises SettingsError if there are no words and a setting can't be used.
     """

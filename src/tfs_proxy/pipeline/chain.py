@@ -1,4 +1,4 @@
-"""One request through all stages: what each gets, what becomes of the answers, and what an error says."""
+"""One request through all stages: what each stage gets, and what the client gets."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ MEGABYTE = 1024 * 1024
 
 @dataclass(slots=True)
 class _Passage:
-    """How far one request has come: the body and headers for the next stage, and milliseconds so far."""
+    """One request under way: the body and headers for the next stage, and milliseconds so far."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -28,7 +28,7 @@ class _Passage:
     @property
     def timing(self) -> str:
         """The value of a Server-Timing header."""
-        return ", ".join(f"stage{place};dur={spent:.2f}" for place, spent in self.milliseconds)
+        return ", ".join(f"stage{number};dur={spent:.2f}" for number, spent in self.milliseconds)
 
 
 class Chain:
@@ -55,7 +55,7 @@ class Chain:
         return replace(response, headers={**response.headers, "Server-Timing": passage.timing})
 
     async def _pass(self, request: HttpRequest, passage: _Passage) -> HttpResponse:
-        """Through every stage; the last one's answer."""
+        """Pass the request through every stage; the last one's answer."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._seconds
         platform = {name: value for name, value in request.headers.items() if name.startswith(PLATFORM)}
@@ -76,15 +76,15 @@ class Chain:
         try:
             return await client.invoke(passage.body, {**passage.headers, **headers}, seconds)
         finally:
-            passage.milliseconds.append((client.stage.place, 1000 * (clock() - started)))
+            passage.milliseconds.append((client.stage.number, 1000 * (clock() - started)))
 
     def _too_large(self, client: StageClient, size: int) -> StageFailed:
-        words = (
+        message = (
             f"its answer has {size / MEGABYTE:.1f} MB, and at most {self._hop_limit_bytes / MEGABYTE:g} MB "
             "go on to the next stage (TFS_PROXY_HOP_LIMIT_MB)"
         )
         client.counts.refused += 1
-        return client.failed("answered too much", TOO_LARGE, words)
+        return client.failed("answered too much", TOO_LARGE, message)
 
 
 def _only(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
@@ -103,4 +103,4 @@ def _passed_headers(response: HttpResponse) -> dict[str, str]:
 
 def _error_body(failed: StageFailed) -> bytes:
     """An error with the two fields that SageMaker's ModelError has (docs/reference/sagemaker.md)."""
-    return error_body(str(failed), OriginalStatusCode=failed.status, OriginalMessage=failed.words)
+    return error_body(str(failed), OriginalStatusCode=failed.status, OriginalMessage=failed.message)

@@ -11,7 +11,7 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import Respond
 
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
-ALMOST = "starting: all stages are ready, the pipeline is about to be"
+ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 
 
 class PipelineEndpoint:
@@ -41,17 +41,17 @@ class PipelineEndpoint:
 
     async def _ping(self, _: HttpRequest) -> HttpResponse:
         """200 if all stages are ready, else 503 that names the others (docs/reference/sagemaker.md)."""
-        found = await readiness.faults(self._stages)
-        if found or not self.ready:
-            return HttpResponse.error(UNAVAILABLE, "; ".join(found) or ALMOST)
+        faults = await readiness.faults(self._stages)
+        if faults or not self.ready:
+            return HttpResponse.error(UNAVAILABLE, "; ".join(faults) or ALMOST)
         return HttpResponse(OK)
 
     async def _parameters(self, _: HttpRequest) -> HttpResponse:
-        found = await readiness.execution_parameters(self._stages, self._hop_limit_bytes)
-        return HttpResponse(OK, json.dumps(found).encode())
+        parameters = await readiness.execution_parameters(self._stages, self._hop_limit_bytes)
+        return HttpResponse(OK, json.dumps(parameters).encode())
 
     async def _invoke(self, request: HttpRequest) -> HttpResponse:
         if not self.ready:
-            found = "; ".join(await readiness.faults(self._stages))
-            return HttpResponse.error(UNAVAILABLE, found or ALMOST)
+            faults = "; ".join(await readiness.faults(self._stages))
+            return HttpResponse.error(UNAVAILABLE, faults or ALMOST)
         return await self._chain.invoke(request)

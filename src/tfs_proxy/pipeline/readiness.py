@@ -1,4 +1,4 @@
-"""Asking the stages: whether each is ready, and how a batch job is best driven through all of them."""
+"""Asks all stages whether they are ready, and how a batch job should send requests."""
 
 import asyncio
 import json
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from tfs_proxy.errors import UpstreamError, UpstreamTimeout
 from tfs_proxy.pipeline.stage import Stage
-from tfs_proxy.pipeline.stage_client import words_of
+from tfs_proxy.pipeline.stage_client import message_of
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
 from tfs_proxy.wire.connections import get_async
 
 ASK_SECONDS = 2.0
-"""SageMaker waits so long for the answer to a ping (docs/reference/sagemaker.md)."""
+"""How long SageMaker waits for the answer to a ping (docs/reference/sagemaker.md)."""
 
 OK = 200
 MEGABYTE = 1024 * 1024
@@ -19,8 +19,8 @@ MEGABYTE = 1024 * 1024
 
 async def faults(stages: Sequence[Stage]) -> list[str]:
     """Why the pipeline is not ready: a sentence for each stage that is not (docs/reference/sagemaker.md)."""
-    answers = await asyncio.gather(*(_fault(stage) for stage in stages))
-    return [f"{stage.name}: {said}" for stage, said in zip(stages, answers, strict=True) if said]
+    stage_faults = await asyncio.gather(*(_fault(stage) for stage in stages))
+    return [f"{stage.name}: {fault}" for stage, fault in zip(stages, stage_faults, strict=True) if fault]
 
 
 async def _fault(stage: Stage) -> str | None:
@@ -29,8 +29,8 @@ async def _fault(stage: Stage) -> str | None:
     except UpstreamTimeout:
         return f"no answer to /ping within {ASK_SECONDS:g} s"
     except UpstreamError:
-        return "nothing listens yet, or any more"
-    return None if reply.status == OK else words_of(reply.body) or f"/ping answers {reply.status}"
+        return "nothing listens on its port"
+    return None if reply.status == OK else message_of(reply.body) or f"/ping answers {reply.status}"
 
 
 async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) -> dict[str, object]:
@@ -38,11 +38,11 @@ async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) ->
 
     BatchStrategy is left out, which means MultiRecord.
     """
-    asked = await asyncio.gather(*(_parameters(stage) for stage in stages))
+    answers = await asyncio.gather(*(_parameters(stage) for stage in stages))
     return {
-        "MaxConcurrentTransforms": min(_whole(each, "MaxConcurrentTransforms", 1) for each in asked),
+        "MaxConcurrentTransforms": min(_whole(answer, "MaxConcurrentTransforms", 1) for answer in answers),
         "MaxPayloadInMB": min(
-            max(1, hop_limit_bytes // MEGABYTE), *(_whole(each, "MaxPayloadInMB", 6) for each in asked)
+            max(1, hop_limit_bytes // MEGABYTE), *(_whole(answer, "MaxPayloadInMB", 6) for answer in answers)
         ),
     }
 
@@ -50,12 +50,12 @@ async def execution_parameters(stages: Sequence[Stage], hop_limit_bytes: int) ->
 async def _parameters(stage: Stage) -> Mapping[str, object]:
     try:
         reply = await get_async(LOOPBACK, stage.port, "/execution-parameters", ASK_SECONDS)
-        found = json.loads(reply.body)
+        answer = json.loads(reply.body)
     except (UpstreamError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return answer if isinstance(answer, dict) else {}
 
 
-def _whole(found: Mapping[str, object], name: str, default: int) -> int:
-    value = found.get(name)
+def _whole(answer: Mapping[str, object], name: str, default: int) -> int:
+    value = answer.get(name)
     return value if isinstance(value, int) else default

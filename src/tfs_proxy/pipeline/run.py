@@ -14,7 +14,7 @@ from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.endpoint import PipelineEndpoint
-from tfs_proxy.pipeline.stage import Stage, StageOrder, check_count, ports_needed, process, stage
+from tfs_proxy.pipeline.stage import Stage, StageOrder, ports_needed, process, stage
 from tfs_proxy.pipeline.stage_client import StageClient
 from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.settings import CONCURRENCY, Settings
@@ -34,7 +34,7 @@ SILENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PipelineRequest:
-    """What the command line asks for, beside the settings."""
+    """What the command line asks for, besides the settings."""
 
     orders: Sequence[StageOrder]
     model_server: str
@@ -47,7 +47,6 @@ async def serve(settings: Settings, listener: socket.socket, request: PipelineRe
 
     Raises StopServing if a stage can't begin or go on. ``listener`` is closed at the end.
     """
-    check_count(request.orders)
     with guarded_workspace(settings.home) as (_, watchdog):
         return await Pipeline(settings, listener, request, watchdog).run()
 
@@ -55,11 +54,11 @@ async def serve(settings: Settings, listener: socket.socket, request: PipelineRe
 def plan(request: PipelineRequest) -> list[Stage]:
     """The stages with their ports; raises SettingsError if the variables of one can't be used."""
     numbered = list(enumerate(request.orders, start=1))
-    sizes = [ports_needed(order, place, request.environ) for place, order in numbered]
+    sizes = [ports_needed(order, number, request.environ) for number, order in numbered]
     blocks = sockets.free_blocks(sizes)
     return [
-        stage(place, order, ports, request.environ)
-        for (place, order), ports in zip(numbered, blocks, strict=True)
+        stage(number, order, ports, request.environ)
+        for (number, order), ports in zip(numbered, blocks, strict=True)
     ]
 
 
@@ -87,13 +86,13 @@ class Pipeline:
         )
         self._children = [
             ChildProcess(
-                process(each, request.model_server),
+                process(stage, request.model_server),
                 may_restart=lambda _child: self._endpoint.ready,
                 started=watchdog.guard,
                 ended=watchdog.forget,
-                heard=self._hear_first if each is self._stages[0] else lambda _line: None,
+                heard=self._hear_first if stage is self._stages[0] else lambda _line: None,
             )
-            for each in self._stages
+            for stage in self._stages
         ]
         self._run_loop = RunLoop(settings.stop_seconds)
         self._tasks: list[asyncio.Task[None]] = []
@@ -107,8 +106,8 @@ class Pipeline:
     async def _start_and_watch(self) -> None:
         await self._server.open(self._listener)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
-        for each, child in zip(self._stages, self._children, strict=True):
-            log.info("%s: serving %s on port %d", each.name, each.archive, each.port)
+        for served, child in zip(self._stages, self._children, strict=True):
+            log.info("%s: serving %s on port %d", served.name, served.archive, served.port)
             self._tasks.append(asyncio.create_task(child.run()))
         while await readiness.faults(self._stages):
             await self._watch_for(TICK_SECONDS)
@@ -118,7 +117,7 @@ class Pipeline:
             await self._watch_for(1.0)
 
     def _hear_first(self, line: str) -> None:
-        """What the first stage suggests to try is what the pipeline does."""
+        """The pipeline suggests the same request as its first stage."""
         self._command = command_in(line, self._url) or self._command
 
     async def _watch_for(self, seconds: float) -> None:
@@ -155,7 +154,7 @@ class Pipeline:
         """Per-stage counts and latencies, into the log and the summary's file."""
         summary = [
             {
-                "stage": client.stage.place,
+                "stage": client.stage.number,
                 "archive": client.stage.archive,
                 "requests": client.latencies.count,
                 **asdict(client.counts),

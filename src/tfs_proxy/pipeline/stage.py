@@ -27,9 +27,9 @@ class StageOrder:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: its place from 1, its archive, the port it listens on, and its whole environment."""
+    """One stage: its number from 1, its archive, the port it listens on, and its whole environment."""
 
-    place: int
+    number: int
     archive: str
     port: int
     environ: Mapping[str, str]
@@ -37,7 +37,7 @@ class Stage:
     @property
     def name(self) -> str:
         """What logs and errors call it."""
-        return f"stage {self.place} ({PurePosixPath(self.archive.rstrip('/')).name})"
+        return f"stage {self.number} ({PurePosixPath(self.archive.rstrip('/')).name})"
 
 
 def check_count(orders: Sequence[StageOrder]) -> None:
@@ -46,7 +46,7 @@ def check_count(orders: Sequence[StageOrder]) -> None:
         raise SettingsError(f"a pipeline has {FEWEST} to {MOST} stages, not {len(orders)}.")
 
 
-def ports_needed(order: StageOrder, place: int, environ: Mapping[str, str]) -> int:
+def ports_needed(order: StageOrder, number: int, environ: Mapping[str, str]) -> int:
     """How many ports in a row a stage needs: one to listen on, and a safe range behind it.
 
     Raises SettingsError, naming the stage, if its variables can't be used.
@@ -55,30 +55,30 @@ def ports_needed(order: StageOrder, place: int, environ: Mapping[str, str]) -> i
     try:
         settings = Settings.from_env({**environ, **own})
     except SettingsError as error:
-        raise SettingsError(f"stage {place}: {error}") from error
+        raise SettingsError(f"stage {number}: {error}") from error
     return 1 + max(SAFE_PORTS, 2 * settings.instance_count)
 
 
-def stage(place: int, order: StageOrder, ports: range, environ: Mapping[str, str]) -> Stage:
+def stage(number: int, order: StageOrder, ports: range, environ: Mapping[str, str]) -> Stage:
     """A stage with its ports, which two of SageMaker's variables set."""
     ports_variables = {
         "SAGEMAKER_BIND_TO_PORT": str(ports[0]),
         "SAGEMAKER_SAFE_PORT_RANGE": f"{ports[1]}-{ports[-1]}",
     }
     return Stage(
-        place, order.archive, ports[0], {**for_inner_stack(environ), **order.variables, **ports_variables}
+        number, order.archive, ports[0], {**for_inner_stack(environ), **order.variables, **ports_variables}
     )
 
 
-def process(of: Stage, model_server: str) -> ProcessSpec:
-    """The serving stack of a stage, as the platform would start it."""
+def process(stage: Stage, model_server: str) -> ProcessSpec:
+    """The serving stack of a stage."""
     return ProcessSpec(
-        name=of.name,
+        name=stage.name,
         argv=(
-            *(sys.executable, "-m", "tfs_proxy.cli", "serve", of.archive),
+            *(sys.executable, "-m", "tfs_proxy.cli", "serve", stage.archive),
             *("--host", LOOPBACK, "--model-server", model_server),
         ),
-        env=of.environ,
+        env=stage.environ,
         record=True,
-        prefix=f"[stage {of.place}] ",
+        prefix=f"[stage {stage.number}] ",
     )

@@ -15,8 +15,8 @@ from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_messages import HttpResponse
 
 INVOCATIONS = "/invocations"
-LONGEST_WORDS = 2048
-"""Characters of a stage's own words that reach the client, as in OriginalMessage
+LONGEST_MESSAGE = 2048
+"""The most characters of a stage's own error that reach the client, as in OriginalMessage
 (docs/reference/sagemaker.md)."""
 
 UNAVAILABLE, TIMED_OUT = 503, 504
@@ -24,15 +24,15 @@ SUCCESSES = range(200, 300)
 
 
 class StageFailed(RequestError):
-    """A stage of a pipeline gave no answer that the next stage could take.
+    """A stage of a pipeline did not give an answer that the next stage can take.
 
-    ``status`` is what it answered, or would have; ``words`` are its own.
+    ``status`` is the status of its answer, or stands for it; ``message`` is its own error text.
     """
 
-    def __init__(self, text: str, status: int, words: str) -> None:
+    def __init__(self, text: str, status: int, message: str) -> None:
         super().__init__(text)
         self.status = status
-        self.words = words
+        self.message = message
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class StageClient:
         response = await self._exchange(body, headers, seconds)
         if response.status not in SUCCESSES:
             self.counts.refused += 1
-            raise self.failed(f"answered {response.status}", response.status, words_of(response.body))
+            raise self.failed(f"answered {response.status}", response.status, message_of(response.body))
         return response
 
     async def _exchange(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
@@ -85,17 +85,17 @@ class StageClient:
         self.latencies.add(loop.time() - started)
         return response
 
-    def failed(self, how: str, status: int, words: str) -> StageFailed:
-        """The error to raise: how the stage failed, and its words."""
-        return StageFailed(f"{self.stage.name} {how}: {words}", status, words)
+    def failed(self, how: str, status: int, message: str) -> StageFailed:
+        """The error to raise: how the stage failed, and its own error text."""
+        return StageFailed(f"{self.stage.name} {how}: {message}", status, message)
 
     def close(self) -> None:
         """Close its connections."""
         self._connections.close()
 
 
-def words_of(body: bytes) -> str:
+def message_of(body: bytes) -> str:
     """The text under ``error`` in an error's body, or the body itself; of limited length."""
     text = error_text(body)
-    words = body.decode(errors="replace") if text is None else text
-    return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}..."
+    message = body.decode(errors="replace") if text is None else text
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."

@@ -1,4 +1,4 @@
-"""What the machine, the job and the settings come to, in one line: part of the report of `check`."""
+"""How many processes and threads there will be, in one line of the start-up report."""
 
 from tfs_proxy.settings import Settings
 
@@ -6,7 +6,7 @@ WORKERS_VARIABLE = "SAGEMAKER_GUNICORN_WORKERS"
 
 
 def capacity(settings: Settings, *, models: bool) -> str:
-    """Workers, model servers, their threads and batches; workers alone without ``models``."""
+    """Workers, model servers, their threads and batches; only workers if there are no ``models``."""
     threads = (
         f" of {settings.gunicorn_threads} threads" if settings.gunicorn_worker_class == "gthread" else ""
     )

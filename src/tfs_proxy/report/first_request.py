@@ -48,31 +48,31 @@ AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
 
 @dataclass(frozen=True, slots=True)
 class FirstRequest:
-    """What follows ``curl``, in shell words, before the address; its path; and what is piped into it."""
+    """A curl command: its arguments in shell syntax, the path, and the command that is piped into it."""
 
-    words: str
+    arguments: str
     path: str = INVOCATIONS
     piped: str = ""
 
     def command(self, url: str) -> str:
         """The whole command, for a server at ``url``."""
         before = f"{self.piped} | " if self.piped else ""
-        return f"{before}{' '.join(filter(None, ['curl', self.words, shlex.quote(url + self.path)]))}"
+        return f"{before}{' '.join(filter(None, ['curl', self.arguments, shlex.quote(url + self.path)]))}"
 
 
 def ready_line(url: str, command: str) -> str:
-    """The last line of a start: where it listens, and ``command`` to try; `command_in` reads it."""
+    """The last line of a start: the address, and ``command`` to try; `command_in` reads it."""
     return f"ready: {url}{TRY}{command}"
 
 
 def command_in(line: str, url: str) -> str | None:
-    """The command of a ready line, for a server at ``url`` instead; None if ``line`` is another."""
-    found = READY_LINE.search(line)
-    return found["command"].replace(found["url"], url) if found else None
+    """The command of a ready line, changed to a server at ``url``; None if ``line`` is not a ready line."""
+    match = READY_LINE.search(line)
+    return match["command"].replace(match["url"], url) if match else None
 
 
 def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bool) -> FirstRequest:
-    """A request for what is ``served``, made of the default model's signature or of the script's text."""
+    """A request for what is ``served``, derived from the default model's signature or the script's text."""
     signature = _signature(served, models)
     ast_names = read_ast_names(served.layout.script)
     if ast_names is not None:
@@ -86,15 +86,15 @@ def first_request(served: Served, models: Sequence[ModelReport], *, rest_api: bo
 
 
 def _signature(served: Served, models: Sequence[ModelReport]) -> Signature | None:
-    """The one that a request gets that names none; else the first."""
-    found = next((model.signatures for model in models if model.name == served.default_model), None)
-    if not found:
+    """The signature that a request without a signature name uses; else the first."""
+    signatures = next((model.signatures for model in models if model.name == served.default_model), None)
+    if not signatures:
         return None
-    return found.get(DEFAULT_SIGNATURE) or next(iter(found.values()))
+    return signatures.get(DEFAULT_SIGNATURE) or next(iter(signatures.values()))
 
 
 def _for_script(ast_names: AstNames, signature: Signature | None) -> FirstRequest:
-    """The first type that the script's text names: what it does with a body is not known."""
+    """A body of the first media type that the script's text names: what the script reads is not known."""
     content_type = next(iter(media_types_in(ast_names.tree)), media.JSON)
     if content_type == media.JSON:
         return _typed(media.JSON, (_json(signature) if signature else None) or '{"instances": [1.0]}')
@@ -118,12 +118,12 @@ def _typed(content_type: str, body: str) -> FirstRequest:
 
 
 def _file(content_type: str) -> FirstRequest:
-    """The reader knows what to put for FILE."""
+    """A request whose body is FILE, which the reader replaces by a file of their own."""
     return FirstRequest(shlex.join(["-H", f"Content-Type: {content_type}"]) + " --data-binary @FILE")
 
 
 def _json(signature: Signature) -> str | None:
-    """TF Serving's JSON with one record; None if there is none, or none of a few words."""
+    """TF Serving's JSON with one record; None if the types have no JSON, or the body is too long."""
     specs = signature.inputs
     if not specs or any(spec.dtype not in {*NPY_TYPES, "DT_STRING"} for spec in specs.values()):
         return None
@@ -135,12 +135,12 @@ def _json(signature: Signature) -> str | None:
 
 
 def _answers_in_rows(signature: Signature) -> bool:
-    """Whether every output has a value for each record, as far as shapes tell."""
+    """Whether every output can have a value for each record, judging by its shape."""
     return all(spec.shape != () for spec in signature.outputs.values())
 
 
 def _inputs(specs: Mapping[str, TensorSpec], *, in_rows: bool) -> Any:
-    """In rows if all inputs have as many records, and all outputs some, else in columns."""
+    """Rows if all inputs have the same number of records and all outputs have some, else columns."""
     values = {name: _value(_sizes(spec), spec.dtype) for name, spec in specs.items()}
     records = {_sizes(spec)[:1] for spec in specs.values()}
     if not in_rows or len(records) != 1 or records == {()}:
@@ -150,12 +150,12 @@ def _inputs(specs: Mapping[str, TensorSpec], *, in_rows: bool) -> Any:
 
 
 def _only(named: Mapping[str, Any]) -> Any:
-    """The value of a single input goes without its name."""
+    """The value alone if there is a single input, else values by name."""
     return next(iter(named.values())) if len(named) == 1 else named
 
 
 def _sizes(spec: TensorSpec) -> tuple[int, ...]:
-    """The shape to send: 1 for each size that is open, a vector if even the rank is."""
+    """The shape to send: unknown sizes are 1, an unknown rank is a vector."""
     shape = (None,) if spec.shape is None else spec.shape
     return tuple(1 if size is None else size for size in shape)
 
@@ -171,7 +171,7 @@ def _value(sizes: Sequence[int], dtype: str) -> Any:
 
 
 def _csv_row(signature: Signature) -> str | None:
-    """One row for the only input, if it takes vectors of a few values, or single values."""
+    """One row for the only input if it takes single values or short vectors, else None."""
     specs = list(signature.inputs.values())
     if len(specs) != 1 or len(_sizes(specs[0])) not in {1, 2}:
         return None
@@ -180,7 +180,7 @@ def _csv_row(signature: Signature) -> str | None:
 
 
 def _npy(signature: Signature) -> FirstRequest | None:
-    """Zeros of the only input's shape, made by the shell: too many for a line of JSON."""
+    """Zeros in the only input's shape, which the shell generates: they are too many for a line of JSON."""
     specs = list(signature.inputs.values())
     descr = NPY_TYPES.get(specs[0].dtype) if len(specs) == 1 else None
     if descr is None:
@@ -191,12 +191,12 @@ def _npy(signature: Signature) -> FirstRequest | None:
     low, high = (len(header) + 1) % 256, (len(header) + 1) // 256
     head = rf'printf "\223NUMPY\001\000\{low:03o}\{high:03o}{header}\n"'
     zeros = f"head -c {math.prod(sizes) * int(descr[2:])} /dev/zero"
-    words = shlex.join(["-H", f"Content-Type: {media.NPY}"]) + " --data-binary @-"
-    return FirstRequest(words, piped=f"{{ {head}; {zeros}; }}")
+    arguments = shlex.join(["-H", f"Content-Type: {media.NPY}"]) + " --data-binary @-"
+    return FirstRequest(arguments, piped=f"{{ {head}; {zeros}; }}")
 
 
 def _has_op(served: Served, ops: Iterable[str]) -> bool:
-    """Whether the default model's newest graph has one of ``ops``, as far as its bytes tell."""
+    """Whether the default model's newest graph seems to have one of ``ops``: its bytes are searched."""
     model = next(model for model in served.models if model.name == served.default_model)
     path = model.versions[max(model.versions)] / BINARY_FILE
     if not path.is_file():

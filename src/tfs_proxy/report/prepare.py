@@ -27,9 +27,9 @@ NVIDIA_SMI_SECONDS = 10.0
 class Prepared:
     """An open archive: what it serves, and its models as the model server reads them.
 
-    ``report`` and ``warnings`` are lines to be shown; ``script_fault`` says why the script can't be used;
+    ``report`` and ``warnings`` are lines to show; ``script_fault`` says why the script can't be used;
     ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
-    these models. ``flags`` are the model server's, if they say what to serve, and not an archive.
+    these models. ``flags`` are the model server's flags if they, and not an archive, say what to serve.
     """
 
     settings: Settings
@@ -72,7 +72,7 @@ def prepare(
     except PermissionError as error:
         raise ArchiveError(unreadable(Path(error.filename), error)) from error
     models = tuple(
-        ServedModel(each.name, bases[each.name], tuple(sorted(each.versions))) for each in served.models
+        ServedModel(model.name, bases[model.name], tuple(sorted(model.versions))) for model in served.models
     )
     check_labels(settings, models)
     return Prepared(
@@ -87,7 +87,7 @@ def prepare(
 
 
 def without_workspace(text: str, workspace: Workspace) -> str:
-    """Names as the archive has them: the folder that it was unpacked to is gone when they are read."""
+    """``text`` with file names as in the archive: the folder that it is unpacked to is removed at the end."""
     for folder in (workspace.model, workspace.root / "download"):
         text = text.replace(f"{folder}/", "").replace(str(folder), "the archive")
     return text
@@ -116,10 +116,10 @@ def check_labels(settings: Settings, models: tuple[ServedModel, ...]) -> None:
     versions = {version for model in models for version in model.versions}
     for label, version in settings.version_labels.items():
         if version not in versions:
-            there = ", ".join(str(each) for each in sorted(versions)) or "none, as there is no model"
+            existing = ", ".join(map(str, sorted(versions))) or "none, because there is no model"
             raise SettingsError(
                 f"SAGEMAKER_TFS_VERSION_LABELS={label}={version} can't be used: "
-                f"no model has version {version}; there are: {there}."
+                f"no model has version {version}; existing versions: {existing}."
             )
 
 

@@ -1,4 +1,4 @@
-"""What the start-up report says of the script: what it defines, what is odd, and why it can't be used."""
+"""The start-up report on the script: what it defines, what is odd, and why it can't be used."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def _handlers(ast_names: AstNames) -> str:
         case ():
             return f"none of {', '.join(HANDLERS)}"
         case ("handler", _, *_) as handlers:
-            return f"handler, which is used; its {words_joined(handlers[1:])} is not"
+            return f"handler, which is used; its {words_joined(handlers[1:])} {_are(handlers[1:])} not"
         case handlers:
             return words_joined(handlers)
 
@@ -62,9 +62,13 @@ def _functions(ast_names: AstNames) -> str:
 
 def _notes(ast_names: AstNames, path: Path, *, script_model: bool) -> tuple[str, ...]:
     """The functions of the other kind of script, which nothing calls here."""
-    uncalled = words_joined(ast_names.defined(HANDLERS if script_model else SCRIPT_MODEL_FUNCTIONS))
+    uncalled = ast_names.defined(HANDLERS if script_model else SCRIPT_MODEL_FUNCTIONS)
     why = "that takes a SavedModel" if script_model else "the SavedModel is what is served"
-    return (f"{uncalled} in {path} is not called: {why}.",) if uncalled else ()
+    return (f"{words_joined(uncalled)} in {path} {_are(uncalled)} not called: {why}.",) if uncalled else ()
+
+
+def _are(names: Sequence[str]) -> str:
+    return "are" if len(names) > 1 else "is"
 
 
 def words_joined(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from tfs_proxy.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The folder and what is in it: ``models``, by name, or none of them in a script model."""
+    """The folder and its ``models``, by name; a script model has none."""
 
     layout: ModelLayout
     models: tuple[DiscoveredModel, ...]
@@ -21,12 +21,12 @@ class Served:
 
     @property
     def script_model(self) -> str | None:
-        """The folder that a script model's ``model_fn`` gets; None where there are models."""
+        """The folder that a script model's ``model_fn`` gets; None if there are models."""
         return None if self.models else str(self.layout.root)
 
     @property
     def script(self) -> str | None:
-        """The path of the script, None without one."""
+        """The path of the script; None if there is none."""
         return str(self.layout.script) if self.layout.script.is_file() else None
 
     @property
@@ -36,10 +36,10 @@ class Served:
 
 
 def look_into(root: Path, settings: Settings) -> Served:
-    """Find the models below ``root``; without one, a script with the functions of a script model will do.
+    """Find the models below ``root``; if there are none, the script must be a script model.
 
-    A SavedModel makes the archive one of models, whatever its script defines. Raises DiscoveryError if
-    there is neither, ScriptLoadError if there is a script alone that is not valid Python, and what
+    If there is a SavedModel, the functions that the script defines don't matter. Raises DiscoveryError if
+    there is neither, ScriptLoadError if there is only a script and it is not valid Python, and what
     `discover` raises.
     """
     layout = ModelLayout(root).with_program(settings.program)
@@ -54,7 +54,7 @@ def look_into(root: Path, settings: Settings) -> Served:
 
 
 def _refuse_unless_script_model(layout: ModelLayout, why: NoModelFound) -> None:
-    """Raise if the script can't stand in for the SavedModel that there is not."""
+    """Raise if there is no SavedModel, and the script can't be the model either."""
     path = layout.script.relative_to(layout.root)
     wanted = f"{why} Without one, {path} must define {form_of('model_fn')}"
     ast_names = read_ast_names(layout.script)

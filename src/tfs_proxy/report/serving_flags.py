@@ -1,4 +1,4 @@
-"""The command line of tensorflow_model_server, as far as a run has to know it."""
+"""The flags of tensorflow_model_server that decide what a run serves, and on which ports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ DEFAULT_NAME = "model"
 
 @dataclass(frozen=True, slots=True)
 class ServingFlags:
-    """Words of a command line, ``--name=value`` or ``--name value`` each."""
+    """The words of a command line: ``--name=value``, or ``--name`` and ``value``."""
 
     words: tuple[str, ...]
 
     def value(self, name: str) -> str:
-        """The value of the last flag of this name; "" without one."""
+        """The value of the last flag of this name; "" if there is none."""
         value = ""
         for word, following in pairwise((*self.words, "")):
             if word == f"--{name}":
@@ -32,20 +32,24 @@ class ServingFlags:
         return value
 
     def port(self, name: str) -> int:
-        """A port; 0 if it is off, or something else than a port, which the model server refuses."""
+        """A port; 0 if it is off or not a port, which the model server refuses."""
         text = self.value(name)
         return int(text) if text.isdecimal() and int(text) <= HIGHEST_PORT else 0
 
 
 def as_the_image(words: Sequence[str], settings: Settings) -> ServingFlags:
-    """``words`` behind the flags that tensorflow/serving's own entry point gives.
+    """The flags that tensorflow/serving's own entry point gives, then ``words``.
 
     Raises SettingsError if nothing says which of several models is meant.
     """
-    given = ServingFlags(tuple(words))
+    user_flags = ServingFlags(tuple(words))
     base = settings.serving_base_path or SERVING_BASE_PATH
     name = settings.serving_model_name or DEFAULT_NAME
-    named = [settings.serving_model_name, given.value("model_base_path"), given.value("model_config_file")]
+    named = [
+        settings.serving_model_name,
+        user_flags.value("model_base_path"),
+        user_flags.value("model_config_file"),
+    ]
     if not any(named):
         name = _only_model(base)
     ports = (f"--port={GRPC_PORT}", f"--rest_api_port={REST_PORT}")
@@ -54,7 +58,7 @@ def as_the_image(words: Sequence[str], settings: Settings) -> ServingFlags:
 
 
 def _only_model(base: str) -> str:
-    """Which folder of ``base`` is served if none is named: ``model``, else the only one with a model."""
+    """The folder of ``base`` to serve if none is named: ``model``, else the only one with a model."""
     names = sorted(path.name for path in model_folders(Path(base)))
     if len(names) > 1 and DEFAULT_NAME not in names:
         raise SettingsError(

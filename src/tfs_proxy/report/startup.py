@@ -1,6 +1,6 @@
-"""What a run serves, in plain language: the report that start-up prints and ``tfs-proxy check`` is.
+"""What a run serves, in plain language: the report that start-up and ``tfs-proxy check`` print.
 
-Nothing is run for it: SavedModels are read by their own files, the script by its syntax alone.
+It runs nothing: it reads the files of SavedModels and the syntax of the script.
 """
 
 import difflib
@@ -31,7 +31,7 @@ USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """One model: its versions, ascending, and the signatures of the newest (None: unreadable form)."""
+    """One model: its versions, ascending, and the signatures of the newest; None if they can't be read."""
 
     name: str
     versions: tuple[int, ...]
@@ -40,10 +40,10 @@ class ModelReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is served from ``root``, as values; ``notes`` are sentences on what was ignored.
+    """What is served from ``root``; ``notes`` are sentences about what is ignored.
 
-    ``warnings`` are sentences on what can be served, and won't do what was meant; ``script_fault`` says
-    why the script can't be used at all.
+    ``warnings`` are sentences about what can be served but won't do what the user meant; ``script_fault``
+    says why the script can't be used at all.
     """
 
     root: Path
@@ -58,12 +58,12 @@ class Report:
     script_fault: str | None = None
 
     def lines(self) -> Iterator[str]:
-        """The report as text, about a screen of it, without `warning_lines`."""
+        """The report as text, about one screen, without `warning_lines`."""
         yield f"Serving from {_printable(str(self.root))}"
         yield from (_printable(line) for line in self._lines())
 
     def warning_lines(self) -> Iterator[str]:
-        """The warnings as text; nothing in it or in `lines` moves a terminal's cursor."""
+        """The warnings as text; like `lines`, without control characters for a terminal."""
         return (f"Warning: {_printable(warning)}" for warning in self.warnings)
 
     def _lines(self) -> Iterator[str]:
@@ -85,7 +85,7 @@ class Report:
 
 
 def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> Report:
-    """Look at everything that decides how ``served`` is answered.
+    """Look at everything that decides how requests to ``served`` are answered.
 
     Raises DiscoveryError if a saved_model.pb is damaged.
     """
@@ -199,12 +199,12 @@ def _program_notes(layout: ModelLayout, settings: Settings) -> Iterator[str]:
 
 
 def _code_notes(layout: ModelLayout) -> Iterator[str]:
-    """What in ``code/`` has no effect."""
+    """What in ``code/`` is ignored."""
     requirements, lib, wheels = layout.requirements.is_file(), layout.lib.is_dir(), layout.wheels.is_dir()
     if layout.code.is_dir() and not layout.script.is_file():
         others = words_joined(sorted(path.name for path in layout.code.glob("*.py"))[:NAMES_SHOWN])
-        found = f"; it has {others}" if others else ""
-        yield f"{BELOW_ROOT.code}/ is ignored, because it has no {layout.program}{found}."
+        scripts = f"; it has {others}" if others else ""
+        yield f"{BELOW_ROOT.code}/ is ignored, because it has no {layout.program}{scripts}."
     elif requirements and lib:
         yield f"{BELOW_ROOT.requirements} is ignored, because {BELOW_ROOT.lib}/ holds the packages."
     elif wheels and not requirements:
@@ -212,7 +212,7 @@ def _code_notes(layout: ModelLayout) -> Iterator[str]:
 
 
 def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
-    """Scripts and requirements in folders that are not searched for them."""
+    """Scripts and requirements in folders where they are not looked for."""
     folders = {layout.root}
     for model in models:
         for path in model.versions.values():
@@ -227,7 +227,7 @@ def _misplaced_code(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> I
 
 
 def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterator[str]:
-    """What else lies at the top, unless the top is a SavedModel itself."""
+    """What else is at the top level, unless that is a SavedModel itself."""
     paths = [path for model in models for path in model.versions.values()]
     known = {layout.code.name, layout.script.name, layout.requirements.name}
     if layout.root in paths:

@@ -1,4 +1,4 @@
-"""All child processes of one run: starting them, watching them, and what it means if one gives up."""
+"""All child processes of one run: start them, watch them, and end the run if one gives up."""
 
 import asyncio
 import logging
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.05
 SPARE_WORKERS = 3
-"""So many workers may end while they load the application before the start is given up."""
+"""The start fails if this many workers more than configured end while they load the application."""
 
 
 class Children:
-    """The model servers, gunicorn and nginx; ``devices`` has what the model servers run on.
+    """The model servers, gunicorn and nginx; ``devices`` says what the model servers run on.
 
     With ``own_exit_status`` a model server that ends during the start ends the run with its exit status.
     """
@@ -62,7 +62,7 @@ class Children:
         return child
 
     def in_start_order(self) -> list[ChildProcess]:
-        """All that have been started; stopping goes the other way."""
+        """All children that have been started; they are stopped in reverse order."""
         children = [*self.model_servers, self.workers, self.nginx]
         return [child for child in children if child is not None]
 
@@ -94,7 +94,7 @@ class Children:
             await asyncio.sleep(TICK_SECONDS)
 
     def _may_restart(self, child: ChildProcess) -> bool:
-        """During the start, a model server or a script that fails is not tried again."""
+        """During the start, a model server or a script that fails is not restarted."""
         if child is self.workers:
             self._readiness.heartbeats.forget()
         starting = self._readiness.phase is Phase.STARTING
@@ -104,7 +104,7 @@ class Children:
         return not (starting and child is self.workers and child.exit_status in gunicorn.BOOT_FAILED)
 
     def _refuse_failed_script(self) -> None:
-        """Raise ScriptLoadError if the workers of the start can't load the script, or end when they do."""
+        """During the start, raise ScriptLoadError if workers can't load the script, or end meanwhile."""
         if self._readiness.phase is not Phase.STARTING:
             return
         heartbeats = self._readiness.heartbeats
@@ -123,13 +123,13 @@ class Children:
         if self._readiness.phase is Phase.STARTING and child in self.model_servers:
             if self._own_exit_status:
                 return ModelServerEnded(f"{child.name} ended with {how}.", shell_status(child.exit_status))
-            return ModelLoadError(f"{child.name} ended with {how} while loading. {_last_words(child)}")
+            return ModelLoadError(f"{child.name} ended with {how} while loading. {_last_output(child)}")
         if child is self.workers and child.exit_status in gunicorn.BOOT_FAILED:
             return ScriptLoadError("the script can't be used; the log above has the reason.")
         return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
 
 
-def _last_words(child: ChildProcess) -> str:
+def _last_output(child: ChildProcess) -> str:
     lines = [line for line in child.last_lines if line.strip()]
     errors = [line for line in lines if re.search(r"\b(Error|error:|Failed|failed|terminate)\b", line)]
-    return "It said: " + " / ".join((errors or lines)[-3:]) if lines else "It said nothing."
+    return "Its last output: " + " / ".join((errors or lines)[-3:]) if lines else "It printed nothing."

@@ -1,7 +1,7 @@
 """The control API: the supervisor's own HTTP, which answers however busy the workers are.
 
-Two faces. Behind the unix socket: ``/ping`` for nginx and workers, ``/deployment``, ``/released``
-and ``/settled`` for workers. On the socket that workers will accept from: 503 with the reason, until
+On the unix socket it answers ``/ping`` for nginx and workers, and ``/deployment``, ``/released`` and
+``/settled`` for workers. On the socket that workers will accept from, it answers 503 with the reason until
 they take over.
 """
 
@@ -23,7 +23,7 @@ OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 
 
 class ControlApi:
-    """Answers from `Readiness`; ``deployment`` is handed out once it is known."""
+    """Answers from `Readiness`; workers get ``deployment`` once it is known."""
 
     def __init__(self, readiness: Readiness) -> None:
         self.readiness = readiness
@@ -42,7 +42,7 @@ class ControlApi:
             await self._standing_in.open(listener.dup())
 
     def release(self) -> None:
-        """Leave the listeners to the workers, and tell them that they may accept."""
+        """Leave the listeners to the workers, which may accept from now on."""
         self._standing_in.close()
         self.released = True
 

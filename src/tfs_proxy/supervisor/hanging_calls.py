@@ -14,16 +14,16 @@ MORE_THAN_WORKERS = 2
 
 @dataclass(slots=True)
 class _Hanging:
-    """A worker with hanging calls: since when, where in the script, and whether no thread is free."""
+    """A worker with hanging calls: since when, at which line of the script, and whether no thread is free."""
 
     since: float
-    place: str
+    line: str
     full: bool
 
 
 @dataclass(slots=True)
 class HangingCalls:
-    """``workers`` is how many there should be, ``replaced_seconds`` how long a replacement may take."""
+    """``workers`` is the configured number, ``replaced_seconds`` how long a replacement may take."""
 
     workers: int = 1
     replaced_seconds: float = 300.0
@@ -31,11 +31,11 @@ class HangingCalls:
     _hanging: dict[bytes, _Hanging] = field(default_factory=dict)
     _in_a_row: int = 0
 
-    def hear(self, pid: bytes, words: str, now: float) -> None:
-        """Take in the words that a worker sent after its pid: see `web.workers`."""
-        state, _, place = words.partition(" ")
+    def hear(self, pid: bytes, message: str, now: float) -> None:
+        """Note the message that a worker sent after its pid: see `web.workers`."""
+        state, _, line = message.partition(" ")
         if state == "loading":
-            self.loading[pid] = place
+            self.loading[pid] = line
         elif state == "answered":
             self._in_a_row = 0
         elif state in {"hangs", "full"}:
@@ -43,7 +43,7 @@ class HangingCalls:
             if known is None:
                 self._in_a_row += 1
             since = now if known is None else known.since
-            self._hanging[pid] = _Hanging(since, place, state == "full")
+            self._hanging[pid] = _Hanging(since, line, state == "full")
 
     def forget(self) -> None:
         """The workers are gone."""
@@ -51,7 +51,7 @@ class HangingCalls:
         self._hanging.clear()
 
     def reason(self, alive: Collection[bytes], now: float) -> str | None:
-        """Why the script can't answer, given the workers that live; None if it can."""
+        """Why the script can't answer in the workers ``alive``; None if it can."""
         self._hanging = {pid: worker for pid, worker in self._hanging.items() if pid in alive}
         for pid in alive:
             self.loading.pop(pid, None)
@@ -59,17 +59,17 @@ class HangingCalls:
             return None if self._helps() else "the script hangs in every worker, new ones included"
         *_, last = self._hanging.values()
         if not self._helps():
-            return f"the script hangs in every worker, new ones included, at {last.place}"
+            return f"the script hangs in every worker, new ones included, at {last.line}"
         if len(self._hanging) < len(alive):
             return None
         if all(worker.full for worker in self._hanging.values()):
-            return f"the script hangs in every thread of every worker, at {last.place}"
+            return f"the script hangs in every thread of every worker, at {last.line}"
         if now - max(worker.since for worker in self._hanging.values()) > self.replaced_seconds:
-            return f"the script hangs at {last.place}, and no new worker comes up{self._where_it_loads()}"
+            return f"the script hangs at {last.line}, and no new worker comes up{self._where_it_loads()}"
         return None
 
     def _helps(self) -> bool:
         return self._in_a_row < self.workers + MORE_THAN_WORKERS
 
     def _where_it_loads(self) -> str:
-        return "".join(f": it loads the script, {place}" for place in (*self.loading.values(),)[-1:])
+        return "".join(f": it loads the script, {line}" for line in (*self.loading.values(),)[-1:])

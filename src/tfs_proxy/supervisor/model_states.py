@@ -1,4 +1,4 @@
-"""Asks the model servers for the state of their models and tells `Readiness`: fast while they load."""
+"""Polls the model servers for the state of their models, often while they load, for `Readiness`."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,11 @@ from tfs_proxy.supervisor.readiness import Readiness, ServableState, read_status
 from tfs_proxy.wire.connections import get_async
 from tfs_proxy.wire.http_messages import HttpResponse
 
-ASK_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 2.0
 LOADING_PAUSE_SECONDS: Final = 0.01
 SERVING_PAUSE_SECONDS: Final = 1.0
 PAUSE_SECONDS_A_MODEL: Final = 0.02
-"""With hundreds of models their statuses are asked for less often: the questions cost processor time."""
+"""With hundreds of models their statuses are requested less often, to save processor time."""
 
 MISSES: Final = 3
 """How many status calls in a row may fail before a serving instance counts as unreachable."""
@@ -27,7 +27,7 @@ Get = Callable[[str, int, str, float], Awaitable[HttpResponse]]
 
 
 class ModelWatch:
-    """Keeps `Readiness` true about models and versions."""
+    """Keeps `Readiness` up to date about models and versions."""
 
     def __init__(
         self, instances: Iterable[Instance], models: Iterable[str], readiness: Readiness, get: Get = get_async
@@ -58,14 +58,14 @@ class ModelWatch:
                 await asyncio.sleep(LOADING_PAUSE_SECONDS)
 
     async def refresh(self) -> None:
-        """Ask every instance for every model once, instances at the same time."""
-        await asyncio.gather(*(self._ask(instance) for instance in self._instances))
+        """Request the state of every model once from every instance, from all instances at the same time."""
+        await asyncio.gather(*(self._poll(instance) for instance in self._instances))
 
-    async def _ask(self, instance: Instance) -> None:
+    async def _poll(self, instance: Instance) -> None:
         for model in self._models or ("",):
             path = f"/v1/models/{quote(model, safe='')}"
             try:
-                reply = await self._get(instance.host, instance.rest_port, path, ASK_SECONDS)
+                reply = await self._get(instance.host, instance.rest_port, path, POLL_SECONDS)
                 states = self._states(reply)
             except (UpstreamError, ValueError):
                 self._miss(instance)
@@ -74,13 +74,13 @@ class ModelWatch:
             self._readiness.note(instance.index, model, states)
 
     def _states(self, reply: HttpResponse) -> Mapping[int, ServableState]:
-        """The versions that the model server has of a model: none if it does not know the model, or yet."""
+        """The states of a model's versions; empty if the model server does not know the model (yet)."""
         if reply.status == NOT_FOUND or not self._models:
             return {}
         return read_status(reply.body)
 
     def _miss(self, instance: Instance) -> None:
-        """A busy model server may be slow to answer; only a row of misses means that it is away."""
+        """A busy model server may answer slowly: it is unreachable only after several misses in a row."""
         self._misses[instance.index] += 1
         if self._misses[instance.index] >= MISSES:
             self._readiness.unreachable.add(instance.index)

@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServeRequest:
-    """What the command line asks for, beside the settings.
+    """What the command line asks for, besides the settings.
 
-    ``flags`` are the model server's, which then stands in for tensorflow/serving, and there is no archive.
+    ``flags`` are the model server's if it runs as in the image tensorflow/serving; then there is no archive.
     """
 
     model: str | None
@@ -54,7 +54,7 @@ def _prepare(request: ServeRequest, settings: Settings, workspace: Workspace) ->
 
 
 def find_host_resources(request: ServeRequest, prepared: Prepared) -> plan.HostResources:
-    """What this machine brings for the model servers of ``prepared``: nothing if it needs none."""
+    """What this machine provides for the model servers of ``prepared``: nothing if it needs none."""
     if not (prepared.models or prepared.flags):
         return plan.HostResources((), (), 0, request.environ)
     settings = prepared.settings

@@ -1,4 +1,4 @@
-"""Settings and what was found in the archive -> every process of the run, as values: pure."""
+"""Settings and the contents of the archive -> the model servers' processes, as values: pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ DEFAULT_TRANSFORM_MB = 6
 
 @dataclass(frozen=True, slots=True)
 class HostResources:
-    """What the machine brings: the model server's command, its ports, GPUs and the environment.
+    """What the machine provides: the model server's command, its ports, GPUs and the environment.
 
     Without ``ports`` there is no model server: a script model needs none.
     """

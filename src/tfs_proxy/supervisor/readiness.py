@@ -21,7 +21,7 @@ ENDED = "END"
 
 
 class Phase(Enum):
-    """Where the whole run is."""
+    """The phase of the whole run."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -62,7 +62,7 @@ NO_VERSION = ServableState("not loaded: the model server has found no version of
 
 
 def best_of(states: Collection[ServableState]) -> ServableState:
-    """The state of a model whose versions come and go: that of the version that is nearest to serving."""
+    """The state of a model whose versions come and go: that of the version closest to serving."""
     ranks: tuple[Callable[[ServableState], bool], ...] = (
         lambda state: state.available,
         lambda state: state.state != ENDED,
@@ -103,7 +103,7 @@ class Heartbeats(asyncio.DatagramProtocol):
     A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all. One
     that can't load it sends a `BootFailure`: ``failure`` is the first.
 
-    Words behind the pid are for `HangingCalls`.
+    A message after the pid is for `HangingCalls`.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         self.loading: set[bytes] = set()
 
     async def listen(self, path: Path) -> None:
-        """Take beats in on a unix datagram socket at ``path``, from now on."""
+        """Receive beats on a unix datagram socket at ``path`` from now on."""
         beats = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         beats.setblocking(False)
         beats.bind(str(path))
@@ -136,9 +136,9 @@ class Heartbeats(asyncio.DatagramProtocol):
         if data.startswith(b"{"):
             self.failure = self.failure or BootFailure.from_json(data)
             return
-        pid, _, words = data.partition(b" ")
-        if words:
-            self.hanging_calls.hear(pid, words.decode(errors="replace"), self._clock())
+        pid, _, message = data.partition(b" ")
+        if message:
+            self.hanging_calls.hear(pid, message.decode(errors="replace"), self._clock())
             return
         self._beats[data] = self._clock()
         self.booted.set()
@@ -188,7 +188,7 @@ class Readiness:
                 self.servables[servable] = _state_of(servable, states)
 
     def lose(self, instance: int) -> None:
-        """An instance has died: nothing on it is available until it says so again."""
+        """Note that an instance has died: nothing on it is available until it reports so again."""
         self.unreachable.add(instance)
         for servable in self.servables:
             if servable.instance == instance:
@@ -196,7 +196,7 @@ class Readiness:
         self.disturbed.set()
 
     def missing(self) -> str | None:
-        """The first version that is not AVAILABLE, in words."""
+        """The first version that is not AVAILABLE, as a phrase; None if all are."""
         if self.unreachable:
             return f"the model server does not answer yet (instance {min(self.unreachable)})"
         for servable, state in self.servables.items():
@@ -212,19 +212,19 @@ class Readiness:
         return frozenset(servable.instance for servable in self.servables) - away
 
     def failure(self) -> str | None:
-        """The first version that will not become AVAILABLE, with the model server's own words."""
+        """The first version that will not become AVAILABLE, with the model server's error."""
         for servable, state in self.servables.items():
             if state.error and state.state == ENDED:
                 return f"{servable} can't be loaded: {state.error}"
         return None
 
     def _not_found(self) -> str:
-        """The first model without any version, which may never get one, as words to follow the step."""
+        """The first model without any version, which may never get one, as a phrase that follows the step."""
         missing = (servable for servable, state in self.servables.items() if state is NO_VERSION)
         return next((f"; {servable} is {NO_VERSION.state}" for servable in missing), "")
 
     def away(self) -> str | None:
-        """Which version will be back soon, in words; None if waiting does not help."""
+        """The version that will be back soon, as a phrase; None if waiting does not help."""
         return self.missing() if self.phase is Phase.SERVING else None
 
     def reason(self) -> str | None:

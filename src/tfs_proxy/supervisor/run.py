@@ -115,7 +115,7 @@ class Supervisor:
         return prepared
 
     def _size_for(self, settings: Settings) -> None:
-        """Large models may leave memory for fewer workers: nginx is to forget the sockets of the others."""
+        """Large models may leave memory for fewer workers: nginx forgets the sockets of the others."""
         self._settings = settings
         self._readiness.heartbeats.hanging_calls.workers = settings.gunicorn_workers
         if self._proxy is not None:

@@ -1,4 +1,4 @@
-"""How every run of processes begins and ends: serve until a stop signal, then drain; a second one hurries."""
+"""The life of every run: serve until a stop signal, then drain; a second signal ends it at once."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class RunLoop:
-    """Serves until SIGTERM, SIGINT or SIGHUP, then drains; a second signal ends the patience."""
+    """Serves until SIGTERM, SIGINT or SIGHUP, then drains; a second signal stops waiting."""
 
     def __init__(self, stop_seconds: float) -> None:
         self._stop_seconds = stop_seconds
@@ -25,7 +25,7 @@ class RunLoop:
     async def run(self, serve: Coroutine[None, None, None], drain: Callable[[bool], Awaitable[None]]) -> None:
         """Do ``serve`` until it raises or a signal comes, then always ``drain``.
 
-        ``drain`` is told whether a signal is the reason.
+        ``drain`` gets whether a signal is the reason.
         """
         loop = asyncio.get_running_loop()
         for number in stop_signals():
@@ -44,7 +44,7 @@ class RunLoop:
             await drain(stop_requested)
 
     async def accept_pending(self, listeners: Sequence[socket.socket], deadline: float) -> None:
-        """Let no new connections in, and wait until those that wait are accepted, or patience ends."""
+        """Accept no new connections, and wait for pending ones to be accepted, at most until ``deadline``."""
         await listener_drain.accept_pending(
             listeners, lambda: not self._signals.empty() or time.monotonic() > deadline
         )

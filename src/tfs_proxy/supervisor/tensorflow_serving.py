@@ -27,12 +27,12 @@ from tfs_proxy.supervisor.process import ProcessSpec
 from tfs_proxy.supervisor.programs.model_server import is_embedded
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - as in tensorflow/serving
-STILL_HEEDED = frozenset({"SAGEMAKER_TFS_DEFAULT_MODEL_NAME", "SAGEMAKER_TFS_NGINX_LOGLEVEL"})
+STILL_USED = frozenset({"SAGEMAKER_TFS_DEFAULT_MODEL_NAME", "SAGEMAKER_TFS_NGINX_LOGLEVEL"})
 """Settings ``SAGEMAKER_TFS_*`` that are not the model server's, whose flags stand on the command line."""
 
 
 def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
-    """What is served with ``words``, and the lines that say so.
+    """What a model server with the flags ``words`` serves, and the report on it.
 
     Raises SettingsError for a setting that can't be used, or a model's folder that can't be read.
     """
@@ -60,7 +60,7 @@ def prepare_flags(words: Sequence[str], settings: Settings) -> Prepared:
 
 
 def _model_names(flags: ServingFlags) -> tuple[str, ...]:
-    """The models that the flags name; none if its config file can't be read here."""
+    """The models that the flags name; none if the config file can't be read here."""
     path = flags.value("model_config_file")
     if not path:
         return (flags.value("model_name"),)
@@ -68,7 +68,7 @@ def _model_names(flags: ServingFlags) -> tuple[str, ...]:
         text = Path(path).read_text(encoding="utf-8")
         config = text_format.Parse(text, ModelServerConfig(), descriptor_pool=POOL, allow_unknown_field=True)
     except (OSError, UnicodeDecodeError, text_format.ParseError):
-        return ()  # the model server says what is wrong with it
+        return ()  # the model server reports what is wrong with it
     return tuple(model.name for model in config.model_config_list.config)
 
 
@@ -90,15 +90,15 @@ def _script_layout(flags: ServingFlags, settings: Settings) -> ModelLayout:
 
 def _report(flags: ServingFlags, served: Served, script: ScriptFindings, settings: Settings) -> list[str]:
     rest, grpc = flags.port("rest_api_port"), flags.port("port")
-    doors = [f"gRPC on port {grpc}" if grpc else "", f"REST on {rest}" if rest else ""]
-    lines = [f"As tensorflow/serving: {', '.join(filter(None, doors)) or 'no port'}, and also /invocations"]
+    apis = [f"gRPC on port {grpc}" if grpc else "", f"REST on {rest}" if rest else ""]
+    lines = [f"As tensorflow/serving: {', '.join(filter(None, apis)) or 'no port'}, and also /invocations"]
     source = flags.value("model_config_file") or flags.value("model_base_path")
     lines += [f"Model {model.name}, from {source}" for model in served.models]
     if served.script:
         lines.append(f"Script of /invocations: {script.sentence}")
     lines += [f"Note: {note}" for note in script.notes]
     unused = [
-        name for name in settings.changed if name.startswith("SAGEMAKER_TFS_") and name not in STILL_HEEDED
+        name for name in settings.changed if name.startswith("SAGEMAKER_TFS_") and name not in STILL_USED
     ]
     return lines + [f"Note: {name} is ignored: give the model server's flag instead." for name in unused]
 
@@ -113,26 +113,28 @@ def plan_flags(
 ) -> ProcessPlan:
     """One model server on ports of its own, and the deployment that workers get.
 
-    ``invocations_port`` is that of ``/invocations``. Raises SettingsError if gRPC is to have the same.
+    ``invocations_port`` is that of ``/invocations``. Raises SettingsError if gRPC has the same port.
     """
     if flags.port("port") == invocations_port:
         raise SettingsError(
             f"--port={invocations_port} can't be used: /invocations has this port. Take another port, "
             "or give /invocations another one with SAGEMAKER_BIND_TO_PORT."
         )
-    ours = _flags_for_us(flags, settings, workspace, host, invocations_port)
-    instance = Instance(0, ours.port("rest_api_port"), ours.port("port"), ours.value("grpc_socket_path"))
+    all_flags = _with_own_flags(flags, settings, workspace, host, invocations_port)
+    instance = Instance(
+        0, all_flags.port("rest_api_port"), all_flags.port("port"), all_flags.value("grpc_socket_path")
+    )
     return ProcessPlan(
         # No models are known if the config file can't be read, but it is not a script model.
         deployment=replace(deployment_of(served, settings, (instance,)), script_model=None),
         files={},
         model_servers=(
-            ProcessSpec("model server 0", (*host.model_server, *ours.words), host.environ, record=True),
+            ProcessSpec("model server 0", (*host.model_server, *all_flags.words), host.environ, record=True),
         ),
     )
 
 
-def _flags_for_us(
+def _with_own_flags(
     flags: ServingFlags, settings: Settings, workspace: Workspace, host: HostResources, invocations_port: int
 ) -> ServingFlags:
     """``flags`` with what ``/invocations`` needs of the model server."""
@@ -140,6 +142,6 @@ def _flags_for_us(
     first = [f"--grpc_socket_path={workspace.grpc_socket(0)}", f"--grpc_max_threads={4 * callers}"]
     if is_embedded(host.model_server):
         first.append(f"--host={EVERYWHERE}")
-    if flags.port("rest_api_port") in {0, invocations_port}:  # then the front passes on what comes to /v1/
+    if flags.port("rest_api_port") in {0, invocations_port}:  # then nginx passes on requests to /v1/
         return ServingFlags((*first, *flags.words, f"--rest_api_port={free_ports(1)[0]}"))
     return ServingFlags((*first, *flags.words))

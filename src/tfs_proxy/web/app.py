@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tfs_proxy.script.script_model.call import ScriptModel
 
 OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
-"""What a script may raise of the web framework's, to be answered as it is."""
+"""Exceptions of the web framework that a script may raise, answered as they are."""
 
 
 class KnownMethods:
-    """Middleware: 405 for a method that HTTP does not know, where falcon would say 400."""
+    """Middleware: 405 for a method that HTTP does not know, while falcon would answer 400."""
 
     def process_resource(
         self, req: falcon.Request, _resp: falcon.Response, resource: Any, _params: dict[str, Any]

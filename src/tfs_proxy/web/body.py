@@ -22,7 +22,7 @@ class BrokenBody(BadInput):
 def read_body(req: falcon.Request, limit_bytes: int) -> bytes:
     """All of the body, whether Content-Length or chunks frame it, without its Content-Encoding.
 
-    Raises PayloadTooLarge beyond ``limit_bytes``, packed or unpacked, BrokenBody where it can't be read
+    Raises PayloadTooLarge beyond ``limit_bytes``, packed or unpacked, BrokenBody if it can't be read
     to its end, and what `decoded_body` raises.
     """
     return decoded_body(_whole(req, limit_bytes), req.get_header("Content-Encoding"), limit_bytes)

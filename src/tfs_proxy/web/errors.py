@@ -48,7 +48,7 @@ def install(app: "falcon.App[falcon.Request, falcon.Response]") -> None:
 
 
 def status_of(error: RequestError) -> int:
-    """The HTTP status of ``error``: its own where it has one, else its nearest class's in `STATUS`."""
+    """The HTTP status of ``error``: its own if it has one, else its nearest class's in `STATUS`."""
     if isinstance(error, (HTTPError, UpstreamRefused)):
         return error.status
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)

@@ -1,7 +1,7 @@
-"""TF Serving's REST API under ``/v1/``, answered by the model server itself; nginx seldom asks here.
+"""TF Serving's REST API under ``/v1/``, which the model server itself answers.
 
-It passes by where nginx does not take it straight there: there is no nginx, the model server is away for
-a moment, or the body is packed.
+nginx sends most requests straight to the model server. They come here if there is no nginx, if the model
+server is away for a moment, or if the body is compressed.
 """
 
 import re
@@ -33,7 +33,7 @@ class ServingApi:
         self._limit_bytes = limit_bytes
 
     def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        """Pass one request on, and back what the model server says."""
+        """Pass one request on, and the model server's answer back."""
         if req.method not in METHODS:
             raise falcon.HTTPMethodNotAllowed(METHODS)
         path = raw_path(req)

@@ -310,7 +310,7 @@ def test_a_model_server_that_ends_while_loading_is_quoted(tmp_path: Path, failin
     status, log = failing(archive, {"STAND_IN_EXIT": "1 servable(s) did not become available"})
 
     assert status == 4
-    assert "It said: Failed to start server. Error: 1 servable(s) did not become available" in log
+    assert "Its last output: Failed to start server. Error: 1 servable(s) did not become available" in log
 
 
 def test_a_model_that_takes_too_long_ends_start_up(tmp_path: Path, failing: Failing) -> None:

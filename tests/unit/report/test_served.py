@@ -51,7 +51,7 @@ def test_a_saved_model_wins_over_a_stages_functions(tmp_path: Path) -> None:
     """With a handler they are not called; without one the script can't be used, and the error names them."""
     root = folder(tmp_path / "x", STAGE + HANDLER, model=True)
     assert look_into(root, Settings.from_env({})).script_model is None
-    assert "Note: model_fn and predict_fn in code/inference.py is not called" in report(root)
+    assert "Note: model_fn and predict_fn in code/inference.py are not called" in report(root)
 
     alone = folder(tmp_path / "y", STAGE, model=True)
     with pytest.raises(ScriptLoadError, match="Its model_fn is for archives without a SavedModel"):

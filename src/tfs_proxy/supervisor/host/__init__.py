@@ -1,1 +1,1 @@
-"""What the machine brings: sockets, devices, mounts, and processes that lost their parent."""
+"""What the machine provides: sockets, devices, mounts, and processes that lost their parent."""

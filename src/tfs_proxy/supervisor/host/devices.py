@@ -15,13 +15,13 @@ class Devices:
     """GPUs by model server, as logged so far."""
 
     def __init__(self) -> None:
-        self._found: dict[str, dict[str, str]] = {}
+        self._gpus: dict[str, dict[str, str]] = {}
 
     def hear(self, server: str, line: str) -> None:
-        """Take in one line that a model server has printed."""
+        """Note a GPU if ``line``, which a model server has printed, names one."""
         if created := CREATED.search(line):
             name = f"{created['device']} ({created['name']}, {created['megabytes']} MB)"
-            self._found.setdefault(server, {})[created["device"]] = name
+            self._gpus.setdefault(server, {})[created["device"]] = name
 
     def log(self, server: str, gpus: int) -> None:
         """Log what ``server`` runs on, and warn if it leaves the driver's ``gpus`` unused."""
@@ -31,13 +31,13 @@ class Devices:
             log.warning("%s", overlooked)
 
     def report(self, server: str) -> str:
-        """What ``server`` runs on, in words."""
-        devices = self._found.get(server)
+        """The sentence that names what ``server`` runs on."""
+        devices = self._gpus.get(server)
         return f"{server} runs on {', '.join(devices.values()) if devices else 'the CPU'}"
 
     def overlooked(self, server: str, gpus: int) -> str | None:
         """A warning if the driver shows GPUs that ``server`` does not use."""
-        if not gpus or server in self._found:
+        if not gpus or server in self._gpus:
             return None
         return (
             f"the driver shows {gpus} GPU(s), but {server} uses none: its log says which CUDA library "

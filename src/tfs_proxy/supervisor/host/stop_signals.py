@@ -11,7 +11,7 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 
 def reason(number: signal.Signals) -> str:
-    """How a log line on the stop begins."""
+    """The beginning of the log line about the stop."""
     if number is signal.SIGHUP:
         return "SIGHUP: nothing is reloaded; stopping as on SIGTERM"
     return f"{number.name}: stopping"

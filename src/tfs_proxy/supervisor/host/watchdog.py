@@ -41,14 +41,14 @@ class Watchdog:
         )
 
     def guard(self, group: int) -> None:
-        """Kill this process group, too, should the supervisor die."""
+        """Kill this process group, too, if the supervisor dies."""
         self._groups.add(group)
-        self._tell()
+        self._write_groups()
 
     def forget(self, group: int) -> None:
-        """A group has ended: its number may become somebody else's."""
+        """Forget a group that has ended: another process may get its number."""
         self._groups.discard(group)
-        self._tell()
+        self._write_groups()
 
     def look(self) -> None:
         """Start the shell again if it has been killed."""
@@ -61,16 +61,16 @@ class Watchdog:
             log.warning("the watchdog was killed, and can't be started again yet: %s", error)
             return
         log.warning("the watchdog was killed: it has been started again")
-        self._tell()
+        self._write_groups()
 
     def close(self) -> None:
-        """Send the shell away, its work undone; idempotent."""
+        """End the shell without its clean-up; idempotent."""
         self._shell.kill()
         self._shell.wait()
         self._close_input()
 
-    def _tell(self) -> None:
-        """All groups in one line: the last line counts."""
+    def _write_groups(self) -> None:
+        """Write all groups in one line: the last line counts."""
         if self._shell.stdin is None or self._shell.stdin.closed:
             return
         with contextlib.suppress(BrokenPipeError):

@@ -27,7 +27,7 @@ from tfs_proxy.wire.error_body import (
 )
 
 REFUSALS: Mapping[int, str] = {
-    400: "bad request: it is not HTTP as RFC 9112 has it",
+    400: "bad request: it is not valid HTTP (RFC 9112)",
     403: "forbidden",
     404: "there is nothing at this path",
     405: "this method is not allowed here",
@@ -39,7 +39,7 @@ REFUSALS: Mapping[int, str] = {
     421: "misdirected request",
     429: "too many requests",
     431: HEADERS_TOO_LARGE,
-    500: "internal error of the HTTP front",
+    500: "internal error of nginx",
     501: UNKNOWN_TRANSFER_CODING,
     503: "not available",
     504: "no answer in time",
@@ -59,7 +59,7 @@ REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 class ProxyConfig:
     """Where nginx listens, and where it sends requests to.
 
-    ``grpc`` is None where gRPC is not published, ``serving`` until everything is ready.
+    ``grpc`` is None if gRPC is not published, ``serving`` until everything is ready.
     """
 
     listen: str
@@ -70,17 +70,17 @@ class ProxyConfig:
 
     @property
     def fast(self) -> str | None:
-        """The default model where requests may go past the workers: no script, no default Accept."""
+        """The default model if requests may bypass the workers: no script, no default Accept; else None."""
         serving = self.serving
         if serving is None or serving.script is not None or serving.default_accept not in {None, JSON}:
             return None
-        if not is_model_name(serving.default_model):  # a flag may name a model as it likes
+        if not is_model_name(serving.default_model):  # a flag may give a model any name
             return None
         return serving.default_model
 
 
 def find() -> str | None:
-    """The nginx program, also where a user's PATH has no sbin."""
+    """The nginx program, even if a user's PATH has no sbin; None if it is not installed."""
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
 
 
@@ -128,7 +128,7 @@ def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits) -> str:
 
 
 def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
-    """Sends a request to the workers, by the name under which they note that they begin it."""
+    """Sends a request to the workers, with the id under which they note that they begin it."""
     lines = (
         f"proxy_pass http://{upstream};",
         "proxy_next_upstream off;",

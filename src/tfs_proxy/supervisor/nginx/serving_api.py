@@ -1,8 +1,8 @@
 """The parts of nginx.conf that publish TF Serving's own APIs, REST under ``/v1/`` and gRPC: pure.
 
 Requests reach the model servers as they are: no script, no conversion, the model server's own answers. Only
-gRPC methods that read are published. With ``HandleReloadConfigRequest`` any caller can load any path, and the
-profiler shows other clients' requests: neither is published.
+gRPC methods that change nothing are published. With ``HandleReloadConfigRequest`` any caller can load any
+path, and the profiler shows other clients' requests: neither is published.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class GrpcEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class ProxyLimits:
-    """What the answers speak of: MB of a message, seconds that nginx waits for an answer."""
+    """The limits that answers name: MB of a message, seconds that nginx waits for an answer."""
 
     message_mb: int
     read_seconds: int
@@ -74,7 +74,7 @@ def rest_location() -> str:
 
 
 def grpc_server(endpoint: GrpcEndpoint, limits: ProxyLimits, *, has_models: bool) -> str:
-    """The server block of the gRPC port; a script that is the model itself has nothing to publish."""
+    """The server block of the gRPC port; a script model has nothing to publish."""
     published = PUBLISHED if has_models else ()
     lines = [
         *_listen(endpoint),
@@ -106,8 +106,8 @@ def _refusals(limits: ProxyLimits) -> list[str]:
         GrpcCode.DEADLINE_EXCEEDED: f"no answer within {limits.read_seconds} seconds",
         GrpcCode.RESOURCE_EXHAUSTED: f"the message is larger than {limits.message_mb} MB, "
         "the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
-        GrpcCode.UNIMPLEMENTED: "not published here, where there is tensorflow.serving.PredictionService "
-        "and GetModelStatus of tensorflow.serving.ModelService",
+        GrpcCode.UNIMPLEMENTED: "not published here: only tensorflow.serving.PredictionService "
+        "and GetModelStatus of tensorflow.serving.ModelService are",
         GrpcCode.UNAVAILABLE: "no model server is ready: starting, or being restarted",
     }
     lines = []

@@ -99,7 +99,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def give_up(self, error: Exception) -> NoReturn:
         """End without the application: in the start when gunicorn is ended, later by ending it.
 
-        gunicorn would report each worker's end at length, in front of what the supervisor has to say.
+        gunicorn would report each worker's end at length, before the supervisor's own message.
         """
         failure = boot_failure(error)
         self.heartbeat.say_failure(failure)
@@ -124,7 +124,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if self.watch.hangs:
             self.journal.forget()
             late_calls.end_with_hanging_calls(self.close_app)
-        # If gunicorn kills the worker there is no time for this.
+        # If gunicorn kills the worker, this is not reached.
         self.close_app()
 
     def serve(self) -> None:
@@ -132,7 +132,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         super().run()
 
     def notify(self) -> None:
-        """Tell the supervisor as well as gunicorn that this worker lives."""
+        """Tell the supervisor and gunicorn that this worker is alive."""
         super().notify()
         if self.heartbeat.beat():
             self.tell()
@@ -144,15 +144,15 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             patient_seconds = max(self.cfg.graceful_timeout, math.ceil(self.watch.seconds))
             self.cfg.set("graceful_timeout", patient_seconds)
             late_calls.mark(self.tmp, late_calls.HANGS)
-        for words in late_calls.words(self.watch, self.most_hanging):
-            self.heartbeat.say(words)
+        for message in late_calls.messages(self.watch, self.most_hanging):
+            self.heartbeat.say(message)
 
     def abandon(self, call: Call) -> None:
         """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""
         late_calls.answer_for(call, self.watch)
 
     def handle_error(self, _req: Any, client: Any, _address: Any, error: BaseException) -> None:
-        """Answer what gunicorn refuses by itself, without a word of the client's text."""
+        """Answer what gunicorn refuses by itself, without repeating the client's text."""
         refused = OUT_OF_TIME if isinstance(error, WorkerStopped) else refusal(error)
         if refused in {OUR_FAULT, OUT_OF_TIME}:
             log.error("a request failed in gunicorn: %s", refused.text, exc_info=error)

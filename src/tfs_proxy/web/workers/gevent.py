@@ -27,7 +27,7 @@ class GreenletLane:
         return frames_from(self._greenlet.gr_frame)
 
     def interrupt(self, unless_over: Callable[[], bool]) -> bool:
-        """Raise an exception in the greenlet, when the event loop comes to it."""
+        """Raise an exception in the greenlet as soon as the event loop runs it."""
 
         def throw() -> None:
             if not unless_over():

@@ -39,9 +39,9 @@ class Heartbeat:
         self._send(self._pid)
         return True
 
-    def say(self, words: str) -> None:
-        """Send words after the pid, at once, for `supervisor.hanging_calls`. They are not a heartbeat."""
-        self._send(self._pid + b" " + words.encode(errors="replace"))
+    def say(self, message: str) -> None:
+        """Send a message after the pid, at once, for `supervisor.hanging_calls`; it is not a heartbeat."""
+        self._send(self._pid + b" " + message.encode(errors="replace"))
 
     def say_loading(self) -> None:
         """Send that this worker begins to load the application: what it loads may end the process."""

@@ -64,16 +64,16 @@ def answer_for(call: Call, watch: Watch) -> None:
         connection.shutdown(socket.SHUT_WR)
 
 
-def words(watch: Watch, most_hanging: int) -> list[str]:
+def messages(watch: Watch, most_hanging: int) -> list[str]:
     """News of the script's calls for the supervisor, since the last time."""
-    messages = []
+    news = []
     if watch.answered:
         watch.answered = False
-        messages.append("answered")
+        news.append("answered")
     if watch.hangs:
         state = "full" if watch.hanging >= most_hanging else "hangs"
-        messages.append(f"{state} {own_part(watch.place)}")
-    return messages
+        news.append(f"{state} {own_part(watch.place)}")
+    return news
 
 
 def end_with_hanging_calls(close_app: Callable[[], None]) -> None:

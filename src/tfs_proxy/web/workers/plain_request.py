@@ -1,8 +1,8 @@
-"""Reads the requests that nginx and ordinary clients send, for `web.thread_worker`; gunicorn reads odd ones.
+"""Reads the requests that nginx and ordinary clients send; gunicorn reads the rest.
 
-Only what is certain is read here: HTTP/1.1, one Content-Length or none, plain ASCII, no header twice. The
-parser of gunicorn, which knows all the rest and what to refuse, takes the same bytes where this one gives
-nothing, and costs more than everything else that a small request needs from a server.
+This module reads only what is certain: HTTP/1.1, at most one Content-Length, plain ASCII, no header twice.
+If it returns None, gunicorn's parser takes the same bytes: it knows the rest and what to refuse, and costs
+more than everything else that a small request needs from a server.
 """
 
 import re
@@ -21,7 +21,7 @@ _LEFT_TO_GUNICORN = frozenset({"TRANSFER-ENCODING", "EXPECT", "UPGRADE", "TE", "
 
 
 class PlainBody:
-    """The body as WSGI's ``wsgi.input``: as many bytes as the head promised, fewer where the client ends."""
+    """The body as WSGI's ``wsgi.input``: as many bytes as the head promised, fewer if the client ends."""
 
     __slots__ = ("_first", "_socket", "left")
 
@@ -47,7 +47,7 @@ class PlainBody:
 
 
 class PlainRequest:
-    """One request, with what gunicorn's environ and response ask of its own class of requests."""
+    """One request, with the attributes that gunicorn's environ and response need of a request."""
 
     __slots__ = ("body", "close", "headers", "method", "path")
 
@@ -75,7 +75,7 @@ class PlainRequest:
 
 
 def plain_request(data: bytes, connection: socket.socket) -> PlainRequest | None:
-    """The request that ``data``, the first bytes of it, begin; None where it is not plain.
+    """The request that ``data``, the first bytes of it, begin; None if it is not plain.
 
     Nothing more is read from ``connection`` until the body is. Bytes after the body, of a client that
     does not wait for the answer, make it not plain.
@@ -101,7 +101,7 @@ def plain_request(data: bytes, connection: socket.socket) -> PlainRequest | None
 
 
 def _length(fields: dict[str, str], method: bytes) -> int | None:
-    told = fields.get("CONTENT-LENGTH")
-    if told is None:
+    content_length = fields.get("CONTENT-LENGTH")
+    if content_length is None:
         return 0 if method == b"GET" else None
-    return int(told) if _LENGTH.fullmatch(told) else None
+    return int(content_length) if _LENGTH.fullmatch(content_length) else None

@@ -1,4 +1,4 @@
-"""What gunicorn refuses before the app sees it: its exceptions as JSON answers, for `web.worker`."""
+"""What gunicorn refuses before the app sees it: its exceptions as JSON answers, for `web.workers.base`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Refusal:
 
     @property
     def phrase(self) -> str:
-        """The status in words."""
+        """The standard phrase of the status."""
         return HTTPStatus(self.status).phrase
 
     def response(self) -> bytes:
@@ -43,7 +43,7 @@ class Refusal:
 
 
 OUT_OF_TIME = Refusal(
-    504, "the worker was stopped before it could answer: SAGEMAKER_GUNICORN_TIMEOUT_SECONDS is what it has"
+    504, "the worker was stopped before it could answer: it exceeded SAGEMAKER_GUNICORN_TIMEOUT_SECONDS"
 )
 OUR_FAULT = Refusal(500, INTERNAL_ERROR)
 REFUSALS: Mapping[str, Refusal] = {
@@ -65,7 +65,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "InvalidResponseHeader": OUR_FAULT,
     "InvalidResponseHeaderName": OUR_FAULT,
     "ConfigurationProblem": OUR_FAULT,
-    "ParseException": Refusal(400, "the request is not HTTP as RFC 9112 has it"),
+    "ParseException": Refusal(400, "the request is not valid HTTP (RFC 9112)"),
 }
 """Name of gunicorn's exception class -> answer. By name, since its versions differ in which exist.
 

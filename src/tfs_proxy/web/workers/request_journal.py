@@ -25,8 +25,8 @@ _NOTE_BYTES = 1 + ID_BYTES
 _NO_ID = b" " * ID_BYTES
 
 WORKER_DIED = (
-    "The worker process that had begun this request ended before it answered: it was killed, for want of "
-    "memory perhaps, or crashed; the log has how. The request is not sent again, since it may be the cause."
+    "The worker process that handled this request ended before it answered: it crashed or was killed, "
+    "perhaps for lack of memory; see the log. The request is not sent again, since it may be the cause."
 )
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -35,7 +35,7 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 class RequestJournal:
     """The notes of one worker: a byte that says whether the request has ended, and its id, for each.
 
-    At most ``most`` requests may be under way at once. Places are used in turn, so a note stays readable
+    At most ``most`` requests may be under way at once. Offsets are used in turn, so a note stays readable
     for a long time after the request's end.
     """
 
@@ -48,21 +48,21 @@ class RequestJournal:
         self._free = deque(range(0, most * _NOTE_BYTES, _NOTE_BYTES))
 
     def begin(self, request_id: str) -> int:
-        """Note that a request begins; the place of the note."""
-        place = self._free.popleft()
+        """Note that a request begins; the offset of the note in the file."""
+        offset = self._free.popleft()
         name = request_id.encode("latin-1") if len(request_id) == ID_BYTES else _NO_ID
-        self._notes[place : place + _NOTE_BYTES] = bytes((_BEGUN,)) + name
-        return place
+        self._notes[offset : offset + _NOTE_BYTES] = bytes((_BEGUN,)) + name
+        return offset
 
-    def end(self, place: int) -> None:
-        """Note that the request at this place has ended."""
-        self._notes[place] = _ENDED
-        self._free.append(place)
+    def end(self, offset: int) -> None:
+        """Note that the request at this offset has ended."""
+        self._notes[offset] = _ENDED
+        self._free.append(offset)
 
     def forget(self) -> None:
-        """Note that all requests have ended, those of abandoned calls too, which somebody else answered."""
-        for place in range(0, len(self._notes), _NOTE_BYTES):
-            self._notes[place] = _ENDED
+        """Note that all requests have ended, including those of abandoned calls, which have been answered."""
+        for offset in range(0, len(self._notes), _NOTE_BYTES):
+            self._notes[offset] = _ENDED
 
     def has(self, request_id: str) -> bool:
         """Whether any worker, dead ones included, has begun this request."""
@@ -85,12 +85,12 @@ def journaling(app: WsgiApp, journal: RequestJournal) -> WsgiApp:
         request_id = environ.pop(REQUEST, "")
         if environ.pop(AGAIN, None) and journal.has(request_id):
             return _refuse(start_response)
-        place = journal.begin(request_id)
+        offset = journal.begin(request_id)
         try:
             with sent_before() if environ.pop(SENT, None) else nullcontext():
-                return _Noted(app(environ, start_response), journal, place)
+                return _Noted(app(environ, start_response), journal, offset)
         except BaseException:
-            journal.end(place)
+            journal.end(offset)
             raise
 
     return wsgi
@@ -101,8 +101,8 @@ class _Noted:
 
     __slots__ = ("_journal", "_pieces", "_place")
 
-    def __init__(self, pieces: Iterable[bytes], journal: RequestJournal, place: int) -> None:
-        self._pieces, self._journal, self._place = pieces, journal, place
+    def __init__(self, pieces: Iterable[bytes], journal: RequestJournal, offset: int) -> None:
+        self._pieces, self._journal, self._place = pieces, journal, offset
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._pieces)
