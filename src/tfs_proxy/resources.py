@@ -32,16 +32,14 @@ class Resources:
     @property
     def cores(self) -> int:
         """Cores that can be kept busy: a limit of 1.5 is 2."""
-        return self.schedulable if self.cpu_limit is None else min(self.schedulable, self._whole_limit)
+        if self.cpu_limit is None:
+            return self.schedulable
+        return min(self.schedulable, max(1, math.ceil(self.cpu_limit)))
 
     @property
     def limits_cores(self) -> bool:
         """Whether the CPU limit leaves fewer cores than may be scheduled, which TensorFlow does not see."""
         return self.cores < self.schedulable
-
-    @property
-    def _whole_limit(self) -> int:
-        return max(1, math.ceil(self.cpu_limit or 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +108,9 @@ class Machine:
 def available_resources() -> Resources:
     """What this process may use now."""
     cpu_limit, memory_limit = group_limits(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = [size for size in (memory_limit, _memory_of_the_machine()) if size is not None]
-    return Resources(_schedulable_cores(), cpu_limit, min(memory, default=None))
+    return Resources(cores, cpu_limit, min(memory, default=None))
 
 
 def group_limits(memberships: str, read: ReadGroupFile) -> tuple[float | None, int | None]:
@@ -156,10 +155,6 @@ def _size(text: str | None) -> Iterable[int]:
     with suppress(ValueError):
         return [int(text or "")]
     return []
-
-
-def _schedulable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _memory_of_the_machine() -> int | None:

@@ -4,6 +4,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 from tfs_proxy.archive.s3_client import S3_TIMEOUT_SECONDS
@@ -45,6 +46,9 @@ _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
     "timeout_seconds": ("--timeout-seconds", "N", "s that a request may take (default: 600)"),
     "max_retries": ("--max-retries", "N", "further attempts after a failure that is not 4xx (default: 3)"),
 }  # fmt: skip
+_OPTIONS = [option for option in fields(TransformOptions) if option.name not in {"job", "environment"}]
+"""What a flag of the same name sets."""
+
 _NUMBERS = {"max_payload_mb", "max_concurrent", "timeout_seconds", "max_retries"}
 
 
@@ -128,18 +132,5 @@ def request_from(arguments: argparse.Namespace, environment: Mapping[str, str]) 
     flags = {name: getattr(arguments, name) for name in _JOB_FLAGS}
     if flags["data_type"] is None and (flags["input"] or "").endswith(MANIFEST_ENDING):
         flags["data_type"] = MANIFEST
-    return TransformOptions(
-        job=make_job(description, flags),
-        model=arguments.model,
-        endpoint=arguments.endpoint,
-        model_server=arguments.model_server,
-        environment=environment,
-        on_error=arguments.on_error,
-        resume=arguments.resume,
-        summary=arguments.summary,
-        instance_index=arguments.instance_index,
-        instance_count=arguments.instance_count,
-        s3_timeout_seconds=arguments.s3_timeout_seconds,
-        engine=arguments.engine,
-        ray_address=arguments.ray_address,
-    )
+    named = {option.name: getattr(arguments, option.name) for option in _OPTIONS}
+    return TransformOptions(job=make_job(description, flags), environment=environment, **named)
