@@ -2,6 +2,7 @@
 
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tfs_proxy.web.workers.heartbeat import Heartbeat
@@ -45,4 +46,22 @@ def test_nobody_reads(tmp_path: Path) -> None:
         for _ in range(2000):
             now[0] += 2
             heartbeat.beat()
+        heartbeat.close()
+
+
+def test_what_must_arrive_waits_for_a_full_queue(tmp_path: Path) -> None:
+    """Heartbeats have filled the queue: the start of loading is delivered once the supervisor reads."""
+    now = [0.0]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver, ThreadPoolExecutor(1) as pool:
+        receiver.bind(str(tmp_path / "beat"))
+        heartbeat = Heartbeat(tmp_path / "beat", clock=lambda: now[0])
+        for _ in range(2000):
+            now[0] += 2
+            heartbeat.beat()
+
+        delivered = pool.submit(heartbeat.say_loading)
+        receiver.settimeout(10)
+        while receiver.recv(64) != f"+{os.getpid()}".encode():
+            pass
+        delivered.result(10)
         heartbeat.close()

@@ -19,7 +19,8 @@ REPORT_CHARACTERS = 16_000
 class Heartbeat:
     """Sends datagrams to the supervisor's socket at ``path``.
 
-    It never blocks and never raises: a worker must not suffer from a supervisor that is gone or slow.
+    It never raises, and heartbeats never block: a worker must not suffer from a supervisor that is gone or
+    slow.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,11 +46,17 @@ class Heartbeat:
 
     def say_loading(self) -> None:
         """Send that this worker begins to load the application: what it loads may end the process."""
-        self._send(b"+" + self._pid)
+        self._deliver(b"+" + self._pid)
 
     def say_failure(self, failure: BootFailure) -> None:
         """Send why this worker can't load the application."""
-        self._send(failure.to_json())
+        self._deliver(failure.to_json())
+
+    def _deliver(self, message: bytes) -> None:
+        """Send what must arrive: wait while the queue of the supervisor, which lives, is full."""
+        self._socket.setblocking(True)
+        self._send(message)
+        self._socket.setblocking(False)
 
     def _send(self, message: bytes) -> None:
         with suppress(OSError):

@@ -99,10 +99,10 @@ def journaling(app: WsgiApp, journal: RequestJournal) -> WsgiApp:
 class _Noted:
     """An answer's pieces; closing them notes the request's end."""
 
-    __slots__ = ("_journal", "_pieces", "_place")
+    __slots__ = ("_journal", "_offset", "_pieces")
 
     def __init__(self, pieces: Iterable[bytes], journal: RequestJournal, offset: int) -> None:
-        self._pieces, self._journal, self._place = pieces, journal, offset
+        self._pieces, self._journal, self._offset = pieces, journal, offset
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._pieces)
@@ -112,7 +112,7 @@ class _Noted:
             if hasattr(self._pieces, "close"):
                 self._pieces.close()
         finally:
-            self._journal.end(self._place)
+            self._journal.end(self._offset)
 
 
 def _refuse(start_response: Callable[..., Any]) -> Iterable[bytes]:
