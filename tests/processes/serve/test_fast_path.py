@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,3 +149,35 @@ def test_an_unknown_model_is_answered_with_those_there_are(stack: Stack) -> None
     assert answer.status == 404
     assert answer.json["error"].startswith('There is no model "nope". Models here: ')
     assert "half_plus_two, " in answer.json["error"]
+
+
+HOSTILE_BODIES = {
+    "open braces": b"{",
+    "pairs of braces": b"{}",
+    "closed and opened": b"}{",
+    "open strings": b'{"',
+    "empty strings": b'""',
+    "escapes": b'{"\\',
+}
+LOOKED_AT = (4 << 20) - 64
+GROWTH = 32 << 20
+
+
+def nginx_peak(stack: Stack) -> int:
+    """Bytes of memory that nginx's processes had at most, together."""
+    statuses = "".join(Path(f"/proc/{pid}/status").read_text() for pid in stack.children()["nginx"])
+    return sum(int(kilobytes) << 10 for kilobytes in re.findall(r"VmHWM:\s+(\d+)", statuses))
+
+
+@pytest.mark.parametrize("name", HOSTILE_BODIES)
+def test_no_body_costs_nginx_memory_or_is_logged(stack: Stack, name: str) -> None:
+    """The largest bodies that nginx looks at, made of what is hardest to match, leave it as it was."""
+    pieces = HOSTILE_BODIES[name]
+    before = nginx_peak(stack)
+
+    answer = stack.invoke(b"{" + pieces * (LOOKED_AT // len(pieces)) + b"}")
+
+    assert answer.status == 400
+    assert nginx_peak(stack) - before < GROWTH
+    assert "pcre" not in stack.log
+    assert pieces.decode() * 8 not in stack.log

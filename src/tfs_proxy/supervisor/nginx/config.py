@@ -105,6 +105,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         control_socket=proxy.control_socket,
         log_level=settings.nginx_loglevel,
         max_payload_mb=limits.message_mb,
+        max_fast_body_mb=fast_path.MAX_BODY_MB,
         read_seconds=limits.read_seconds,
         stop_seconds=max(int(settings.stop_seconds), 1),
         keep_seconds=KEEP_ALIVE_SECONDS if serving else 0,

@@ -9,14 +9,34 @@ which Python reads the same header by.
 
 from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, PREFIX, Attribute
 
-OBJECT = r"(\{(?:[^{}\"\x80-\xff]++|\"(?:[^\"\\\\\x80-\xff]++|\\\\.)*+\"|(?1))*+\})"
-"""One object whose braces balance, strings left out; in nginx's quoting.
+MAX_BRACES = 6
+"""How deep objects may lie in each other; a deeper body goes to Python."""
 
-TF Serving answers the first document of a body and ignores the rest without a word; more than one
-document means records, and Python's business.
-"""
+MAX_BODY_MB = 4
+"""Up to what size nginx holds a body in memory and looks at it; a larger one goes to Python."""
 
-SPACE = r"[ \t\r\n]*"
+BETWEEN = r"[^{}\"\x80-\xff]*+"
+STRING = r"\"[^\"\\\\\x80-\xff]*+(?:\\\\.[^\"\\\\\x80-\xff]*+)*+\""
+SPACE = r"[ \t\r\n]*+"
+
+
+def _object(depth: int) -> str:
+    """One object whose braces balance, strings left out, at most ``depth`` deep; in nginx's quoting.
+
+    Nothing in it backtracks or recurses, so a match takes at most two steps a character and no memory:
+    PCRE gives up at ten million steps, which `MAX_BODY_MB` can't reach, and nginx would log the body.
+    """
+    inner = STRING if depth == 1 else f"{STRING}|{_object(depth - 1)}"
+    return rf"\{{{BETWEEN}(?:(?:{inner}){BETWEEN})*+\}}"
+
+
+def only_object() -> str:
+    """A body that is one object.
+
+    TF Serving answers the first document of a body and ignores the rest without a word; more than one
+    document means records, and Python's business.
+    """
+    return f"^{SPACE}{_object(MAX_BRACES)}{SPACE}\\z"
 
 
 def maps(default_model: str) -> str:
@@ -44,7 +64,7 @@ def maps(default_model: str) -> str:
     }}
     map $request_body $certain_method {{
         default PUT;
-        "~^{SPACE}{OBJECT}{SPACE}\\z" POST;
+        "~{only_object()}" POST;
     }}"""
 
 
