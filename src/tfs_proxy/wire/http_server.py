@@ -18,6 +18,8 @@ import h11
 from tfs_proxy.wire.error_body import INTERNAL_ERROR, body_too_large
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
+BACKLOG: Final = 2048
+"""Connections that wait to be accepted, per listener; the kernel may allow fewer (net.core.somaxconn)."""
 IDLE_SECONDS: Final = 75.0
 DISCARD_BYTES: Final = 8 * 1024 * 1024
 DISCARD_SECONDS: Final = 2.0
@@ -54,11 +56,15 @@ class HttpServer:
         """Accept on a listening socket from now on; small packets go out at once."""
         if listener.family != socket.AF_UNIX:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._servers.append(await asyncio.start_server(self.serve_connection, sock=listener))
+        self._servers.append(
+            await asyncio.start_server(self.serve_connection, sock=listener, backlog=BACKLOG)
+        )
 
     async def open_unix(self, path: Path) -> None:
         """Accept on a unix socket that is made at ``path``."""
-        self._servers.append(await asyncio.start_unix_server(self.serve_connection, path=path))
+        self._servers.append(
+            await asyncio.start_unix_server(self.serve_connection, path=path, backlog=BACKLOG)
+        )
 
     def close(self) -> None:
         """Accept no more; what is in flight goes on. Idempotent."""

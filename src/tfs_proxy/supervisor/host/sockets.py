@@ -8,10 +8,10 @@ from contextlib import ExitStack
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.setting_values import GrpcPort, PortRange
+from tfs_proxy.wire.http_server import BACKLOG
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 2048
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is only compared
 BLOCKS = range(12000, 32000)
