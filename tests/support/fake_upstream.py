@@ -9,7 +9,7 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput
 from tfs_proxy.serving_json.messages import request_body, with_signature
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
-from tfs_proxy.upstream.interface import Answer
+from tfs_proxy.upstream.interface import Answer, Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +64,21 @@ class FakeUpstream:
     def predict(
         self,
         target: Target,
-        batch: Batch | Examples,
+        records: Records,
         *,
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
+        as_json: bool = False,
     ) -> Answer:
-        """Answer decoded records."""
-        return self._call(
-            Call(target, request_body(batch, target.signature), batch, instance, timeout_seconds)
-        )
-
-    def predict_json(
-        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
-    ) -> Answer:
-        """Answer decoded records."""
-        return self.predict(target, batch, instance=instance)
-
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        """Answer TF Serving's JSON."""
-        return self._call(Call(target, with_signature(body, target.signature), None, instance))
+        """Answer records."""
+        if isinstance(records, bytes):
+            call = Call(target, with_signature(records, target.signature), None, instance, timeout_seconds)
+        else:
+            body = request_body(records, target.signature)
+            call = Call(target, body, records, instance, timeout_seconds)
+        self.calls.append(call)
+        return self.answer(call)
 
     def close(self) -> None:
         """Remember that it was closed."""
         self.closed = True
-
-    def _call(self, call: Call) -> Answer:
-        self.calls.append(call)
-        return self.answer(call)

@@ -165,7 +165,7 @@ def test_the_fake_server_says_it_once() -> None:
     one = Signature("serving_default", "", inputs, {})
     explaining = Explaining(FakeModelServer({"m": {1: {"serving_default": one}}}), {"m"})
 
-    given = explaining.forward(Target("m"), b'{"instances": [{"x": [1, 2], "y": [1]}]}')
+    given = explaining.predict(Target("m"), b'{"instances": [{"x": [1, 2], "y": [1]}]}')
 
     assert json.loads(given.body)["error"] == f'{SENTENCE} The input "y" has shape [1, 1], expected [?].'
 

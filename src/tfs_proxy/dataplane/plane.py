@@ -185,14 +185,12 @@ class DataPlane:
         What a script writes as TF Serving's JSON goes out unread.
         """
         if isinstance(request, ServingBody):
-            answer = self._upstream.forward(target, request.data, instance=instance)
+            answer = self._upstream.predict(target, request.data, instance=instance)
             return CallOutcome(answer, target, None, request.data)
         try:
             return self._call(target, request, instance)
         except UpstreamRefused as refused:
-            return CallOutcome(
-                Answer(refused.status, refused.body, {"Content-Type": media.JSON}), target, None
-            )
+            return CallOutcome(Answer.refused(refused), target, None)
 
     def _call(
         self,
@@ -205,8 +203,9 @@ class DataPlane:
         records = request if isinstance(request, Batch) else self._read(target, request)
         if isinstance(records, _ServingForm):
             return self._forward(target, records, instance)
-        predict = self._upstream.predict_json if media_type == media.JSON else self._upstream.predict
-        return CallOutcome(predict(target, records, instance=instance), target, records.records)
+        as_json = media_type == media.JSON
+        answer = self._upstream.predict(target, records, instance=instance, as_json=as_json)
+        return CallOutcome(answer, target, records.records)
 
     def _read(self, target: Target, body: Body) -> Batch | Examples | _ServingForm:
         kind = parse_media_type(body.content_type)
@@ -235,7 +234,7 @@ class DataPlane:
 
     def _forward(self, target: Target, body: _ServingForm, instance: Instance | None) -> CallOutcome:
         """Send TF Serving's JSON; if it is refused and tensors can carry the same, send those."""
-        answer = self._upstream.forward(target, body.data, instance=instance)
+        answer = self._upstream.predict(target, body.data, instance=instance)
         named = replace(target, signature=body.form.get(SIGNATURE_NAME) or target.signature)
         batch = self._as_batch(named, body.form) if answer.status in NOT_TAKEN else None
         if batch is not None:

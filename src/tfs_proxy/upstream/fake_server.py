@@ -18,7 +18,7 @@ from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import targeted
 from tfs_proxy.serving_json.text import dumps
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target, TensorSpec
-from tfs_proxy.upstream.interface import OK, Answer
+from tfs_proxy.upstream.interface import JSON_HEADERS, OK, Answer, Records
 from tfs_proxy.wire.dtypes import dtype_of
 from tfs_proxy.wire.error_body import error_body
 
@@ -27,8 +27,6 @@ Versions = Mapping[int, Mapping[str, Signature]]
 
 FakeOutputs = Mapping[str, Any] | Callable[[dict[str, npt.NDArray[Any]]], Mapping[str, Any]] | None
 """Outputs by name, or a function that makes them of arrays by input name; None means zeros."""
-
-JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class FakeModelServer:
         """The target's signature; raises UpstreamRefused for a model that isn't there, and BadInput."""
         versions = self.models.get(target.model)
         if not versions or (target.version is not None and target.version not in versions):
-            raise UpstreamRefused(404, _error(f"Could not find any versions of model {target.model}"))
+            raise UpstreamRefused(404, error_body(f"Could not find any versions of model {target.model}"))
         signatures = versions[max(versions) if target.version is None else target.version]
         name = target.signature or DEFAULT_SIGNATURE
         if name not in signatures:
@@ -81,46 +79,36 @@ class FakeModelServer:
     def predict(
         self,
         target: Target,
-        batch: Batch | Examples,
+        records: Records,
         *,
         instance: Instance | None = None,  # noqa: ARG002
         timeout_seconds: float | None = None,  # noqa: ARG002
+        as_json: bool = False,  # noqa: ARG002
     ) -> Answer:
-        """Answer decoded records."""
+        """Answer records; TF Serving's JSON in row or in column form, as it was asked."""
         try:
-            return self._answer(target, batch)
+            if isinstance(records, bytes):
+                return self._answer_json(target, records)
+            return self._answer(target, records)
         except UpstreamRefused as refused:
-            return Answer(refused.status, refused.body, JSON_HEADERS)
+            return Answer.refused(refused)
         except BadInput as error:
-            return Answer(400, _error(str(error)), JSON_HEADERS)
-
-    def predict_json(
-        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
-    ) -> Answer:
-        """Answer decoded records."""
-        return self.predict(target, batch, instance=instance)
-
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        """Answer TF Serving's JSON, in row or in column form as it was asked."""
-        try:
-            form = serving_form(documents(body), target.method)
-            if form is None:
-                return Answer(400, _error("JSON has neither instances, inputs nor examples"), JSON_HEADERS)
-            target = targeted(target, body)
-            if target.method != PREDICT:
-                return self.predict(target, Examples(form["examples"]), instance=instance)
-            batch = decode_serving_form(form, self.signature(target))
-        except UpstreamRefused as refused:
-            return Answer(refused.status, refused.body, JSON_HEADERS)
-        except BadInput as error:
-            return Answer(400, _error(str(error)), JSON_HEADERS)
-        answer = self.predict(target, batch, instance=instance)
-        if COLUMN not in form or not isinstance(answer, ArraysAnswer):
-            return answer
-        return Answer(OK, _columns(answer.arrays), JSON_HEADERS)
+            return Answer(400, error_body(str(error)), JSON_HEADERS)
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def _answer_json(self, target: Target, body: bytes) -> Answer:
+        form = serving_form(documents(body), target.method)
+        if form is None:
+            raise BadInput("JSON has neither instances, inputs nor examples")
+        target = targeted(target, body)
+        if target.method != PREDICT:
+            return self._answer(target, Examples(form["examples"]))
+        answer = self._answer(target, decode_serving_form(form, self.signature(target)))
+        if COLUMN not in form or not isinstance(answer, ArraysAnswer):
+            return answer
+        return Answer(OK, _columns(answer.arrays), JSON_HEADERS)
 
     def _answer(self, target: Target, batch: Batch | Examples) -> Answer:
         signature = self.signature(target)
@@ -141,10 +129,6 @@ class FakeModelServer:
             named, wanted = ", ".join(sorted(given)), ", ".join(signature.outputs)
             raise ValueError(f"the outputs passed are {named or 'none'}, but {signature.name} has {wanted}")
         return {name: _typed(given[name], spec) for name, spec in signature.outputs.items()}
-
-
-def _error(text: str) -> bytes:
-    return error_body(text)
 
 
 def _check(batch: Batch, signature: Signature) -> None:
@@ -173,10 +157,9 @@ def _typed(value: Any, spec: TensorSpec) -> npt.NDArray[Any]:
     dtype = dtype_of(spec)[1]
     if dtype != BYTES:
         return np.asarray(value, dtype)
-    given = np.asarray(value, BYTES)
-    array = np.empty(given.shape, BYTES)
-    array.ravel()[:] = [each.encode() if isinstance(each, str) else each for each in given.ravel().tolist()]
-    return array
+    texts = np.asarray(value, BYTES)
+    strings = [text.encode() if isinstance(text, str) else text for text in texts.ravel().tolist()]
+    return np.array(strings, BYTES).reshape(texts.shape)
 
 
 def _columns(arrays: Outputs) -> bytes:

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
-from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import Answer, Upstream
+from tfs_proxy.upstream.interface import Answer, Records, Upstream
 
 ATTEMPTS = 2
 """How often a request may break the connection to a model server."""
@@ -89,26 +88,19 @@ class Recovering:
     def predict(
         self,
         target: Target,
-        batch: Batch | Examples,
+        records: Records,
         *,
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
+        as_json: bool = False,
     ) -> Answer:
-        """Send decoded records; a timeout of the caller's own bounds the waiting, too."""
+        """Send records; a timeout of the caller's own bounds the waiting, too."""
         return self._patiently(
-            lambda: self._upstream.predict(target, batch, instance=instance, timeout_seconds=timeout_seconds),
+            lambda: self._upstream.predict(
+                target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
+            ),
             PATIENCE_SECONDS if timeout_seconds is None else min(timeout_seconds, PATIENCE_SECONDS),
         )
-
-    def predict_json(
-        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
-    ) -> Answer:
-        """Send decoded records whose answer is wanted as JSON."""
-        return self._patiently(lambda: self._upstream.predict_json(target, batch, instance=instance))
-
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        """Send JSON that is TF Serving's already."""
-        return self._patiently(lambda: self._upstream.forward(target, body, instance=instance))
 
     def patient(self, ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
         """``ask``, which waits in the same way where the model server is away."""

@@ -1,6 +1,5 @@
 """An answer that came as tensors over gRPC, and is TF Serving's JSON only where somebody asks."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ from tfs_proxy.errors import UpstreamError
 from tfs_proxy.protos.views import read_response
 from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.signature import Signature
-from tfs_proxy.upstream.interface import OK, Answer
+from tfs_proxy.upstream.interface import JSON_HEADERS, OK, Answer
 
-JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
 BAD_REQUEST = 400
 
 _AS_NUMBERS = {np.dtype(np.float16): np.float32, np.dtype(np.uint16): np.int32}

@@ -38,7 +38,7 @@ class Stage:
         return self.now >= self._settled_after
 
     def ask(self) -> Answer:
-        return self.upstream.forward(TARGET, b"{}")
+        return self.upstream.predict(TARGET, b"{}")
 
 
 def test_an_answer_passes_at_once() -> None:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
-from tfs_proxy.script.handlers.channels import Channels
 from tfs_proxy.script.values import check_version_or_label
 from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.grpc import Channels
 
 Result = TypeVar("Result")
 
