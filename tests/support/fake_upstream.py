@@ -9,7 +9,7 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput
 from tfs_proxy.serving_json.messages import request_body, with_signature
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
-from tfs_proxy.upstream.interface import Answer, Records
+from tfs_proxy.upstream.interface import ModelAnswer, Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Call:
         return json.loads(self.body)
 
 
-def no_answer(_: Call) -> Answer:
+def no_answer(_: Call) -> ModelAnswer:
     """Answers every call with no predictions."""
-    return Answer(200, b'{"predictions": []}')
+    return ModelAnswer(200, b'{"predictions": []}')
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class FakeUpstream:
     """
 
     signatures: Mapping[str, Signature] = field(default_factory=dict)
-    answer: Callable[[Call], Answer] = no_answer
+    answer: Callable[[Call], ModelAnswer] = no_answer
     instance: Instance = Instance(0, 8501, 8500, "")  # noqa: RUF009
     calls: list[Call] = field(default_factory=list)
     closed: bool = False
@@ -69,7 +69,7 @@ class FakeUpstream:
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
         as_json: bool = False,
-    ) -> Answer:
+    ) -> ModelAnswer:
         """Answer records."""
         if isinstance(records, bytes):
             call = Call(target, with_signature(records, target.signature), None, instance, timeout_seconds)

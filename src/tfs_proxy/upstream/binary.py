@@ -16,7 +16,7 @@ from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.protos.tensors import to_pieces
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.grpc import GrpcCalls
-from tfs_proxy.upstream.interface import Answer, Records
+from tfs_proxy.upstream.interface import ModelAnswer, Records
 from tfs_proxy.upstream.load_balancer import LoadBalancer
 from tfs_proxy.upstream.rest import RestUpstream, model_path
 from tfs_proxy.upstream.tensor_answer import TensorAnswer
@@ -24,7 +24,7 @@ from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.protobuf_writer import Piece, map_entry, message_field
 
 SMALL_BYTES = 16_384
-"""How large records may be to go over REST where JSON is wanted."""
+"""How large records may be to go over REST when JSON is wanted."""
 
 _BFLOAT16 = "DT_BFLOAT16"
 
@@ -62,7 +62,7 @@ class BinaryUpstream:
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
         as_json: bool = False,
-    ) -> Answer:
+    ) -> ModelAnswer:
         """Send a `Batch` over gRPC, its arrays copied once, into the message; all else over REST.
 
         A small one goes over REST if its answer is wanted ``as_json``, and all types of the model have JSON.
@@ -72,7 +72,7 @@ class BinaryUpstream:
         try:
             signature = self.signature(target)
         except UpstreamRefused as refused:
-            return Answer.refused(refused)
+            return ModelAnswer.refused(refused)
         # PERF: a call over gRPC costs about three of one over a kept connection, and JSON about 0.1 µs
         # more for each number (benchmarks/README.md).
         if as_json and _bytes_of(records) <= SMALL_BYTES and has_json(signature):
@@ -80,9 +80,9 @@ class BinaryUpstream:
         message = request_message(target, records, signature)
         path = f"{model_path(target)}:{target.method}"
 
-        def ask(each: Instance) -> Answer:
+        def ask(chosen: Instance) -> ModelAnswer:
             return self._grpc.predict(
-                each, message, f"http://{each.host}:{each.rest_port}{path}", timeout_seconds
+                chosen, message, f"http://{chosen.host}:{chosen.rest_port}{path}", timeout_seconds
             )
 
         answer = self._load_balancer.send(instance, ask)
@@ -97,7 +97,7 @@ class BinaryUpstream:
 
 
 def _bytes_of(batch: Batch) -> int:
-    """How large its arrays are; only the first strings are counted where there are many."""
+    """How large its arrays are; only the first strings are counted if there are many."""
     return sum(
         sum(map(len, islice(array.flat, SMALL_BYTES))) + array.size if array.dtype == BYTES else array.nbytes
         for array in batch.inputs.values()

@@ -17,7 +17,7 @@ from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import targeted
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import JSON_HEADERS, Answer, Records, Upstream
+from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer, Records, Upstream
 from tfs_proxy.wire.error_body import error_body, error_text
 
 BAD_REQUEST, NOT_FOUND = 400, 404
@@ -50,7 +50,7 @@ class Explaining:
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
         as_json: bool = False,
-    ) -> Answer:
+    ) -> ModelAnswer:
         """Send records; see the interface for what it raises."""
         answer = self._upstream.predict(
             target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
@@ -61,7 +61,7 @@ class Explaining:
         """Give connections back; idempotent."""
         self._upstream.close()
 
-    def _explained(self, answer: Answer, target: Target, sent: Records) -> Answer:
+    def _explained(self, answer: ModelAnswer, target: Target, sent: Records) -> ModelAnswer:
         if answer.status == BAD_REQUEST:
             explanation = self._what_does_not_fit(target, sent)
         else:
@@ -69,10 +69,10 @@ class Explaining:
         if not explanation:
             return answer
         body = _begun_with(explanation, answer.body)
-        return Answer(answer.status, body, JSON_HEADERS, answer.url)
+        return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
 
     def _unknown_model(self, status: int, target: Target) -> str:
-        """The names that there are, where the model server has no such model."""
+        """The names that there are, if the model server has no such model."""
         if status != NOT_FOUND or target.model in self._models:
             return ""
         return (

@@ -11,14 +11,14 @@ import numpy.typing as npt
 from tfs_proxy.batch import BYTES, Batch, Examples, Outputs
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
-from tfs_proxy.payload.formats.json_answer import json_of_outputs
+from tfs_proxy.payload.formats.json_outputs import json_of_outputs
 from tfs_proxy.payload.formats.json_records import COLUMN, PREDICT, decode_serving_form, serving_form
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import targeted
 from tfs_proxy.serving_json.text import dumps
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target, TensorSpec
-from tfs_proxy.upstream.interface import JSON_HEADERS, OK, Answer, Records
+from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
 from tfs_proxy.wire.dtypes import dtype_of
 from tfs_proxy.wire.error_body import error_body
 
@@ -38,7 +38,7 @@ class ModelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ArraysAnswer(Answer):
+class ArraysAnswer(ModelAnswer):
     """An answer whose tensors are at hand, beside their JSON."""
 
     arrays: Outputs = field(default_factory=dict)
@@ -84,21 +84,21 @@ class FakeModelServer:
         instance: Instance | None = None,  # noqa: ARG002
         timeout_seconds: float | None = None,  # noqa: ARG002
         as_json: bool = False,  # noqa: ARG002
-    ) -> Answer:
+    ) -> ModelAnswer:
         """Answer records; TF Serving's JSON in row or in column form, as it was asked."""
         try:
             if isinstance(records, bytes):
                 return self._answer_json(target, records)
             return self._answer(target, records)
         except UpstreamRefused as refused:
-            return Answer.refused(refused)
+            return ModelAnswer.refused(refused)
         except BadInput as error:
-            return Answer(400, error_body(str(error)), JSON_HEADERS)
+            return ModelAnswer(400, error_body(str(error)), JSON_HEADERS)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _answer_json(self, target: Target, body: bytes) -> Answer:
+    def _answer_json(self, target: Target, body: bytes) -> ModelAnswer:
         form = serving_form(documents(body), target.method)
         if form is None:
             raise BadInput("JSON has neither instances, inputs nor examples")
@@ -108,14 +108,14 @@ class FakeModelServer:
         answer = self._answer(target, decode_serving_form(form, self.signature(target)))
         if COLUMN not in form or not isinstance(answer, ArraysAnswer):
             return answer
-        return Answer(OK, _columns(answer.arrays), JSON_HEADERS)
+        return ModelAnswer(OK, _columns(answer.arrays), JSON_HEADERS)
 
-    def _answer(self, target: Target, batch: Batch | Examples) -> Answer:
+    def _answer(self, target: Target, batch: Batch | Examples) -> ModelAnswer:
         signature = self.signature(target)
         if isinstance(batch, Examples):
             self.calls.append(ModelCall(target, {}))
             one: Any = 0.0 if target.method == "regress" else [["", 0.0]]
-            return Answer(OK, dumps({"results": [one] * batch.records}), JSON_HEADERS)
+            return ModelAnswer(OK, dumps({"results": [one] * batch.records}), JSON_HEADERS)
         _check(batch, signature)
         self.calls.append(ModelCall(target, dict(batch.inputs)))
         arrays = self._outputs(batch, signature)
@@ -124,11 +124,11 @@ class FakeModelServer:
     def _outputs(self, batch: Batch, signature: Signature) -> Outputs:
         if self.outputs is None:
             return {name: _zeros(spec, batch.records) for name, spec in signature.outputs.items()}
-        given = self.outputs(dict(batch.inputs)) if callable(self.outputs) else self.outputs
-        if given.keys() != signature.outputs.keys():
-            named, wanted = ", ".join(sorted(given)), ", ".join(signature.outputs)
+        arrays = self.outputs(dict(batch.inputs)) if callable(self.outputs) else self.outputs
+        if arrays.keys() != signature.outputs.keys():
+            named, wanted = ", ".join(sorted(arrays)), ", ".join(signature.outputs)
             raise ValueError(f"the outputs passed are {named or 'none'}, but {signature.name} has {wanted}")
-        return {name: _typed(given[name], spec) for name, spec in signature.outputs.items()}
+        return {name: _typed(arrays[name], spec) for name, spec in signature.outputs.items()}
 
 
 def _check(batch: Batch, signature: Signature) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.serving_json import answer_text as serving_text
-from tfs_proxy.upstream.interface import JSON_HEADERS, Answer
+from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer
 from tfs_proxy.upstream.tensor_answer import TensorAnswer
 from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_answered, not_reached
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
@@ -41,7 +41,7 @@ INTERNAL_ERROR = 500
 
 
 def open_channel(instance: Instance) -> Any:
-    """A ``grpc.Channel`` to ``instance``: over its unix socket, or its port where it has none."""
+    """A ``grpc.Channel`` to ``instance``: over its unix socket, or its port if it has none."""
     import grpc
 
     address = (
@@ -84,12 +84,12 @@ class GrpcCalls:
 
     def predict(
         self, instance: Instance, message: bytes, url: str = "", timeout_seconds: float | None = None
-    ) -> Answer:
+    ) -> ModelAnswer:
         """Send a serialized PredictRequest to ``instance``.
 
         What the model server refuses is an answer with the status and body that its REST side gives.
-        Raises NotReached if no connection opens, UpstreamUnavailable where one breaks,
-        UpstreamTimeout where no answer comes in time, UpstreamError where it can't be read.
+        Raises NotReached if no connection opens, UpstreamUnavailable if one breaks,
+        UpstreamTimeout if no answer comes in time, UpstreamError if it can't be read.
         """
         import grpc
 
@@ -111,8 +111,8 @@ class GrpcCalls:
         return method
 
 
-def _refusal(error: Any, instance: Instance, url: str, timeout_seconds: float) -> Answer:
-    """What a failed call comes to: an answer where the model server said so, else an exception."""
+def _refusal(error: Any, instance: Instance, url: str, timeout_seconds: float) -> ModelAnswer:
+    """What a failed call comes to: an answer if the model server said so, else an exception."""
     code, text = GrpcCode(error.code().value[0]), error.details() or ""
     if code is GrpcCode.DEADLINE_EXCEEDED:
         raise UpstreamTimeout(not_answered(MODEL_SERVER, timeout_seconds)) from error
@@ -122,11 +122,11 @@ def _refusal(error: Any, instance: Instance, url: str, timeout_seconds: float) -
         # NOTE: grpc does not tell a server's own word, a full queue, from its end: the socket does.
         if not _listens(instance):
             raise UpstreamUnavailable(connection_closed(MODEL_SERVER)) from error
-    return Answer(HTTP_STATUS[code], serving_text.error(text), JSON_HEADERS, url)
+    return ModelAnswer(HTTP_STATUS[code], serving_text.error(text), JSON_HEADERS, url)
 
 
 def _listens(instance: Instance) -> bool:
-    """Whether somebody accepts connections at the instance's address."""
+    """Whether a server accepts connections at the instance's address."""
     family = socket.AF_UNIX if instance.grpc_socket else socket.AF_INET
     address = instance.grpc_socket or (instance.host, instance.grpc_port)
     with socket.socket(family, socket.SOCK_STREAM) as probe:

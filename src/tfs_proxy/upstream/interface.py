@@ -18,7 +18,7 @@ Records = Batch | Examples | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """What a model server answered, an error of its own included: its status, headers and JSON."""
 
     status: int
@@ -27,13 +27,13 @@ class Answer:
     url: str = ""
 
     @classmethod
-    def refused(cls, error: UpstreamRefused) -> "Answer":
+    def refused(cls, error: UpstreamRefused) -> "ModelAnswer":
         """The answer that ``error`` was raised for."""
         return cls(error.status, error.body, JSON_HEADERS)
 
     @property
     def ok(self) -> bool:
-        """Whether it is no error."""
+        """Whether it is not an error."""
         return self.status == OK
 
     def outputs(self, signature: Signature) -> Outputs:
@@ -45,8 +45,8 @@ class Upstream(Protocol):
     """A pool of model servers that serve the same models.
 
     Every method raises UpstreamUnavailable if no instance could be reached and UpstreamTimeout
-    where none answered in time. An error answer of the model server is an `Answer`, not raised,
-    but by `signature`, which raises UpstreamRefused.
+    if none answered in time. An error answer of the model server is a `ModelAnswer`, not raised,
+    except by `signature`, which raises UpstreamRefused.
     """
 
     def choose(self) -> Instance:
@@ -66,7 +66,7 @@ class Upstream(Protocol):
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
         as_json: bool = False,
-    ) -> Answer:
+    ) -> ModelAnswer:
         """Send records; the answer's JSON is TF Serving's, in row form for decoded ones.
 
         TF Serving's JSON is sent untouched, except that the target's signature is added if it names none.

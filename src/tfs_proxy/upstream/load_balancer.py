@@ -1,8 +1,8 @@
 """Which instance of the model server a request goes to: the least busy of those that are up.
 
-Every instance has a circuit of its own. It opens where connections are refused, or break several times
+Every instance has a circuit of its own. It opens if connections are refused, or break several times
 in a row; what the model server answers, a 503 of its own included, never opens it. While it is open
-requests pass the instance by, or fail at once where there is no other, and after a pause one request
+requests pass the instance by, or fail at once if there is no other, and after a pause one request
 at a time goes out to see whether it is back.
 """
 
@@ -50,7 +50,7 @@ class LoadBalancer:
         self._lock = Lock()
 
     def choose(self) -> Instance:
-        """The least busy instance that is up, in turn where several are; any where none is.
+        """The least busy instance that is up, in turn if several are; any if none is.
 
         Raises UpstreamUnavailable if there are no instances at all.
         """
@@ -60,7 +60,7 @@ class LoadBalancer:
         return first
 
     def send(self, instance: Instance | None, call: Callable[[Instance], Result]) -> Result:
-        """``call`` with ``instance``, or the least busy one; with another one where it is not reached.
+        """``call`` with ``instance``, or the least busy one; with another one if it is not reached.
 
         Raises UpstreamUnavailable if none can be reached, and what ``call`` raises but NotReached.
         """
@@ -88,7 +88,7 @@ class LoadBalancer:
         return (instance for instance, _ in states)
 
     def _admit(self, instance: Instance) -> bool:
-        """Whether a request may go to it now; where its circuit is open, one at a time after a pause."""
+        """Whether a request may go to it now; if its circuit is open, one at a time after a pause."""
         state = self._states[instance]
         with self._lock:
             if state.is_open:

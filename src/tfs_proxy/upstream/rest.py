@@ -8,11 +8,11 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamRefused
 from tfs_proxy.serving_json.messages import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import JSON_HEADERS, OK, Answer, Records
+from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
 from tfs_proxy.upstream.load_balancer import LoadBalancer
 from tfs_proxy.upstream.signatures import Signatures
 from tfs_proxy.wire.connect import Connect, connect_tcp
-from tfs_proxy.wire.connections import Connections, Timeouts
+from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 from tfs_proxy.wire.exchange import Patience
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -35,7 +35,7 @@ class RestUpstream:
     ) -> None:
         self._load_balancer = LoadBalancer(instances) if load_balancer is None else load_balancer
         self._connections = {
-            instance: Connections(
+            instance: ConnectionPool(
                 instance.host,
                 instance.rest_port,
                 Timeouts(timeout_seconds),
@@ -62,7 +62,7 @@ class RestUpstream:
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
         as_json: bool = False,  # noqa: ARG002 - there is no other way here
-    ) -> Answer:
+    ) -> ModelAnswer:
         """Send TF Serving's JSON, or decoded records written in row form."""
         if isinstance(records, bytes):
             body = with_signature(records, target.signature)
@@ -80,14 +80,14 @@ class RestUpstream:
         headers: Mapping[str, str],
         patience: Patience,
     ) -> HttpResponse:
-        """Send a request that somebody else wrote to ``instance``, or to another one if it is down."""
+        """Pass a request on to ``instance``, or to another one if it is down."""
         return self._load_balancer.send(
             instance,
-            lambda each: self._connections[each].request_patiently(method, path, body, headers, patience),
+            lambda chosen: self._connections[chosen].request_patiently(method, path, body, headers, patience),
         )
 
-    def pass_on(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        """Send a request that somebody else wrote to the least busy instance, within the pool's time."""
+    def pass_on(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> ModelAnswer:
+        """Pass a request on to the least busy instance, within the pool's time."""
         return self._request(method, path, body, None, headers=headers)
 
     def close(self) -> None:
@@ -109,15 +109,15 @@ class RestUpstream:
         instance: Instance | None,
         timeout_seconds: float | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ModelAnswer:
         """Ask the chosen instance, or the least busy one."""
         if headers is None:
             headers = {} if body is None else JSON_HEADERS
 
-        def ask(each: Instance) -> Answer:
-            reply = self._connections[each].request(method, path, body, headers, timeout_seconds)
-            return Answer(
-                reply.status, reply.body, reply.headers, f"http://{each.host}:{each.rest_port}{path}"
+        def ask(chosen: Instance) -> ModelAnswer:
+            reply = self._connections[chosen].request(method, path, body, headers, timeout_seconds)
+            return ModelAnswer(
+                reply.status, reply.body, reply.headers, f"http://{chosen.host}:{chosen.rest_port}{path}"
             )
 
         return self._load_balancer.send(instance, ask)

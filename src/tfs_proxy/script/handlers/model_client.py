@@ -56,7 +56,7 @@ class ModelClient:
     def signature(self) -> Signature:
         """The signature that is asked for, of the model that is asked for: names, dtypes and shapes.
 
-        Raises UpstreamRefused if there is no such model, and BadInput where it has no such signature.
+        Raises UpstreamRefused if there is no such model, and BadInput if it has no such signature.
         """
         return self._worker.plane.signature(self._target)
 
