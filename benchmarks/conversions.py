@@ -21,7 +21,7 @@ import orjson
 from tfs_proxy.payload.decode import decode
 from tfs_proxy.payload.encode import encode
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
-from tfs_proxy.payload.formats.json_answer import json_of_outputs
+from tfs_proxy.payload.formats.json_outputs import json_of_outputs
 from tfs_proxy.payload.formats.npy import write_npy
 from tfs_proxy.payload.formats.npz import write_npz
 from tfs_proxy.payload.registry import parse_media_type

@@ -152,7 +152,7 @@ def rows(instance: Instance, rest: RestUpstream, both: BinaryUpstream) -> Mappin
     return {
         "tiny JSON, requests.post": posted(url("tiny"), lambda: text),
         POOLED: posted(url("tiny"), lambda: text),
-        "tiny JSON, pooled REST": lambda: rest.forward(Target("tiny"), text).body,
+        "tiny JSON, pooled REST": lambda: rest.predict(Target("tiny"), text).body,
         "tiny array, pooled REST": over_rest("tiny", tiny),
         "tiny array, gRPC": over_grpc("tiny", tiny),
         "tiny array, gRPC, answer as JSON": over_grpc_as_json("tiny", tiny),

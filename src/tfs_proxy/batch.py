@@ -13,7 +13,7 @@ class Batch:
     """Decoded records: one array per input, the first axis of each counts the records.
 
     Strings and bytes are object arrays of ``bytes``; DT_BFLOAT16, which numpy lacks, is float32
-    here, rounded by whoever writes it. ``records`` is how many records the client sent: that many
+    here, rounded when it is sent. ``records`` is how many records the client sent: that many
     come back.
     """
 

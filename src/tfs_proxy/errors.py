@@ -13,11 +13,11 @@ TfsProxyError
 │   ├── ModelServerEnded         the model server ended at its start         (its own status)
 │   ├── ProgramNotRun            another program was asked for, and can't be run   (126, 127)
 │   ├── ProcessGaveUp            a process died more often than it may be restarted       (6)
-│   └── ServerLost               nobody listens where a transform job sends its records   (6)
+│   └── ServerLost               nothing listens where a transform job sends its records  (6)
 └── RequestError                 one request can't be answered
     ├── BadInput                 the client's body or header is malformed
     │   └── WrongType            a value in it is not of a type that the input takes
-    ├── UnsupportedMediaType     nobody here reads the request's Content-Type
+    ├── UnsupportedMediaType     no decoder reads the request's Content-Type
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
     ├── ScriptFailure            the user's script raised or returned something unusable
@@ -120,7 +120,7 @@ class ProcessGaveUp(StopServing):
 
 
 class ServerLost(StopServing):
-    """Nobody listens where a transform job sends its records."""
+    """Nothing listens where a transform job sends its records."""
 
     exit_status = 6
 
@@ -138,7 +138,7 @@ class WrongType(BadInput):
 
 
 class UnsupportedMediaType(RequestError):
-    """Nobody here reads the request's Content-Type."""
+    """No decoder reads the request's Content-Type."""
 
 
 class NotAcceptable(RequestError):
@@ -150,7 +150,7 @@ class PayloadTooLarge(RequestError):
 
 
 class ScriptFailure(RequestError):
-    """The user's script raised, or returned something that is no answer."""
+    """The user's script raised, or returned something that is not an answer."""
 
 
 class ScriptTimeout(RequestError):

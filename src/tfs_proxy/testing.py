@@ -93,9 +93,9 @@ class LoadedScript:
     ) -> Reply:
         """``POST /invocations``, with everything that happens between the HTTP server and the answer."""
         named = {"Content-Type": content_type, "Accept": accept, CUSTOM_ATTRIBUTES: custom_attributes}
-        given = {name: value for name, value in named.items() if value is not None}
+        sent = {name: value for name, value in named.items() if value is not None}
         data = body.encode() if isinstance(body, str) else body
-        return _call(self._app, _environ(data, {**given, **(headers or {})}))
+        return _call(self._app, _environ(data, {**sent, **(headers or {})}))
 
 
 @contextlib.contextmanager
@@ -120,17 +120,17 @@ def load(
     settings = Settings.from_env() if settings is None else settings
     with tempfile.TemporaryDirectory(prefix="tfs-proxy-test-") as folder:
         alone = path.suffix == ".py"
-        found = (
+        contents = (
             _script_alone(path.absolute(), signatures) if alone else _archive(path, Path(folder), settings)
         )
-        with _undone_imports(found.script):
-            model_server = FakeModelServer(found.models, outputs)
-            with contextlib.closing(_app(model_server, found, settings)) as app:
+        with _undone_imports(contents.script):
+            model_server = FakeModelServer(contents.models, outputs)
+            with contextlib.closing(_app(model_server, contents, settings)) as app:
                 yield LoadedScript(app, model_server)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Contents:
     """What `load` loads: models by name, the default one's name, the script, and a script model's folder."""
 
     models: Mapping[str, Versions]
@@ -140,15 +140,15 @@ class _Found:
     script_model: str | None
 
 
-def _archive(model: str | Path, folder: Path, settings: Settings) -> _Found:
+def _archive(model: str | Path, folder: Path, settings: Settings) -> _Contents:
     served = look_into(fetch(str(model), Workspace(folder), _limits(settings)), settings)
-    models = {each.name: _signatures(each) for each in served.models}
-    return _Found(models, served.default_model, served.script, served.import_paths, served.script_model)
+    models = {discovered.name: _signatures(discovered) for discovered in served.models}
+    return _Contents(models, served.default_model, served.script, served.import_paths, served.script_model)
 
 
-def _script_alone(script: Path, signatures: Mapping[str, Signature] | Signature | None) -> _Found:
+def _script_alone(script: Path, signatures: Mapping[str, Signature] | Signature | None) -> _Contents:
     root = script.parent.parent
-    paths = tuple(str(each) for each in (script.parent, script.parent / "lib") if each.is_dir())
+    paths = tuple(str(path) for path in (script.parent, script.parent / "lib") if path.is_dir())
     ast_names = read_ast_names(script)
     if (
         signatures is None
@@ -156,8 +156,8 @@ def _script_alone(script: Path, signatures: Mapping[str, Signature] | Signature 
         and ast_names.defined(SCRIPT_MODEL_FUNCTIONS)
         and not ast_names.defined(HANDLERS)
     ):
-        return _Found({}, "", str(script), paths, str(root))
-    return _Found({"model": {1: _by_name(signatures)}}, "model", str(script), paths, None)
+        return _Contents({}, "", str(script), paths, str(root))
+    return _Contents({"model": {1: _by_name(signatures)}}, "model", str(script), paths, None)
 
 
 def signature(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> Signature:
@@ -166,7 +166,7 @@ def signature(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec
 
 
 def _signatures(model: DiscoveredModel) -> Versions:
-    """Signatures of every version; none where there is only a saved_model.pbtxt."""
+    """Signatures of every version; none if there is only a saved_model.pbtxt."""
     read = {version: read_saved_model(path) for version, path in model.versions.items()}
     return {version: _by_alias(summary.signatures) if summary else {} for version, summary in read.items()}
 
@@ -193,23 +193,23 @@ def _limits(settings: Settings) -> ExtractLimits:
     return ExtractLimits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)
 
 
-def _app(model_server: FakeModelServer, found: _Found, settings: Settings) -> ContainerApp:
+def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings) -> ContainerApp:
     deployment = Deployment(
-        default_model=found.default,
-        models={name: tuple(sorted(versions)) for name, versions in found.models.items()},
-        instances=(model_server.choose(),) if found.models else (),
-        script=found.script,
-        import_paths=found.import_paths,
+        default_model=contents.default,
+        models={name: tuple(sorted(versions)) for name, versions in contents.models.items()},
+        instances=(model_server.choose(),) if contents.models else (),
+        script=contents.script,
+        import_paths=contents.import_paths,
         max_payload_bytes=settings.max_payload_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
         default_accept=settings.default_accept,
-        script_model=found.script_model,
+        script_model=contents.script_model,
     )
-    if found.script_model and found.script:
+    if contents.script_model and contents.script:
         return create_script_model_app(
-            deployment, load_script_model(found.script, found.import_paths), ping=_healthy
+            deployment, load_script_model(contents.script, contents.import_paths), ping=_healthy
         )
-    loaded = load_script(found.script, found.import_paths) if found.script else None
+    loaded = load_script(contents.script, contents.import_paths) if contents.script else None
     return create_app(deployment, model_server, loaded, ping=_healthy)
 
 

@@ -9,7 +9,7 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput
 from tfs_proxy.serving_json.messages import request_body, with_signature
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
-from tfs_proxy.upstream.interface import Answer
+from tfs_proxy.upstream.interface import ModelAnswer, Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Call:
         return json.loads(self.body)
 
 
-def no_answer(_: Call) -> Answer:
+def no_answer(_: Call) -> ModelAnswer:
     """Answers every call with no predictions."""
-    return Answer(200, b'{"predictions": []}')
+    return ModelAnswer(200, b'{"predictions": []}')
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class FakeUpstream:
     """
 
     signatures: Mapping[str, Signature] = field(default_factory=dict)
-    answer: Callable[[Call], Answer] = no_answer
+    answer: Callable[[Call], ModelAnswer] = no_answer
     instance: Instance = Instance(0, 8501, 8500, "")  # noqa: RUF009
     calls: list[Call] = field(default_factory=list)
     closed: bool = False
@@ -64,30 +64,21 @@ class FakeUpstream:
     def predict(
         self,
         target: Target,
-        batch: Batch | Examples,
+        records: Records,
         *,
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
-    ) -> Answer:
-        """Answer decoded records."""
-        return self._call(
-            Call(target, request_body(batch, target.signature), batch, instance, timeout_seconds)
-        )
-
-    def predict_json(
-        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
-    ) -> Answer:
-        """Answer decoded records."""
-        return self.predict(target, batch, instance=instance)
-
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        """Answer TF Serving's JSON."""
-        return self._call(Call(target, with_signature(body, target.signature), None, instance))
+        as_json: bool = False,
+    ) -> ModelAnswer:
+        """Answer records."""
+        if isinstance(records, bytes):
+            call = Call(target, with_signature(records, target.signature), None, instance, timeout_seconds)
+        else:
+            body = request_body(records, target.signature)
+            call = Call(target, body, records, instance, timeout_seconds)
+        self.calls.append(call)
+        return self.answer(call)
 
     def close(self) -> None:
         """Remember that it was closed."""
         self.closed = True
-
-    def _call(self, call: Call) -> Answer:
-        self.calls.append(call)
-        return self.answer(call)

@@ -13,7 +13,7 @@ from support.fake_upstream import Call, FakeUpstream
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.script.load import load_script
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
-from tfs_proxy.upstream.interface import Answer
+from tfs_proxy.upstream.interface import ModelAnswer
 from tfs_proxy.web.app import create_app
 
 INSTANCE = Instance(index=0, rest_port=8501, grpc_port=9000, grpc_socket="/run/tfs0.sock")
@@ -31,11 +31,11 @@ class Says:
     body: bytes = b'{"predictions": [2.5]}'
     error: Exception | None = None
 
-    def __call__(self, call: Call) -> Answer:
+    def __call__(self, call: Call) -> ModelAnswer:
         if self.error is not None:
             raise self.error
         url = f"http://127.0.0.1:8501/v1/models/{call.target.model}:{call.target.method}"
-        return Answer(self.status, self.body, JSON_TYPE, url)
+        return ModelAnswer(self.status, self.body, JSON_TYPE, url)
 
 
 @dataclass

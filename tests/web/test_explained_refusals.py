@@ -12,7 +12,7 @@ from support.fake_upstream import Call
 from tfs_proxy.signature import Signature, Target, TensorSpec
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.fake_server import FakeModelServer
-from tfs_proxy.upstream.interface import Answer
+from tfs_proxy.upstream.interface import ModelAnswer
 
 ErrorOf = Callable[[falcon.testing.Result], str]
 WORDS = "Matrix size-incompatible: In[0]: [1,2], In[1]: [3,4]\n\t [[{{node dense/Relu}}]]"
@@ -165,7 +165,7 @@ def test_the_fake_server_says_it_once() -> None:
     one = Signature("serving_default", "", inputs, {})
     explaining = Explaining(FakeModelServer({"m": {1: {"serving_default": one}}}), {"m"})
 
-    given = explaining.forward(Target("m"), b'{"instances": [{"x": [1, 2], "y": [1]}]}')
+    given = explaining.predict(Target("m"), b'{"instances": [{"x": [1, 2], "y": [1]}]}')
 
     assert json.loads(given.body)["error"] == f'{SENTENCE} The input "y" has shape [1, 1], expected [?].'
 
@@ -183,7 +183,7 @@ def test_the_second_way_of_asking(make_front: Any) -> None:
     """A model with an input called ``inputs`` is answered though TF Serving's form of its body is refused."""
     front = taking(make_front(), inputs=(None, 3))
     front.upstream.answer = lambda call: (
-        Answer(400, REFUSAL) if call.batch is None else Answer(200, b'{"predictions": [1.0]}')
+        ModelAnswer(400, REFUSAL) if call.batch is None else ModelAnswer(200, b'{"predictions": [1.0]}')
     )
 
     result = front.post('{"inputs": [1, 2, 3]}')

@@ -289,7 +289,7 @@ def test_unusable_answer(
         ),
         ("None", "input_handler returned None: it must return the model server's request as str or bytes"),
         ("3.5", "a value of type float: it must return"),
-        ("{'x': ['a']}", "input_handler: input 'x' is strings, but DT_FLOAT is needed"),
+        ("{'x': ['a']}", "input_handler: input 'x' is strings, but DT_FLOAT takes numbers"),
     ],
 )
 def test_unusable_request(

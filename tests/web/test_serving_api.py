@@ -10,7 +10,7 @@ import pytest
 from support.fake_upstream import FakeUpstream
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.errors import UpstreamUnavailable
-from tfs_proxy.upstream.interface import Answer
+from tfs_proxy.upstream.interface import ModelAnswer
 from tfs_proxy.web.app import create_app
 
 ErrorOf = Callable[[falcon.testing.Result], str]
@@ -21,10 +21,10 @@ LIMIT_BYTES = 1000
 class ModelServer:
     """Keeps what was passed on, and answers the same every time."""
 
-    answer: Answer
+    answer: ModelAnswer
     seen: list[tuple[str, str, bytes | None, Mapping[str, str]]] = field(default_factory=list)
 
-    def __call__(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def __call__(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> ModelAnswer:
         self.seen.append((method, path, body, headers))
         return self.answer
 
@@ -33,7 +33,7 @@ class ModelServer:
 def model_server() -> ModelServer:
     """A model server that refuses everything in words of its own."""
     headers = {"Content-Type": "application/json", "Access-Control-Allow-Origin": "*", "Date": "long ago"}
-    return ModelServer(Answer(429, b'{ "error": "full" }', headers))
+    return ModelServer(ModelAnswer(429, b'{ "error": "full" }', headers))
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def client(model_server: ModelServer) -> falcon.testing.TestClient:
 
 
 def client_of(
-    pass_on: Callable[[str, str, bytes | None, Mapping[str, str]], Answer] | None,
+    pass_on: Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer] | None,
 ) -> falcon.testing.TestClient:
     """A client of an app without a script."""
     deployment = Deployment(
@@ -126,7 +126,7 @@ def test_other_methods_do_not_reach_it(
 def test_a_model_server_that_is_away_is_503(error_of: ErrorOf) -> None:
     """As with /invocations."""
 
-    def away(*_: object) -> Answer:
+    def away(*_: object) -> ModelAnswer:
         raise UpstreamUnavailable("The model server can't be reached.")
 
     result = client_of(away).simulate_get("/v1/models/m")

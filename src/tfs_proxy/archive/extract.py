@@ -6,17 +6,15 @@ and a refusal removes the whole folder.
 """
 
 import errno
-import io
 import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfs_proxy.archive.bytestream import ByteStream, DamagedArchive
 from tfs_proxy.archive.links import LinkRefused, check_links
 from tfs_proxy.archive.permissions import unreadable
-from tfs_proxy.archive.tar import Member, MemberKind, TarReader
+from tfs_proxy.archive.tar import DamagedArchive, Member, MemberKind, TarReader
 from tfs_proxy.errors import ArchiveError
 
 GIGABYTE = 1024**3
@@ -59,8 +57,8 @@ def extract(archive: Path, target: Path, limits: ExtractLimits, progress: Progre
             f"{target} can't be created to unpack {archive} into: {error.strerror}."
         ) from error
     try:
-        with ByteStream(archive) as stream:
-            _Unpacking(archive, stream, target, limits, progress).run()
+        with TarReader(archive) as reader:
+            _Unpacking(archive, reader, target, limits, progress).run()
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, DamagedArchive):
@@ -76,18 +74,17 @@ class _Unpacking:
     def __init__(
         self,
         archive: Path,
-        stream: ByteStream,
+        reader: TarReader,
         target: Path,
         limits: ExtractLimits,
         progress: Progress | None,
     ) -> None:
         self._archive = archive
-        self._stream = stream
         self._target = target
         self._limits = limits
         self._progress = progress or (lambda _read, _total: None)
         self._packed_bytes = archive.stat().st_size
-        self._reader = TarReader(stream)
+        self._reader = reader
         self._kinds: dict[bytes, MemberKind] = {b"": MemberKind.FOLDER}
         self._implied: set[bytes] = {b""}
         self._links: dict[bytes, bytes] = {}
@@ -95,7 +92,7 @@ class _Unpacking:
         self._members = 0
 
     def run(self) -> None:
-        while (member := self._reader.next()) is not None:
+        for member in self._reader.members():
             self._check_room(member)
             name = self._normalised(member)
             try:
@@ -141,7 +138,7 @@ class _Unpacking:
                 f"makes it {unpacked / self._packed_bytes:.0f} times its packed size, "
                 f"more than the {limits.max_ratio:g} times allowed beyond 1 GB",
             )
-        if self._stream.position - unpacked > MAX_OVERHEAD_BYTES:
+        if self._reader.position - unpacked > MAX_OVERHEAD_BYTES:
             raise self._refusal(member.name, "follows more than 1 GB of headers")
 
     def _normalised(self, member: Member) -> bytes:
@@ -179,14 +176,14 @@ class _Unpacking:
     def _write(self, name: bytes, member: Member) -> None:
         mode = (member.mode & 0o111) | 0o644
         descriptor = os.open(self._path(name), OPEN_NEW, mode & FOLDER_MODE)
-        with io.FileIO(descriptor, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             end = 0
-            for offset, piece in self._reader.contents():
+            for offset, piece in self._reader.contents(member):
                 if offset != end:
                     file.seek(offset)
                 end = offset + len(piece)
-                _write_all(file, piece)
-                self._progress(self._stream.packed_position, self._packed_bytes)
+                file.write(piece)
+                self._progress(self._reader.packed_position, self._packed_bytes)
             if end != member.size:
                 file.truncate(member.size)
 
@@ -227,11 +224,6 @@ class _Unpacking:
 
     def _refusal(self, name: bytes, reason: str) -> ArchiveError:
         return ArchiveError(f"{self._archive} is refused: its member {_shown(name)} {reason}.")
-
-
-def _write_all(file: io.FileIO, piece: memoryview) -> None:
-    while piece:
-        piece = piece[file.write(piece) :]
 
 
 def _shown(name: bytes) -> str:

@@ -22,7 +22,7 @@ ASKING_OPS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _GraphNode:
     op: str
     inputs: tuple[str, ...]
     shared_name: str
@@ -48,22 +48,22 @@ def lost_variables(graph_def: memoryview, outputs: Iterable[str]) -> tuple[str, 
     return tuple(sorted(needed - filled))
 
 
-def _is_variable(nodes: dict[str, _Node], name: str) -> bool:
+def _is_variable(nodes: dict[str, _GraphNode], name: str) -> bool:
     return name in nodes and nodes[name].op == VARIABLE_OP
 
 
-def _with_ancestors(nodes: dict[str, _Node], names: Iterable[str]) -> set[str]:
-    found: set[str] = set()
+def _with_ancestors(nodes: dict[str, _GraphNode], names: Iterable[str]) -> set[str]:
+    ancestors: set[str] = set()
     ahead = list(names)
     while ahead:
         name = ahead.pop()
-        if name in nodes and name not in found:
-            found.add(name)
+        if name in nodes and name not in ancestors:
+            ancestors.add(name)
             ahead.extend(nodes[name].inputs)
-    return found
+    return ancestors
 
 
-def _node(message: memoryview) -> tuple[str, _Node]:
+def _node(message: memoryview) -> tuple[str, _GraphNode]:
     name = op = shared_name = ""
     inputs: list[str] = []
     for number, content in views(message):
@@ -76,7 +76,7 @@ def _node(message: memoryview) -> tuple[str, _Node]:
         elif number == ATTRIBUTE and op == VARIABLE_OP:
             key, value = map_entry(content)
             shared_name = text(dict(views(value)).get(2, NOTHING)) if key == "shared_name" else shared_name
-    return name, _Node(op, tuple(inputs), shared_name)
+    return name, _GraphNode(op, tuple(inputs), shared_name)
 
 
 def _node_of(tensor: str) -> str:

@@ -14,7 +14,7 @@ from tfs_proxy.archive.graph import lost_variables
 from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name
-from tfs_proxy.wire.protobuf_reader import NOTHING, Malformed, map_entry, numbers, text, views
+from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, numbers, text, views
 
 BINARY_FILE = SAVED_MODEL_FILES[0]
 SERVE_TAG = "serve"
@@ -53,7 +53,7 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
     try:
         graphs = [part for number, part in views(_mapped(path)) if number == META_GRAPHS]
         return _summary([_MetaGraph.of(graph) for graph in graphs])
-    except Malformed as error:
+    except MalformedProtobuf as error:
         raise DiscoveryError(f"{path} is damaged: {error}.") from None
     except (OSError, ValueError) as error:
         raise DiscoveryError(f"{path} cannot be read: {error}.") from None
@@ -94,7 +94,7 @@ class _MetaGraph:
 
 def _summary(graphs: list[_MetaGraph]) -> SavedModelSummary:
     if not graphs:
-        raise Malformed("it holds no graph")
+        raise MalformedProtobuf("it holds no graph")
     served = next((graph for graph in graphs if graph.tags == (SERVE_TAG,)), None)
     return SavedModelSummary(
         tags=tuple(graph.tags for graph in graphs),

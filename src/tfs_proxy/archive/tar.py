@@ -1,23 +1,37 @@
-"""Reads the members of a tar archive; `extract` decides which of them it accepts.
+"""Reads the members of a tar archive, gzipped or plain; `extract` decides which of them it accepts.
 
-Understands ustar, GNU and pax archives (POSIX.1-2017 "pax", GNU tar manual, "Tar Internals"), including
-the sparse members that GNU tar and macOS write. The standard library's reader takes a damaged header for
-the archive's end; this one requires the end mark, so that half an archive is never taken for a whole one,
-and it bounds the memory for headers.
+`tarfile` knows the format, sparse members included. It takes a damaged header for the archive's end; here
+the end mark is required, so that half an archive is never taken for a whole one, and the memory for headers
+is bounded.
 """
 
 import enum
-import itertools
-import re
-from collections.abc import Iterator
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from tarfile import (  # type: ignore[attr-defined]
+    EmptyHeaderError,
+    EOFHeaderError,
+    HeaderError,
+    InvalidHeaderError,
+    TruncatedHeaderError,
+)
+from types import TracebackType
+from typing import Self
 
-from tfs_proxy.archive.bytestream import PIECE_BYTES, ByteStream, DamagedArchive
+GZIP_MAGIC = b"\x1f\x8b"
+READ_BYTES = 256 * 1024
+PIECE_BYTES = 1024 * 1024
+MAX_HEADER_BYTES = 16 * 1024 * 1024
+"""What one member's header may take, with its long names, attributes and map of a sparse file."""
 
-BLOCK = 512
-EMPTY_BLOCK = bytes(BLOCK)
-MAX_EXTENSION_BYTES = 1024 * 1024
-MAX_SPARSE_MAP_BYTES = 16 * 1024 * 1024
+
+class DamagedArchive(Exception):
+    """The bytes are not an intact gzip or tar; the text completes 'ARCHIVE can't be unpacked: …'."""
 
 
 class MemberKind(enum.Enum):
@@ -33,74 +47,83 @@ class MemberKind(enum.Enum):
 
 
 KINDS = {
-    b"\0": MemberKind.FILE,
-    b"0": MemberKind.FILE,
-    b"7": MemberKind.FILE,
-    b"S": MemberKind.FILE,
-    b"1": MemberKind.HARDLINK,
-    b"2": MemberKind.SYMLINK,
-    b"3": MemberKind.DEVICE,
-    b"4": MemberKind.DEVICE,
-    b"5": MemberKind.FOLDER,
-    b"6": MemberKind.FIFO,
+    **dict.fromkeys(tarfile.REGULAR_TYPES, MemberKind.FILE),
+    tarfile.LNKTYPE: MemberKind.HARDLINK,
+    tarfile.SYMTYPE: MemberKind.SYMLINK,
+    tarfile.CHRTYPE: MemberKind.DEVICE,
+    tarfile.BLKTYPE: MemberKind.DEVICE,
+    tarfile.DIRTYPE: MemberKind.FOLDER,
+    tarfile.FIFOTYPE: MemberKind.FIFO,
 }
+"""A member's kind by the type that its header names."""
+
 
 Extent = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member; ``size`` is its unpacked size in bytes, holes included, ``link`` the target of a link."""
+    """One member; ``size`` is its unpacked size in bytes, holes included, ``link`` the target of a link.
+
+    ``extents`` are the offset and the length of each part that is stored; the rest of it are holes.
+    """
 
     name: bytes
     kind: MemberKind
     size: int
     mode: int
     link: bytes
+    extents: tuple[Extent, ...]
 
 
 class TarReader:
-    """The members of one archive, in order; read the contents of one before the next.
+    """The members of the archive at ``path``, in order; read the contents of one before the next.
 
-    Every method raises DamagedArchive if the bytes are not an intact tar.
+    Every method raises DamagedArchive if the bytes are not an intact gzip or tar.
     """
 
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
-        self._extents: list[Extent] = []
-        self._left = 0
-        self._padding = 0
+    def __init__(self, path: Path) -> None:
+        self._stream = _UnpackedBytes(path)
 
-    def next(self) -> Member | None:
-        """The next member, or None at the archive's end; skips unread contents of the one before."""
-        self._skip(self._left + self._padding)
-        self._left = self._padding = 0
-        pax: dict[bytes, bytes] = {}
-        while (block := self._header()) is not None:
-            kind = block[156:157]
-            if kind in {b"x", b"X"}:
-                pax |= _pax_records(self._extension(block))
-            elif kind == b"g":
-                _refuse_odd_defaults(_pax_records(self._extension(block)))
-            elif kind == b"L":
-                pax.setdefault(b"path", self._extension(block).split(b"\0", 1)[0])
-            elif kind == b"K":
-                pax.setdefault(b"linkpath", self._extension(block).split(b"\0", 1)[0])
-            else:
-                return self._member(block, pax)
-        if pax:
-            raise DamagedArchive("it ends in the middle of a member's header")
-        return None
+    def __enter__(self) -> Self:
+        return self
 
-    def contents(self) -> Iterator[tuple[int, memoryview]]:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.close()
+
+    @property
+    def position(self) -> int:
+        """How many unpacked bytes have been read."""
+        return self._stream.tell()
+
+    @property
+    def packed_position(self) -> int:
+        """How many bytes of the file have been read."""
+        return self._stream.packed_position
+
+    def members(self) -> Iterator[Member]:
+        """Each member; contents that have not been read are skipped."""
+        tar = tarfile.TarFile(
+            fileobj=self._stream,  # type: ignore[arg-type]  # it only reads, and skips forwards
+            tarinfo=_StrictTarInfo,
+            encoding="utf-8",
+            errors="surrogateescape",
+        )
+        while (info := tar.next()) is not None:
+            tar.members.clear()  # type: ignore[attr-defined]  # it would keep a value for each
+            yield _member(info, tar.offset - info.offset_data)
+            self._stream.seek(tar.offset)
+
+    def contents(self, member: Member) -> Iterator[tuple[int, bytes]]:
         """The current member's contents as pieces, each with its offset in the file."""
-        for start, length in self._extents:
+        for start, length in member.extents:
             offset, end = start, start + length
             while offset < end:
                 piece = self._stream.take(min(end - offset, PIECE_BYTES))
                 if not piece:
                     raise DamagedArchive("it ends in the middle of a file, so it is cut short")
-                self._left -= len(piece)
                 yield offset, piece
                 offset += len(piece)
 
@@ -111,159 +134,99 @@ class TarReader:
         if most <= 0:
             raise DamagedArchive("too many bytes follow its end mark")
 
-    def _header(self) -> bytes | None:
-        at = self._stream.position
-        block = self._stream.exactly(BLOCK)
-        if block == EMPTY_BLOCK:
-            return None
-        if at == 0 and (len(block) < BLOCK or not _checksum_fits(block)):
-            raise DamagedArchive("it is not a tar archive, neither plain nor gzipped")
-        if len(block) < BLOCK:
-            raise DamagedArchive("it has no end mark, so it is cut short")
-        if not _checksum_fits(block):
-            raise DamagedArchive(f"the member header at byte {at} of the tar data has a wrong check sum")
-        return block
 
-    def _extension(self, block: bytes) -> bytes:
-        size = _number(block[124:136])
-        if size > MAX_EXTENSION_BYTES:
-            raise DamagedArchive(f"the name or attributes of one member take {size} bytes")
-        data = self._stream.exactly(size)
-        self._skip(_padding(size))
-        if len(data) < size:
-            raise DamagedArchive("it ends in the middle of a member's header")
-        return data
+class _UnpackedBytes:
+    """The file that tarfile reads: forwards only, and never more than a header may take."""
 
-    def _member(self, block: bytes, pax: dict[bytes, bytes]) -> Member:
-        name, kind = _name_and_kind(block, pax)
-        stored = _decimal(pax[b"size"]) if b"size" in pax else _number(block[124:136])
-        if kind in {MemberKind.SYMLINK, MemberKind.FOLDER}:
-            stored = 0  # POSIX: the size of such a member is a hint, no contents follow
-        self._left, self._padding = stored, _padding(stored)
-        self._extents, size = [(0, stored)], stored
-        if block[156:157] == b"S":
-            self._extents, size = self._gnu_sparse(block)
-        elif any(key.startswith(b"GNU.sparse.") for key in pax):
-            self._extents, size = self._pax_sparse(pax)
-        _check_extents(self._extents, self._left, size)
-        link = pax.get(b"linkpath", block[157:257].split(b"\0", 1)[0])
-        return Member(name=name, kind=kind, size=size, mode=_number(block[100:108]) & 0o7777, link=link)
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb", buffering=0)
+        self._packed = io.BufferedReader(self._file, READ_BYTES)
+        is_gzip = self._packed.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
+        self._unpacked = gzip.GzipFile(fileobj=self._packed) if is_gzip else self._packed
+        self._position = 0
+        self._header_end = MAX_HEADER_BYTES
 
-    def _gnu_sparse(self, block: bytes) -> tuple[list[Extent], int]:
-        """Read GNU's old sparse map: four extents in the header, 21 in each block that follows."""
-        table, more = block[386:482], block[482]
-        while more:
-            if len(table) > MAX_SPARSE_MAP_BYTES:
-                raise DamagedArchive("a sparse member's map is too large")
-            extension = self._stream.exactly(BLOCK)
-            if len(extension) < BLOCK:
-                raise DamagedArchive("it ends in the middle of a sparse member's map")
-            table, more = table + extension[:504], extension[504]
-        cells = [_number(table[at : at + 12]) for at in range(0, len(table), 12)]
-        extents = [(start, length) for start, length in zip(cells[::2], cells[1::2], strict=True) if length]
-        return extents, _number(block[483:495])
+    @property
+    def packed_position(self) -> int:
+        return self._file.tell()
 
-    def _pax_sparse(self, pax: dict[bytes, bytes]) -> tuple[list[Extent], int]:
-        """Read a map of sparse format 1.0: decimal lines before the contents."""
-        if pax.get(b"GNU.sparse.major") != b"1":
-            raise DamagedArchive("a sparse member has an unsupported format; pack it without --sparse")
-        lines = self._sparse_lines()
-        count = next(lines)
-        if count * 4 > MAX_SPARSE_MAP_BYTES:
-            raise DamagedArchive("a sparse member's map is too large")
-        cells = list(itertools.islice(lines, 2 * count))
-        extents = [(start, length) for start, length in zip(cells[::2], cells[1::2], strict=True) if length]
-        return extents, _decimal(pax.get(b"GNU.sparse.realsize", b""))
+    def tell(self) -> int:
+        return self._position
 
-    def _sparse_lines(self) -> Iterator[int]:
-        rest = b""
-        while True:
-            block = self._stream.exactly(BLOCK) if self._left >= BLOCK else b""
-            if len(block) < BLOCK:
-                raise DamagedArchive("it ends in the middle of a sparse member's map")
-            self._left -= BLOCK
-            *lines, rest = (rest + block).split(b"\n")
-            if len(rest) > BLOCK:
-                raise DamagedArchive("a sparse member's map is malformed")
-            yield from (_decimal(line) for line in lines)
+    def read(self, size: int) -> bytes:
+        """The next bytes of a header, fewer at the end."""
+        if self._position + size > self._header_end:
+            raise DamagedArchive(f"the header of one member takes over {MAX_HEADER_BYTES} bytes")
+        return self.take(size)
 
-    def _skip(self, count: int) -> None:
-        while count:
-            piece = self._stream.take(min(count, PIECE_BYTES))
-            if not piece:
+    def take(self, size: int) -> bytes:
+        """The next bytes, fewer at the end."""
+        try:
+            piece = self._unpacked.read(size)
+        except EOFError:
+            raise DamagedArchive("its gzip data end too early, so the file is cut short") from None
+        except (zlib.error, gzip.BadGzipFile) as error:
+            raise DamagedArchive(f"its gzip data are corrupt ({error})") from None
+        self._position += len(piece)
+        return piece
+
+    def seek(self, position: int) -> None:
+        """Skip to ``position``, where a header begins."""
+        if position < self._position:
+            raise DamagedArchive("a member's header contradicts itself")
+        while self._position < position:
+            if not self.take(min(position - self._position, PIECE_BYTES)):
                 raise DamagedArchive("it ends in the middle of a member, so it is cut short")
-            count -= len(piece)
+        self._header_end = position + MAX_HEADER_BYTES
+
+    def close(self) -> None:
+        self._unpacked.close()
+        self._packed.close()
 
 
-def _padding(size: int) -> int:
-    return -size % BLOCK
+class _StrictTarInfo(tarfile.TarInfo):
+    """A damaged header ends the reading with an error; to tarfile it would be the archive's end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tarfile)
+        except EOFHeaderError:
+            raise
+        except (EmptyHeaderError, InvalidHeaderError, TruncatedHeaderError) as error:
+            if tarfile.offset == 0:
+                raise DamagedArchive("it is not a tar archive, neither plain nor gzipped") from None
+            if isinstance(error, InvalidHeaderError):
+                raise DamagedArchive(f"a member's header is damaged ({error})") from None
+            raise DamagedArchive("it has no end mark, so it is cut short") from None
+        except (HeaderError, ValueError, IndexError, OverflowError, RecursionError) as error:
+            raise DamagedArchive(f"a member's header is malformed ({error})") from None
 
 
-def _checksum_fits(block: bytes) -> bool:
-    blanked = block[:148] + b" " * 8 + block[156:]
-    try:
-        wanted = _number(block[148:156])
-    except DamagedArchive:
-        return False
-    # Some old programs summed the bytes as signed numbers.
-    return wanted in {sum(blanked), sum(byte - 256 if byte > 127 else byte for byte in blanked)}  # noqa: PLR2004
+def _member(info: tarfile.TarInfo, stored: int) -> Member:
+    """``info``, whose header ``stored`` bytes follow, those that fill up the last block included."""
+    # POSIX: the size of a link or a folder is a hint, no contents follow.
+    size = 0 if info.issym() or info.isdir() else info.size
+    extents: tuple[Extent, ...] = ((0, size),) if info.isreg() else ()
+    if info.issparse():
+        parts: Iterable[Extent] = info.sparse or ()  # type: ignore[assignment]  # its stub says bytes
+        extents = tuple((start, length) for start, length in parts if length)
+    _check_extents(extents, stored, size)
+    return Member(
+        name=info.name.encode("utf-8", "surrogateescape"),
+        kind=KINDS.get(info.type, MemberKind.OTHER),
+        size=size,
+        mode=info.mode & 0o7777,
+        link=info.linkname.encode("utf-8", "surrogateescape"),
+        extents=extents,
+    )
 
 
-def _number(field: bytes) -> int:
-    """A header's number: octal text, or GNU's big-endian binary form marked by its highest bit."""
-    if field[0] & 0x80:
-        if field[0] & 0x40:
-            raise DamagedArchive("a member header holds a negative number")
-        return int.from_bytes(field, "big") & ((1 << (8 * len(field) - 1)) - 1)
-    text = field.split(b"\0", 1)[0].strip(b" ")
-    if not re.fullmatch(rb"[0-7]*", text):
-        raise DamagedArchive("a member header holds a malformed number")
-    return int(text or b"0", 8)
-
-
-def _decimal(text: bytes) -> int:
-    if not re.fullmatch(rb"[0-9]{1,19}", text):
-        raise DamagedArchive("a member header holds a malformed number")
-    return int(text)
-
-
-def _pax_records(data: bytes) -> dict[bytes, bytes]:
-    """The records ``LENGTH KEY=VALUE`` of a pax header; LENGTH includes itself and the newline."""
-    records: dict[bytes, bytes] = {}
-    at = 0
-    while at < len(data):
-        match = re.compile(rb"([0-9]{1,7}) ([^=]{1,255})=").match(data, at)
-        end = at + int(match[1]) if match else 0
-        if match is None or end <= match.end() or end > len(data) or data[end - 1 : end] != b"\n":
-            raise DamagedArchive("a member's pax header is malformed")
-        records[match[2]] = data[match.end() : end - 1]
-        at = end
-    return records
-
-
-def _refuse_odd_defaults(records: dict[bytes, bytes]) -> None:
-    for key in records:
-        if key in {b"path", b"linkpath", b"size"} or key.startswith(b"GNU.sparse."):
-            raise DamagedArchive("a global pax header gives every member the same name or size")
-
-
-def _name_and_kind(block: bytes, pax: dict[bytes, bytes]) -> tuple[bytes, MemberKind]:
-    name = block[:100].split(b"\0", 1)[0]
-    prefix = block[345:500].split(b"\0", 1)[0]
-    if block[257:263] == b"ustar\0" and prefix:
-        name = prefix + b"/" + name
-    name = pax.get(b"GNU.sparse.name", pax.get(b"path", name))
-    kind = KINDS.get(block[156:157], MemberKind.OTHER)
-    if kind is MemberKind.FILE and name.endswith(b"/"):
-        kind = MemberKind.FOLDER  # before ustar, a folder was a file whose name ends in a slash
-    return name, kind
-
-
-def _check_extents(extents: list[Extent], stored: int, size: int) -> None:
+def _check_extents(extents: Iterable[Extent], stored: int, size: int) -> None:
     end = 0
     for start, length in extents:
-        if start < end:
+        if start < end or length < 0:
             raise DamagedArchive("a sparse member's map is out of order")
         end = start + length
-    if end > size or sum(length for _, length in extents) != stored:
-        raise DamagedArchive("a sparse member's map contradicts its size")
+    if size < 0 or end > size or sum(length for _, length in extents) > max(stored, 0):
+        raise DamagedArchive("a member's size, or the map of a sparse one, contradicts what is stored")

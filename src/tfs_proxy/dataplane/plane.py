@@ -30,7 +30,7 @@ from tfs_proxy.serving_json.columns import batch_of
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.messages import SIGNATURE_NAME, read_answer, targeted
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import OK, Answer, Upstream
+from tfs_proxy.upstream.interface import OK, ModelAnswer, Upstream
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.error_body import error_body, error_text
 
@@ -47,13 +47,6 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class ServingBody:
-    """TF Serving's JSON as a script writes it."""
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class EncodedAnswer:
     """What goes to the client: a status, a body and its media type."""
 
@@ -66,10 +59,10 @@ class EncodedAnswer:
 class CallOutcome:
     """What a model server answered, to how many records, and the target that was asked.
 
-    ``serving_body`` is the JSON that was sent if nobody has read yet which signature it names.
+    ``serving_body`` is the JSON that was sent if it is not known yet which signature it names.
     """
 
-    answer: Answer
+    answer: ModelAnswer
     target: Target
     records: int | None
     serving_body: bytes | None = None
@@ -157,20 +150,21 @@ class DataPlane:
     def answer(
         self,
         target: Target,
-        request: Body | ServingBody | Batch,
+        request: Body | bytes | Batch,
         accept: str | None,
         instance: Instance | None = None,
     ) -> EncodedAnswer:
         """Answer a request in a form that ``accept``, the raw header, takes.
 
-        TF Serving's own JSON is passed on untouched (except for a byte order mark or another charset);
-        every other body is decoded by the signature. An error of the model server comes back with its
-        status. Raises RequestError; UnsupportedMediaType and NotAcceptable before the model server is
-        asked, NotAcceptable also if its outputs are not one record per input record.
+        Bytes are TF Serving's JSON as a script writes it. Such JSON is passed on untouched (except for a
+        byte order mark or another charset); every other body is decoded by the signature. An error of the
+        model server comes back with its status. Raises RequestError; UnsupportedMediaType and NotAcceptable
+        before the model server is asked, NotAcceptable also if its outputs are not one record per input
+        record.
         """
         media_type = negotiate(accept, OUTPUT_TYPES)
-        if isinstance(request, ServingBody):
-            request = Body(request.data, media.JSON)
+        if isinstance(request, bytes):
+            request = Body(request, media.JSON)
         try:
             outcome = self._call(target, request, instance, media_type)
             return self._encoded(outcome, media_type)
@@ -178,21 +172,19 @@ class DataPlane:
             return _error(refused.status, refused.body)
 
     def call(
-        self, target: Target, request: Body | ServingBody | Batch, instance: Instance | None = None
+        self, target: Target, request: Body | bytes | Batch, instance: Instance | None = None
     ) -> CallOutcome:
         """Ask the model server as `answer` does, and leave its answer as it is; raises RequestError.
 
         What a script writes as TF Serving's JSON goes out unread.
         """
-        if isinstance(request, ServingBody):
-            answer = self._upstream.forward(target, request.data, instance=instance)
-            return CallOutcome(answer, target, None, request.data)
+        if isinstance(request, bytes):
+            answer = self._upstream.predict(target, request, instance=instance)
+            return CallOutcome(answer, target, None, request)
         try:
             return self._call(target, request, instance)
         except UpstreamRefused as refused:
-            return CallOutcome(
-                Answer(refused.status, refused.body, {"Content-Type": media.JSON}), target, None
-            )
+            return CallOutcome(ModelAnswer.refused(refused), target, None)
 
     def _call(
         self,
@@ -205,8 +197,9 @@ class DataPlane:
         records = request if isinstance(request, Batch) else self._read(target, request)
         if isinstance(records, _ServingForm):
             return self._forward(target, records, instance)
-        predict = self._upstream.predict_json if media_type == media.JSON else self._upstream.predict
-        return CallOutcome(predict(target, records, instance=instance), target, records.records)
+        as_json = media_type == media.JSON
+        answer = self._upstream.predict(target, records, instance=instance, as_json=as_json)
+        return CallOutcome(answer, target, records.records)
 
     def _read(self, target: Target, body: Body) -> Batch | Examples | _ServingForm:
         kind = parse_media_type(body.content_type)
@@ -235,7 +228,7 @@ class DataPlane:
 
     def _forward(self, target: Target, body: _ServingForm, instance: Instance | None) -> CallOutcome:
         """Send TF Serving's JSON; if it is refused and tensors can carry the same, send those."""
-        answer = self._upstream.forward(target, body.data, instance=instance)
+        answer = self._upstream.predict(target, body.data, instance=instance)
         named = replace(target, signature=body.form.get(SIGNATURE_NAME) or target.signature)
         batch = self._as_batch(named, body.form) if answer.status in NOT_TAKEN else None
         if batch is not None:

@@ -1,6 +1,6 @@
 """Typed arrays by name -> `Batch`: where npy, npz, tf.Example and recordio-protobuf end up.
 
-Values are converted where nothing is lost but precision: any number may become a float, whole
+Values are converted if nothing is lost but precision: any number may become a float, whole
 numbers may become narrower ones if they fit. All else is refused, as in `payload.columns`.
 """
 
@@ -10,27 +10,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.batch import BYTES, Batch
+from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput
+from tfs_proxy.payload.shapes import fits
 from tfs_proxy.signature import Signature, TensorSpec
-from tfs_proxy.wire.dtypes import Kind, dtype_of
+from tfs_proxy.wire.dtypes import Kind, array_type
 
-_TAKEN: Mapping[Kind, str] = {Kind.FLOAT: "fiu", Kind.INTEGER: "iu", Kind.BOOL: "b", Kind.STRING: "O"}
-"""The kinds of numpy's dtypes that each kind of input takes."""
-
-_COMPLEX: Mapping[str, np.dtype[Any]] = {
-    "DT_COMPLEX64": np.dtype(np.complex64),
-    "DT_COMPLEX128": np.dtype(np.complex128),
+_TAKEN = {
+    "f": (Kind.FLOAT.value, "fiu"),
+    "c": (Kind.FLOAT.value, "fiuc"),
+    "i": (Kind.INTEGER.value, "iu"),
+    "u": (Kind.INTEGER.value, "iu"),
+    "b": (Kind.BOOL.value, "b"),
+    "O": (Kind.STRING.value, "O"),
 }
-"""Types that arrays have and text has not."""
+"""By the kind of an input's numpy type: what it takes in words, and the kinds of arrays that it takes."""
 
 
 def batch_of_arrays(arrays: Mapping[str, npt.NDArray[Any]], signature: Signature) -> Batch:
-    """Make a batch of arrays by input name, ``[records, ...]``; where there is one input any name does.
+    """Make a batch of arrays by input name, ``[records, ...]``; if there is one input any name does.
 
     An array of one dimension less than the signature wants, but for that of its shape, is one
     record. Raises BadInput for other names than the signature's, for types that don't fit, and
-    where the inputs differ in their records.
+    if the inputs differ in their records.
     """
     if len(signature.inputs) == len(arrays) == 1:
         arrays = dict(zip(signature.inputs, arrays.values(), strict=True))
@@ -49,39 +51,32 @@ def batch_of_arrays(arrays: Mapping[str, npt.NDArray[Any]], signature: Signature
     return Batch(inputs, records)
 
 
-def check_names(given: Mapping[str, Any], signature: Signature) -> None:
-    """Raise BadInput if names are missing or are no inputs of the model."""
+def check_names(arrays: Mapping[str, Any], signature: Signature) -> None:
+    """Raise BadInput if names are missing or are not inputs of the model."""
     takes = f"the model takes {', '.join(sorted(signature.inputs)) or 'none'}"
-    for name in sorted(given.keys() - signature.inputs.keys()):
+    for name in sorted(arrays.keys() - signature.inputs.keys()):
         raise BadInput(f'The body has an array "{name[:100]}"; {takes}.')
-    for name in sorted(signature.inputs.keys() - given.keys()):
+    for name in sorted(signature.inputs.keys() - arrays.keys()):
         raise BadInput(f'The body has no array "{name}"; {takes}.')
 
 
-def typed(array: npt.NDArray[Any], spec: TensorSpec, place: str) -> npt.NDArray[Any]:
-    """The array in the signature's dtype; raises BadInput beginning with ``place`` where it can't be."""
-    if spec.dtype in _COMPLEX:
-        dtype, takes, taken = _COMPLEX[spec.dtype], "numbers", "fiuc"
-    else:
-        kind, dtype = dtype_of(spec)
-        takes, taken = kind.value, _TAKEN[kind]
+def typed(array: npt.NDArray[Any], spec: TensorSpec, subject: str) -> npt.NDArray[Any]:
+    """The array in the signature's dtype; raises BadInput, beginning with ``subject``, if it can't be."""
+    dtype = array_type(spec)
+    takes, taken = _TAKEN[dtype.kind]
     if array.dtype.kind not in taken:
-        what = "strings" if array.dtype == BYTES else array.dtype.newbyteorder("=").name
-        raise BadInput(f"{place} is {what}, but {spec.dtype} takes {takes}.")
+        what = "strings" if array.dtype.kind in "OSU" else array.dtype.newbyteorder("=").name
+        raise BadInput(f"{subject} is {what}, but {spec.dtype} takes {takes}.")
     if dtype.kind in "iu" and array.size and array.dtype != dtype:
         limits = np.iinfo(dtype)
         low, high = int(array.min()), int(array.max())
         if low < limits.min or high > limits.max:
             odd = low if low < limits.min else high
-            raise BadInput(f"{place} has {odd}, which is out of the range of {spec.dtype}.")
+            raise BadInput(f"{subject} has {odd}, which is out of the range of {spec.dtype}.")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(array, dtype).reshape(array.shape)
 
 
 def _by_record(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
-    one_record = not array.ndim or (
-        spec.shape is not None
-        and array.ndim == len(spec.shape) - 1
-        and all(wanted in {None, size} for wanted, size in zip(spec.shape[1:], array.shape, strict=True))
-    )
-    return array[None] if one_record else array
+    is_one_record = not array.ndim or (spec.shape is not None and fits(array.shape, spec.shape[1:]))
+    return array[None] if is_one_record else array

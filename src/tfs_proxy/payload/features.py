@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """The values of one feature, flat, and their shape where the format tells one."""
+    """The values of one feature, flat, and their shape if the format tells one."""
 
     values: npt.NDArray[Any]
     shape: Shape | None = None
@@ -34,7 +34,7 @@ Record = Mapping[str, Feature]
 
 
 def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
-    """Arrays by input name; raises BadInput naming record and feature where one is missing or doesn't fit."""
+    """Arrays by input name; raises BadInput naming record and feature if one is missing or doesn't fit."""
     if not records:
         raise BadInput("The body has no records.")
     inputs = {name: _column(records, spec) for name, spec in signature.inputs.items()}
@@ -63,18 +63,18 @@ def _json(values: npt.NDArray[Any]) -> list[Any]:
 def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
     rows = []
     for number, record in enumerate(records, 1):
-        place = f'Record {number}, feature "{spec.name}",'
+        subject = f'Record {number}, feature "{spec.name}",'
         feature = record.get(spec.name)
         if feature is None:
             names = ", ".join(sorted(record))[:200]
             raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names or "none"}.')
-        rows.append(typed(feature.values, spec, place).reshape(_shape(feature, spec, place)))
+        rows.append(typed(feature.values, spec, subject).reshape(_shape(feature, spec, subject)))
         if rows[-1].shape != rows[0].shape:
-            raise BadInput(f"{place} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}.")
+            raise BadInput(f"{subject} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}.")
     return np.stack(rows)
 
 
-def _shape(feature: Feature, spec: TensorSpec, place: str) -> Shape:
+def _shape(feature: Feature, spec: TensorSpec, subject: str) -> Shape:
     """The shape of one record: the feature's own if it has one and the signature takes it."""
     size = feature.values.size
     wanted = None if spec.shape is None else spec.shape[1:]
@@ -82,18 +82,18 @@ def _shape(feature: Feature, spec: TensorSpec, place: str) -> Shape:
     if own is not None and fits(own, wanted):
         return own
     if own is not None and len(own) > 1:
-        raise BadInput(f"{place} has shape {list(own)}, but the model takes {_text(wanted)}.")
+        raise BadInput(f"{subject} has shape {list(own)}, but the model takes {_text(wanted)}.")
     if wanted is None:
         return () if size == 1 else (size,)
     unknown = wanted.count(None)
     if unknown > 1:
         raise BadInput(
-            f"{place} has no shape, and the model's {_text(wanted)} leaves it open: send npy or JSON."
+            f"{subject} has no shape, and the model's {_text(wanted)} leaves it open: send npy or JSON."
         )
-    known = prod(each for each in wanted if each is not None)
+    known = prod(length for length in wanted if length is not None)
     if size != known if not unknown else (not known or size % known):
-        raise BadInput(f"{place} has {size} values, but the model takes {_text(wanted)}.")
-    return tuple(size // known if each is None else each for each in wanted)
+        raise BadInput(f"{subject} has {size} values, but the model takes {_text(wanted)}.")
+    return tuple(size // known if length is None else length for length in wanted)
 
 
 def _text(wanted: Sequence[int | None] | None) -> str:

@@ -26,7 +26,7 @@ FORM = "application/x-www-form-urlencoded"
 
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"  # noqa: S105
 _TYPE = re.compile(rf"\s*({_TOKEN}/{_TOKEN})\s*")
-# NOTE: a lone ; or , is no token, but `delimiter=;` is what people write.
+# NOTE: a lone ; or , is not a token, but `delimiter=;` is what people write.
 _PARAMETER = re.compile(rf';\s*(?:({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*"|[;,](?=\s*(?:;|$))))?\s*', re.DOTALL)
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
 _QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
@@ -70,7 +70,7 @@ def best(accept: str | None, available: Sequence[str]) -> str | None:
         return available[0]
     ranges = list(_ranges(accept))
     winner = max(
-        ((_rank(candidate, ranges), -place, candidate) for place, candidate in enumerate(available)),
+        ((_rank(candidate, ranges), -position, candidate) for position, candidate in enumerate(available)),
         key=lambda ranked: ranked[:2],
     )
     return winner[2] if winner[0][0] > 0 else None
@@ -82,8 +82,8 @@ def preferred(accept: str | None, default: str) -> str:
     The first type of the best quality that Accept names; ``default`` if a wildcard comes before it, and
     without an Accept.
     """
-    ranges = [each for each in _ranges(accept or "") if each.quality > 0]
-    winner = max(ranges, key=lambda each: (each.quality, -each.place), default=None)
+    ranges = [media_range for media_range in _ranges(accept or "") if media_range.quality > 0]
+    winner = max(ranges, key=lambda media_range: (media_range.quality, -media_range.position), default=None)
     return default if winner is None or "*" in winner.type else winner.type
 
 
@@ -112,7 +112,7 @@ class _Range:
 
     type: str
     quality: float
-    place: int
+    position: int
 
     def matches(self, candidate: str) -> int:
         """How specifically it covers a type: 0 not at all, 1 ``*/*``, 2 ``text/*``, 3 by name."""
@@ -124,24 +124,26 @@ class _Range:
 
 
 def _ranges(accept: str) -> Iterable[_Range]:
-    for place, element in enumerate(_ELEMENT.findall(accept)):
+    for position, element in enumerate(_ELEMENT.findall(accept)):
         parsed = _parse(element)
         if parsed is None:
             continue
         quality = parsed.parameters.get("q", "1")
         if _QUALITY.fullmatch(quality):
-            yield _Range(parsed.name, float(quality), place)
+            yield _Range(parsed.name, float(quality), position)
 
 
 def _rank(candidate: str, ranges: Sequence[_Range]) -> tuple[float, int, int]:
     """Quality, specificity and (negative) place of the range that decides on ``candidate``."""
     matching = [
-        (each.matches(candidate), -each.place, each.quality) for each in ranges if each.matches(candidate)
+        (media_range.matches(candidate), -media_range.position, media_range.quality)
+        for media_range in ranges
+        if media_range.matches(candidate)
     ]
     if not matching:
         return (0.0, 0, 0)
-    specificity, place, quality = max(matching)
-    return (quality, specificity, place)
+    specificity, position, quality = max(matching)
+    return (quality, specificity, position)
 
 
 def _parse(text: str) -> MediaType | None:
@@ -150,12 +152,12 @@ def _parse(text: str) -> MediaType | None:
         return None
     name, end, parameters = head[1].lower(), head.end(), {}
     while end < len(text):
-        found = _PARAMETER.match(text, end)
-        if found is None:
+        parameter = _PARAMETER.match(text, end)
+        if parameter is None:
             return None
-        if found[1]:
-            parameters[found[1].lower()] = _unquoted(found[2])
-        end = found.end()
+        if parameter[1]:
+            parameters[parameter[1].lower()] = _unquoted(parameter[2])
+        end = parameter.end()
     return MediaType(name, parameters, name)
 
 

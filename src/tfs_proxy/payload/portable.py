@@ -42,11 +42,11 @@ def _portable(name: str, array: npt.NDArray[Any], media_type: str, *, has_comple
 def _strings(name: str, array: npt.NDArray[Any], media_type: str) -> npt.NDArray[Any]:
     if array.dtype == BYTES and all(type(value) is bytes for value in array.ravel()):
         return array
-    strings = np.empty(array.size, BYTES)
-    for place, value in enumerate(array.ravel().tolist()):
+    strings = []
+    for value in array.ravel().tolist():
         if not isinstance(value, str | bytes):
             raise NotAcceptable(
                 f'The output "{name}" has a {type(value).__name__}, which {media_type} can\'t carry.'
             )
-        strings[place] = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
-    return strings.reshape(array.shape)
+        strings.append(value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
+    return np.array(strings, BYTES).reshape(array.shape)

@@ -15,8 +15,7 @@ from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.formats import untyped
 from tfs_proxy.payload.formats.csv_records import csv_batch
 from tfs_proxy.payload.formats.csv_text import csv_of_outputs, csv_of_values
-from tfs_proxy.payload.formats.json_answer import json_of_outputs
-from tfs_proxy.payload.formats.json_lines import lines_of_outputs, lines_of_values
+from tfs_proxy.payload.formats.json_outputs import json_of_outputs, lines_of_outputs, lines_of_values
 from tfs_proxy.payload.formats.json_records import decode_json, decode_lines, examples_of, records_of
 from tfs_proxy.payload.formats.npy import npy_batch, npy_of_outputs, read_npy
 from tfs_proxy.payload.formats.npz import npz_batch, write_npz

@@ -10,7 +10,7 @@ from tfs_proxy.errors import NotReached, RequestError, UpstreamError, UpstreamTi
 from tfs_proxy.latencies import Latencies
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
-from tfs_proxy.wire.connections import Connections, Timeouts
+from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -56,7 +56,7 @@ class StageClient:
         self.latencies = Latencies()
         self.counts = Counts()
         self._threads = threads
-        self._connections = Connections(LOOPBACK, stage.port, Timeouts(timeout_seconds), server=stage.name)
+        self._connections = ConnectionPool(LOOPBACK, stage.port, Timeouts(timeout_seconds), server=stage.name)
 
     async def invoke(self, body: bytes, headers: Mapping[str, str], seconds: float) -> HttpResponse:
         """The stage's answer; raises StageFailed if there is none, or it is an error."""

@@ -84,12 +84,12 @@ def _functions(bound: Iterable[tuple[str, ast.AST]]) -> dict[str, Parameters]:
 
 
 def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Parameters:
-    given = function.args
-    positional = len(given.posonlyargs) + len(given.args)
-    most = None if given.vararg else positional
-    if any(default is None for default in given.kw_defaults):
+    arguments = function.args
+    positional = len(arguments.posonlyargs) + len(arguments.args)
+    most = None if arguments.vararg else positional
+    if any(default is None for default in arguments.kw_defaults):
         most = -1  # a keyword-only argument without a default: no positional call will do
-    return Parameters(function.lineno, ast.unparse(given), positional - len(given.defaults), most)
+    return Parameters(function.lineno, ast.unparse(arguments), positional - len(arguments.defaults), most)
 
 
 def _is_open(tree: ast.Module) -> bool:

@@ -1,7 +1,7 @@
 """The deadline of a script's calls: one watch for each worker, which looks at what runs a few times a second.
 
 A thread cannot be killed. So a call that is over its deadline is interrupted if whatever it runs on can be
-(a coroutine, a greenlet), and abandoned otherwise: its request is answered by somebody else, its thread
+(a coroutine, a greenlet), and abandoned otherwise: the watch answers its request, its thread
 writes nothing any more should it ever return, and the worker asks to be replaced.
 """
 
@@ -34,7 +34,7 @@ WITHIN_ANOTHER = nullcontext()
 
 
 class Abandoned(ConnectionResetError):
-    """Somebody else has answered this request: whoever still works on it writes nothing any more."""
+    """The request has been answered without this call, which must not write anything any more."""
 
     def __init__(self) -> None:
         super().__init__(errno.ECONNRESET, "the call came back after its deadline")
@@ -84,21 +84,21 @@ class Awaited:
         return frames_of_coroutine(self.awaitable, self.loop_thread)
 
     def cancel(self) -> None:
-        """Cancel the coroutine; whoever waits for it goes on at once."""
+        """Cancel the coroutine; the thread that waits for it goes on at once."""
         if self.future is not None:
             self.future.cancel()
 
 
-class Call:
+class ScriptCall:
     """One call of the script: its deadline, what it runs on, and whose request it answers.
 
-    ``connection`` is what the web server gave to `Watch.serve`; ``streaming`` says that the head of
+    ``connection`` is what the web server gave to `DeadlineWatch.serve`; ``streaming`` says that the head of
     the answer is out, and that only a piece of its body is waited for.
     """
 
     __slots__ = ("_watch", "awaited", "connection", "deadline", "expired", "lane", "streaming")
 
-    def __init__(self, watch: "Watch", connection: Any, *, streaming: bool) -> None:
+    def __init__(self, watch: "DeadlineWatch", connection: Any, *, streaming: bool) -> None:
         self._watch = watch
         self.connection = connection
         self.streaming = streaming
@@ -123,11 +123,11 @@ class Call:
 class _Here(threading.local):
     """What one thread, or one greenlet, is at."""
 
-    call: Call | None = None
+    call: ScriptCall | None = None
     connection: Any = None
 
 
-class Watch:
+class DeadlineWatch:
     """Holds every call of the script to ``seconds``; one per worker, used by all its threads.
 
     ``folder`` is the script's. ``abandon`` is told of each call that is given up, to answer for it;
@@ -140,15 +140,15 @@ class Watch:
     ) -> None:
         self.seconds = seconds
         self.folder = folder
-        self.abandon: Callable[[Call], None] = lambda _call: None
+        self.abandon: Callable[[ScriptCall], None] = lambda _call: None
         self.new_lane: Callable[[], Lane] = ThreadLane
         self.hangs = False
         self.answered = False
         self.place = ""
         self._clock = clock
         self._here = _Here()
-        self._running: set[Call] = set()
-        self._abandoned: set[Call] = set()
+        self._running: set[ScriptCall] = set()
+        self._abandoned: set[ScriptCall] = set()
         self._cancelled: list[tuple[Awaited, float]] = []
         self._timeouts_in_a_row = 0
 
@@ -169,21 +169,21 @@ class Watch:
     def call(self, *, streaming: bool = False) -> AbstractContextManager[None]:
         """Hold what is done in the block to the deadline; within another such block this one does nothing.
 
-        Raises ScriptTimeout if it was interrupted, and Abandoned if somebody else has answered by now.
+        Raises ScriptTimeout if it was interrupted, and Abandoned if its request has been answered by now.
         """
         here = self._here
-        return WITHIN_ANOTHER if here.call else Call(self, here.connection, streaming=streaming)
+        return WITHIN_ANOTHER if here.call else ScriptCall(self, here.connection, streaming=streaming)
 
     def new_deadline(self) -> float:
         """The deadline of a call that begins now."""
         return self._clock() + self.seconds
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: ScriptCall) -> None:
         """From here on ``call`` is looked at."""
         self._here.call = call
         self._running.add(call)
 
-    def end(self, call: Call) -> None:
+    def end(self, call: ScriptCall) -> None:
         """``call`` is over; raises as `call` says."""
         self._here.call = None
         try:
@@ -197,7 +197,7 @@ class Watch:
         self.answered = True
         self._timeouts_in_a_row = 0
 
-    def current(self) -> Call | None:
+    def current(self) -> ScriptCall | None:
         """The call that this thread is at."""
         return self._here.call
 
@@ -239,7 +239,7 @@ class Watch:
             except Exception:
                 log.exception("the deadline watch of the script's calls failed")
 
-    def _expire(self, call: Call, now: float) -> bool:
+    def _expire(self, call: ScriptCall, now: float) -> bool:
         """Interrupt the call or give it up; False if it has just ended."""
         if not call.expired:
             call.expired = True
@@ -265,7 +265,7 @@ class Watch:
                 "%d calls in a row had to be interrupted: the worker asks to be replaced", TIMEOUTS_IN_A_ROW
             )
 
-    def _interrupt(self, call: Call, now: float) -> bool:
+    def _interrupt(self, call: ScriptCall, now: float) -> bool:
         awaited = call.awaited
         if awaited is None:
             return call.lane.interrupt(lambda: call not in self._running)
@@ -276,7 +276,7 @@ class Watch:
     def _look_at_cancelled(self, now: float) -> None:
         """A coroutine that goes on after it was cancelled, or blocks the event loop, can't be ended."""
         due = [awaited for awaited, deadline in self._cancelled if deadline <= now]
-        self._cancelled = [each for each in self._cancelled if each[1] > now]
+        self._cancelled = [(awaited, deadline) for awaited, deadline in self._cancelled if deadline > now]
         for awaited in due:
             if not awaited.finished:
                 self.hangs = True

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from tfs_proxy.script.deadline import Awaited, Call
+from tfs_proxy.script.deadline import Awaited, ScriptCall
 
 CALL_THREADS = 64
 """How many calls that block, ``context.predict_async`` among them, run beside the loop at a time."""
@@ -37,13 +37,15 @@ class WorkerLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def run(self, awaitable: Awaitable[Any], call: Call | None = None, subjects: Sequence[Any] = ()) -> Any:
+    def run(
+        self, awaitable: Awaitable[Any], call: ScriptCall | None = None, subjects: Sequence[Any] = ()
+    ) -> Any:
         """Wait for ``awaitable`` on the loop; returns its result, or raises what it raised.
 
         ``call`` is what waits for it; ``subjects`` may hold the async generator that it is the next
         piece of, which knows where it waits if ``awaitable`` does not.
         """
-        awaited = Awaited(next((each for each in subjects if hasattr(each, "ag_frame")), awaitable))
+        awaited = Awaited(next((subject for subject in subjects if hasattr(subject, "ag_frame")), awaitable))
         future = asyncio.run_coroutine_threadsafe(_outcome(awaitable, awaited), self._started())
         awaited.future, awaited.loop_thread = future, self._thread
         if call is not None:

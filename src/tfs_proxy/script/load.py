@@ -26,7 +26,7 @@ class Script:
     """A loaded inference.py: its path, those of AWS's three functions that it defines, and two of ours.
 
     ``handler`` answers a request alone and wins over the other two (docs/reference/aws-container.md).
-    ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; where
+    ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; if
     only one of them is there, the other half is the conversion that models without a script get.
     ``init(context)`` is called once in each worker before its first request, ``close()`` after its last.
     """
@@ -45,12 +45,14 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
     Raises ScriptLoadError if it can't be imported, defines no handler, or one that can't be called.
     """
     module = import_script(path, import_paths)
-    found = {name: function_of(module, name) for name in HANDLERS}
-    if not any(found.values()):
+    handlers = {name: function_of(module, name) for name in HANDLERS}
+    if not any(handlers.values()):
         raise ScriptLoadError(no_handler(path, vars(module), _functions(module)))
-    for name in HANDLERS[:1] if found["handler"] else HANDLERS[1:]:
-        _check_arguments(module, name, found[name])
-    return Script(path, **found, init=own_function(module, "init", 1), close=own_function(module, "close", 0))
+    for name in HANDLERS[:1] if handlers["handler"] else HANDLERS[1:]:
+        _check_arguments(module, name, handlers[name])
+    return Script(
+        path, **handlers, init=own_function(module, "init", 1), close=own_function(module, "close", 0)
+    )
 
 
 def import_script(path: str, import_paths: Sequence[str] = ()) -> ModuleType:
@@ -80,7 +82,7 @@ def _check_arguments(module: ModuleType, name: str, function: Handler | None) ->
     try:
         # A decorator may add arguments to those that the function inside it shows.
         signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # some that are written in C tell nobody
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return
     count = len(PARAMETERS[name])
     if not takes(signature, count):

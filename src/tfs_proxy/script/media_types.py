@@ -26,8 +26,8 @@ def media_types_in(tree: ast.Module | None) -> tuple[str, ...]:
         for node in ast.walk(statement)
         if isinstance(node, COLLECTIONS)
     )
-    found = [name for nodes in (compared, collected) for node in nodes for name in _types(node)]
-    return tuple(dict.fromkeys(found))
+    names = [name for nodes in (compared, collected) for node in nodes for name in _types(node)]
+    return tuple(dict.fromkeys(names))
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
@@ -42,8 +42,8 @@ def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
 def _types(node: ast.AST) -> Iterator[str]:
     """The media types in a comparison, a pattern or a collection, without what is nested in calls."""
     inner = node.pattern if isinstance(node, ast.match_case) else node
-    for each in ast.walk(inner):
-        if isinstance(each, ast.Constant) and isinstance(each.value, str):
-            name = each.value.lower()
+    for part in ast.walk(inner):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            name = part.value.lower()
             if MEDIA_TYPE.fullmatch(name):
                 yield name

@@ -27,7 +27,7 @@ def importable(path: str, import_paths: Sequence[str], *, script_model: bool, se
     """
     with tempfile.NamedTemporaryFile(prefix="tfs-proxy-import-") as result:
         words = [
-            *(f"--import-path={each}" for each in import_paths),
+            *(f"--import-path={folder}" for folder in import_paths),
             *(["--script-model"] if script_model else []),
         ]
         status = _run([sys.executable, "-m", __name__, path, result.name, *words], seconds)

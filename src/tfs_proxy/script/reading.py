@@ -55,12 +55,12 @@ def _misfits(ast_names: AstNames, path: object, *, script_model: bool) -> Iterat
         else HANDLERS[1:]
     )
     for name in names:
-        found = ast_names.functions.get(name)
+        function = ast_names.functions.get(name)
         count = len(PARAMETERS[name])
-        if found is None or found.take(count) or (script_model and found.take(count + 1)):
+        if function is None or function.take(count) or (script_model and function.take(count + 1)):
             continue
         yield (
-            f"{path}, line {found.line}: {name}({found.text}) can't be called with "
+            f"{path}, line {function.line}: {name}({function.text}) can't be called with "
             f"{_count(count)}: it must be {form_of(name)}."
         )
 

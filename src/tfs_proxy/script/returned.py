@@ -7,9 +7,8 @@ from http import HTTPStatus
 
 from tfs_proxy.errors import ScriptFailure
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.script.bodies import encoded, named
 from tfs_proxy.script.runner import ScriptRunner
-from tfs_proxy.script.stream import Stream
+from tfs_proxy.script.stream import Stream, encoded, named
 from tfs_proxy.script.values import Response
 
 EXPECTED = (
@@ -47,13 +46,16 @@ def script_reply(
     application/json. Raises ScriptFailure, naming what came and what is expected, and what the
     script raises over a first piece.
     """
-    given = _as_response(returned, function)
-    content_type = _reply_type(given.content_type, function, accept)
-    if isinstance(given.body, (Iterator, AsyncIterator)):
-        body: bytes | Stream = Stream(given.body, function, runner)
-    else:
-        body = encoded(given.body, function, EXPECTED)
-    return ScriptReply(body, content_type, given.status or status, dict(given.headers))
+    try:
+        response = _as_response(returned, function)
+        content_type = _reply_type(response.content_type, function, accept)
+        if isinstance(response.body, (Iterator, AsyncIterator)):
+            body: bytes | Stream = Stream(response.body, function, runner)
+        else:
+            body = encoded(response.body, function, EXPECTED)
+    except ScriptFailure as error:
+        raise runner.complain(error) from error.__cause__
+    return ScriptReply(body, content_type, response.status or status, dict(response.headers))
 
 
 def _as_response(returned: object, function: str) -> Response:
@@ -69,7 +71,7 @@ def _as_response(returned: object, function: str) -> Response:
 def _reply_type(content_type: object, function: str, accept: str | None) -> str:
     """The reply's Content-Type: the script's word, or the default.
 
-    Scripts often hand back ``context.accept_header`` as it is; where that is a list or a wildcard
+    Scripts often hand back ``context.accept_header`` as it is; if that is a list or a wildcard
     it is a question, not an answer.
     """
     accept = accept or ""

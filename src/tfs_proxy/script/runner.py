@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfs_proxy.errors import RequestError, ScriptFailure
-from tfs_proxy.script.deadline import Watch
+from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.tracebacks import client_text, own_line, own_report
 from tfs_proxy.script.values import STATUSES, HTTPError
@@ -19,19 +19,20 @@ class ScriptRunner:
     """Calls functions of the script at ``path``; one per worker, used by all its threads.
 
     ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch`` ends calls
-    that are over their deadline.
+    that are over their deadline; without it there is none. ``begun`` says that the script has to be told
+    of the end.
     """
 
     def __init__(
         self,
         path: str,
-        loop: WorkerLoop,
         own_errors: tuple[type[Exception], ...] = (),
-        watch: Watch | None = None,
+        watch: DeadlineWatch | None = None,
     ) -> None:
         self.path = path
-        self.loop = loop
-        self.watch = watch or Watch()
+        self.loop = WorkerLoop()
+        self.begun = False
+        self.watch = watch or DeadlineWatch()
         self._left_alone: tuple[type[BaseException], ...] = (RequestError, *own_errors)
 
     def call(
@@ -41,11 +42,11 @@ class ScriptRunner:
         *arguments: Any,
         status: Callable[[], int] = lambda: OK,
     ) -> Any:
-        """Call one of the script's functions, and wait for its result where it is a coroutine.
+        """Call one of the script's functions, and wait for its result if it is a coroutine.
 
         What it raises becomes the answer, and a line in the log: HTTPError, other errors of ours and
         ``own_errors`` as they are, anything else as ScriptFailure. ``status`` gives the model server's:
-        where that is an error, the script's own goes out with it.
+        if that is an error, the script's own goes out with it.
         """
         try:
             result = function(*arguments)
@@ -63,8 +64,18 @@ class ScriptRunner:
                 raise
             raise self._failure(name, error, status()) from error
 
+    def close(self, function: Callable[[], Any] | None) -> None:
+        """Call the script's ``close()`` if it has one, and end the event loop; idempotent."""
+        if self.begun and function is not None:
+            self.begun = False
+            try:
+                self.call("close", function)
+            except Exception as error:  # noqa: BLE001 - the worker ends all the same
+                log.warning("%s: close() failed: %s", self.path, error)
+        self.loop.close()
+
     def complain(self, error: ScriptFailure) -> ScriptFailure:
-        """Name the script in the log, where what it returned is unusable."""
+        """Name the script in the log if what it returned is unusable."""
         log.error("%s: %s", self.path, error)
         return error
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tfs_proxy.script.bodies import encoded
+from tfs_proxy.errors import ScriptFailure
 from tfs_proxy.script.deadline import Abandoned
 from tfs_proxy.script.runner import ScriptRunner
 
@@ -22,7 +22,7 @@ class Stream:
     An error in a later piece, when the status has been sent, is raised as ConnectionResetError: the
     server then breaks the connection, and the client knows that the answer is not whole. Each piece
     has the deadline of a whole call. ``close``
-    closes the script's generator, at its end and where the client is gone.
+    closes the script's generator, at its end and if the client is gone.
     """
 
     def __init__(
@@ -95,3 +95,26 @@ class Stream:
     def _broken(self, error: Exception) -> ConnectionResetError:
         log.warning("%s: %s failed in the middle of its answer: %s", self._runner.path, self._function, error)
         return ConnectionResetError(errno.ECONNRESET, "a streamed answer could not be completed")
+
+
+def encoded(body: object, function: str, expected: str) -> bytes:
+    """``body`` as bytes, text as UTF-8. Raises ScriptFailure for anything that is neither."""
+    match body:
+        case bytes():
+            return body
+        case str():
+            try:
+                return body.encode()
+            except UnicodeEncodeError as error:
+                raise ScriptFailure(
+                    f"{function} returned text that UTF-8 can't encode: {error.reason}"
+                ) from None
+        case bytearray() | memoryview():
+            return bytes(body)
+        case _:
+            raise ScriptFailure(f"{function} returned {named(body)}: {expected}")
+
+
+def named(value: object) -> str:
+    """``value`` as an error text calls it."""
+    return "None" if value is None else f"a value of type {type(value).__name__}"

@@ -20,7 +20,7 @@ def described(error: BaseException) -> str:
 def client_text(error: BaseException) -> str:
     """What a client reads of a script's exception: `described`, absolute paths without their folders.
 
-    Where files lie is no client's business. A script may raise the body of the model server's error,
+    Clients are not told where files lie. A script may raise the body of the model server's error,
     ``{"error": words}``: then it is the words alone.
     """
     words = error_text(_text(error).encode("utf-8", "replace"))
@@ -36,10 +36,10 @@ def _text(error: BaseException) -> str:
 
 def own_traceback(error: BaseException, path: str) -> TracebackType | None:
     """The traceback of ``error`` from the first frame in the script ``path`` on, or None."""
-    found = error.__traceback__
-    while found is not None and found.tb_frame.f_code.co_filename != path:
-        found = found.tb_next
-    return found
+    traceback_part = error.__traceback__
+    while traceback_part is not None and traceback_part.tb_frame.f_code.co_filename != path:
+        traceback_part = traceback_part.tb_next
+    return traceback_part
 
 
 def own_report(error: BaseException, path: str) -> str:
@@ -50,11 +50,11 @@ def own_report(error: BaseException, path: str) -> str:
 
 def own_line(error: BaseException, path: str, function: str) -> str:
     """The script's innermost line, as in ``inference.py:42 in input_handler: ValueError: no image``."""
-    place = f"{os.path.basename(path)} in {function}"  # noqa: PTH119 - a name for the log, no file access
+    location = f"{os.path.basename(path)} in {function}"  # noqa: PTH119 - a name for the log, no file access
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == path:
-            place = f"{os.path.basename(path)}:{frame.lineno} in {frame.name}"  # noqa: PTH119
-    return _printable(f"{place}: {described(error)}")
+            location = f"{os.path.basename(path)}:{frame.lineno} in {frame.name}"  # noqa: PTH119
+    return _printable(f"{location}: {described(error)}")
 
 
 def _printable(text: str) -> str:

@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from collections.abc import Iterator
+import traceback
 from types import FrameType
 from typing import Any
 
@@ -17,7 +17,7 @@ def frames_of_thread(ident: int) -> tuple[FrameType, ...]:
 
 def frames_from(frame: FrameType | None) -> tuple[FrameType, ...]:
     """``frame`` and its callers, innermost call first."""
-    return tuple(_callers(frame))
+    return () if frame is None else tuple(caller for caller, _ in traceback.walk_stack(frame))
 
 
 def frames_of_coroutine(awaitable: Any, loop_thread: threading.Thread | None) -> tuple[FrameType, ...]:
@@ -27,7 +27,7 @@ def frames_of_coroutine(awaitable: Any, loop_thread: threading.Thread | None) ->
     """
     frames = []
     while awaitable is not None:
-        # Of an async generator, running says only that somebody waits for its next piece.
+        # Of an async generator, running says only that its next piece is waited for.
         if getattr(awaitable, "cr_running", False) and loop_thread is not None:
             return frames_of_thread(loop_thread.ident or 0)
         frame = _attribute(awaitable, "frame")
@@ -45,13 +45,13 @@ def place_of(frames: tuple[FrameType, ...], folder: str) -> str:
     if not frames:
         return NOWHERE
     below = os.path.join(folder, "")  # noqa: PTH118 - a prefix of names, no file access
-    own = next((each for each in frames if folder and each.f_code.co_filename.startswith(below)), None)
+    own = next((frame for frame in frames if folder and frame.f_code.co_filename.startswith(below)), None)
     if own is None:
         return _line(frames[0], frames[0].f_code.co_filename)
-    place = _line(own, own.f_code.co_filename.removeprefix(below))
+    location = _line(own, own.f_code.co_filename.removeprefix(below))
     if own is frames[0]:
-        return place
-    return f"{place}, which waits in {_line(frames[0], frames[0].f_code.co_filename)}"
+        return location
+    return f"{location}, which waits in {_line(frames[0], frames[0].f_code.co_filename)}"
 
 
 def own_part(place: str) -> str:
@@ -59,18 +59,12 @@ def own_part(place: str) -> str:
     return place.partition(", which waits in ")[0]
 
 
-def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def _attribute(awaitable: Any, name: str) -> Any:
     """``cr_``, ``ag_`` or ``gi_`` and ``name`` of a coroutine or generator of any kind; None without."""
-    found = (getattr(awaitable, f"{kind}_{name}", None) for kind in ("cr", "ag", "gi"))
+    values = (getattr(awaitable, f"{kind}_{name}", None) for kind in ("cr", "ag", "gi"))
     if name == "await" and (inner := getattr(awaitable, "gi_yieldfrom", None)) is not None:
         return inner
-    return next((each for each in found if each is not None), None)
+    return next((value for value in values if value is not None), None)
 
 
 def _line(frame: FrameType, name: str) -> str:

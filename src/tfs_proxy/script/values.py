@@ -37,7 +37,7 @@ _VISIBLE = re.compile(r"[\x20-\x7e]*")
 class HTTPError(RequestError):
     """Raise it in inference.py to answer a request with ``status`` and ``{"error": message}``.
 
-    ``status`` is from 400 to 599: 4xx where the client is to change its request, 5xx where it may
+    ``status`` is from 400 to 599: 4xx if the client is to change its request, 5xx if it may
     try again. Raises ValueError for any other.
     """
 
@@ -76,11 +76,11 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Return it from ``input_handler``: what the model server is to be asked, where a body is too little.
+    """Return it from ``input_handler``: what the model server is to be asked, when a body is not enough.
 
     ``inputs`` is whatever ``input_handler`` may return itself: TF Serving's JSON as str or bytes, one
     array for a model of one input, or a mapping of input names to arrays, bytes, or lists. The other
-    fields, where they are given, win over the client's choice; version and label exclude each other.
+    fields, if they are given, win over the client's choice; version and label exclude each other.
     """
 
     inputs: Any
@@ -118,7 +118,7 @@ def custom_attributes(value: str | Mapping[str, str] | Iterable[str]) -> str:
     docs/reference/sagemaker.md.
     """
     if isinstance(value, Mapping):
-        value = [f"{key}={each}" for key, each in value.items()]
+        value = [f"{key}={text}" for key, text in value.items()]
     text = value if isinstance(value, str) else ",".join(value)
     if len(text) > LONGEST_ATTRIBUTES:
         raise ValueError(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.batch import BYTES, Batch, Examples
+from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.protos import bfloat16
@@ -16,15 +16,15 @@ from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.protos.tensors import to_pieces
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.grpc import GrpcCalls
-from tfs_proxy.upstream.interface import Answer
-from tfs_proxy.upstream.load_balancer import Roster
+from tfs_proxy.upstream.interface import ModelAnswer, Records
+from tfs_proxy.upstream.load_balancer import LoadBalancer
 from tfs_proxy.upstream.rest import RestUpstream, model_path
-from tfs_proxy.upstream.tensor_answer import JSON_HEADERS, TensorAnswer
+from tfs_proxy.upstream.tensor_answer import TensorAnswer
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.protobuf_writer import Piece, map_entry, message_field
 
 SMALL_BYTES = 16_384
-"""How large records may be to go over REST where JSON is wanted."""
+"""How large records may be to go over REST when JSON is wanted."""
 
 _BFLOAT16 = "DT_BFLOAT16"
 
@@ -37,8 +37,8 @@ class BinaryUpstream:
     """
 
     def __init__(self, instances: Sequence[Instance], timeout_seconds: float) -> None:
-        self._roster = Roster(instances)
-        self._rest = RestUpstream(instances, timeout_seconds, roster=self._roster)
+        self._load_balancer = LoadBalancer(instances)
+        self._rest = RestUpstream(instances, timeout_seconds, load_balancer=self._load_balancer)
         self._grpc = GrpcCalls(timeout_seconds)
 
     @property
@@ -48,7 +48,7 @@ class BinaryUpstream:
 
     def choose(self) -> Instance:
         """The least busy instance that is up."""
-        return self._roster.choose()
+        return self._load_balancer.choose()
 
     def signature(self, target: Target) -> Signature:
         """The target's signature; see the interface for what it raises."""
@@ -57,50 +57,38 @@ class BinaryUpstream:
     def predict(
         self,
         target: Target,
-        batch: Batch | Examples,
+        records: Records,
         *,
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
-    ) -> Answer:
-        """Send a `Batch` over gRPC, its arrays copied once, into the message; `Examples` over REST."""
-        if isinstance(batch, Examples):
-            return self._rest.predict(target, batch, instance=instance, timeout_seconds=timeout_seconds)
+        as_json: bool = False,
+    ) -> ModelAnswer:
+        """Send a `Batch` over gRPC, its arrays copied once, into the message; all else over REST.
+
+        A small one goes over REST if its answer is wanted ``as_json``, and all types of the model have JSON.
+        """
+        if not isinstance(records, Batch):
+            return self._rest.predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
         try:
-            message = request_message(target, batch, self.signature(target))
+            signature = self.signature(target)
         except UpstreamRefused as refused:
-            return Answer(refused.status, refused.body, JSON_HEADERS)
+            return ModelAnswer.refused(refused)
+        # PERF: a call over gRPC costs about three of one over a kept connection, and JSON about 0.1 µs
+        # more for each number (benchmarks/README.md).
+        if as_json and _bytes_of(records) <= SMALL_BYTES and has_json(signature):
+            return self._rest.predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
+        message = request_message(target, records, signature)
         path = f"{model_path(target)}:{target.method}"
 
-        def ask(each: Instance) -> Answer:
+        def ask(chosen: Instance) -> ModelAnswer:
             return self._grpc.predict(
-                each, message, f"http://{each.host}:{each.rest_port}{path}", timeout_seconds
+                chosen, message, f"http://{chosen.host}:{chosen.rest_port}{path}", timeout_seconds
             )
 
-        answer = self._roster.send(instance, ask)
+        answer = self._load_balancer.send(instance, ask)
         if isinstance(answer, TensorAnswer):
             self._rest.signatures.answered(target, answer.version)
         return answer
-
-    def predict_json(
-        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
-    ) -> Answer:
-        """Send small records over REST, where all types of the model have JSON, all others over gRPC.
-
-        PERF: a call over gRPC costs about three of one over a kept connection, and JSON about 0.1 µs
-        more for each number (benchmarks/README.md).
-        """
-        if isinstance(batch, Batch) and _bytes_of(batch) <= SMALL_BYTES:
-            try:
-                signature = self.signature(target)
-            except UpstreamRefused as refused:
-                return Answer(refused.status, refused.body, JSON_HEADERS)
-            if has_json(signature):
-                return self._rest.predict(target, batch, instance=instance)
-        return self.predict(target, batch, instance=instance)
-
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        """Send TF Serving's JSON over REST; see the interface for what it raises."""
-        return self._rest.forward(target, body, instance=instance)
 
     def close(self) -> None:
         """Close channels and idle connections; idempotent."""
@@ -109,7 +97,7 @@ class BinaryUpstream:
 
 
 def _bytes_of(batch: Batch) -> int:
-    """How large its arrays are; only the first strings are counted where there are many."""
+    """How large its arrays are; only the first strings are counted if there are many."""
     return sum(
         sum(map(len, islice(array.flat, SMALL_BYTES))) + array.size if array.dtype == BYTES else array.nbytes
         for array in batch.inputs.values()

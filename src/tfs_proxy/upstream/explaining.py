@@ -17,7 +17,7 @@ from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import targeted
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import Answer, Upstream
+from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer, Records, Upstream
 from tfs_proxy.wire.error_body import error_body, error_text
 
 BAD_REQUEST, NOT_FOUND = 400, 404
@@ -45,32 +45,23 @@ class Explaining:
     def predict(
         self,
         target: Target,
-        batch: Batch | Examples,
+        records: Records,
         *,
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
-    ) -> Answer:
-        """Send decoded records."""
-        answer = self._upstream.predict(target, batch, instance=instance, timeout_seconds=timeout_seconds)
-        return answer if answer.ok else self._explained(answer, target, batch)
-
-    def predict_json(
-        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
-    ) -> Answer:
-        """Send decoded records whose answer is wanted as JSON."""
-        answer = self._upstream.predict_json(target, batch, instance=instance)
-        return answer if answer.ok else self._explained(answer, target, batch)
-
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        """Send JSON that is TF Serving's already."""
-        answer = self._upstream.forward(target, body, instance=instance)
-        return answer if answer.ok else self._explained(answer, target, body)
+        as_json: bool = False,
+    ) -> ModelAnswer:
+        """Send records; see the interface for what it raises."""
+        answer = self._upstream.predict(
+            target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
+        )
+        return answer if answer.ok else self._explained(answer, target, records)
 
     def close(self) -> None:
         """Give connections back; idempotent."""
         self._upstream.close()
 
-    def _explained(self, answer: Answer, target: Target, sent: Batch | Examples | bytes) -> Answer:
+    def _explained(self, answer: ModelAnswer, target: Target, sent: Records) -> ModelAnswer:
         if answer.status == BAD_REQUEST:
             explanation = self._what_does_not_fit(target, sent)
         else:
@@ -78,17 +69,17 @@ class Explaining:
         if not explanation:
             return answer
         body = _begun_with(explanation, answer.body)
-        return Answer(answer.status, body, {"Content-Type": "application/json"}, answer.url)
+        return ModelAnswer(answer.status, body, JSON_HEADERS, answer.url)
 
     def _unknown_model(self, status: int, target: Target) -> str:
-        """The names that there are, where the model server has no such model."""
+        """The names that there are, if the model server has no such model."""
         if status != NOT_FOUND or target.model in self._models:
             return ""
         return (
             f'There is no model "{target.model}". Models here: {", ".join(sorted(self._models)) or "none"}.'
         )
 
-    def _what_does_not_fit(self, target: Target, sent: Batch | Examples | bytes) -> str:
+    def _what_does_not_fit(self, target: Target, sent: Records) -> str:
         """The values or shapes that the signature does not take; nothing if that can't be told."""
         if target.method != PREDICT or isinstance(sent, Examples):
             return ""

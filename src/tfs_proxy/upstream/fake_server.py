@@ -11,14 +11,14 @@ import numpy.typing as npt
 from tfs_proxy.batch import BYTES, Batch, Examples, Outputs
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
-from tfs_proxy.payload.formats.json_answer import json_of_outputs
+from tfs_proxy.payload.formats.json_outputs import json_of_outputs
 from tfs_proxy.payload.formats.json_records import COLUMN, PREDICT, decode_serving_form, serving_form
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import targeted
 from tfs_proxy.serving_json.text import dumps
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target, TensorSpec
-from tfs_proxy.upstream.interface import OK, Answer
+from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
 from tfs_proxy.wire.dtypes import dtype_of
 from tfs_proxy.wire.error_body import error_body
 
@@ -27,8 +27,6 @@ Versions = Mapping[int, Mapping[str, Signature]]
 
 FakeOutputs = Mapping[str, Any] | Callable[[dict[str, npt.NDArray[Any]]], Mapping[str, Any]] | None
 """Outputs by name, or a function that makes them of arrays by input name; None means zeros."""
-
-JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class ModelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ArraysAnswer(Answer):
+class ArraysAnswer(ModelAnswer):
     """An answer whose tensors are at hand, beside their JSON."""
 
     arrays: Outputs = field(default_factory=dict)
@@ -71,7 +69,7 @@ class FakeModelServer:
         """The target's signature; raises UpstreamRefused for a model that isn't there, and BadInput."""
         versions = self.models.get(target.model)
         if not versions or (target.version is not None and target.version not in versions):
-            raise UpstreamRefused(404, _error(f"Could not find any versions of model {target.model}"))
+            raise UpstreamRefused(404, error_body(f"Could not find any versions of model {target.model}"))
         signatures = versions[max(versions) if target.version is None else target.version]
         name = target.signature or DEFAULT_SIGNATURE
         if name not in signatures:
@@ -81,53 +79,43 @@ class FakeModelServer:
     def predict(
         self,
         target: Target,
-        batch: Batch | Examples,
+        records: Records,
         *,
         instance: Instance | None = None,  # noqa: ARG002
         timeout_seconds: float | None = None,  # noqa: ARG002
-    ) -> Answer:
-        """Answer decoded records."""
+        as_json: bool = False,  # noqa: ARG002
+    ) -> ModelAnswer:
+        """Answer records; TF Serving's JSON in row or in column form, as it was asked."""
         try:
-            return self._answer(target, batch)
+            if isinstance(records, bytes):
+                return self._answer_json(target, records)
+            return self._answer(target, records)
         except UpstreamRefused as refused:
-            return Answer(refused.status, refused.body, JSON_HEADERS)
+            return ModelAnswer.refused(refused)
         except BadInput as error:
-            return Answer(400, _error(str(error)), JSON_HEADERS)
-
-    def predict_json(
-        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
-    ) -> Answer:
-        """Answer decoded records."""
-        return self.predict(target, batch, instance=instance)
-
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        """Answer TF Serving's JSON, in row or in column form as it was asked."""
-        try:
-            form = serving_form(documents(body), target.method)
-            if form is None:
-                return Answer(400, _error("JSON has neither instances, inputs nor examples"), JSON_HEADERS)
-            target = targeted(target, body)
-            if target.method != PREDICT:
-                return self.predict(target, Examples(form["examples"]), instance=instance)
-            batch = decode_serving_form(form, self.signature(target))
-        except UpstreamRefused as refused:
-            return Answer(refused.status, refused.body, JSON_HEADERS)
-        except BadInput as error:
-            return Answer(400, _error(str(error)), JSON_HEADERS)
-        answer = self.predict(target, batch, instance=instance)
-        if COLUMN not in form or not isinstance(answer, ArraysAnswer):
-            return answer
-        return Answer(OK, _columns(answer.arrays), JSON_HEADERS)
+            return ModelAnswer(400, error_body(str(error)), JSON_HEADERS)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _answer(self, target: Target, batch: Batch | Examples) -> Answer:
+    def _answer_json(self, target: Target, body: bytes) -> ModelAnswer:
+        form = serving_form(documents(body), target.method)
+        if form is None:
+            raise BadInput("JSON has neither instances, inputs nor examples")
+        target = targeted(target, body)
+        if target.method != PREDICT:
+            return self._answer(target, Examples(form["examples"]))
+        answer = self._answer(target, decode_serving_form(form, self.signature(target)))
+        if COLUMN not in form or not isinstance(answer, ArraysAnswer):
+            return answer
+        return ModelAnswer(OK, _columns(answer.arrays), JSON_HEADERS)
+
+    def _answer(self, target: Target, batch: Batch | Examples) -> ModelAnswer:
         signature = self.signature(target)
         if isinstance(batch, Examples):
             self.calls.append(ModelCall(target, {}))
             one: Any = 0.0 if target.method == "regress" else [["", 0.0]]
-            return Answer(OK, dumps({"results": [one] * batch.records}), JSON_HEADERS)
+            return ModelAnswer(OK, dumps({"results": [one] * batch.records}), JSON_HEADERS)
         _check(batch, signature)
         self.calls.append(ModelCall(target, dict(batch.inputs)))
         arrays = self._outputs(batch, signature)
@@ -136,15 +124,11 @@ class FakeModelServer:
     def _outputs(self, batch: Batch, signature: Signature) -> Outputs:
         if self.outputs is None:
             return {name: _zeros(spec, batch.records) for name, spec in signature.outputs.items()}
-        given = self.outputs(dict(batch.inputs)) if callable(self.outputs) else self.outputs
-        if given.keys() != signature.outputs.keys():
-            named, wanted = ", ".join(sorted(given)), ", ".join(signature.outputs)
+        arrays = self.outputs(dict(batch.inputs)) if callable(self.outputs) else self.outputs
+        if arrays.keys() != signature.outputs.keys():
+            named, wanted = ", ".join(sorted(arrays)), ", ".join(signature.outputs)
             raise ValueError(f"the outputs passed are {named or 'none'}, but {signature.name} has {wanted}")
-        return {name: _typed(given[name], spec) for name, spec in signature.outputs.items()}
-
-
-def _error(text: str) -> bytes:
-    return error_body(text)
+        return {name: _typed(arrays[name], spec) for name, spec in signature.outputs.items()}
 
 
 def _check(batch: Batch, signature: Signature) -> None:
@@ -173,10 +157,9 @@ def _typed(value: Any, spec: TensorSpec) -> npt.NDArray[Any]:
     dtype = dtype_of(spec)[1]
     if dtype != BYTES:
         return np.asarray(value, dtype)
-    given = np.asarray(value, BYTES)
-    array = np.empty(given.shape, BYTES)
-    array.ravel()[:] = [each.encode() if isinstance(each, str) else each for each in given.ravel().tolist()]
-    return array
+    texts = np.asarray(value, BYTES)
+    strings = [text.encode() if isinstance(text, str) else text for text in texts.ravel().tolist()]
+    return np.array(strings, BYTES).reshape(texts.shape)
 
 
 def _columns(arrays: Outputs) -> bytes:

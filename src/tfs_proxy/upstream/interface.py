@@ -6,14 +6,19 @@ from typing import Protocol
 
 from tfs_proxy.batch import Batch, Examples, Outputs
 from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import UpstreamRefused
 from tfs_proxy.serving_json.messages import read_outputs
 from tfs_proxy.signature import Signature, Target
 
 OK = 200
+JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
+
+Records = Batch | Examples | bytes
+"""What a model server is sent: arrays for predict, features for classify and regress, or JSON of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """What a model server answered, an error of its own included: its status, headers and JSON."""
 
     status: int
@@ -21,9 +26,14 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     url: str = ""
 
+    @classmethod
+    def refused(cls, error: UpstreamRefused) -> "ModelAnswer":
+        """The answer that ``error`` was raised for."""
+        return cls(error.status, error.body, JSON_HEADERS)
+
     @property
     def ok(self) -> bool:
-        """Whether it is no error."""
+        """Whether it is not an error."""
         return self.status == OK
 
     def outputs(self, signature: Signature) -> Outputs:
@@ -35,8 +45,8 @@ class Upstream(Protocol):
     """A pool of model servers that serve the same models.
 
     Every method raises UpstreamUnavailable if no instance could be reached and UpstreamTimeout
-    where none answered in time. An error answer of the model server is an `Answer`, not raised,
-    but by `signature`, which raises UpstreamRefused.
+    if none answered in time. An error answer of the model server is a `ModelAnswer`, not raised,
+    except by `signature`, which raises UpstreamRefused.
     """
 
     def choose(self) -> Instance:
@@ -51,24 +61,19 @@ class Upstream(Protocol):
     def predict(
         self,
         target: Target,
-        batch: Batch | Examples,
+        records: Records,
         *,
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
-    ) -> Answer:
-        """Send decoded records; the answer's JSON is TF Serving's, in row form.
+        as_json: bool = False,
+    ) -> ModelAnswer:
+        """Send records; the answer's JSON is TF Serving's, in row form for decoded ones.
 
-        `Examples` go with the methods classify and regress, a `Batch` with predict. The timeout is the
-        pool's own where none is given. Raises BadInput for arrays that no tensor can be made of.
+        TF Serving's JSON is sent untouched, except that the target's signature is added if it names none.
+        The timeout is the pool's own unless one is passed. ``as_json`` says that the caller wants the
+        answer's JSON alone, whichever way is quicker there. Raises BadInput for arrays that no tensor can
+        be made of, and for JSON that names another signature than the target.
         """
-
-    def predict_json(
-        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
-    ) -> Answer:
-        """The same for a caller that wants the answer's JSON alone, whichever way is quicker there."""
-
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        """Send JSON that is TF Serving's already, untouched."""
 
     def close(self) -> None:
         """Give connections back; idempotent."""

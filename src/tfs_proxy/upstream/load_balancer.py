@@ -1,8 +1,8 @@
 """Which instance of the model server a request goes to: the least busy of those that are up.
 
-Every instance has a circuit of its own. It opens where connections are refused, or break several times
+Every instance has a circuit of its own. It opens if connections are refused, or break several times
 in a row; what the model server answers, a 503 of its own included, never opens it. While it is open
-requests pass the instance by, or fail at once where there is no other, and after a pause one request
+requests pass the instance by, or fail at once if there is no other, and after a pause one request
 at a time goes out to see whether it is back.
 """
 
@@ -15,41 +15,42 @@ from typing import TypeVar
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamUnavailable
+from tfs_proxy.wire.backoff import growing_pause
 
 BREAKS = 3
 """Connections that break in a row before a circuit opens: one alone may be the request's own doing."""
 
 SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 0.2
 
-Given = TypeVar("Given")
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
-class _State:
+class _Circuit:
     """One instance as this process knows it; times are of the monotonic clock, in seconds."""
 
     busy: int = 0
     breaks: int = 0
-    pause_seconds: float = 0.0
+    openings: int = 0
     ask_again_at: float = 0.0
     asking: bool = False
 
     @property
     def is_open(self) -> bool:
-        return self.pause_seconds > 0
+        return self.openings > 0
 
 
-class Roster:
+class LoadBalancer:
     """The instances that serve the same models, shared by all threads of a worker."""
 
     def __init__(self, instances: Sequence[Instance], clock: Callable[[], float] = time.monotonic) -> None:
-        self._states = {instance: _State() for instance in instances}
+        self._states = {instance: _Circuit() for instance in instances}
         self._clock = clock
         self._turns = itertools.count()
         self._lock = Lock()
 
     def choose(self) -> Instance:
-        """The least busy instance that is up, in turn where several are; any where none is.
+        """The least busy instance that is up, in turn if several are; any if none is.
 
         Raises UpstreamUnavailable if there are no instances at all.
         """
@@ -58,8 +59,8 @@ class Roster:
             raise UpstreamUnavailable("No model server is running.")
         return first
 
-    def send(self, instance: Instance | None, call: Callable[[Instance], Given]) -> Given:
-        """``call`` with ``instance``, or the least busy one; with another one where it is not reached.
+    def send(self, instance: Instance | None, call: Callable[[Instance], Result]) -> Result:
+        """``call`` with ``instance``, or the least busy one; with another one if it is not reached.
 
         Raises UpstreamUnavailable if none can be reached, and what ``call`` raises but NotReached.
         """
@@ -68,11 +69,11 @@ class Roster:
                 return self._used(instance, call)
             except NotReached:
                 pass
-        for each in list(self._by_load()):
-            if each == instance or not self._admit(each):
+        for other in list(self._by_load()):
+            if other == instance or not self._admit(other):
                 continue
             try:
-                return self._used(each, call)
+                return self._used(other, call)
             except NotReached:
                 continue
         raise NotReached("No model server can be reached; it may be starting again. Try again later.")
@@ -87,7 +88,7 @@ class Roster:
         return (instance for instance, _ in states)
 
     def _admit(self, instance: Instance) -> bool:
-        """Whether a request may go to it now; where its circuit is open, one at a time after a pause."""
+        """Whether a request may go to it now; if its circuit is open, one at a time after a pause."""
         state = self._states[instance]
         with self._lock:
             if state.is_open:
@@ -97,11 +98,11 @@ class Roster:
             state.busy += 1
         return True
 
-    def _used(self, instance: Instance, call: Callable[[Instance], Given]) -> Given:
+    def _used(self, instance: Instance, call: Callable[[Instance], Result]) -> Result:
         state = self._states[instance]
         opens = False
         try:
-            given = call(instance)
+            result = call(instance)
         except NotReached:
             opens = True
             raise
@@ -110,18 +111,18 @@ class Roster:
             opens = state.is_open or state.breaks >= BREAKS
             raise
         else:
-            state.breaks, state.pause_seconds = 0, 0.0
-            return given
+            state.breaks = state.openings = 0
+            return result
         finally:
             self._done(state, opens=opens)
 
-    def _done(self, state: _State, *, opens: bool) -> None:
+    def _done(self, state: _Circuit, *, opens: bool) -> None:
         with self._lock:
             state.busy -= 1
             # NOTE: requests that were under way together fail together; that makes no longer pause.
             renews = state.asking or not state.is_open
             state.asking = False
             if opens and renews:
-                doubled = max(SHORTEST_PAUSE_SECONDS, 2 * state.pause_seconds)
-                state.pause_seconds = min(doubled, LONGEST_PAUSE_SECONDS)
-                state.ask_again_at = self._clock() + state.pause_seconds
+                state.openings += 1
+                pause = growing_pause(state.openings, SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+                state.ask_again_at = self._clock() + pause

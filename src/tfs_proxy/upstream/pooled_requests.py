@@ -57,10 +57,10 @@ class PooledRequests:
             return self._short_way(method, url, options) or plain_request(method, url, **options)
 
         def get_adapter(session: Session, url: str | bytes) -> BaseAdapter:
-            found = plain_adapter(session, url)  # type: ignore[arg-type]  # its stubs are stricter
-            if type(found) is HTTPAdapter and self._instance(url) is not None:
-                return _PoolAdapter(self, found)
-            return found
+            adapter = plain_adapter(session, url)  # type: ignore[arg-type]  # its stubs are stricter
+            if type(adapter) is HTTPAdapter and self._instance(url) is not None:
+                return _PoolAdapter(self, adapter)
+            return adapter
 
         self._replace(requests.api, "request", request)
         self._replace(requests, "request", request)
@@ -109,7 +109,7 @@ class PooledRequests:
         """What ``requests.request`` would answer, without a session; None if it should itself."""
         if not isinstance(method, str) or method.upper() not in _METHODS or self._instance(url) is None:
             return None
-        # NOTE: requests.get and post pass data, json and params along even where they are None.
+        # NOTE: requests.get and post pass data, json and params along even if they are None.
         if any(value is not None for name, value in options.items() if name not in _OPTIONS):
             return None
         prepared = PreparedRequest()
@@ -170,9 +170,9 @@ def _host(url: str | None) -> str:
 def _patience(timeout: Any) -> Patience | None:
     """Seconds to connect and for each step, out of what `requests` takes; None for anything else."""
     pair = timeout if isinstance(timeout, tuple) else (timeout, timeout)
-    if len(pair) != 2 or any(type(each) not in {int, float, type(None)} for each in pair):  # noqa: PLR2004
+    if len(pair) != 2 or any(type(seconds) not in {int, float, type(None)} for seconds in pair):  # noqa: PLR2004
         return None
-    if any(each is not None and each <= 0 for each in pair):
+    if any(seconds is not None and seconds <= 0 for seconds in pair):
         return None
     return Patience(*pair)
 
@@ -218,6 +218,6 @@ def _response(reply: HttpResponse, prepared: PreparedRequest, seconds: float) ->
         reason=response.reason,
         preload_content=False,
     )
-    # Read at once, as requests does unless it streams; where it is compressed this unpacks it.
+    # Read at once, as requests does unless it streams; if it is compressed this unpacks it.
     _ = response.content
     return response

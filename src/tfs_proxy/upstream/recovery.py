@@ -1,7 +1,7 @@
 """Between web and the model servers: a request waits while one is being restarted, instead of failing.
 
 A prediction changes nothing, so sending it again is safe; but a request may be what ends a model
-server, and nobody can tell it from those that were under way beside it: it is sent twice at most.
+server, and can't be told from those that were under way beside it: it is sent twice at most.
 """
 
 import time
@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
-from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import Answer, Upstream
+from tfs_proxy.upstream.interface import ModelAnswer, Records, Upstream
 
 ATTEMPTS = 2
 """How often a request may break the connection to a model server."""
@@ -24,15 +23,17 @@ PAUSE_SECONDS = 0.1
 """Longer than the supervisor takes to notice that a process has ended."""
 
 UNREACHED = 10
-"""How often nobody may be reached, or the model be absent, while all has settled: connections take a moment
-to be tried again."""
+"""How often no model server may be reached, or the model be absent, while all has settled.
+
+Connections take a moment to be tried again.
+"""
 
 NOT_FOUND = 404
 """What a model server answers that runs again and has not loaded its models yet."""
 
 
-Asked = TypeVar("Asked", Answer, Signature | UpstreamRefused)
-Given = ParamSpec("Given")
+Outcome = TypeVar("Outcome", ModelAnswer, Signature | UpstreamRefused)
+Parameters = ParamSpec("Parameters")
 
 
 _broken_before: ContextVar[int] = ContextVar("broken_before", default=0)
@@ -81,39 +82,32 @@ class Recovering:
             except UpstreamRefused as refused:
                 return refused
 
-        found = self._patiently(ask)
-        if isinstance(found, UpstreamRefused):
-            raise found
-        return found
+        outcome = self._patiently(ask)
+        if isinstance(outcome, UpstreamRefused):
+            raise outcome
+        return outcome
 
     def predict(
         self,
         target: Target,
-        batch: Batch | Examples,
+        records: Records,
         *,
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
-    ) -> Answer:
-        """Send decoded records; a timeout of the caller's own bounds the waiting, too."""
+        as_json: bool = False,
+    ) -> ModelAnswer:
+        """Send records; a timeout of the caller's own bounds the waiting, too."""
         return self._patiently(
-            lambda: self._upstream.predict(target, batch, instance=instance, timeout_seconds=timeout_seconds),
+            lambda: self._upstream.predict(
+                target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
+            ),
             PATIENCE_SECONDS if timeout_seconds is None else min(timeout_seconds, PATIENCE_SECONDS),
         )
 
-    def predict_json(
-        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
-    ) -> Answer:
-        """Send decoded records whose answer is wanted as JSON."""
-        return self._patiently(lambda: self._upstream.predict_json(target, batch, instance=instance))
+    def patient(self, ask: Callable[Parameters, ModelAnswer]) -> Callable[Parameters, ModelAnswer]:
+        """``ask``, which waits in the same way if the model server is away."""
 
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        """Send JSON that is TF Serving's already."""
-        return self._patiently(lambda: self._upstream.forward(target, body, instance=instance))
-
-    def patient(self, ask: Callable[Given, Answer]) -> Callable[Given, Answer]:
-        """``ask``, which waits in the same way where the model server is away."""
-
-        def ask_patiently(*args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        def ask_patiently(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ModelAnswer:
             return self._patiently(lambda: ask(*args, **kwargs))
 
         return ask_patiently
@@ -122,8 +116,8 @@ class Recovering:
         """Give connections back; idempotent."""
         self._upstream.close()
 
-    def _patiently(self, ask: Callable[[], Asked], patience_seconds: float = PATIENCE_SECONDS) -> Asked:
-        """Ask again, once all has settled, where the model server was away."""
+    def _patiently(self, ask: Callable[[], Outcome], patience_seconds: float = PATIENCE_SECONDS) -> Outcome:
+        """Ask again, once all has settled, if the model server was away."""
         deadline = self._clock() + patience_seconds
         broken, unreached = _broken_before.get(), 0
         if broken:

@@ -4,20 +4,17 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
-from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamRefused
 from tfs_proxy.serving_json.messages import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import OK, Answer
-from tfs_proxy.upstream.load_balancer import Roster
+from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
+from tfs_proxy.upstream.load_balancer import LoadBalancer
 from tfs_proxy.upstream.signatures import Signatures
 from tfs_proxy.wire.connect import Connect, connect_tcp
-from tfs_proxy.wire.connections import Connections, Timeouts
+from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 from tfs_proxy.wire.exchange import Patience
 from tfs_proxy.wire.http_messages import HttpResponse
-
-_JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
 
 
 class RestUpstream:
@@ -34,11 +31,11 @@ class RestUpstream:
         *,
         idle_connections: int = 256,
         connect: Connect = connect_tcp,
-        roster: Roster | None = None,
+        load_balancer: LoadBalancer | None = None,
     ) -> None:
-        self._roster = Roster(instances) if roster is None else roster
+        self._load_balancer = LoadBalancer(instances) if load_balancer is None else load_balancer
         self._connections = {
-            instance: Connections(
+            instance: ConnectionPool(
                 instance.host,
                 instance.rest_port,
                 Timeouts(timeout_seconds),
@@ -51,7 +48,7 @@ class RestUpstream:
 
     def choose(self) -> Instance:
         """The least busy instance that is up."""
-        return self._roster.choose()
+        return self._load_balancer.choose()
 
     def signature(self, target: Target) -> Signature:
         """The target's signature; see the interface for what it raises."""
@@ -60,26 +57,19 @@ class RestUpstream:
     def predict(
         self,
         target: Target,
-        batch: Batch | Examples,
+        records: Records,
         *,
         instance: Instance | None = None,
         timeout_seconds: float | None = None,
-    ) -> Answer:
-        """Write decoded records in row form, send them, and give back what the model server says."""
-        return self._post(target, request_body(batch, target.signature), instance, timeout_seconds)
-
-    def predict_json(
-        self, target: Target, batch: Batch | Examples, *, instance: Instance | None = None
-    ) -> Answer:
-        """The same: REST has no other way."""
-        return self.predict(target, batch, instance=instance)
-
-    def forward(self, target: Target, body: bytes, *, instance: Instance | None = None) -> Answer:
-        """Send TF Serving's JSON untouched, but for the target's signature where it names none.
-
-        Raises BadInput if it names another signature than the target.
-        """
-        return self._post(target, with_signature(body, target.signature), instance)
+        as_json: bool = False,  # noqa: ARG002 - there is no other way here
+    ) -> ModelAnswer:
+        """Send TF Serving's JSON, or decoded records written in row form."""
+        if isinstance(records, bytes):
+            body = with_signature(records, target.signature)
+        else:
+            body = request_body(records, target.signature)
+        path = f"{model_path(target)}:{target.method}"
+        return self._request("POST", path, body, instance, timeout_seconds)
 
     def relay(
         self,
@@ -90,14 +80,14 @@ class RestUpstream:
         headers: Mapping[str, str],
         patience: Patience,
     ) -> HttpResponse:
-        """Send a request that somebody else wrote to ``instance``, or to another one if it is down."""
-        return self._roster.send(
+        """Pass a request on to ``instance``, or to another one if it is down."""
+        return self._load_balancer.send(
             instance,
-            lambda each: self._connections[each].request_patiently(method, path, body, headers, patience),
+            lambda chosen: self._connections[chosen].request_patiently(method, path, body, headers, patience),
         )
 
-    def pass_on(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        """Send a request that somebody else wrote to the least busy instance, within the pool's time."""
+    def pass_on(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> ModelAnswer:
+        """Pass a request on to the least busy instance, within the pool's time."""
         return self._request(method, path, body, None, headers=headers)
 
     def close(self) -> None:
@@ -111,12 +101,6 @@ class RestUpstream:
             raise UpstreamRefused(answer.status, answer.body)
         return read_metadata(answer.body)
 
-    def _post(
-        self, target: Target, body: bytes, instance: Instance | None, timeout_seconds: float | None = None
-    ) -> Answer:
-        path = f"{model_path(target)}:{target.method}"
-        return self._request("POST", path, body, instance, timeout_seconds)
-
     def _request(
         self,
         method: str,
@@ -125,18 +109,18 @@ class RestUpstream:
         instance: Instance | None,
         timeout_seconds: float | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> ModelAnswer:
         """Ask the chosen instance, or the least busy one."""
         if headers is None:
-            headers = {} if body is None else _JSON_HEADERS
+            headers = {} if body is None else JSON_HEADERS
 
-        def ask(each: Instance) -> Answer:
-            reply = self._connections[each].request(method, path, body, headers, timeout_seconds)
-            return Answer(
-                reply.status, reply.body, reply.headers, f"http://{each.host}:{each.rest_port}{path}"
+        def ask(chosen: Instance) -> ModelAnswer:
+            reply = self._connections[chosen].request(method, path, body, headers, timeout_seconds)
+            return ModelAnswer(
+                reply.status, reply.body, reply.headers, f"http://{chosen.host}:{chosen.rest_port}{path}"
             )
 
-        return self._roster.send(instance, ask)
+        return self._load_balancer.send(instance, ask)
 
 
 @lru_cache(maxsize=1024)

@@ -1,4 +1,4 @@
-"""Signatures by model version: asked of the model server once, and followed where no version is named.
+"""Signatures by model version: asked of the model server once, and followed if no version is named.
 
 A version never changes. What a label or no version at all means does: it is asked again after a while,
 and at once when an answer turns out to come from another version.
@@ -48,7 +48,7 @@ class Signatures:
         return known[name]
 
     def answered(self, target: Target, version: int | None) -> None:
-        """Note which version answered: where it is not the one a target meant, that is asked again."""
+        """Note which version answered: if it is not the one a target meant, that is asked again."""
         if target.version is None and version is not None:
             meaning = self._meanings.get((target.model, target.label))
             if meaning is not None and meaning.version != version:

@@ -1,6 +1,5 @@
-"""An answer that came as tensors over gRPC, and is TF Serving's JSON only where somebody asks."""
+"""An answer that came as tensors over gRPC, and is written as TF Serving's JSON only on demand."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,19 @@ from tfs_proxy.errors import UpstreamError
 from tfs_proxy.protos.views import read_response
 from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.signature import Signature
-from tfs_proxy.upstream.interface import OK, Answer
+from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer
 
-JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json"}
 BAD_REQUEST = 400
 
 _AS_NUMBERS = {np.dtype(np.float16): np.float32, np.dtype(np.uint16): np.int32}
 """Types that TF Serving's JSON does not know but numbers can tell, and what they are written as."""
 
 
-class TensorAnswer(Answer):
+class TensorAnswer(ModelAnswer):
     """A model's outputs as a serialized PredictResponse.
 
     `outputs` are its tensors as they are: no JSON between, no digit lost. ``body`` and ``status`` are
-    what TF Serving's REST side would have answered in row form, an error where the outputs do not
+    what TF Serving's REST side would have answered in row form, an error if the outputs do not
     follow the batch; ``ok`` is True all the same, since the model did answer.
     """
 

@@ -8,7 +8,7 @@ import falcon
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.payload.media_types import JSON
-from tfs_proxy.script.deadline import Watch
+from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
@@ -38,7 +38,7 @@ class KnownMethods:
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
     """The app with what it holds open, and the ``watch`` over the calls of its script."""
 
-    def __init__(self, watch: Watch, **options: Any) -> None:
+    def __init__(self, watch: DeadlineWatch, **options: Any) -> None:
         super().__init__(**options)
         self.watch = watch
         self.held = ExitStack()
@@ -105,7 +105,7 @@ def create_script_model_app(
 
 def _app(deployment: Deployment, ping: Ping) -> ContainerApp:
     """All but ``/invocations``."""
-    watch = Watch(deployment.script_timeout_seconds, deployment.script_folder)
+    watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
     app = ContainerApp(watch, middleware=[KnownMethods()])
     install(app)
     app.add_route("/ping", PingResource(ping))

@@ -11,10 +11,10 @@ from urllib.parse import quote, urlsplit
 
 import falcon
 
-from tfs_proxy.upstream.interface import Answer
+from tfs_proxy.upstream.interface import ModelAnswer
 from tfs_proxy.web.body import read_body
 
-PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], Answer]
+PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
 """Method, path, body and headers of a request -> the model server's answer."""
 
 PREFIX = re.compile("/v1/", re.IGNORECASE)

@@ -31,7 +31,7 @@ class Timeouts:
     write_seconds: float = 30.0
 
 
-class Connections:
+class ConnectionPool:
     """Connections to one server, shared by threads: each is used by one at a time.
 
     At most ``idle`` unused ones are kept. A request goes out again, once and on a new connection, if
@@ -163,9 +163,9 @@ def get(
     connect: Connect = connect_tcp,
     server: str = MODEL_SERVER,
 ) -> HttpResponse:
-    """GET ``path`` once, on a connection of its own; raises as `Connections.request` does."""
+    """GET ``path`` once, on a connection of its own; raises as `ConnectionPool.request` does."""
     timeouts = Timeouts(timeout_seconds, connect_seconds=timeout_seconds)
-    with closing(Connections(host, port, timeouts, idle=0, connect=connect, server=server)) as connections:
+    with closing(ConnectionPool(host, port, timeouts, idle=0, connect=connect, server=server)) as connections:
         return connections.request("GET", path, None, {"Connection": "close"})
 
 

@@ -43,18 +43,18 @@ NUMPY_TYPES: Mapping[int, np.dtype[Any]] = {
 }
 """What an array of each type looks like, for the types that numpy itself has; strings are bytes objects."""
 
-_OF_TEXT: Mapping[Kind, str] = {
-    Kind.FLOAT: "HALF BFLOAT16 FLOAT DOUBLE",
-    Kind.INTEGER: "INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64",
-    Kind.BOOL: "BOOL",
-    Kind.STRING: "STRING",
+ARRAY_TYPES: Mapping[str, np.dtype[Any]] = {
+    **{DataType(number).name: dtype for number, dtype in NUMPY_TYPES.items()},
+    # numpy has no bfloat16: it travels as float32.
+    "DT_BFLOAT16": np.dtype(np.float32),
 }
+"""The numpy type of a `Batch`, by TensorFlow's name."""
+
+_KINDS = {"f": Kind.FLOAT, "i": Kind.INTEGER, "u": Kind.INTEGER, "b": Kind.BOOL, "O": Kind.STRING}
+"""What text can carry, by the kind of a numpy type."""
 
 DTYPES: Mapping[str, tuple[Kind, np.dtype[Any]]] = {
-    # numpy has no bfloat16: it travels as float32.
-    f"DT_{name}": (kind, NUMPY_TYPES.get(DataType[f"DT_{name}"], np.dtype(np.float32)))
-    for kind, names in _OF_TEXT.items()
-    for name in names.split()
+    name: (_KINDS[dtype.kind], dtype) for name, dtype in ARRAY_TYPES.items() if dtype.kind in _KINDS
 }
 """Kind and numpy type, by TensorFlow's name, of the types that text can carry."""
 
@@ -74,3 +74,9 @@ def dtype_of(spec: TensorSpec) -> tuple[Kind, np.dtype[Any]]:
     if known is None:
         raise BadInput(f'"{spec.name}" is {spec.dtype}, which neither JSON nor CSV can carry.')
     return known
+
+
+def array_type(spec: TensorSpec) -> np.dtype[Any]:
+    """The numpy dtype of a tensor that arrays carry: complex too; raises BadInput for any other."""
+    dtype = ARRAY_TYPES.get(spec.dtype)
+    return dtype_of(spec)[1] if dtype is None else dtype

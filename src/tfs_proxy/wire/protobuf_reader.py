@@ -1,4 +1,4 @@
-"""Protobuf's wire format, read field by field: what nobody looks at is stepped over and costs nothing.
+"""Protobuf's wire format, read field by field: fields that are not needed are skipped and cost nothing.
 
 https://protobuf.dev/programming-guides/encoding/ has the format.
 """
@@ -16,14 +16,14 @@ _MORE = 0x80
 _LOW = 0x7F
 
 
-class Malformed(ValueError):
+class MalformedProtobuf(ValueError):
     """The bytes are not a protobuf message."""
 
 
 def read_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
     """Each field of a message: number, kind and content, which stays where it is.
 
-    A number's content is its own bytes: see `read_varint`. Raises Malformed.
+    A number's content is its own bytes: see `read_varint`. Raises MalformedProtobuf.
     """
     at, end = 0, len(message)
     while at < end:
@@ -38,9 +38,9 @@ def read_fields(message: memoryview) -> Iterator[tuple[int, int, memoryview]]:
         elif kind in _FIXED_BYTES:
             at += _FIXED_BYTES[kind]
         else:
-            raise Malformed(f"a field has the unknown wire type {kind}")
+            raise MalformedProtobuf(f"a field has the unknown wire type {kind}")
         if at > end:
-            raise Malformed("a field is longer than the message that holds it")
+            raise MalformedProtobuf("a field is longer than the message that holds it")
         yield tag >> 3, kind, message[start:at]
 
 
@@ -51,34 +51,34 @@ def read_varint(content: memoryview) -> int:
 
 
 def varint_at(message: memoryview, at: int) -> tuple[int, int]:
-    """A number, and where the next thing begins. Raises Malformed if it breaks off."""
+    """A number, and where the next thing begins. Raises MalformedProtobuf if it breaks off."""
     value = 0
     for index, byte in enumerate(message[at : at + _LONGEST_VARINT]):
         value |= (byte & _LOW) << 7 * index
         if byte < _MORE:
             return value & 0xFFFFFFFFFFFFFFFF, at + index + 1
-    raise Malformed("the message breaks off within a number")
+    raise MalformedProtobuf("the message breaks off within a number")
 
 
 def views(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Only the fields that have a length: bytes, text, messages. Raises Malformed."""
+    """Only the fields that have a length: bytes, text, messages. Raises MalformedProtobuf."""
     return ((number, content) for number, kind, content in read_fields(message) if kind == LENGTH)
 
 
 def numbers(message: memoryview) -> dict[int, int]:
-    """The last value of each field that is a number. Raises Malformed."""
+    """The last value of each field that is a number. Raises MalformedProtobuf."""
     return {number: read_varint(content) for number, kind, content in read_fields(message) if kind == VARINT}
 
 
 def map_entry(message: memoryview) -> tuple[str, memoryview]:
-    """Key and value of one entry of a ``map<string, message>`` field. Raises Malformed."""
+    """Key and value of one entry of a ``map<string, message>`` field. Raises MalformedProtobuf."""
     parts = dict(views(message))
     return text(parts.get(1, NOTHING)), parts.get(2, NOTHING)
 
 
 def text(content: memoryview) -> str:
-    """A text field. Raises Malformed if it is not UTF-8."""
+    """A text field. Raises MalformedProtobuf if it is not UTF-8."""
     try:
         return str(content, "utf-8")
     except UnicodeDecodeError as error:
-        raise Malformed(f"a text is not UTF-8 ({error.reason})") from None
+        raise MalformedProtobuf(f"a text is not UTF-8 ({error.reason})") from None

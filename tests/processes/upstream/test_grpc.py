@@ -216,11 +216,11 @@ def test_json_for_types_without_json(upstream: BinaryUpstream, kind: str) -> Non
 def test_small_records_as_json_go_over_rest(upstream: BinaryUpstream) -> None:
     """Where JSON is wanted and quicker; large ones, and types without JSON, go as tensors."""
     small, large = batch(x=np.ones(10, np.float32)), batch(x=np.ones(10_000, np.float32))
-    assert not isinstance(upstream.predict_json(HALF, small), TensorAnswer)
-    assert isinstance(upstream.predict_json(HALF, large), TensorAnswer)
+    assert not isinstance(upstream.predict(HALF, small, as_json=True), TensorAnswer)
+    assert isinstance(upstream.predict(HALF, large, as_json=True), TensorAnswer)
     half = batch(x=np.ones(2, np.float16))
-    assert isinstance(upstream.predict_json(Target("echo", signature="float16"), half), TensorAnswer)
-    assert upstream.predict_json(Target("nope"), small).status == 404
+    assert isinstance(upstream.predict(Target("echo", signature="float16"), half, as_json=True), TensorAnswer)
+    assert upstream.predict(Target("nope"), small, as_json=True).status == 404
 
 
 def test_inputs_that_do_not_fit(upstream: BinaryUpstream) -> None:
@@ -249,7 +249,7 @@ def test_examples_and_json_go_over_rest(upstream: BinaryUpstream) -> None:
     """Classify and regress, and TF Serving's own JSON, are answered by the REST side."""
     target = Target("regress_classify", signature="regress_x_to_y", method="regress")
     assert json.loads(upstream.predict(target, Examples([{"x": 2.0}])).body) == {"results": [3.0]}
-    assert json.loads(upstream.forward(HALF, b'{"inputs": [4]}').body) == {"outputs": [4.0]}
+    assert json.loads(upstream.predict(HALF, b'{"inputs": [4]}').body) == {"outputs": [4.0]}
 
 
 def test_threads_share_one_channel(upstream: BinaryUpstream) -> None:
@@ -309,7 +309,7 @@ def test_server_that_is_down_and_back(saved_models: Path, model_server: StartSer
         first.process.wait(10)
         wait_until_noticed(pool, one, x)
         assert all(pool.predict(HALF, x, instance=one).ok for _ in range(10))
-        assert all(pool.forward(HALF, b'{"instances": [1]}', instance=one).ok for _ in range(10))
+        assert all(pool.predict(HALF, b'{"instances": [1]}', instance=one).ok for _ in range(10))
         second.process.kill()
         second.process.wait(10)
         began = time.monotonic()

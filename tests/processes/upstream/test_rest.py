@@ -155,8 +155,8 @@ def test_predict(server: Server) -> None:
 def test_forward_sends_the_body_untouched(server: Server) -> None:
     """JSON of the client goes out byte for byte; a signature is added only where one is asked for."""
     with _upstream(server.port) as upstream:
-        upstream.forward(TARGET, b' {"instances" : [NaN]}')
-        upstream.forward(Target("m", signature="norm"), b'{"instances": [1]}')
+        upstream.predict(TARGET, b' {"instances" : [NaN]}')
+        upstream.predict(Target("m", signature="norm"), b'{"instances": [1]}')
     assert server.requests[0].body == b' {"instances" : [NaN]}'
     assert server.requests[1].body == b'{"signature_name":"norm","instances": [1]}'
 
@@ -183,7 +183,7 @@ def test_threads_share_the_pool(server: Server) -> None:
     server.behaviour = lambda connection, request: connection.sendall(_reply(request.body))
     with _upstream(server.port) as upstream, ThreadPoolExecutor(16) as threads:
         bodies = [b'{"instances": [%d]}' % number for number in range(400)]
-        answers = list(threads.map(lambda body: upstream.forward(TARGET, body).body, bodies))
+        answers = list(threads.map(lambda body: upstream.predict(TARGET, body).body, bodies))
     assert answers == bodies
     assert server.connections <= 16
 

@@ -13,7 +13,7 @@ import pytest
 
 from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.connect import connect_tls, connect_unix
-from tfs_proxy.wire.connections import Connections, Timeouts, get
+from tfs_proxy.wire.connections import ConnectionPool, Timeouts, get
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Handle = Callable[[socket.socket], None]
@@ -96,7 +96,7 @@ def test_tls_connections_are_kept(certificate: Path, monkeypatch: pytest.MonkeyP
 
     with (
         tls_server(certificate, count) as port,
-        closing(Connections("localhost", port, Timeouts(60), connect=connect_tls)) as connections,
+        closing(ConnectionPool("localhost", port, Timeouts(60), connect=connect_tls)) as connections,
     ):
         bodies = [connections.request("POST", "/", b"x", {}).body for _ in range(2)]
 
@@ -124,7 +124,7 @@ def test_a_silent_tls_server_times_out(certificate: Path, monkeypatch: pytest.Mo
 
     with (
         tls_server(certificate, answer_once) as port,
-        closing(Connections("localhost", port, Timeouts(60), connect=connect_tls)) as connections,
+        closing(ConnectionPool("localhost", port, Timeouts(60), connect=connect_tls)) as connections,
     ):
         connections.request("GET", "/", None, {})
         with pytest.raises(UpstreamTimeout, match=r"did not answer within 0\.3 seconds"):
@@ -166,7 +166,7 @@ def test_a_body_in_pieces_is_sent_in_chunks_on_a_connection_of_its_own() -> None
 
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    with serving(listener, note), closing(Connections("127.0.0.1", port, Timeouts(60))) as connections:
+    with serving(listener, note), closing(ConnectionPool("127.0.0.1", port, Timeouts(60))) as connections:
         for _ in range(2):
             response = connections.request("POST", "/in", lambda: iter([b"ab", b"", b"c" * 20]), {})
             assert response.body == b"ok"
@@ -190,7 +190,7 @@ def test_a_body_in_pieces_goes_out_once() -> None:
     port = listener.getsockname()[1]
     with (
         serving(listener, read_and_close),
-        closing(Connections("127.0.0.1", port, Timeouts(60))) as connections,
+        closing(ConnectionPool("127.0.0.1", port, Timeouts(60))) as connections,
         pytest.raises(UpstreamUnavailable, match="closed the connection without an answer"),
     ):
         connections.request("POST", "/", pieces, {})
@@ -211,7 +211,7 @@ def test_an_answer_before_the_end_of_a_stream_counts() -> None:
 
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    with serving(listener, refuse), closing(Connections("127.0.0.1", port, Timeouts(60))) as connections:
+    with serving(listener, refuse), closing(ConnectionPool("127.0.0.1", port, Timeouts(60))) as connections:
         response = connections.request("POST", "/", lambda: [b"x" * 65536] * 64, {})
 
     assert (response.status, response.body) == (413, b"big")

@@ -244,7 +244,7 @@ def test_sparse_files_are_unpacked_with_their_holes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "sparse_map", [b"2\n3\n2\n1\n1\n", b"1\n0\n9\n", b"1\n11\n3\n", b"x\n", b"999999999\n"]
+    "sparse_map", [b"2\n3\n2\n1\n1\n", b"2\n0\n9\n3\n9\n", b"1\n11\n3\n", b"x\n", b"999999999\n"]
 )
 def test_a_sparse_map_that_lies_is_refused(tmp_path: Path, sparse_map: bytes) -> None:
     """Extents out of order, past the end, or more than is stored are damage."""
@@ -320,7 +320,7 @@ def test_a_damaged_header_is_not_taken_for_the_end(tmp_path: Path) -> None:
     tar[1024] ^= 0xFF
     path = tmp_path / "model.tar.gz"
     path.write_bytes(gzip.compress(bytes(tar)))
-    assert "check sum" in refused(path)
+    assert "bad checksum" in refused(path)
 
 
 def test_endless_names_do_not_fill_memory(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_endless_names_do_not_fill_memory(tmp_path: Path) -> None:
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, 40_000_000
     path = tmp_path / "model.tar.gz"
     path.write_bytes(gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(40_000_000), 1))
-    assert "40000000 bytes" in refused(path)
+    assert "over 16777216 bytes" in refused(path)
 
 
 def test_progress_reaches_the_packed_size(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from support.fake_upstream import Call, FakeUpstream
 from support.plane import answer
-from tfs_proxy.dataplane.plane import Body, DataPlane, ServingBody
+from tfs_proxy.dataplane.plane import Body, DataPlane
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, NotAcceptable, UnsupportedMediaType, UpstreamRefused
 from tfs_proxy.payload.formats.npy import read_npy, write_npy
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
-from tfs_proxy.upstream.interface import Answer, Upstream
+from tfs_proxy.upstream.interface import ModelAnswer, Upstream
 
 TARGET = Target("m")
 
@@ -30,11 +30,11 @@ ONE = _signature(DEFAULT_SIGNATURE, {"x": "DT_FLOAT"}, {"y": "DT_FLOAT"})
 NORM = _signature("norm", {"x": "DT_FLOAT"}, {"label": "DT_STRING", "n": "DT_INT32"})
 
 
-def _says(text: str, status: int = 200) -> Callable[[Call], Answer]:
-    return lambda _: Answer(status, text.encode())
+def _says(text: str, status: int = 200) -> Callable[[Call], ModelAnswer]:
+    return lambda _: ModelAnswer(status, text.encode())
 
 
-def _upstream(reply: Callable[[Call], Answer], *signatures: Signature) -> FakeUpstream:
+def _upstream(reply: Callable[[Call], ModelAnswer], *signatures: Signature) -> FakeUpstream:
     return FakeUpstream({each.name: each for each in signatures or (ONE,)}, reply)
 
 
@@ -92,8 +92,12 @@ def test_record_with_an_input_called_inputs() -> None:
     """A refused object whose key is an input of the model is tried as one record."""
     signature = _signature(DEFAULT_SIGNATURE, {"inputs": "DT_FLOAT", "mask": "DT_INT64"}, {"y": "DT_FLOAT"})
 
-    def server(call: Call) -> Answer:
-        return Answer(200, b'{"predictions": [4.5]}') if call.batch else Answer(400, b'{"error": "no"}')
+    def server(call: Call) -> ModelAnswer:
+        return (
+            ModelAnswer(200, b'{"predictions": [4.5]}')
+            if call.batch
+            else ModelAnswer(400, b'{"error": "no"}')
+        )
 
     upstream = _upstream(server, signature)
     reply = answer(upstream, TARGET, b'{"inputs": [1, 2], "mask": 1}', "application/json", "text/csv")
@@ -106,8 +110,12 @@ def test_first_refusal_counts(second: int) -> None:
     """Where the record is refused too, the client reads what TF Serving said first."""
     signature = _signature(DEFAULT_SIGNATURE, {"instances": "DT_FLOAT"}, {"y": "DT_FLOAT"})
 
-    def server(call: Call) -> Answer:
-        return Answer(second, b'{"error": "second"}') if call.batch else Answer(400, b'{"error": "first"}')
+    def server(call: Call) -> ModelAnswer:
+        return (
+            ModelAnswer(second, b'{"error": "second"}')
+            if call.batch
+            else ModelAnswer(400, b'{"error": "first"}')
+        )
 
     reply = answer(_upstream(server, signature), TARGET, b'{"instances": [1]}', None, None)
     assert (reply.status, reply.body) == (400, b'{"error": "first"}')
@@ -209,7 +217,7 @@ def test_errors_pass_through() -> None:
 )
 def test_odd_errors_become_json(body: bytes, text: str) -> None:
     """What is no JSON with an error text becomes it: no page of the model server reaches a client."""
-    reply = answer(_upstream(lambda _: Answer(404, body)), TARGET, b'{"instances": [1]}', None, None)
+    reply = answer(_upstream(lambda _: ModelAnswer(404, body)), TARGET, b'{"instances": [1]}', None, None)
     assert json.loads(reply.body) == {"error": text}
     assert reply.status == 404
 
@@ -289,7 +297,7 @@ def test_decode_gives_arrays_to_write_to() -> None:
 def test_json_of_a_script_goes_unread_to_an_output_handler() -> None:
     """What a script writes is sent byte for byte, and its answer's outputs have the signature that it names."""
     upstream = _upstream(_says('{"predictions": [2.5]}'), ONE, NORM)
-    sent = ServingBody(b'{"signature_name": "norm", "instances": [1]}')
+    sent = b'{"signature_name": "norm", "instances": [1]}'
     outcome = DataPlane(upstream).call(TARGET, sent)
-    assert upstream.calls[0].body == sent.data
+    assert upstream.calls[0].body == sent
     assert outcome.signature_target.signature == "norm"

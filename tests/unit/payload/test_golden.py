@@ -16,7 +16,7 @@ from support.plane import answer
 from tfs_proxy.dataplane.plane import EncodedAnswer
 from tfs_proxy.errors import BadInput, NotAcceptable, RequestError, UnsupportedMediaType
 from tfs_proxy.signature import DEFAULT_SIGNATURE, PREDICT_METHOD, Signature, Target, TensorSpec
-from tfs_proxy.upstream.interface import Answer
+from tfs_proxy.upstream.interface import ModelAnswer
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "invocations.json").read_text())
 OF_THE_EDGE = {
@@ -96,7 +96,7 @@ MODELS: Mapping[tuple[str, int | None], tuple[Signature, Callable[[Any], Any]]] 
 }
 
 
-def _serve(call: Call) -> Answer:
+def _serve(call: Call) -> ModelAnswer:
     target = call.target
     body: Any = call.json
     if target.method == "regress":
@@ -105,18 +105,18 @@ def _serve(call: Call) -> Answer:
         scores = [0.5 * example["x"] + 2 for example in body["examples"]]
         return _ok("results", [[["low", 10 - score], ["high", score]] for score in scores])
     if (target.model, target.version) not in MODELS:
-        return Answer(404, b'{"error": "Servable not found for request: Latest(nope)"}')
+        return ModelAnswer(404, b'{"error": "Servable not found for request: Latest(nope)"}')
     predict = MODELS[target.model, target.version][1]
     try:
         if "instances" in body:
             return _ok("predictions", [predict(record) for record in body["instances"]])
         return _ok("outputs", predict(body["inputs"]))
     except Refused:
-        return Answer(400, b'{"error": "is not of expected type: float"}')
+        return ModelAnswer(400, b'{"error": "is not of expected type: float"}')
 
 
-def _ok(key: str, value: Any) -> Answer:
-    return Answer(200, json.dumps({key: value}).encode())
+def _ok(key: str, value: Any) -> ModelAnswer:
+    return ModelAnswer(200, json.dumps({key: value}).encode())
 
 
 def _target(headers: Mapping[str, str]) -> Target:

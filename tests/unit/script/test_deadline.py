@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tfs_proxy.errors import ScriptTimeout
-from tfs_proxy.script.deadline import TIMEOUTS_IN_A_ROW, Abandoned, Call, Watch
+from tfs_proxy.script.deadline import TIMEOUTS_IN_A_ROW, Abandoned, DeadlineWatch, ScriptCall
 from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.runner import ScriptRunner
 from tfs_proxy.script.tracebacks_of_threads import frames_of_coroutine, frames_of_thread, own_part, place_of
@@ -31,14 +31,14 @@ class Clock:
 class Held:
     """A call in a thread of its own that waits until it is let go; what came of it."""
 
-    def __init__(self, watch: Watch, *, streaming: bool = False) -> None:
+    def __init__(self, watch: DeadlineWatch, *, streaming: bool = False) -> None:
         self._begun, self._go_on = threading.Event(), threading.Event()
         self.outcome: object = None
         self._thread = threading.Thread(target=self._run, args=(watch, streaming))
         self._thread.start()
         assert self._begun.wait(60)
 
-    def _run(self, watch: Watch, streaming: bool) -> None:
+    def _run(self, watch: DeadlineWatch, streaming: bool) -> None:
         watch.serve(self)
         try:
             with watch.call(streaming=streaming):
@@ -54,10 +54,10 @@ class Held:
         return self.outcome
 
 
-def watched(clock: Clock) -> tuple[Watch, list[Call]]:
+def watched(clock: Clock) -> tuple[DeadlineWatch, list[ScriptCall]]:
     """A watch of ten seconds, and what it has abandoned."""
-    watch = Watch(10.0, FOLDER, clock)
-    abandoned: list[Call] = []
+    watch = DeadlineWatch(10.0, FOLDER, clock)
+    abandoned: list[ScriptCall] = []
     watch.abandon = abandoned.append
     return watch, abandoned
 
@@ -111,8 +111,7 @@ def test_a_coroutine_is_cancelled(stubborn: bool) -> None:
     """Who waits for it goes on at once; only one that goes on all the same makes the worker hang."""
     clock = Clock()
     watch, abandoned = watched(clock)
-    loop = WorkerLoop()
-    runner = ScriptRunner(__file__, loop, watch=watch)
+    runner = ScriptRunner(__file__, watch=watch)
     begun, end = threading.Event(), threading.Event()
 
     async def waits() -> None:
@@ -141,11 +140,11 @@ def test_a_coroutine_is_cancelled(stubborn: bool) -> None:
     thread.join(60)
     watch.place = ""
     if not stubborn:
-        _until(lambda: not _tasks(loop))
+        _until(lambda: not _tasks(runner.loop))
     clock.now = 12.0
     watch.look()
     end.set()
-    loop.close()
+    runner.close(None)
 
     assert [type(each) for each in raised] == [ScriptTimeout]
     assert (abandoned, watch.hangs) == ([], stubborn)
@@ -187,7 +186,7 @@ class _Interruptible:
         return not unless_over()
 
 
-def _only(watch: Watch) -> Call | None:
+def _only(watch: DeadlineWatch) -> ScriptCall | None:
     return next(iter(tuple(watch._running)), None)
 
 

@@ -6,15 +6,14 @@ import pytest
 
 import tfs_proxy
 from tfs_proxy.errors import RequestError, ScriptFailure
-from tfs_proxy.script.bodies import encoded
-from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.returned import ScriptReply
 from tfs_proxy.script.returned import script_reply as read_reply
 from tfs_proxy.script.runner import ScriptRunner
+from tfs_proxy.script.stream import encoded
 
 
 def script_reply(returned: object, function: str, accept: str | None, status: int) -> ScriptReply:
-    return read_reply(returned, function, accept, status, ScriptRunner("inference.py", WorkerLoop()))
+    return read_reply(returned, function, accept, status, ScriptRunner("inference.py"))
 
 
 @pytest.mark.parametrize("body", ["né", "né".encode(), bytearray("né".encode()), memoryview("né".encode())])

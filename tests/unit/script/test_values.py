@@ -6,12 +6,12 @@ import requests
 from tfs_proxy.batch import Outputs
 from tfs_proxy.script.handlers.model_response import ModelResponse
 from tfs_proxy.signature import PREDICT_METHOD, Signature
-from tfs_proxy.upstream.interface import Answer
+from tfs_proxy.upstream.interface import ModelAnswer
 
 SIGNATURE = Signature("serving_default", PREDICT_METHOD, {}, {})
 
 
-class Lazy(Answer):
+class Lazy(ModelAnswer):
     """An answer of tensors that counts how often its JSON is written, and has a status only then."""
 
     __slots__ = ("_of_json", "written")
@@ -68,7 +68,7 @@ def test_tensors_without_a_form_in_json() -> None:
 
 def test_requests_reading_interface() -> None:
     """Lines, pieces, text and files are those of requests."""
-    answer = Answer(200, "é\nb".encode(), {"Content-Type": "application/json"}, "http://a/b")
+    answer = ModelAnswer(200, "é\nb".encode(), {"Content-Type": "application/json"}, "http://a/b")
     response = ModelResponse(answer, lambda: SIGNATURE)
 
     assert isinstance(response, requests.Response)

@@ -77,7 +77,7 @@ def test_serving_json_that_was_answered(row: Mapping[str, Any]) -> None:
     """A script's JSON that a real model server answers is answered, whatever shapes it has."""
     server = FakeModelServer(MODELS)
 
-    given = server.forward(Target(model_of(row["path"])), row["body"].encode())
+    given = server.predict(Target(model_of(row["path"])), row["body"].encode())
 
     assert given.status == 200, given.body
 
@@ -109,6 +109,6 @@ def test_invocations_that_were_answered(row: Mapping[str, Any]) -> None:
 )
 def test_a_size_that_the_signature_declares(model: str, body: str, error: str) -> None:
     """A shape is refused, in a sentence, if the signature declares a size and it has another."""
-    given = FakeModelServer(MODELS).forward(Target(model), body.encode())
+    given = FakeModelServer(MODELS).predict(Target(model), body.encode())
 
     assert (given.status, json.loads(given.body)) == (400, {"error": error})

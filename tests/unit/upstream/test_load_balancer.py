@@ -6,7 +6,7 @@ import pytest
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.upstream.load_balancer import BREAKS, LONGEST_PAUSE_SECONDS, Roster
+from tfs_proxy.upstream.load_balancer import BREAKS, LONGEST_PAUSE_SECONDS, LoadBalancer
 
 ONE, TWO, THREE = (Instance(index, 8501 + index, 0, "") for index in range(3))
 
@@ -38,46 +38,46 @@ class Servers:
 
 def test_turns_and_load() -> None:
     """Equal instances take turns; one that is at work comes after one that is not."""
-    roster, servers = Roster([ONE, TWO]), Servers()
-    assert sorted(roster.send(None, servers) for _ in range(4)) == [0, 0, 1, 1]
+    load_balancer, servers = LoadBalancer([ONE, TWO]), Servers()
+    assert sorted(load_balancer.send(None, servers) for _ in range(4)) == [0, 0, 1, 1]
     inner: list[Instance] = []
 
     def busy(_: Instance) -> int:
-        inner.extend(roster.choose() for _ in range(4))
+        inner.extend(load_balancer.choose() for _ in range(4))
         return 0
 
-    roster.send(ONE, busy)
+    load_balancer.send(ONE, busy)
     assert inner == [TWO] * 4
 
 
 def test_one_that_is_down_is_left_out_and_asked_again() -> None:
     """After a refusal it gets nothing for a while, then one request, and all again if that succeeds."""
     clock = Clock()
-    roster, servers = Roster([ONE, TWO], clock), Servers(ONE)
-    assert roster.send(ONE, servers) == 1
+    load_balancer, servers = LoadBalancer([ONE, TWO], clock), Servers(ONE)
+    assert load_balancer.send(ONE, servers) == 1
     assert servers.asked == [ONE, TWO]
     servers.asked.clear()
-    assert [roster.send(ONE, servers) for _ in range(3)] == [1, 1, 1]
+    assert [load_balancer.send(ONE, servers) for _ in range(3)] == [1, 1, 1]
     assert servers.asked == [TWO] * 3
-    assert roster.choose() == TWO
+    assert load_balancer.choose() == TWO
     servers.fails.clear()
     clock.now += LONGEST_PAUSE_SECONDS
-    assert [roster.send(ONE, servers) for _ in range(2)] == [0, 0]
+    assert [load_balancer.send(ONE, servers) for _ in range(2)] == [0, 0]
 
 
 def test_all_down_answers_at_once() -> None:
     """While no pause is over nobody is asked; pauses grow up to a limit."""
     clock = Clock()
-    roster, servers = Roster([ONE], clock), Servers(ONE)
+    load_balancer, servers = LoadBalancer([ONE], clock), Servers(ONE)
     pauses = []
     for _ in range(6):
         with pytest.raises(UpstreamUnavailable, match="Try again"):
-            roster.send(None, servers)
+            load_balancer.send(None, servers)
         asked, began = len(servers.asked), clock.now
         while len(servers.asked) == asked:
             clock.now += 0.01
             with pytest.raises(UpstreamUnavailable):
-                roster.send(None, servers)
+                load_balancer.send(None, servers)
         pauses.append(clock.now - began)
     assert pauses == sorted(pauses)
     assert pauses[0] < 0.2
@@ -87,48 +87,48 @@ def test_all_down_answers_at_once() -> None:
 def test_one_request_at_a_time_asks_again() -> None:
     """While one looks whether an instance is back, others do not wait for it."""
     clock = Clock()
-    roster, servers = Roster([ONE], clock), Servers(ONE)
+    load_balancer, servers = LoadBalancer([ONE], clock), Servers(ONE)
     with pytest.raises(UpstreamUnavailable):
-        roster.send(None, servers)
+        load_balancer.send(None, servers)
     clock.now += LONGEST_PAUSE_SECONDS
 
     def asks(_: Instance) -> int:
         with pytest.raises(UpstreamUnavailable):
-            roster.send(None, servers)
+            load_balancer.send(None, servers)
         return 7
 
-    assert roster.send(None, asks) == 7
+    assert load_balancer.send(None, asks) == 7
     servers.fails.clear()
-    assert roster.send(None, servers) == 0
+    assert load_balancer.send(None, servers) == 0
 
 
 def test_broken_connections_open_it_when_they_follow_each_other() -> None:
     """One break is the request's own; several without an answer between are the server's."""
-    roster, servers = Roster([ONE], Clock()), Servers(ONE, error=UpstreamUnavailable)
+    load_balancer, servers = LoadBalancer([ONE], Clock()), Servers(ONE, error=UpstreamUnavailable)
     for _ in range(BREAKS - 1):
         with pytest.raises(UpstreamUnavailable, match="down"):
-            roster.send(None, servers)
-    assert roster.send(None, lambda _: 1) == 1
+            load_balancer.send(None, servers)
+    assert load_balancer.send(None, lambda _: 1) == 1
     for _ in range(BREAKS):
         with pytest.raises(UpstreamUnavailable, match="down"):
-            roster.send(None, servers)
+            load_balancer.send(None, servers)
     with pytest.raises(UpstreamUnavailable, match="Try again"):
-        roster.send(None, servers)
+        load_balancer.send(None, servers)
 
 
 def test_slow_answers_open_nothing() -> None:
     """A timeout says nothing about connections, and another instance is not bothered with it."""
-    roster, servers = Roster([ONE, TWO], Clock()), Servers(ONE, TWO, error=UpstreamTimeout)
+    load_balancer, servers = LoadBalancer([ONE, TWO], Clock()), Servers(ONE, TWO, error=UpstreamTimeout)
     for _ in range(10):
         with pytest.raises(UpstreamTimeout):
-            roster.send(ONE, servers)
+            load_balancer.send(ONE, servers)
     assert servers.asked == [ONE] * 10
 
 
 def test_nobody_is_there() -> None:
     """Without instances nothing can be chosen or sent."""
-    roster = Roster([])
+    load_balancer = LoadBalancer([])
     with pytest.raises(UpstreamUnavailable):
-        roster.choose()
+        load_balancer.choose()
     with pytest.raises(UpstreamUnavailable):
-        roster.send(None, Servers())
+        load_balancer.send(None, Servers())

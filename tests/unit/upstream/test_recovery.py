@@ -7,25 +7,25 @@ import pytest
 from support.fake_upstream import Call, FakeUpstream
 from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import Answer
+from tfs_proxy.upstream.interface import ModelAnswer
 from tfs_proxy.upstream.recovery import ATTEMPTS, PATIENCE_SECONDS, Recovering, sent_before
 
 TARGET = Target("m")
 SIGNATURE = Signature("serving_default", "", {}, {})
-GOOD, ABSENT = Answer(200, b"{}"), Answer(404, b'{"error": "Servable not found"}')
+GOOD, ABSENT = ModelAnswer(200, b"{}"), ModelAnswer(404, b'{"error": "Servable not found"}')
 
 
 class Stage:
     """A clock that only sleeping moves, a door that settles in time, and what is answered in turn."""
 
-    def __init__(self, *answers: Answer | Exception, settled_after: float = 0.0) -> None:
+    def __init__(self, *answers: ModelAnswer | Exception, settled_after: float = 0.0) -> None:
         self.now = 0.0
-        self._answers: Iterator[Answer | Exception] = iter(answers)
+        self._answers: Iterator[ModelAnswer | Exception] = iter(answers)
         self._settled_after = settled_after
         self.fake = FakeUpstream(answer=self._next)
         self.upstream = Recovering(self.fake, self.settled, clock=lambda: self.now, sleep=self.sleep)
 
-    def _next(self, _call: Call) -> Answer:
+    def _next(self, _call: Call) -> ModelAnswer:
         answer = next(self._answers)
         if isinstance(answer, Exception):
             raise answer
@@ -37,8 +37,8 @@ class Stage:
     def settled(self) -> bool:
         return self.now >= self._settled_after
 
-    def ask(self) -> Answer:
-        return self.upstream.forward(TARGET, b"{}")
+    def ask(self) -> ModelAnswer:
+        return self.upstream.predict(TARGET, b"{}")
 
 
 def test_an_answer_passes_at_once() -> None:
@@ -50,7 +50,7 @@ def test_an_answer_passes_at_once() -> None:
 
 
 @pytest.mark.parametrize("away", [UpstreamUnavailable("gone"), ABSENT])
-def test_a_request_waits_for_a_model_server_that_is_being_restarted(away: Answer | Exception) -> None:
+def test_a_request_waits_for_a_model_server_that_is_being_restarted(away: ModelAnswer | Exception) -> None:
     """Refused, cut off, or not loaded yet: it is sent again once all has settled."""
     stage = Stage(away, GOOD, settled_after=5.0)
 

@@ -1,6 +1,6 @@
 """text/csv (RFC 4180) -> records: typed by the signature, one record a row.
 
-A row of one cell is a scalar (a list where the signature wants lists of one), a longer one a list.
+A row of one cell is a scalar (a list if the signature wants lists of one), a longer one a list.
 ``header=present`` says that the first row names the inputs: a name over several columns takes a
 list of their cells. Where the media type doesn't say, a first row is a header if each cell of it is
 the name of an input, all of them are there and none could be a value; ``header=absent`` says it is
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.batch import BYTES, Batch
+from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.payload.media_types import MediaType, shown
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
@@ -61,11 +61,11 @@ def csv_dialect(parameters: Mapping[str, str]) -> Dialect:
         raise UnsupportedMediaType(
             f"text/csv; header={shown(header)} is not valid: header is present or absent (RFC 4180)."
         )
-    given = parameters.get("delimiter", ",")
-    delimiter = _DELIMITERS.get(given.lower(), given)
+    cell_end = parameters.get("delimiter", ",")
+    delimiter = _DELIMITERS.get(cell_end.lower(), cell_end)
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in _NO_DELIMITERS:
         raise UnsupportedMediaType(
-            f"text/csv; delimiter={shown(given)} is not valid: send one character, such as ; or |, or tab."
+            f"text/csv; delimiter={shown(cell_end)} is not valid: send one character, such as ; or |, or tab."
         )
     return Dialect(_HEADERS[header], delimiter)
 
@@ -145,15 +145,15 @@ def _columns(header: Row | None, signature: Signature) -> Mapping[str, Sequence[
         raise BadInput("The body has no header row.")
     if len(signature.inputs) == 1:
         return None
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(header):
-        places.setdefault(name.strip(), []).append(place)
-    unknown, missing = places.keys() - signature.inputs.keys(), signature.inputs.keys() - places.keys()
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(header):
+        positions.setdefault(name.strip(), []).append(position)
+    unknown, missing = positions.keys() - signature.inputs.keys(), signature.inputs.keys() - positions.keys()
     if unknown or missing:
         problems = {"names": unknown, "lacks": missing}
-        said = " and ".join(f"{verb} {_quoted(names)}" for verb, names in problems.items() if names)
-        raise BadInput(f"The header row {said}; the model takes {', '.join(sorted(signature.inputs))}.")
-    return places
+        problem = " and ".join(f"{verb} {_quoted(names)}" for verb, names in problems.items() if names)
+        raise BadInput(f"The header row {problem}; the model takes {', '.join(sorted(signature.inputs))}.")
+    return positions
 
 
 def _decode_rows(
@@ -165,17 +165,19 @@ def _decode_rows(
     while chunk := _chunk(rows, count, width, signature, columns):
         width = len(chunk[0])
         for name, spec in signature.inputs.items():
-            places = range(width) if columns is None else columns[name]
-            if max(places) >= width:
+            positions = range(width) if columns is None else columns[name]
+            if max(positions) >= width:
                 raise BadInput(
                     f"Row {count + 1} has {width} cells, fewer than the header row{_lacks(columns, width)}."
                 )
-            chunks[name].append(_cells(chunk, places, spec, count))
+            chunks[name].append(_cells(chunk, positions, spec, count))
         count += len(chunk)
     if not count:
         raise BadInput("The body has no rows.")
     specs = signature.inputs
-    return Batch({name: _shaped(np.concatenate(each), specs[name]) for name, each in chunks.items()}, count)
+    return Batch(
+        {name: _shaped(np.concatenate(arrays), specs[name]) for name, arrays in chunks.items()}, count
+    )
 
 
 def _chunk(
@@ -192,9 +194,9 @@ def _chunk(
             continue
         expected = width or len(chunk[0] if chunk else row)
         if len(row) != expected:
-            place = count + len(chunk) + 1
+            position = count + len(chunk) + 1
             raise BadInput(
-                f"Row {place} has {len(row)} cells, but row 1 has {expected}{_lacks(columns, len(row))}."
+                f"Row {position} has {len(row)} cells, but row 1 has {expected}{_lacks(columns, len(row))}."
             )
         chunk.append(row)
         if len(chunk) == CHUNK_ROWS:
@@ -204,26 +206,22 @@ def _chunk(
 
 def _lacks(columns: Mapping[str, Sequence[int]] | None, width: int) -> str:
     """Which of the header's columns a row of ``width`` cells does not have, for an error text."""
-    missing = [name for name, places in (columns or {}).items() if max(places) >= width]
+    missing = [name for name, positions in (columns or {}).items() if max(positions) >= width]
     return f": it lacks {_quoted(missing)}" if missing else ""
 
 
-def _cells(chunk: Sequence[Row], places: Sequence[int], spec: TensorSpec, above: int) -> npt.NDArray[Any]:
+def _cells(chunk: Sequence[Row], positions: Sequence[int], spec: TensorSpec, above: int) -> npt.NDArray[Any]:
     """The cells of some columns, typed, as an array ``[rows, columns]``."""
     kind, dtype = dtype_of(spec)
     parse = _PARSERS[kind]
     values: list[Any] = []
     for number, row in enumerate(chunk, above + 1):
-        for place in places:
+        for position in positions:
             try:
-                values.append(parse(row[place]))
+                values.append(parse(row[position]))
             except (KeyError, ValueError):
-                raise _bad_cell(row[place], number, place, spec, kind) from None
-    if dtype == BYTES:
-        array = np.empty(len(values), BYTES)
-        array[:] = values
-        return array.reshape(len(chunk), len(places))
-    return _typed(values, (len(chunk), len(places)), (above, places), spec, dtype)
+                raise _bad_cell(row[position], number, position, spec, kind) from None
+    return _typed(values, (len(chunk), len(positions)), (above, positions), spec, dtype)
 
 
 def _typed(
@@ -239,9 +237,9 @@ def _typed(
     except OverflowError:
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
         odd = next(i for i, value in enumerate(values) if not low <= value <= high)
-        row, place = odd // shape[1] + origin[0] + 1, origin[1][odd % shape[1]]
+        row, position = odd // shape[1] + origin[0] + 1, origin[1][odd % shape[1]]
         raise BadInput(
-            f"Row {row}, column {place + 1}: {values[odd]} is out of the range of {spec.dtype}."
+            f"Row {row}, column {position + 1}: {values[odd]} is out of the range of {spec.dtype}."
         ) from None
 
 
@@ -267,16 +265,16 @@ _PARSERS: Mapping[Kind, Callable[[str], Any]] = {
 }
 
 
-def _bad_cell(cell: str, row: int, place: int, spec: TensorSpec, kind: Kind) -> BadInput:
+def _bad_cell(cell: str, row: int, position: int, spec: TensorSpec, kind: Kind) -> BadInput:
     what = f"{_shown(cell)} can't be read" if cell.strip() else "the cell is empty"
     return BadInput(
-        f"Row {row}, column {place + 1}: {what}: the column takes {kind.value} "
+        f"Row {row}, column {position + 1}: {what}: the column takes {kind.value} "
         f'(input "{spec.name}" is {spec.dtype}).' + (_HEADER_HINT if row == 1 and cell.strip() else "")
     )
 
 
 def _shaped(array: npt.NDArray[Any], spec: TensorSpec) -> npt.NDArray[Any]:
-    """One column is one scalar a row, but where the signature has lists of one: ``[None, 1]``."""
+    """One column is one scalar a row, unless the signature has lists of one: ``[None, 1]``."""
     lists_of_one = spec.shape is not None and len(spec.shape) == 2 and spec.shape[1] in {1, None}  # noqa: PLR2004
     return array if array.shape[1] > 1 or lists_of_one else array[:, 0]
 

@@ -1,4 +1,4 @@
-"""Outputs -> CSV: one line a record, no header row, quoted where RFC 4180 needs it.
+"""Outputs -> CSV: one line a record, no header row, quoted if RFC 4180 needs it.
 
 A single scalar output is one column, a vector several, more dimensions are flattened; several
 outputs follow each other in the order of their names. A number is the shortest text that gives back
@@ -17,7 +17,7 @@ from typing import Any
 import numpy.typing as npt
 
 from tfs_proxy.batch import BYTES, Outputs
-from tfs_proxy.payload.formats.json_lines import BYTES_SUFFIX
+from tfs_proxy.payload.formats.json_outputs import BYTES_SUFFIX
 from tfs_proxy.serving_json.text import base64_of, dumps, text_of, whole
 
 _SPECIAL = re.compile(r'[,"\r\n]')
@@ -64,8 +64,8 @@ def _text(value: bytes, *, as_base64: bool) -> str:
 
 def _leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, list):
-        for each in value:
-            yield from _leaves(each)
+        for element in value:
+            yield from _leaves(element)
     else:
         yield value
 
@@ -84,5 +84,5 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _quoted(cell: str) -> str:
-    # NOTE: the csv module (before 3.13) leaves a lone carriage return bare where lines end in newlines.
+    # NOTE: the csv module (before 3.13) leaves a lone carriage return bare if lines end in newlines.
     return '"' + cell.replace('"', '""') + '"' if _SPECIAL.search(cell) else cell

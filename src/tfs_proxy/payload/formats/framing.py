@@ -77,27 +77,27 @@ def recordio_frame(payload: bytes) -> bytes:
 def tfrecords(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]:
     """Every TFRecord of ``stream``, both checksums verified.
 
-    Raises BadInput naming record (from 1) and byte where a checksum is wrong or the stream ends
+    Raises BadInput naming record (from 1) and byte if a checksum is wrong or the stream ends
     inside a record, and PayloadTooLarge before reading one whose payload has over ``max_bytes``.
     """
     offset, number = 0, 1
     while head := stream.read(TFRECORD_HEAD.size):
-        place = f"TFRecord {number}, at byte {offset},"
+        record = f"TFRecord {number}, at byte {offset},"
         if len(head) < TFRECORD_HEAD.size:
-            raise BadInput(f"{place} is cut off: the data ends inside it.")
+            raise BadInput(f"{record} is cut off: the data ends inside it.")
         length, length_crc = TFRECORD_HEAD.unpack(head)
         if masked_crc32c(head[:8]) != length_crc:
             raise BadInput(
-                f"{place} has a wrong checksum of its length: this is not a TFRecord file, or it is damaged."
+                f"{record} has a wrong checksum of its length: this is not a TFRecord file, or it is damaged."
             )
-        _check_size(place, length, max_bytes)
+        _check_size(record, length, max_bytes)
         rest = stream.read(length + TFRECORD_TAIL.size)
         if len(rest) < length + TFRECORD_TAIL.size:
-            raise BadInput(f"{place} is cut off: the data ends inside it.")
+            raise BadInput(f"{record} is cut off: the data ends inside it.")
         framed = head + rest
         payload = memoryview(framed)[TFRECORD_HEAD.size : -TFRECORD_TAIL.size]
         if masked_crc32c(payload) != TFRECORD_TAIL.unpack_from(framed, len(framed) - TFRECORD_TAIL.size)[0]:
-            raise BadInput(f"{place} has a wrong checksum of its data: it is damaged.")
+            raise BadInput(f"{record} has a wrong checksum of its data: it is damaged.")
         yield Frame(offset, framed, payload)
         offset += len(framed)
         number += 1
@@ -106,7 +106,7 @@ def tfrecords(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]
 def recordio(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]:
     """Every RecordIO record of ``stream``, divided ones put together again.
 
-    Raises BadInput naming record (from 1) and byte where the magic number or the order of parts is
+    Raises BadInput naming record (from 1) and byte if the magic number or the order of parts is
     wrong or the stream ends inside a record, and PayloadTooLarge before reading one of over
     ``max_bytes``.
     """
@@ -119,19 +119,19 @@ def recordio(stream: Readable, max_bytes: int | None = None) -> Iterator[Frame]:
 
 
 def _recordio_record(stream: Readable, head: bytes, offset: int, number: int, max_bytes: int | None) -> Frame:
-    place = f"RecordIO record {number}, at byte {offset},"
+    record = f"RecordIO record {number}, at byte {offset},"
     framed, payloads = [], []
     size, wanted = 0, (_WHOLE, _FIRST)
     while True:
-        flag, length = _recordio_head(place, head)
+        flag, length = _recordio_head(record, head)
         if flag not in wanted:
-            raise BadInput(f"{place} has a part out of order: the data is damaged.")
+            raise BadInput(f"{record} has a part out of order: the data is damaged.")
         size += length
-        _check_size(place, size, max_bytes)
+        _check_size(record, size, max_bytes)
         padded = -(-length // 4) * 4
         body = stream.read(padded)
         if len(body) < padded:
-            raise BadInput(f"{place} is cut off: the data ends inside it.")
+            raise BadInput(f"{record} is cut off: the data ends inside it.")
         framed += [head, body]
         payloads.append(body[:length] if padded != length else body)
         if flag in {_WHOLE, _LAST}:
@@ -140,12 +140,12 @@ def _recordio_record(stream: Readable, head: bytes, offset: int, number: int, ma
         head = stream.read(RECORDIO_HEAD.size)
 
 
-def _recordio_head(place: str, head: bytes) -> tuple[int, int]:
+def _recordio_head(record: str, head: bytes) -> tuple[int, int]:
     if len(head) < RECORDIO_HEAD.size:
-        raise BadInput(f"{place} is cut off: the data ends inside it.")
+        raise BadInput(f"{record} is cut off: the data ends inside it.")
     magic, word = RECORDIO_HEAD.unpack(head)
     if magic != RECORDIO_MAGIC:
-        raise BadInput(f"{place} has no magic number: this is not RecordIO, or it is damaged.")
+        raise BadInput(f"{record} has no magic number: this is not RecordIO, or it is damaged.")
     return word >> _RECORDIO_LENGTH_BITS, word & _RECORDIO_LENGTH_MASK
 
 
@@ -164,6 +164,6 @@ def _divided(payload: bytes) -> list[bytes]:
     return [*parts, payload[begin:]]
 
 
-def _check_size(place: str, size: int, max_bytes: int | None) -> None:
+def _check_size(record: str, size: int, max_bytes: int | None) -> None:
     if max_bytes is not None and size > max_bytes:
-        raise PayloadTooLarge(f"{place} has {size} bytes, over the limit of {max_bytes}.")
+        raise PayloadTooLarge(f"{record} has {size} bytes, over the limit of {max_bytes}.")

@@ -2,7 +2,7 @@
 
 The rule (docs/reference/aws-container.md) is that of AWS's container: one document that is an object
 is one record; a list of lists or of objects is one record per element; any other list is
-one record, as is a bare value. ``{"b64": ...}`` is a value, not an object. In JSON lines, and where
+one record, as is a bare value. ``{"b64": ...}`` is a value, not an object. In JSON lines, and if
 one body holds several documents, each document is one record, whatever it looks like.
 """
 
@@ -23,18 +23,18 @@ COLUMN = "inputs"
 EXAMPLES = "examples"
 
 
-def serving_form(found: Sequence[Any], method: str) -> Mapping[str, Any] | None:
-    """The object that is TF Serving's own form, where these documents are that and nothing more.
+def serving_form(values: Sequence[Any], method: str) -> Mapping[str, Any] | None:
+    """The object that is TF Serving's own form, if these documents are that and nothing more.
 
     For predict that is one object with ``instances`` or ``inputs``, for classify and regress one
     with ``examples``. TF Serving would answer the first of several documents and drop the rest
     without a word, so several are never its form: ``{"instances": [1]}`` twice in one body is two
     records, and refused unless the model has an input called ``instances``.
     """
-    if len(found) != 1 or type(found[0]) is not dict:
+    if len(values) != 1 or type(values[0]) is not dict:
         return None
     keys = (ROW, COLUMN) if method == PREDICT else (EXAMPLES,)
-    return found[0] if any(key in found[0] for key in keys) else None
+    return values[0] if any(key in values[0] for key in keys) else None
 
 
 def decode_json(body: bytes, signature: Signature) -> Batch:
@@ -42,14 +42,14 @@ def decode_json(body: bytes, signature: Signature) -> Batch:
     fast = _numbers(body, signature)
     if fast is not None:
         return fast
-    found = documents(body)
-    form = serving_form(found, PREDICT)
-    return decode_documents(found, signature) if form is None else decode_serving_form(form, signature)
+    values = documents(body)
+    form = serving_form(values, PREDICT)
+    return decode_documents(values, signature) if form is None else decode_serving_form(form, signature)
 
 
-def decode_documents(found: Sequence[Any], signature: Signature) -> Batch:
+def decode_documents(values: Sequence[Any], signature: Signature) -> Batch:
     """Decode documents of application/json that are not TF Serving's form."""
-    return batch_of(records_of(found), signature)
+    return batch_of(records_of(values), signature)
 
 
 def decode_lines(body: bytes, signature: Signature) -> Batch:
@@ -67,14 +67,14 @@ def examples_of(records: Sequence[Any]) -> Examples:
     return Examples(tuple(records))
 
 
-def records_of(found: Sequence[Any]) -> Sequence[Any]:
+def records_of(values: Sequence[Any]) -> Sequence[Any]:
     """The records that application/json documents stand for; raises BadInput for a mixed list."""
-    if len(found) != 1 or type(found[0]) is not list:
-        return found
-    elements: list[Any] = found[0]
+    if len(values) != 1 or type(values[0]) is not list:
+        return values
+    elements: list[Any] = values[0]
     containers = [_is_record(element) for element in elements]
     if not any(containers):
-        return found
+        return values
     if not all(containers):
         odd = containers.index(not containers[0])
         what = "a list or an object" if containers[odd] else "a plain value"

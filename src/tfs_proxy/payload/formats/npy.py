@@ -81,7 +81,7 @@ def read_npy(body: bytes | memoryview, name: str = "The body") -> npt.NDArray[An
 def write_npy(array: npt.NDArray[Any]) -> bytes:
     """An array as an npy file, in little-endian C order; strings are of fixed width.
 
-    Strings are ``U`` where all are UTF-8, else ``S``; either drops zero bytes at a string's end.
+    Strings are ``U`` if all are UTF-8, else ``S``; either drops zero bytes at a string's end.
     """
     if array.dtype == BYTES:
         array = _fixed_width(array)
@@ -106,32 +106,32 @@ def _header(body: bytes | memoryview, name: str) -> tuple[str, bool, list[int], 
             f"{name} declares a header of {length} bytes, more than there are or may be, at byte 8."
         )
     text = bytes(body[size : size + length]).decode("latin-1").strip()
-    found = _entries(text)
-    if found is None or found["fields"]:
-        what = "of a structured type" if found else "that can't be read"
+    entries = _entries(text)
+    if entries is None or entries["fields"]:
+        what = "of a structured type" if entries else "that can't be read"
         raise BadInput(f"{name} has a header {what}, at byte {size}: send arrays of numbers or strings.")
-    dimensions = [each for each in re.split(r"[\s,L]+", found["shape"]) if each]
-    if len(dimensions) > _MAX_DIMENSIONS or any(len(each) > _MAX_DIGITS for each in dimensions):
+    dimensions = [digits for digits in re.split(r"[\s,L]+", entries["shape"]) if digits]
+    if len(dimensions) > _MAX_DIMENSIONS or any(len(digits) > _MAX_DIGITS for digits in dimensions):
         raise BadInput(f"{name} declares a shape that no array has, at byte {size}.")
-    return found["descr"], found["bool"] == "True", [int(each) for each in dimensions], size + length
+    return entries["descr"], entries["bool"] == "True", [int(digits) for digits in dimensions], size + length
 
 
 def _entries(text: str) -> dict[str, str] | None:
     """The three entries of the header by their pattern's group; None for anything else."""
-    found: dict[str, str] = {"fields": ""}
+    entries: dict[str, str] = {"fields": ""}
     keys: list[str] = []
-    place = 1
-    while match := _ENTRY.match(text, place):
+    position = 1
+    while match := _ENTRY.match(text, position):
         keys.append(match["key"])
-        found |= {group: value for group, value in match.groupdict().items() if value is not None}
-        place = match.end()
-        if found["fields"]:
-            return found
-    whole = text.startswith("{") and text[place:].strip() == "}"
+        entries |= {group: value for group, value in match.groupdict().items() if value is not None}
+        position = match.end()
+        if entries["fields"]:
+            return entries
+    whole = text.startswith("{") and text[position:].strip() == "}"
     complete = (
-        sorted(keys) == ["descr", "fortran_order", "shape"] and {"descr", "bool", "shape"} <= found.keys()
+        sorted(keys) == ["descr", "fortran_order", "shape"] and {"descr", "bool", "shape"} <= entries.keys()
     )
-    return found if whole and complete else None
+    return entries if whole and complete else None
 
 
 def _dtype(descr: str, name: str) -> np.dtype[Any]:
@@ -147,16 +147,13 @@ def _dtype(descr: str, name: str) -> np.dtype[Any]:
 
 
 def _strings(values: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    array = np.empty(values.shape, BYTES)
     if values.dtype.kind == "S":
-        array[:] = values.tolist()
-        return array
+        return values.astype(BYTES)
     try:
-        array[:] = [text.encode() for text in values.tolist()]
+        return np.array([text.encode() for text in values.tolist()], BYTES)
     except (ValueError, SystemError):
         # NOTE: SystemError is what numpy raises for code points past the last.
         raise BadInput(f"{name} has text that is not Unicode.") from None
-    return array
 
 
 def _fixed_width(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

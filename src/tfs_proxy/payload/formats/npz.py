@@ -30,7 +30,7 @@ _BROKEN = (
     IndexError,
     KeyError,
 )
-"""What zipfile and what it calls raise for bytes that are no archive."""
+"""What zipfile and what it calls raise for bytes that are not an archive."""
 
 
 def npz_batch(body: bytes, signature: Signature, limit_bytes: int) -> Batch:

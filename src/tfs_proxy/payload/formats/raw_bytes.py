@@ -13,7 +13,7 @@ _LISTS_OF_ONE = 2
 
 
 def string_input(signature: Signature) -> TensorSpec | None:
-    """The only input of a model, where it takes strings; else None."""
+    """The only input of a model, if it takes strings; else None."""
     if len(signature.inputs) != 1:
         return None
     (spec,) = signature.inputs.values()
@@ -21,9 +21,8 @@ def string_input(signature: Signature) -> TensorSpec | None:
 
 
 def strings_batch(strings: Sequence[bytes], spec: TensorSpec) -> Batch:
-    """One record per string, shaped ``[records]``, or ``[records, 1]`` where the signature has that."""
-    array = np.empty(len(strings), BYTES)
-    array[:] = strings
+    """One record per string, shaped ``[records]``, or ``[records, 1]`` if the signature has that."""
+    array = np.array(strings, BYTES)
     lists = spec.shape is not None and len(spec.shape) == _LISTS_OF_ONE
     return Batch({spec.name: array[:, None] if lists else array}, len(strings))
 
@@ -36,7 +35,9 @@ def decode_bytes(body: bytes, content_type: MediaType, signature: Signature) -> 
     """
     spec = string_input(signature)
     if spec is None:
-        inputs = ", ".join(f'"{name}" ({each.dtype})' for name, each in sorted(signature.inputs.items()))
+        inputs = ", ".join(
+            f'"{name}" ({declared.dtype})' for name, declared in sorted(signature.inputs.items())
+        )
         raise UnsupportedMediaType(
             f"{content_type.name} can't be converted for this model, which takes {inputs or 'nothing'}: only "
             "a model with one input of strings takes such a body as it is. A script (code/inference.py with "

@@ -32,7 +32,7 @@ def decode_recordio(body: bytes, signature: Signature, limit_bytes: int) -> Batc
     """Records for predict: features by input name; a model of one input takes ``values``, too.
 
     Sparse tensors (with keys) are filled up with zeros to the shape that they have to declare.
-    Raises BadInput naming record and byte or feature, PayloadTooLarge where they fill more than
+    Raises BadInput naming record and byte or feature, PayloadTooLarge if they fill more than
     ``limit_bytes``.
     """
     records = list(_records(body, limit_bytes))
@@ -72,43 +72,44 @@ def _messages(body: bytes, limit_bytes: int) -> Iterator[RecordIORecord]:
         yield _message(bytes(frame.payload), f"Record {number}, at byte {frame.offset},")
 
 
-def _message(payload: bytes, place: str) -> RecordIORecord:
+def _message(payload: bytes, subject: str) -> RecordIORecord:
     try:
         return RecordIORecord.FromString(payload)
     except DecodeError:
-        raise BadInput(f"{place} is not a SageMaker Record.") from None
+        raise BadInput(f"{subject} is not a SageMaker Record.") from None
 
 
-def _feature(value: Any, place: str, left: int) -> Feature:
+def _feature(value: Any, subject: str, left: int) -> Feature:
     kind = value.WhichOneof("value")
     if kind is None:
-        raise BadInput(f"{place} has no value.")
+        raise BadInput(f"{subject} has no value.")
     if kind == "bytes":
-        strings = list(value.bytes.value)
-        array = np.empty(len(strings), BYTES)
-        array[:] = strings
-        return Feature(array)
+        return Feature(np.array(list(value.bytes.value), BYTES))
     tensor = getattr(value, kind)
     values = np.array(tensor.values, _DTYPES[kind])
     shape = tuple(tensor.shape)
     if len(shape) > _MAX_DIMENSIONS:
-        raise BadInput(f"{place} has {len(shape)} dimensions.")
+        raise BadInput(f"{subject} has {len(shape)} dimensions.")
     if len(tensor.keys):
-        return Feature(_dense(values, list(tensor.keys), shape, place, left), shape)
+        return Feature(_dense(values, list(tensor.keys), shape, subject, left), shape)
     if shape and prod(shape) != values.size:
-        raise BadInput(f"{place} has {values.size} values, but its shape {list(shape)} needs {prod(shape)}.")
+        raise BadInput(
+            f"{subject} has {values.size} values, but its shape {list(shape)} needs {prod(shape)}."
+        )
     return Feature(values, shape or None)
 
 
 def _dense(
-    values: npt.NDArray[Any], keys: list[int], shape: tuple[int, ...], place: str, left: int
+    values: npt.NDArray[Any], keys: list[int], shape: tuple[int, ...], subject: str, left: int
 ) -> npt.NDArray[Any]:
     """A sparse tensor in full; its size is looked at before there is an array of it."""
     size = prod(shape) if shape else 0
     if not size or max(keys) >= size or len(keys) != values.size:
-        raise BadInput(f"{place} is sparse, but its keys don't match its {values.size} values and its shape.")
+        raise BadInput(
+            f"{subject} is sparse, but its keys don't match its {values.size} values and its shape."
+        )
     if size * values.itemsize > left:
-        raise PayloadTooLarge(f"{place} and those before it are larger than the limit of a body.")
+        raise PayloadTooLarge(f"{subject} and those before it are larger than the limit of a body.")
     array = np.zeros(size, values.dtype)
     array[np.array(keys, np.int64)] = values
     return array

@@ -1,7 +1,7 @@
 """tf.Example, alone or in TFRecords -> `Batch` or `Examples`, without TensorFlow.
 
 A model with one input of strings takes the records as they are, serialized, as its graph parses
-them; but where each has a feature of strings under that input's name, the feature is what it
+them; but if each has a feature of strings under that input's name, the feature is what it
 takes. All other models take features by the names of their inputs.
 """
 
@@ -61,7 +61,7 @@ def _payloads(body: bytes, limit_bytes: int) -> list[bytes]:
 
 
 def _serialized(payloads: Sequence[bytes], records: Sequence[Record], signature: Signature) -> Batch | None:
-    """The records as strings, where that is what the model takes."""
+    """The records as strings, if that is what the model takes."""
     spec = string_input(signature)
     if spec is None:
         return None
@@ -88,10 +88,7 @@ def _record(payload: bytes, number: int) -> Record:
 def _values(feature: Any) -> npt.NDArray[Any]:
     match feature.WhichOneof("kind"):
         case "bytes_list":
-            strings = list(feature.bytes_list.value)
-            array = np.empty(len(strings), BYTES)
-            array[:] = strings
-            return array
+            return np.array(list(feature.bytes_list.value), BYTES)
         case "float_list":
             return np.array(feature.float_list.value, np.float32)
         case _:

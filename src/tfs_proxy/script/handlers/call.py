@@ -3,35 +3,31 @@
 If AWS's two versions disagree (docs/reference/aws-container.md), this holds: an error of the
 model server reaches
 ``output_handler``, as in the old one (the new one answers by itself), and what the script makes of it
-goes out with the model server's status (the old one: 200, or 500 where the script raised). An
+goes out with the model server's status (the old one: 200, or 500 if the script raised). An
 exception of the script's is a 500 with its type and text (both: its text); an error with a status of
 its own, ours or falcon's, keeps it, as in the new one, but in the shape ``{"error": text}``.
 """
 
 import io
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 from tfs_proxy.batch import Batch
-from tfs_proxy.dataplane.plane import Body, ServingBody
+from tfs_proxy.dataplane.plane import Body
 from tfs_proxy.dataplane.tensors import FORMS, as_batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, ScriptFailure, ScriptLoadError
-from tfs_proxy.script.bodies import encoded
-from tfs_proxy.script.deadline import Watch
-from tfs_proxy.script.event_loop import WorkerLoop
+from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.handlers.context import Context, ScriptRequest
 from tfs_proxy.script.handlers.model_client import PREDICT, WorkerContext, WorkerModels, retargeted
 from tfs_proxy.script.handlers.model_response import ModelResponse
 from tfs_proxy.script.load import Script
 from tfs_proxy.script.returned import ScriptReply, script_reply
 from tfs_proxy.script.runner import ScriptRunner
+from tfs_proxy.script.stream import encoded
 from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, Request
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.interface import OK
-
-log = logging.getLogger(__name__)
 
 INPUT, OUTPUT = "input_handler", "output_handler"
 EXPECTED = f"it must return the model server's request as str or bytes, {FORMS}, or a tfs_proxy.Request"
@@ -49,17 +45,15 @@ class ScriptCaller:
         script: Script,
         worker: WorkerModels,
         own_errors: tuple[type[Exception], ...] = (),
-        watch: Watch | None = None,
+        watch: DeadlineWatch | None = None,
     ) -> None:
         self._script = script
         self._worker = worker
-        self._loop = WorkerLoop()
-        self._runner = ScriptRunner(script.path, self._loop, own_errors, watch)
-        self._begun = False
+        self._runner = ScriptRunner(script.path, own_errors, watch)
 
     def begin(self) -> None:
         """Call the script's ``init(context)``; raises ScriptLoadError if that fails."""
-        self._begun = True
+        self._runner.begun = True
         if self._script.init is None:
             return
         try:
@@ -68,10 +62,10 @@ class ScriptCaller:
             raise ScriptLoadError(f"{self._script.path}: init(context) failed: {error}") from error
 
     def answer(self, request: ScriptRequest) -> ScriptReply:
-        """Run the script: ``handler`` where there is one, else both halves around the model server.
+        """Run the script: ``handler`` if there is one, else both halves around the model server.
 
         Raises HTTPError and ``own_errors`` as the script raised them, ScriptFailure for anything else
-        that it raises or returns, ScriptTimeout beyond the deadline, and UpstreamError where the model
+        that it raises or returns, ScriptTimeout beyond the deadline, and UpstreamError if the model
         server can't be reached.
         """
         with self._runner.watch.call():
@@ -83,20 +77,14 @@ class ScriptCaller:
         if self._script.handler is not None:
             data = io.BytesIO(request.body)
             returned = self._runner.call("handler", self._script.handler, data, context)
-            reply = self._read(returned, "handler", request.accept, OK)
+            reply = script_reply(returned, "handler", request.accept, OK, self._runner)
         else:
             reply = self._halves(request, context, instance)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
 
     def close(self) -> None:
         """Call the script's ``close()``, then close what requests opened; idempotent."""
-        if self._begun and self._script.close is not None:
-            self._begun = False
-            try:
-                self._runner.call("close", self._script.close)
-            except Exception as error:  # noqa: BLE001 - the worker ends all the same
-                log.warning("%s: close() failed: %s", self._script.path, error)
-        self._loop.close()
+        self._runner.close(self._script.close)
         self._worker.channels.close()
 
     def _halves(self, request: ScriptRequest, context: Context, instance: Instance) -> ScriptReply:
@@ -111,11 +99,9 @@ class ScriptCaller:
         returned = self._runner.call(
             OUTPUT, self._script.output_handler, response, context, status=lambda: response.status_code
         )
-        return self._read(returned, OUTPUT, request.accept, response.status_code)
+        return script_reply(returned, OUTPUT, request.accept, response.status_code, self._runner)
 
-    def _model_request(
-        self, request: ScriptRequest, context: Context
-    ) -> tuple[Target, Body | ServingBody | Batch]:
+    def _model_request(self, request: ScriptRequest, context: Context) -> tuple[Target, Body | bytes | Batch]:
         """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""
         if self._script.input_handler is None:
             return request.target, Body(request.body, request.content_type)
@@ -126,7 +112,7 @@ class ScriptCaller:
         except ScriptFailure as error:
             raise self._runner.complain(error) from None
 
-    def _converted(self, target: Target, returned: Any) -> tuple[Target, ServingBody | Batch]:
+    def _converted(self, target: Target, returned: Any) -> tuple[Target, bytes | Batch]:
         """Read what ``input_handler`` returned; raises ScriptFailure if it is not a request."""
         inputs = returned
         if isinstance(returned, Request):
@@ -140,17 +126,10 @@ class ScriptCaller:
                 target.method,
             )
         if not isinstance(inputs, Mapping) and not hasattr(inputs, "__array__"):
-            return target, ServingBody(encoded(inputs, INPUT, EXPECTED))
+            return target, encoded(inputs, INPUT, EXPECTED)
         if target.method != PREDICT:
             raise BadInput(
                 f"tfs-method={target.method} can't be answered: the script returns tensors, which are for "
                 f"{PREDICT}. Send tfs-method={PREDICT}, or no tfs-method."
             )
         return target, as_batch(inputs, self._worker.plane.signature(target), INPUT)
-
-    def _read(self, returned: Any, function: str, accept: str | None, status: int) -> ScriptReply:
-        """Read what the script returned; where it is unusable the log names the script too."""
-        try:
-            return script_reply(returned, function, accept, status, self._runner)
-        except ScriptFailure as error:
-            raise self._runner.complain(error) from error.__cause__

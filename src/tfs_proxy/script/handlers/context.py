@@ -37,11 +37,11 @@ class Context(ModelClient):
 
     Its fields are in docs/reference/aws-container.md.
     ``model_name``, ``method`` and ``channel`` are always filled; ``model_version`` is the version as
-    text where the client named one. ``rest_uri`` and ``channel`` lead to the same instance of the
+    text if the client named one. ``rest_uri`` and ``channel`` lead to the same instance of the
     model server. ``custom_attributes``, ``request_content_type`` and ``accept_header`` are the raw
-    headers, the latter two ``application/json`` where the client sent none. ``timeout`` is in seconds.
+    headers, the latter two ``application/json`` if the client sent none. ``timeout`` is in seconds.
     It unpacks, indexes and prints like a namedtuple; ``channel`` is opened when it is first read.
-    What AWS's lacks is no part of the tuple: `predict` and all else below.
+    What AWS's lacks is not part of the tuple: `predict` and all else below.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class Context(ModelClient):
     def default_input(self, data: Any) -> dict[str, npt.NDArray[Any]]:
         """A body, or the file that a handler gets, as arrays by input name: what is done without a script.
 
-        Raises BadInput (400) where the body is malformed, and UnsupportedMediaType (415).
+        Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
         """
         body = data if isinstance(data, bytes) else data.read()
         batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type))
@@ -141,7 +141,7 @@ class Context(ModelClient):
         """Arrays by output name, or a response that has them, in the type that Accept asks for.
 
         Returns body and content type, to be returned by a handler as they are. Raises
-        NotAcceptable (406) where Accept can't be met.
+        NotAcceptable (406) if Accept can't be met.
         """
         outputs = getattr(tensors, "outputs", tensors)
         return self._worker.plane.encode(outputs, self._request.accept, self._records)

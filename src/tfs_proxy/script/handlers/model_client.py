@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
-from tfs_proxy.script.handlers.channels import Channels
 from tfs_proxy.script.values import check_version_or_label
 from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.grpc import Channels
 
 Result = TypeVar("Result")
 
@@ -56,7 +56,7 @@ class ModelClient:
     def signature(self) -> Signature:
         """The signature that is asked for, of the model that is asked for: names, dtypes and shapes.
 
-        Raises UpstreamRefused if there is no such model, and BadInput where it has no such signature.
+        Raises UpstreamRefused if there is no such model, and BadInput if it has no such signature.
         """
         return self._worker.plane.signature(self._target)
 

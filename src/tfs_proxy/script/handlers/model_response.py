@@ -14,17 +14,17 @@ from requests.structures import CaseInsensitiveDict
 
 from tfs_proxy.errors import UpstreamRefused
 from tfs_proxy.signature import Signature
-from tfs_proxy.upstream.interface import OK, Answer
+from tfs_proxy.upstream.interface import OK, ModelAnswer
 
 
 class ModelResponse(requests.Response):
-    """A ``requests.Response`` over an `Answer`, whose body is made when it is first read.
+    """A ``requests.Response`` over a `ModelAnswer`, whose body is made when it is first read.
 
     ``outputs`` has the tensors by output name, read once; JSON is neither written nor parsed for
-    them where the model server gave tensors.
+    them if the model server gave tensors.
     """
 
-    def __init__(self, answer: Answer, signature: Callable[[], Signature]) -> None:
+    def __init__(self, answer: ModelAnswer, signature: Callable[[], Signature]) -> None:
         # PERF: not super().__init__(), which makes a cookie jar and more that few scripts look at.
         self._content: Any = False
         self._content_consumed = False

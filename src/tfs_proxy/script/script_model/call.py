@@ -8,21 +8,19 @@ answers it alone. A function that takes one argument more gets a context. Other 
 """
 
 import inspect
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from tfs_proxy.errors import RequestError, ScriptFailure, ScriptLoadError
+from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.decode import as_text, decode_array
 from tfs_proxy.payload.encode import encode_array
 from tfs_proxy.payload.media_types import preferred
 from tfs_proxy.payload.registry import ARRAY_TYPES, negotiate, parse_media_type
 from tfs_proxy.script.contract import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no_model_fn
-from tfs_proxy.script.deadline import Watch
-from tfs_proxy.script.event_loop import WorkerLoop
+from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.load import function_of, import_script, own_function, takes
 from tfs_proxy.script.returned import ScriptReply, script_reply
 from tfs_proxy.script.runner import ScriptRunner
@@ -30,8 +28,6 @@ from tfs_proxy.script.script_model.context import ScriptModelContext, ScriptMode
 from tfs_proxy.script.script_model.sagemaker_shims import install_shims
 from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, FRAMING, Response
 from tfs_proxy.upstream.interface import OK
-
-log = logging.getLogger(__name__)
 
 MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = SCRIPT_MODEL_FUNCTIONS
 TEXT = frozenset({media.JSON, media.CSV})
@@ -61,16 +57,16 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
     """
     install_shims()
     module = import_script(path, import_paths)
-    found = {name: _with_context(module, name) for name in SCRIPT_MODEL_FUNCTIONS}
-    model_fn = found.pop(MODEL)
+    functions = {name: _with_context(module, name) for name in SCRIPT_MODEL_FUNCTIONS}
+    model_fn = functions.pop(MODEL)
     if model_fn is None:
         raise ScriptLoadError(no_model_fn(path, vars(module)))
-    others = [name for name in (INPUT, PREDICT, OUTPUT) if found[name] is not None]
-    if found[TRANSFORM] is not None and others:
+    others = [name for name in (INPUT, PREDICT, OUTPUT) if functions[name] is not None]
+    if functions[TRANSFORM] is not None and others:
         raise ScriptLoadError(
             f"{path} defines transform_fn and {others[0]}: transform_fn replaces the others, keep one."
         )
-    return ScriptModel(path, model_fn, **found, close=own_function(module, "close", 0))
+    return ScriptModel(path, model_fn, **functions, close=own_function(module, "close", 0))
 
 
 def _with_context(module: ModuleType, name: str) -> Function | None:
@@ -81,7 +77,7 @@ def _with_context(module: ModuleType, name: str) -> Function | None:
     count = len(PARAMETERS[name])
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some that are written in C tell nobody
+    except ValueError:  # some functions written in C have no signature
         return lambda *arguments: function(*arguments[:-1])
     if len(signature.parameters) == count + 1 and takes(signature, count + 1):
         return function
@@ -96,7 +92,7 @@ def _with_context(module: ModuleType, name: str) -> Function | None:
 class ScriptModelCaller:
     """A loaded script model; one per worker, used by all its threads.
 
-    ``model_dir`` is what ``model_fn`` gets, ``default_accept`` the answer's type where the client does
+    ``model_dir`` is what ``model_fn`` gets, ``default_accept`` the answer's type if the client does
     not say. ``own_errors`` are exceptions that a script may raise to be answered as they are. ``watch``
     ends calls that are over their deadline; without it there is none.
     """
@@ -107,19 +103,17 @@ class ScriptModelCaller:
         model_dir: str,
         default_accept: str = media.JSON,
         own_errors: tuple[type[Exception], ...] = (),
-        watch: Watch | None = None,
+        watch: DeadlineWatch | None = None,
     ) -> None:
         self._script_model = script_model
         self._model_dir = model_dir
         self._default_accept = default_accept
-        self._loop = WorkerLoop()
-        self._runner = ScriptRunner(script_model.path, self._loop, own_errors, watch)
-        self._begun = False
+        self._runner = ScriptRunner(script_model.path, own_errors, watch)
         self._model: Any = None
 
     def begin(self) -> None:
         """Load the model; raises ScriptLoadError if that fails, or gives what can't predict."""
-        self._begun = True
+        self._runner.begun = True
         path = self._script_model.path
         try:
             self._model = self._runner.call(
@@ -148,21 +142,12 @@ class ScriptModelCaller:
         context = ScriptModelContext(self._model_dir, request)
         accept = self._accept(request)
         function, returned = self._transformed(request, accept, context)
-        try:
-            reply = script_reply(_response(returned), function, accept, OK, self._runner)
-        except ScriptFailure as error:
-            raise self._runner.complain(error) from error.__cause__
+        reply = script_reply(_response(returned), function, accept, OK, self._runner)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
 
     def close(self) -> None:
         """Call the script's ``close()``; idempotent."""
-        if self._begun and self._script_model.close is not None:
-            self._begun = False
-            try:
-                self._runner.call("close", self._script_model.close)
-            except RequestError as error:
-                log.warning("%s: close() failed: %s", self._script_model.path, error)
-        self._loop.close()
+        self._runner.close(self._script_model.close)
 
     def _accept(self, request: ScriptModelRequest) -> str:
         """The one type that the answer is wanted in; the default ``output_fn`` knows what it can give."""
@@ -176,14 +161,14 @@ class ScriptModelCaller:
         """The function that answered, and what it returned."""
         call, script_model = self._runner.call, self._script_model
         if script_model.transform_fn is not None:
-            data, content_type = _given(request)
+            data, content_type = _data_and_type(request)
             return TRANSFORM, call(
                 TRANSFORM, script_model.transform_fn, self._model, data, content_type, accept, context
             )
         if script_model.input_fn is None:
             read = decode_array(request.body, request.content_type)
         else:
-            read = call(INPUT, script_model.input_fn, *_given(request), context)
+            read = call(INPUT, script_model.input_fn, *_data_and_type(request), context)
         if script_model.predict_fn is None:
             prediction = call(PREDICT, self._model.predict, read)
         else:
@@ -193,7 +178,7 @@ class ScriptModelCaller:
         return OUTPUT, call(OUTPUT, script_model.output_fn, prediction, accept, context)
 
 
-def _given(request: ScriptModelRequest) -> tuple[str | bytes, str]:
+def _data_and_type(request: ScriptModelRequest) -> tuple[str | bytes, str]:
     """The body as a script gets it, and its media type without parameters."""
     kind = parse_media_type(request.content_type)
     return (as_text(request.body, kind) if kind.name in TEXT else request.body), kind.name

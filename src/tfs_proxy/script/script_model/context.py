@@ -1,4 +1,4 @@
-"""What a script model's functions see of one request, where they take one argument more (``context``)."""
+"""What a script model's functions see of one request if they take one argument more (``context``)."""
 
 import logging
 from collections.abc import Iterable, Mapping

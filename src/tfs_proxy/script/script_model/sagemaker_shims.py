@@ -82,7 +82,7 @@ MODULES: Mapping[str, Names] = {
 
 
 class _Offered(MetaPathFinder, Loader):
-    """Finds and makes `MODULES`, where no finder before it has one of that name."""
+    """Finds and makes `MODULES`, if no finder before it has one of that name."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -6,7 +6,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
-from tfs_proxy.wire.connections import Connections, Timeouts
+from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 
 CONNECT_SECONDS = 10.0
 INVOCATIONS = "/invocations"
@@ -53,12 +53,12 @@ class EndpointNotReached(Exception):
     """Nothing accepts connections at the endpoint, or TLS with it fails; the text has the reason."""
 
 
-def connections(endpoint: Endpoint, timeout_seconds: float, idle: int = 0) -> Connections:
+def connections(endpoint: Endpoint, timeout_seconds: float, idle: int = 0) -> ConnectionPool:
     """The HTTP client of an endpoint, which keeps ``idle`` connections for the next requests.
 
     Its requests raise EndpointNotReached if no connection opens.
     """
-    return Connections(
+    return ConnectionPool(
         endpoint.host,
         endpoint.port,
         Timeouts(timeout_seconds, CONNECT_SECONDS, timeout_seconds),

@@ -20,7 +20,7 @@ from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
 from tfs_proxy.layout import Workspace
-from tfs_proxy.script.deadline import Call, Lane, ThreadLane, Watch
+from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLane
 from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
@@ -51,7 +51,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     wsgi: WsgiApp
     close_app: Callable[[], None]
     journal: RequestJournal
-    watch = Watch()
+    watch = DeadlineWatch()
     """Over the script's calls; the application brings one with a deadline."""
 
     new_lane: Callable[[], Lane] = ThreadLane
@@ -147,7 +147,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         for message in late_calls.messages(self.watch, self.most_hanging):
             self.heartbeat.say(message)
 
-    def abandon(self, call: Call) -> None:
+    def abandon(self, call: ScriptCall) -> None:
         """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""
         late_calls.answer_for(call, self.watch)
 
@@ -189,7 +189,7 @@ class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[mis
         """Wait for a connection, waking up often enough for the heartbeat."""
         return super().wait(min(timeout, IDLE_SECONDS))
 
-    def abandon(self, call: Call) -> None:
+    def abandon(self, call: ScriptCall) -> None:
         """As in the base, then say so at once: the thread that tells otherwise is the one that hangs."""
         super().abandon(call)
         self.tell()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from tfs_proxy.script.deadline import Call, Watch
+from tfs_proxy.script.deadline import DeadlineWatch, ScriptCall
 from tfs_proxy.script.tracebacks_of_threads import own_part
 from tfs_proxy.web.workers.refusals import Refusal
 from tfs_proxy.web.workers.request_journal import WsgiApp
@@ -40,7 +40,7 @@ def marked(shared_file: Any) -> bytes:
     return os.pread(shared_file.fileno(), 1, 0)
 
 
-def telling_connections(app: WsgiApp, watch: Watch) -> WsgiApp:
+def telling_connections(app: WsgiApp, watch: DeadlineWatch) -> WsgiApp:
     """``app``, which tells ``watch`` on which connection each request came."""
 
     def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -50,7 +50,7 @@ def telling_connections(app: WsgiApp, watch: Watch) -> WsgiApp:
     return wsgi
 
 
-def answer_for(call: Call, watch: Watch) -> None:
+def answer_for(call: ScriptCall, watch: DeadlineWatch) -> None:
     """Answer 504 on the call's connection, or break it if the head of its answer is out."""
     connection = call.connection
     if connection is None:
@@ -64,7 +64,7 @@ def answer_for(call: Call, watch: Watch) -> None:
         connection.shutdown(socket.SHUT_WR)
 
 
-def messages(watch: Watch, most_hanging: int) -> list[str]:
+def messages(watch: DeadlineWatch, most_hanging: int) -> list[str]:
     """News of the script's calls for the supervisor, since the last time."""
     news = []
     if watch.answered:

@@ -12,7 +12,7 @@ from tornado.httputil import (  # type: ignore[import-not-found]
 )
 from tornado.wsgi import WSGIContainer  # type: ignore[import-not-found]
 
-from tfs_proxy.script.deadline import Call
+from tfs_proxy.script.deadline import ScriptCall
 from tfs_proxy.web.workers.base import ContainerWorker
 from tfs_proxy.web.workers.late_calls import SOCKET
 from tfs_proxy.web.workers.refusals import Refusal
@@ -76,6 +76,6 @@ class TornadoWorker(ContainerWorker, GunicornTornadoWorker):  # type: ignore[mis
         super().load_wsgi()
         self.wsgi = AnsweringContainer(self.wsgi, ThreadPoolExecutor(self.cfg.threads))
 
-    def abandon(self, call: Call) -> None:
+    def abandon(self, call: ScriptCall) -> None:
         """Have the event loop answer: no other thread may write to its connections."""
         call.connection.give_up(Refusal(504, str(self.watch.timeout())))

@@ -15,7 +15,7 @@ from gunicorn.http import wsgi
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 
-from tfs_proxy.script.deadline import Call
+from tfs_proxy.script.deadline import ScriptCall
 from tfs_proxy.web.workers.base import ContainerWorker
 from tfs_proxy.web.workers.plain_request import PlainRequest, plain_request
 from tfs_proxy.web.workers.threads.connections import WorkerConnections
@@ -111,7 +111,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def _hanging(self) -> int:
         return int(self.watch.hanging)
 
-    def abandon(self, call: Call) -> None:
+    def abandon(self, call: ScriptCall) -> None:
         """As in the base; another thread replaces the one that hangs."""
         super().abandon(call)
         self._poller.add_thread()
