@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from tfs_proxy.embedded.errors import ServingError, invalid
-from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.text_format_errors import described
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import POOL, ModelConfig, ModelServerConfig
@@ -56,7 +56,7 @@ class ModelSource:
     labels: Mapping[str, int] = field(default_factory=dict)
 
 
-def from_flags(flags: Flags) -> tuple[ModelSource, ...]:
+def from_flags(flags: ModelServerFlags) -> tuple[ModelSource, ...]:
     """The models that the command line asks for.
 
     Raises SettingsError if it names none, or the config file can't be used.

@@ -22,14 +22,14 @@ from tfs_proxy.embedded.core.call_threads import CallThreads, never_wait_here
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.grpc import health, security
 from tfs_proxy.embedded.grpc import server as grpc_server
 from tfs_proxy.embedded.grpc.profiler import Profiler
 from tfs_proxy.embedded.lifecycle.loader import Loader
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import Retry, ServableLifecycle
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
-from tfs_proxy.embedded.rest.http_protocol import Connection
+from tfs_proxy.embedded.rest.http_protocol import RestConnection
 from tfs_proxy.errors import SettingsError, StopServing
 from tfs_proxy.protos import MonitoringConfig
 from tfs_proxy.resources import available_resources
@@ -102,7 +102,7 @@ class _Uvicorn(uvicorn.Server):
 class Server:
     """The servable lifecycle and the servers of REST and gRPC of one run."""
 
-    def __init__(self, flags: Flags) -> None:
+    def __init__(self, flags: ModelServerFlags) -> None:
         self._flags = flags
         self._metrics = Metrics()
         self._loader = Loader(flags, self._metrics)
@@ -244,7 +244,7 @@ class Server:
         app = RestApp(self._catalog, pool, self._metrics, self._rest_options)
         config = uvicorn.Config(
             app,
-            http=Connection,
+            http=RestConnection,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -278,7 +278,7 @@ def _end_soon() -> None:
     end.start()
 
 
-def _rest_options(flags: Flags) -> RestOptions:
+def _rest_options(flags: ModelServerFlags) -> RestOptions:
     path = None
     if flags.monitoring_config_file:
         config = model_config.read_text(flags.monitoring_config_file, MonitoringConfig())

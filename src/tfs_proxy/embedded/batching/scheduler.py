@@ -14,7 +14,7 @@ from typing import Any
 
 from tfs_proxy.embedded.batching.instrumentation import Instrumentation, now
 from tfs_proxy.embedded.batching.options import BatchOptions
-from tfs_proxy.embedded.core.servable import Array, Call
+from tfs_proxy.embedded.core.servable import Array, PreparedCall
 from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.tensorflow import runtime
 from tfs_proxy.embedded.tensorflow.session import SessionBackend
@@ -60,12 +60,12 @@ class BatchingBackend:
             )
             for signature in backend.signatures.values()
         }
-        self._calls: dict[tuple[frozenset[str], frozenset[str]], Call] = {}
+        self._calls: dict[tuple[frozenset[str], frozenset[str]], PreparedCall] = {}
         self._making = threading.Lock()
         self._extra = 0
         self.signatures = backend.signatures
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """A batched call; those of the same tensors share their queues, whatever the tensors' order."""
         inputs, outputs = sorted(feeds), sorted(set(fetches))
         call = self._shared(inputs, outputs)
@@ -78,7 +78,7 @@ class BatchingBackend:
 
         return call if (inputs, outputs) == (list(feeds), list(fetches)) else ordered
 
-    def _shared(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def _shared(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         key = frozenset(feeds), frozenset(fetches)
         with self._making:
             call = self._calls.get(key)
@@ -86,7 +86,7 @@ class BatchingBackend:
                 call = self._calls[key] = self._made(feeds, fetches, extra=key not in self._whole)
             return call
 
-    def _made(self, feeds: Sequence[str], fetches: Sequence[str], *, extra: bool) -> Call:
+    def _made(self, feeds: Sequence[str], fetches: Sequence[str], *, extra: bool) -> PreparedCall:
         if not feeds:
             raise invalid("Batching Run() must have at least one input tensor")
         direct = self._backend.prepare(feeds, fetches)
@@ -125,7 +125,7 @@ class _Scheduler:
         """The types of tensors of the graph."""
         return runtime.kinds_of(self._backend.graph, names)
 
-    def queue(self, function: Any, kinds: Sequence[Any], out_kinds: Sequence[Any]) -> Call:
+    def queue(self, function: Any, kinds: Sequence[Any], out_kinds: Sequence[Any]) -> PreparedCall:
         """A queue of its own in front of a function."""
         options = self.options
         with self._changing, tensorflow_errors(), self._backend.graph.as_default():
@@ -156,13 +156,13 @@ class BatchCall:
         feeds: Sequence[str],
         fetches: Sequence[str],
         instrumentation: Instrumentation,
-        direct: Call,
+        direct: PreparedCall,
     ) -> None:
         self._scheduler = scheduler
         self._max_batch_size = scheduler.options.max_batch_size
         self._instrumentation = instrumentation
         self._direct = direct
-        self._queues: dict[tuple[tuple[int, ...], ...], Call] = {}
+        self._queues: dict[tuple[tuple[int, ...], ...], PreparedCall] = {}
         self._lock = threading.Lock()
         self._function = scheduler.function(feeds, fetches, instrumentation)
         self._kinds = [*scheduler.kinds(feeds), *instrumentation.kinds]
@@ -177,7 +177,7 @@ class BatchCall:
         queue = self._queues.get(shapes) or self._queue(shapes)
         return self._direct(arrays) if queue is None else self._run(queue, arrays)
 
-    def _run(self, queue: Call, arrays: Sequence[Array]) -> Sequence[Array]:
+    def _run(self, queue: PreparedCall, arrays: Sequence[Array]) -> Sequence[Array]:
         row_numbers = self._instrumentation.row_numbers(arrays)
         size = len(arrays[0])
         if size > self._max_batch_size:
@@ -190,7 +190,7 @@ class BatchCall:
         self._instrumentation.count(row_numbers, results[self._outputs :], queued_at)
         return results[: self._outputs]
 
-    def _queue(self, shapes: tuple[tuple[int, ...], ...]) -> Call | None:
+    def _queue(self, shapes: tuple[tuple[int, ...], ...]) -> PreparedCall | None:
         with self._lock:
             if shapes not in self._queues:
                 if len(self._queues) >= MAX_QUEUES:

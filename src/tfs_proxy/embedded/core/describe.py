@@ -1,7 +1,7 @@
 """Model status and metadata as messages: what REST and gRPC answer about models."""
 
 from tfs_proxy.embedded.core.catalog import Catalog
-from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.protos import GetModelMetadataResponse, GetModelStatusResponse, ModelSpec, SignatureDefMap
 
 SIGNATURE_DEF = "signature_def"
@@ -22,14 +22,14 @@ def status(catalog: Catalog, name: str, version: int | None = None) -> GetModelS
     return answer
 
 
-def spec_of(servable: Servable, signature: str = "") -> ModelSpec:
+def spec_of(servable: LoadedServable, signature: str = "") -> ModelSpec:
     """The ModelSpec of an answer: the version that it came from."""
     spec = ModelSpec(name=servable.name, signature_name=signature)
     spec.version.value = servable.version
     return spec
 
 
-def signatures(servable: Servable) -> SignatureDefMap:
+def signatures(servable: LoadedServable) -> SignatureDefMap:
     """Every signature of a servable."""
     found = SignatureDefMap()
     for name, signature in servable.signatures.items():
@@ -37,7 +37,7 @@ def signatures(servable: Servable) -> SignatureDefMap:
     return found
 
 
-def metadata(servable: Servable) -> GetModelMetadataResponse:
+def metadata(servable: LoadedServable) -> GetModelMetadataResponse:
     """The answer of GetModelMetadata."""
     answer = GetModelMetadataResponse(model_spec=spec_of(servable))
     answer.metadata[SIGNATURE_DEF].Pack(signatures(servable))

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tfs_proxy.embedded.core.describe import spec_of
-from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
+from tfs_proxy.embedded.core.servable import (
+    DEFAULT_SIGNATURE,
+    Array,
+    LoadedServable,
+    Runner,
+    ServableSignature,
+    Tensor,
+)
 from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
 from tfs_proxy.protos import (
     ClassificationResult,
@@ -45,7 +52,7 @@ class Plan:
         return tuple(tensor.name for tensor in self.fetches.values())
 
 
-def serialized(examples: Input, servable: Servable) -> Array:
+def serialized(examples: Input, servable: LoadedServable) -> Array:
     """The examples of an Input as a string tensor, its context put in front of each; they are counted.
 
     Raises ServingError if there are none.
@@ -64,7 +71,7 @@ def serialized(examples: Input, servable: Servable) -> Array:
     return tensor
 
 
-def signature_for(servable: Servable, name: str, method: str) -> Signature:
+def signature_for(servable: LoadedServable, name: str, method: str) -> ServableSignature:
     """The signature that a classify or regress request names. Raises ServingError."""
     signature = servable.signatures.get(name or DEFAULT_SIGNATURE)
     if signature is None:
@@ -77,7 +84,7 @@ def signature_for(servable: Servable, name: str, method: str) -> Signature:
     return signature
 
 
-def classify_plan(signature: Signature) -> Plan:
+def classify_plan(signature: ServableSignature) -> Plan:
     """What classify needs of a signature. Raises ServingError if it lacks something."""
     if len(signature.inputs) != 1:
         raise invalid("Expected one input Tensor.")
@@ -94,7 +101,7 @@ def classify_plan(signature: Signature) -> Plan:
     return Plan(_fed(signature), fetches)
 
 
-def regress_plan(signature: Signature) -> Plan:
+def regress_plan(signature: ServableSignature) -> Plan:
     """What regress needs of a signature. Raises ServingError if it lacks something."""
     if len(signature.inputs) != 1:
         raise invalid("Expected one input Tensor.")
@@ -107,17 +114,17 @@ def regress_plan(signature: Signature) -> Plan:
     return Plan(_fed(signature), {_OUTPUTS: signature.outputs[_OUTPUTS]})
 
 
-def _fed(signature: Signature) -> Tensor:
+def _fed(signature: ServableSignature) -> Tensor:
     """The signature's input as what it is fed, strings; the placeholder itself may refuse them."""
     return replace(signature.inputs[_INPUTS], data_type=DataType.DT_STRING)
 
 
-def plan_for(signature: Signature, method: str) -> Plan:
+def plan_for(signature: ServableSignature, method: str) -> Plan:
     """The plan of either method. Raises ServingError."""
     return classify_plan(signature) if method == CLASSIFY_METHOD else regress_plan(signature)
 
 
-def runner_for(servable: Servable, plan: Plan, api: str) -> Runner:
+def runner_for(servable: LoadedServable, plan: Plan, api: str) -> Runner:
     """The call that a plan runs; ``api`` is what it is counted under."""
     return servable.tensor_runner([plan.feed], plan.names, api)
 
@@ -168,7 +175,7 @@ def regression(plan: Plan, outputs: Named, count: int) -> RegressionResult:
     return result
 
 
-def multi_inference(servable: Servable, request: MultiInferenceRequest) -> MultiInferenceResponse:
+def multi_inference(servable: LoadedServable, request: MultiInferenceRequest) -> MultiInferenceResponse:
     """Several signatures on the same examples in one run. Raises ServingError."""
     plans = _task_plans(servable, request.tasks)
     examples = serialized(request.input, servable)
@@ -184,7 +191,7 @@ def multi_inference(servable: Servable, request: MultiInferenceRequest) -> Multi
     return answer
 
 
-def _run_together(servable: Servable, plans: Sequence[Plan], examples: Array) -> Named:
+def _run_together(servable: LoadedServable, plans: Sequence[Plan], examples: Array) -> Named:
     """What all plans fetch, in one run: each signature's own placeholder gets the same examples."""
     feeds = {plan.feed.name: plan.feed for plan in plans}
     fetches = tuple(sorted({name for plan in plans for name in plan.names}))
@@ -193,7 +200,7 @@ def _run_together(servable: Servable, plans: Sequence[Plan], examples: Array) ->
     return dict(zip(fetches, outputs, strict=True))
 
 
-def _task_plans(servable: Servable, tasks: Sequence[InferenceTask]) -> list[Plan]:
+def _task_plans(servable: LoadedServable, tasks: Sequence[InferenceTask]) -> list[Plan]:
     plans: list[Plan] = []
     seen: set[str] = set()
     for task in tasks:

@@ -2,7 +2,7 @@
 
 from tfs_proxy.embedded.core import describe, examples
 from tfs_proxy.embedded.core.predict import check_inputs, chosen_outputs, outputs_of, signature_of
-from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Servable, Signature
+from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, LoadedServable, ServableSignature
 from tfs_proxy.embedded.errors import invalid, too_many_dimensions
 from tfs_proxy.protos import (
     ClassificationRequest,
@@ -20,7 +20,7 @@ from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 
-def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True) -> bytes:
+def predict(servable: LoadedServable, request: PredictRequest, *, as_list: bool = True) -> bytes:
     """A serialized PredictResponse; ``as_list`` as in `tensors.to_pieces`. Raises ServingError."""
     signature = signature_of(servable, request.model_spec.signature_name)
     check_inputs(signature, request.inputs.keys())
@@ -33,7 +33,7 @@ def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True
     return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list)
 
 
-def classify(servable: Servable, request: ClassificationRequest) -> ClassificationResponse:
+def classify(servable: LoadedServable, request: ClassificationRequest) -> ClassificationResponse:
     """Labels and scores of a request's examples. Raises ServingError."""
     plan, count, outputs = _run(servable, request, CLASSIFY_METHOD)
     answer = ClassificationResponse(model_spec=_answered(servable, request.model_spec))
@@ -41,7 +41,7 @@ def classify(servable: Servable, request: ClassificationRequest) -> Classificati
     return answer
 
 
-def regress(servable: Servable, request: RegressionRequest) -> RegressionResponse:
+def regress(servable: LoadedServable, request: RegressionRequest) -> RegressionResponse:
     """One number for each of a request's examples. Raises ServingError."""
     plan, count, outputs = _run(servable, request, REGRESS_METHOD)
     answer = RegressionResponse(model_spec=_answered(servable, request.model_spec))
@@ -49,13 +49,13 @@ def regress(servable: Servable, request: RegressionRequest) -> RegressionRespons
     return answer
 
 
-def multi_inference(servable: Servable, request: MultiInferenceRequest) -> MultiInferenceResponse:
+def multi_inference(servable: LoadedServable, request: MultiInferenceRequest) -> MultiInferenceResponse:
     """Several signatures on the same examples. Raises ServingError."""
     return examples.multi_inference(servable, request)
 
 
 def _run(
-    servable: Servable,
+    servable: LoadedServable,
     request: ClassificationRequest | RegressionRequest,
     method: str,
 ) -> tuple[examples.Plan, int, examples.Named]:
@@ -67,11 +67,11 @@ def _run(
     return plan, len(array), examples.run(examples.runner_for(servable, plan, api), plan, array)
 
 
-def _answered(servable: Servable, spec: ModelSpec) -> ModelSpec:
+def _answered(servable: LoadedServable, spec: ModelSpec) -> ModelSpec:
     return describe.spec_of(servable, spec.signature_name or DEFAULT_SIGNATURE)
 
 
-def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
+def _arrays(signature: ServableSignature, request: PredictRequest) -> dict[str, Array]:
     """The signature's inputs as arrays, defaults if the request has none."""
     arrays = {}
     given = request.inputs

@@ -19,7 +19,7 @@ from tfs_proxy.embedded.core import describe, prediction_service
 from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
 from tfs_proxy.errors import SettingsError
@@ -155,7 +155,7 @@ class Services:
         return answer.SerializeToString()
 
     @contextmanager
-    def _counted(self, spec: ModelSpec, api: str) -> Iterator[Servable]:
+    def _counted(self, spec: ModelSpec, api: str) -> Iterator[LoadedServable]:
         began = perf_counter()
         code = GrpcCode.INTERNAL
         try:

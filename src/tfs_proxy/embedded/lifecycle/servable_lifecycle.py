@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.embedded.core.catalog import Catalog, Model, still_loading
-from tfs_proxy.embedded.core.servable import Servable
-from tfs_proxy.embedded.core.states import State, VersionStatus
+from tfs_proxy.embedded.core.servable import LoadedServable
+from tfs_proxy.embedded.core.states import VersionState, VersionStatus
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.lifecycle import versions
 from tfs_proxy.embedded.model_config import ModelSource
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _UNLOAD_THREADS = 64
 """Each unload waits for its version's last request; a thread comes with the first unload that needs it."""
 
-Load = Callable[[str, int, Path], Servable]
+Load = Callable[[str, int, Path], LoadedServable]
 """Loads one version: model name, version number, folder. Raises ServingError."""
 
 
@@ -193,7 +193,7 @@ class ServableLifecycle:
     def _want(self, name: str, model: Model, version: int, folder: Path) -> None:
         status = model.versions.setdefault(version, VersionStatus(version))
         if status.may_start:
-            status.change_state(State.START)
+            status.change_state(VersionState.START)
             self._pool.submit(self._load_version, name, model, status, folder)
 
     def _unload_replaced(self, model: Model) -> None:
@@ -204,13 +204,13 @@ class ServableLifecycle:
         serving = dict(model.serving)
         for version in leaving:
             servable = serving.pop(version)
-            model.versions[version].change_state(State.UNLOADING)
+            model.versions[version].change_state(VersionState.UNLOADING)
             self._unloads.submit(self._unload, servable, model.versions[version])
         model.publish(serving)
 
     def _load_version(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
         with self._catalog.changed:
-            status.change_state(State.LOADING)
+            status.change_state(VersionState.LOADING)
         self._attempt(name, model, status, folder, self._retry.times)
 
     def _attempt(self, name: str, model: Model, status: VersionStatus, folder: Path, retries: int) -> None:
@@ -218,7 +218,7 @@ class ServableLifecycle:
         error = self._try(name, model, status, folder)
         with self._catalog.changed:
             if error is not None and (not retries or self._in_vain(status)):
-                status.change_state(State.END, error)
+                status.change_state(VersionState.END, error)
             elif error is not None:
                 status.error = error
                 self._later(self._attempt, name, model, status, folder, retries - 1)
@@ -242,7 +242,7 @@ class ServableLifecycle:
         with self._catalog.changed:
             wanted = not status.called_off
             if wanted:
-                status.change_state(State.AVAILABLE)
+                status.change_state(VersionState.AVAILABLE)
                 model.publish({**model.serving, status.version: servable})
         if not wanted:
             servable.retire()
@@ -259,12 +259,12 @@ class ServableLifecycle:
 
         threading.Thread(target=wait, daemon=True, name="retry").start()
 
-    def _unload(self, servable: Servable, status: VersionStatus) -> None:
+    def _unload(self, servable: LoadedServable, status: VersionStatus) -> None:
         try:
             servable.retire()
         finally:
             with self._catalog.changed:
-                status.change_state(State.END)
+                status.change_state(VersionState.END)
                 self._reconcile()
         log.info("Unloaded servable version {name: %s version: %d}", servable.name, servable.version)
 

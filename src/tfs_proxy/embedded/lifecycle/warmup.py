@@ -9,7 +9,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded.core import prediction_service
-from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.payload.formats.framing import tfrecords
@@ -20,7 +20,7 @@ FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
 
 
-def warm_up(servable: Servable, folder: Path, *, iterations: int = 1) -> int:
+def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> int:
     """Replay the requests of a version's folder, each this many times; returns how many there were.
 
     Raises ServingError if the file is not a TFRecord file, or a request of it fails.
@@ -48,7 +48,7 @@ def _records(path: Path) -> Iterator[bytes]:
             ) from error
 
 
-def _replay(servable: Servable, record: bytes) -> None:
+def _replay(servable: LoadedServable, record: bytes) -> None:
     """Run one recorded request; as in TF Serving, one of an unknown kind does not count."""
     try:
         log = PredictionLog.FromString(record)

@@ -11,7 +11,14 @@ import numpy as np
 from tfs_proxy.embedded.core import examples
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.predict import check_method, outputs_of, with_defaults
-from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
+from tfs_proxy.embedded.core.servable import (
+    DEFAULT_SIGNATURE,
+    Array,
+    LoadedServable,
+    Runner,
+    ServableSignature,
+    Tensor,
+)
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.json import examples as json_examples
@@ -26,7 +33,7 @@ class Handler(ABC):
     def __init__(self, catalog: Catalog, route: Route) -> None:
         self._catalog = catalog
         self._route = route
-        self._servable: Servable | None = None
+        self._servable: LoadedServable | None = None
         self._runner: Runner | None = None
 
     @property
@@ -47,7 +54,7 @@ class Handler(ABC):
         if self._servable is not None:
             self._servable.leave()
 
-    def _acquire(self) -> Servable:
+    def _acquire(self) -> LoadedServable:
         if self._servable is None:
             self._servable = self._catalog.acquire(self._route.model, self._route.version, self._route.label)
         return self._servable
@@ -56,7 +63,7 @@ class Handler(ABC):
 class Predict(Handler):
     """``POST …:predict``."""
 
-    _signature: Signature
+    _signature: ServableSignature
     _call: json_predict.PredictCall
     _arrays: Mapping[str, Array]
 

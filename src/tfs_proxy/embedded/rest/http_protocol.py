@@ -96,7 +96,7 @@ class IdleClock:
             self._callback()
 
 
-class Connection(HttpToolsProtocol):
+class RestConnection(HttpToolsProtocol):
     """One client's connection."""
 
     def connection_made(self, transport: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy.embedded.core.call_threads import next_of
-from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Call
+from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, PreparedCall
 from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
 from tfs_proxy.embedded.tensorflow import lite_runtime
 from tfs_proxy.embedded.tensorflow.lite_file import LiteFile
@@ -41,7 +41,7 @@ Idle = queue.SimpleQueue[int]
 """The interpreters of the pool that run nothing, by number: all signatures share them."""
 
 
-class _Signature:
+class _LiteSignature:
     """One signature of the model: its tensors, and one runner per interpreter of the pool.
 
     With ``resizable`` its inputs take other shapes than declared.
@@ -97,7 +97,7 @@ class TfliteBackend:
             name: signature.message() for name, signature in self._signatures.items()
         }
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """A call of the signature that these tensors belong to. Raises ServingError if there is none."""
         for signature in self._signatures.values():
             inputs = {detail["name"]: alias for alias, detail in signature.inputs.items()}
@@ -111,7 +111,7 @@ class TfliteBackend:
         self._signatures = {}
 
 
-def _call(signature: _Signature, inputs: Sequence[str], outputs: Sequence[str]) -> Call:
+def _call(signature: _LiteSignature, inputs: Sequence[str], outputs: Sequence[str]) -> PreparedCall:
     def call(arrays: Sequence[Array]) -> Sequence[Array]:
         found = signature.run(dict(zip(inputs, map(_readable, arrays), strict=True)))
         return [np.array(found[alias]) for alias in outputs]
@@ -148,7 +148,7 @@ def _readable(array: Array) -> Array:
     return np.ndarray((), f"S{len(text)}", text)
 
 
-def _signatures(pool: Sequence[Any], file: LiteFile) -> dict[str, _Signature]:
+def _signatures(pool: Sequence[Any], file: LiteFile) -> dict[str, _LiteSignature]:
     """Those of the file's metadata; else those that the interpreter knows; else one of all tensors."""
     idle: Idle = queue.SimpleQueue()
     for number in range(len(pool)):
@@ -174,7 +174,7 @@ def _signatures(pool: Sequence[Any], file: LiteFile) -> dict[str, _Signature]:
         runners = [interpreter.get_signature_runner(name) for interpreter in pool]
         inputs, outputs = runners[0].get_input_details(), runners[0].get_output_details()
         runs = [_by_keyword(runner) for runner in runners]
-        signatures[name] = _Signature(inputs, outputs, runs, idle, resizable=file.resizable)
+        signatures[name] = _LiteSignature(inputs, outputs, runs, idle, resizable=file.resizable)
     return signatures
 
 
@@ -201,7 +201,7 @@ def _by_keyword(runner: Any) -> Run:
 
 def _by_index(
     pool: Sequence[Any], idle: Idle, inputs: Details, outputs: Details, *, resizable: bool
-) -> _Signature:
+) -> _LiteSignature:
     """A signature of tensors that the interpreter knows by number alone."""
 
     def by_index(interpreter: Any) -> Run:
@@ -217,7 +217,7 @@ def _by_index(
         return run
 
     runs = [by_index(interpreter) for interpreter in pool]
-    return _Signature(inputs, outputs, runs, idle, resizable=resizable)
+    return _LiteSignature(inputs, outputs, runs, idle, resizable=resizable)
 
 
 def _alias(detail: Mapping[str, Any]) -> str:

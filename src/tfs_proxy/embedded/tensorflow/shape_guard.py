@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from tfs_proxy.embedded.core.servable import Array, Backend, Call
+from tfs_proxy.embedded.core.servable import Array, Backend, PreparedCall
 from tfs_proxy.embedded.errors import invalid, shape_text
 from tfs_proxy.protos import SignatureDef, TensorInfo
 
@@ -79,7 +79,7 @@ class ShapeGuard:
         self._sizes = dict(_sizes(signatures.values(), static_sizes))
         self._compiled = compiled
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """The backend's call, behind the check."""
         run = self._backend.prepare(feeds, fetches)
         wanted = [self._sizes.get(name) for name in feeds]
