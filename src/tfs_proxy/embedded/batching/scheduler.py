@@ -9,10 +9,11 @@ that none fails another. All queues of a loaded model share one scheduler, and s
 import itertools
 import re
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from tfs_proxy.embedded.batching.instrumentation import Instrumentation, now
+from tfs_proxy.embedded.batching.instrumentation import Instrumentation
 from tfs_proxy.embedded.batching.options import BatchOptions
 from tfs_proxy.embedded.core.servable import Array, PreparedCall
 from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
@@ -129,7 +130,7 @@ class _Scheduler:
         """A queue of its own in front of a function."""
         options = self.options
         with self._changing, tensorflow_errors(), self._backend.graph.as_default():
-            inputs = [runtime.array_operations().placeholder(kind) for kind in kinds]
+            inputs = [runtime.array_operations.placeholder(kind) for kind in kinds]
             outputs = runtime.batch_function(
                 in_tensors=inputs,
                 captured_tensors=[],
@@ -144,7 +145,7 @@ class _Scheduler:
                 batching_queue=f"queue_{next(self._queues)}",
                 enable_large_batch_splitting=options.splits,
             )
-        return self._backend.prepare([each.name for each in inputs], [each.name for each in outputs])
+        return self._backend.prepare([tensor.name for tensor in inputs], [tensor.name for tensor in outputs])
 
 
 class BatchCall:
@@ -182,7 +183,7 @@ class BatchCall:
         size = len(arrays[0])
         if size > self._max_batch_size:
             raise invalid(f"Task size {size} is larger than maximum input batch size {self._max_batch_size}")
-        queued_at = now()
+        queued_at = time.time()
         try:
             results = queue([*arrays, *row_numbers])
         except ServingError as error:

@@ -133,7 +133,7 @@ class Loader:
         from tfs_proxy.embedded.batching import instrumentation
 
         if not self._flags.monitoring_config_file:
-            return instrumentation.NoInstrumentation()
+            return instrumentation.Instrumentation()
         return instrumentation.BatchInstrumentation(
             self._metrics.batches, pads=bool(options.allowed_batch_sizes)
         )

@@ -11,7 +11,7 @@ import numpy as np
 from tfs_proxy.embedded.core.call_threads import next_of
 from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, PreparedCall
 from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
-from tfs_proxy.embedded.tensorflow import lite_runtime
+from tfs_proxy.embedded.tensorflow import runtime  # noqa: F401 (its stand-in for the package comes first)
 from tfs_proxy.embedded.tensorflow.lite_file import LiteFile
 from tfs_proxy.protos import SignatureDef, TensorInfo
 from tfs_proxy.protos.tensors import data_type_of
@@ -85,12 +85,14 @@ class TfliteBackend:
     waits = False
 
     def __init__(self, path: Path, interpreters: int) -> None:
+        from tensorflow.lite.python.interpreter import Interpreter
+
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                pool = [lite_runtime.interpreter(str(path)) for _ in range(interpreters)]
+                pool = [Interpreter(str(path), num_threads=1) for _ in range(interpreters)]
         except (ValueError, RuntimeError) as error:
-            raise ServingError(GrpcCode.INVALID_ARGUMENT, f"Failed to load {path}: {error}") from error
+            raise invalid(f"Failed to load {path}: {error}") from error
         file = LiteFile(path)
         self._signatures = _signatures(pool, file)
         self.signatures = file.signatures or {

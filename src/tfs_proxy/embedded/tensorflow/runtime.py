@@ -32,8 +32,17 @@ from tensorflow.core.framework import graph_pb2  # noqa: E402
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, saved_model_pb2  # noqa: E402
 from tensorflow.python.client import pywrap_tf_session  # noqa: E402
 from tensorflow.python.client import session as _session  # noqa: E402
+from tensorflow.python.framework import (  # noqa: E402
+    constant_op,
+    errors_impl,
+    function,
+    importer,
+    op_def_registry,
+    ops,
+    versions,
+)
 from tensorflow.python.framework import dtypes as _dtypes  # noqa: E402
-from tensorflow.python.framework import errors_impl, importer, op_def_registry, ops, versions  # noqa: E402
+from tensorflow.python.ops import gen_array_ops, gen_logging_ops, gen_math_ops  # noqa: E402
 
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
@@ -46,8 +55,11 @@ OpError = errors_impl.OpError
 SavedModel = saved_model_pb2.SavedModel
 Session = _session.Session
 VERSION: str = versions.VERSION
+array_operations = gen_array_ops
 as_dtype = _dtypes.as_dtype
 import_graph_def = importer.import_graph_def
+math_operations = gen_math_ops
+timestamp = gen_logging_ops.timestamp
 
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
 _TOGETHER = "_class"
@@ -93,31 +105,8 @@ def has_events(recorded: bytes) -> bool:
     return any(line.events for plane in space.planes for line in plane.lines)
 
 
-def array_operations() -> Any:
-    """The array operations of a graph, imported when they are needed."""
-    from tensorflow.python.ops import gen_array_ops
-
-    return gen_array_ops
-
-
-def math_operations() -> Any:
-    """The arithmetic of a graph, imported when it is needed."""
-    from tensorflow.python.ops import gen_math_ops
-
-    return gen_math_ops
-
-
-def now() -> Any:
-    """The seconds since 1970 at which a graph runs, as a tensor of it."""
-    from tensorflow.python.ops import gen_logging_ops
-
-    return gen_logging_ops.timestamp()
-
-
 def constant(value: Any, kind: str) -> Any:
     """A constant in the current graph."""
-    from tensorflow.python.framework import constant_op
-
     return constant_op.constant(value, as_dtype(kind))
 
 
@@ -203,8 +192,6 @@ def graph_function(
 
     It takes inputs of more kinds behind them, and gives what ``more`` makes of these behind its outputs.
     """
-    from tensorflow.python.framework import function
-
     part = subgraph(graph, feeds, fetches)
     names = list(map(tensor_name, feeds))
     kinds = kinds_of(graph, feeds)
@@ -222,4 +209,4 @@ def graph_function(
 
 def _value(tensor: Any) -> Any:
     """A tensor as a function may return it: what a variable of TF1 holds, instead of the variable."""
-    return array_operations().identity(tensor) if tensor.dtype != tensor.dtype.base_dtype else tensor
+    return array_operations.identity(tensor) if tensor.dtype != tensor.dtype.base_dtype else tensor
