@@ -186,15 +186,9 @@ def _listed(tensor: TensorProto, kind: np.dtype[Any], count: int) -> npt.NDArray
 
 
 def _filled(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    if values.size > count:
-        return values[:count]
-    if values.size == count:
-        return values
-    filled = np.zeros(count, values.dtype)
-    filled[: values.size] = values
-    if values.size:
-        filled[values.size :] = values[-1]
-    return filled
+    if not values.size:
+        return np.zeros(count, values.dtype)
+    return np.concatenate([values[:count], np.repeat(values[-1:], count - min(values.size, count))])
 
 
 def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False) -> list[Piece]:

@@ -18,7 +18,7 @@ from tfs_proxy.embedded.core.call_threads import never_wait_here, next_of
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.servable import Array, Backend, LoadedServable, PreparedCall
-from tfs_proxy.embedded.rest import http_body
+from tfs_proxy.embedded.rest import app as rest_app
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
 from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
 from tfs_proxy.signature import PREDICT_METHOD
@@ -221,7 +221,7 @@ def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) ->
 
 def test_a_packed_body_has_a_limit(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small body can't unpack to any size."""
-    monkeypatch.setattr(http_body, "MAX_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(rest_app, "MAX_UNPACKED_BYTES", 1000)
     fits = BODY + b" " * (1000 - len(BODY))
     assert Server(pool).predict(gzip.compress(fits), content_encoding="gzip").status == 200
     reply = Server(pool).predict(gzip.compress(fits + b" "), content_encoding="gzip")

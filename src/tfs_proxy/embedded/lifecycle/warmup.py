@@ -3,12 +3,14 @@
 The file is TF Serving's: ``assets.extra/tf_serving_warmup_requests``, a TFRecord of PredictionLog.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded.core import prediction_service
+from tfs_proxy.embedded.core.examples import multi_inference
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.errors import BadInput, PayloadTooLarge
@@ -18,6 +20,14 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 
 FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
+
+_METHODS: Mapping[str | None, Callable[[LoadedServable, Any], object]] = {
+    "predict_log": prediction_service.predict,
+    "classify_log": prediction_service.classify,
+    "regress_log": prediction_service.regress,
+    "multi_inference_log": multi_inference,
+}
+"""What replays each kind of recorded request."""
 
 
 def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> int:
@@ -55,14 +65,8 @@ def _replay(servable: LoadedServable, record: bytes) -> None:
     except DecodeError as error:
         raise invalid("Failed to parse warmup record: no PredictionLog") from error
     kind = log.WhichOneof("log_type")
-    if kind == "predict_log":
-        prediction_service.predict(servable, log.predict_log.request)
-    elif kind == "classify_log":
-        prediction_service.classify(servable, log.classify_log.request)
-    elif kind == "regress_log":
-        prediction_service.regress(servable, log.regress_log.request)
-    elif kind == "multi_inference_log":
-        prediction_service.multi_inference(servable, log.multi_inference_log.request)
-    elif kind == "session_run_log":
+    if kind == "session_run_log":
         number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
         raise ServingError(GrpcCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")
+    if kind in _METHODS:
+        _METHODS[kind](servable, getattr(log, kind).request)

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -21,18 +22,23 @@ from tfs_proxy.embedded.core.call_threads import WouldWait
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import ServingError, invalid
-from tfs_proxy.embedded.rest import http_body
 from tfs_proxy.embedded.rest import routes as rest_routes
 from tfs_proxy.embedded.rest.handlers import HANDLERS, Handler
-from tfs_proxy.embedded.rest.http_body import Headers
 from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.routes import Route
+from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
+from tfs_proxy.wire.gzip_body import gunzip
 
 log = logging.getLogger(__name__)
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case with their values."""
+
+MAX_UNPACKED_BYTES = 100 * 1024 * 1024
+"""TF Serving's limit; a small packed body could fill any memory without one."""
 
 _JSON: Headers = [(b"content-type", b"application/json")]
 _TEXT: Headers = [(b"content-type", b"text/plain")]
@@ -174,26 +180,12 @@ class RestApp:
         """The answer, or what is left to do for it."""
         handler_class = HANDLERS.get(route.action)
         if handler_class is not None:
-            handler = handler_class(self._catalog, route)
-            if http_body.is_packed(headers):
-                return _Pending(handler, lambda: _whole(handler, http_body.unpacked(body)))
-            return self._predict(handler, body)
+            return _predict(handler_class(self._catalog, route), headers, body)
         if route.action == rest_routes.PREFLIGHT:
             return _preflight(headers)
         if route.action == "status":
             return RestAnswer(200, _status(self._catalog, route), _JSON)
         return RestAnswer(200, _metadata(self._catalog, route), _JSON)
-
-    @staticmethod
-    def _predict(handler: Handler, body: bytes) -> RestAnswer | _Pending:
-        if len(body) > _SMALL_BODY:
-            return _Pending(handler, lambda: _whole(handler, body))
-        try:
-            handler.read(body)
-        except BaseException:
-            handler.close()
-            raise
-        return _at_once(handler) if handler.quick else _Pending(handler, lambda: _finish(handler))
 
     async def _in_pool(self, pending: _Pending) -> RestAnswer:
         running = self._pool.submit(pending.run)
@@ -206,31 +198,51 @@ class RestApp:
             raise ServingError(GrpcCode.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
 
 
-def _whole(handler: Handler, body: bytes) -> RestAnswer:
+def _predict(handler: Handler, headers: Headers, body: bytes) -> RestAnswer | _Pending:
+    """The answer, if reading and running take next to no time."""
+    packed = _is_packed(headers)
+    if packed or len(body) > _SMALL_BODY:
+        return _Pending(handler, lambda: _read_and_run(handler, _unpacked(body) if packed else body))
     try:
         handler.read(body)
-        return RestAnswer(200, handler.answer(), _JSON)
-    finally:
-        handler.close()
-
-
-def _at_once(handler: Handler) -> RestAnswer | _Pending:
-    try:
-        answer = RestAnswer(200, handler.answer(), _JSON)
+        if handler.quick:
+            answer = RestAnswer(200, handler.answer(), _JSON)
+            handler.close()
+            return answer
     except WouldWait:
-        return _Pending(handler, lambda: _finish(handler))
+        pass
     except BaseException:
         handler.close()
         raise
-    handler.close()
-    return answer
+    return _Pending(handler, lambda: _run(handler))
 
 
-def _finish(handler: Handler) -> RestAnswer:
-    try:
+def _read_and_run(handler: Handler, body: bytes) -> RestAnswer:
+    with closing(handler):
+        handler.read(body)
         return RestAnswer(200, handler.answer(), _JSON)
-    finally:
-        handler.close()
+
+
+def _run(handler: Handler) -> RestAnswer:
+    with closing(handler):
+        return RestAnswer(200, handler.answer(), _JSON)
+
+
+def _is_packed(headers: Headers) -> bool:
+    """Whether the first header of this kind says that the body is in gzip's format."""
+    encoding = next((value for name, value in headers if name == b"content-encoding"), b"")
+    return b"gzip" in encoding.lower()
+
+
+def _unpacked(body: bytes) -> bytes:
+    """The bytes of a packed body: none at all if it is not one whole packed document within the limit.
+
+    So does TF Serving, whose answer then is that the document is empty.
+    """
+    try:
+        return gunzip(body, MAX_UNPACKED_BYTES, most_members=1)
+    except (BadInput, PayloadTooLarge):
+        return b""
 
 
 def _target(scope: Mapping[str, Any]) -> bytes:

@@ -6,10 +6,8 @@ Reading and running are two steps, so that the application can choose which thre
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-import numpy as np
-
-from tfs_proxy.embedded.core import examples
 from tfs_proxy.embedded.core.catalog import Catalog
+from tfs_proxy.embedded.core.examples import ExampleRun
 from tfs_proxy.embedded.core.predict import check_method, outputs_of, with_defaults
 from tfs_proxy.embedded.core.servable import (
     DEFAULT_SIGNATURE,
@@ -94,21 +92,13 @@ class ExampleHandler(Handler):
     """``POST …:classify`` and ``…:regress``: both read examples."""
 
     method: str
-    _plan: examples.Plan
-    _examples: Array
+    _run: ExampleRun
 
     def read(self, body: bytes) -> None:
         """Decode the examples, then look at the signature. Raises ServingError."""
         call = json_examples.decode(body)
-        servable = self._acquire()
-        signature = examples.signature_for(servable, call.signature, self.method)
-        self._plan = examples.plan_for(signature, self.method)
-        self._examples = examples.serialized(call.examples, servable)
-        self._runner = examples.runner_for(servable, self._plan, self._route.action.title())
-
-    def _outputs(self) -> examples.Named:
-        assert self._runner is not None  # noqa: S101 (read comes first)
-        return examples.run(self._runner, self._plan, self._examples)
+        self._run = ExampleRun(self._acquire(), call.signature, self.method, call.examples)
+        self._runner = self._run.runner
 
 
 class Classify(ExampleHandler):
@@ -118,7 +108,7 @@ class Classify(ExampleHandler):
 
     def answer(self) -> bytes:
         """Labels with scores. Raises ServingError."""
-        return json_answer.classes(examples.classes(self._plan, self._outputs(), len(self._examples)))
+        return json_answer.classes(self._run.classes())
 
 
 class Regress(ExampleHandler):
@@ -128,8 +118,7 @@ class Regress(ExampleHandler):
 
     def answer(self) -> bytes:
         """One number per example. Raises ServingError."""
-        result = examples.regression(self._plan, self._outputs(), len(self._examples))
-        return json_answer.regressions(np.array([each.value for each in result.regressions]))
+        return json_answer.regressions([line.value for line in self._run.regression().regressions])
 
 
 HANDLERS: Mapping[str, type[Handler]] = {"predict": Predict, "classify": Classify, "regress": Regress}
