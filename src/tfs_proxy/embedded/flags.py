@@ -88,7 +88,7 @@ _RANGES: Mapping[str, range] = {
     "load_retry_interval_micros": range(-(2**63), 2**63),
 }
 _TYPES = get_type_hints(ModelServerFlags)
-_UNUSED = {each.name for each in fields(ModelServerFlags) if each.metadata.get("unused")}
+_UNUSED = {flag.name for flag in fields(ModelServerFlags) if flag.metadata.get("unused")}
 
 
 def parse(argv: Sequence[str]) -> tuple[ModelServerFlags, tuple[str, ...]]:
@@ -112,9 +112,9 @@ def parse(argv: Sequence[str]) -> tuple[ModelServerFlags, tuple[str, ...]]:
 def usage() -> str:
     """The help text: every flag with its default."""
     shown = [
-        f"  --{each.name}={_shown(each.default)}"
-        for each in fields(ModelServerFlags)
-        if each.name not in _UNUSED
+        f"  --{flag.name}={_shown(flag.default)}"
+        for flag in fields(ModelServerFlags)
+        if flag.name not in _UNUSED
     ]
     return "\n".join(
         [

@@ -149,9 +149,9 @@ def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
 
 def _strings(tensor: TensorProto, count: int) -> npt.NDArray[Any]:
     content = tensor.tensor_content
-    given = _packed_strings(content, count) if content else list(tensor.string_val)[:count]
+    strings = _packed_strings(content, count) if content else list(tensor.string_val)[:count]
     values = np.empty(count, object)
-    values[:] = given + [given[-1] if given else b""] * (count - len(given))
+    values[:] = strings + [strings[-1] if strings else b""] * (count - len(strings))
     return values
 
 

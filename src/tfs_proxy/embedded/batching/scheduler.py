@@ -71,11 +71,11 @@ class BatchingBackend:
         inputs, outputs = sorted(feeds), sorted(set(fetches))
         call = self._shared(inputs, outputs)
         taken = [feeds.index(name) for name in inputs]
-        given = [outputs.index(name) for name in fetches]
+        returned = [outputs.index(name) for name in fetches]
 
         def ordered(arrays: Sequence[Array]) -> Sequence[Array]:
             results = call([arrays[index] for index in taken])
-            return [results[index] for index in given]
+            return [results[index] for index in returned]
 
         return call if (inputs, outputs) == (list(feeds), list(fetches)) else ordered
 

@@ -114,7 +114,7 @@ class Catalog:
             if version is not None and version not in known:
                 raise ServingError(GrpcCode.NOT_FOUND, f"Could not find version {version} of model {name}")
             chosen = sorted(known, reverse=True) if version is None else [version]
-            return [known[each].copy() for each in chosen]
+            return [known[number].copy() for number in chosen]
 
     def _labelled(self, name: str, label: str) -> int:
         version = self.labels.get(name, {}).get(label)

@@ -14,10 +14,12 @@ def status(catalog: Catalog, name: str, version: int | None = None) -> GetModelS
     A request by label gets all versions, too: TF Serving looks only at a version's number.
     """
     answer = GetModelStatusResponse()
-    for each in catalog.statuses(name, version):
-        line = answer.model_version_status.add(version=each.version, state=int(each.state))
-        line.status.error_code = int(each.code)  # type: ignore[assignment]
-        line.status.error_message = each.message
+    for version_status in catalog.statuses(name, version):
+        line = answer.model_version_status.add(
+            version=version_status.version, state=int(version_status.state)
+        )
+        line.status.error_code = int(version_status.code)  # type: ignore[assignment]
+        line.status.error_message = version_status.message
         line.status.SetInParent()
     return answer
 
@@ -31,10 +33,10 @@ def spec_of(servable: LoadedServable, signature: str = "") -> ModelSpec:
 
 def signatures(servable: LoadedServable) -> SignatureDefMap:
     """Every signature of a servable."""
-    found = SignatureDefMap()
+    message = SignatureDefMap()
     for name, signature in servable.signatures.items():
-        found.signature_def[name].CopyFrom(signature.message)
-    return found
+        message.signature_def[name].CopyFrom(signature.message)
+    return message
 
 
 def metadata(servable: LoadedServable) -> GetModelMetadataResponse:

@@ -31,10 +31,10 @@ def check_method(signature: ServableSignature) -> None:
         raise ServingError(GrpcCode.INTERNAL, signature.unfit)
 
 
-def check_inputs(signature: ServableSignature, given: Collection[str]) -> None:
-    """Raises ServingError unless the given names are the signature's, defaults counted in."""
+def check_inputs(signature: ServableSignature, names: Collection[str]) -> None:
+    """Raises ServingError unless these names are the signature's, defaults counted in."""
     wanted = signature.inputs.keys()
-    sent = set(given)
+    sent = set(names)
     if sent == wanted:
         return
     defaults = signature.message.defaults.keys()

@@ -166,10 +166,10 @@ class Runner:
 
     def _refuse(self, ordered: Sequence[Array]) -> None:
         for index, (tensor, array) in enumerate(zip(self._inputs, ordered, strict=True)):
-            given = data_type_of(array)
-            if given != tensor.data_type or tensor.data_type not in NUMPY_TYPES:
+            data_type = data_type_of(array)
+            if data_type != tensor.data_type or tensor.data_type not in NUMPY_TYPES:
                 wanted = type_name(tensor.data_type)
-                raise invalid(f"Expects arg[{index}] to be {wanted} but {type_name(given)} is provided")
+                raise invalid(f"Expects arg[{index}] to be {wanted} but {type_name(data_type)} is provided")
 
 
 class LoadedServable:

@@ -91,18 +91,20 @@ class ServableLifecycle:
             return
         for source in self._sources:
             try:
-                found = versions.find(source.base_path)
+                folders = versions.find(source.base_path)
             except OSError as error:
                 self._log_once(
                     f"Could not find base path {source.base_path} for servable {source.name} "
                     f"with error {error.strerror}"
                 )
                 continue
-            chosen = source.policy.choose(list(found))
+            chosen = source.policy.choose(list(folders))
             self._log_missing_versions(source, chosen)
             with self._catalog.changed:
                 if source in self._sources:
-                    self._catalog.models[source.name].aspire({version: found[version] for version in chosen})
+                    self._catalog.models[source.name].aspire(
+                        {version: folders[version] for version in chosen}
+                    )
         self._reconcile()
 
     @contextmanager
@@ -156,7 +158,9 @@ class ServableLifecycle:
         self.stop()
         with self._catalog.changed:
             self._sources = ()
-            leaving = [each for model in self._catalog.models.values() for each in model.serving.values()]
+            leaving = [
+                servable for model in self._catalog.models.values() for servable in model.serving.values()
+            ]
             for model in self._catalog.models.values():
                 model.aspired = {}
                 model.publish({})
@@ -303,7 +307,9 @@ def _cancelled() -> ServingError:
 
 def _failure(name: str, model: Model) -> str:
     """Why a model did not become available, by its newest version, in TF Serving's words."""
-    errors = {each.version: each.error for each in model.versions.values() if each.version in model.aspired}
+    errors = {
+        status.version: status.error for status in model.versions.values() if status.version in model.aspired
+    }
     version = max(errors, default=None)
     error = errors.get(version) if version is not None else None
     if error is None:

@@ -115,8 +115,8 @@ class TfliteBackend:
 
 def _call(signature: _LiteSignature, inputs: Sequence[str], outputs: Sequence[str]) -> PreparedCall:
     def call(arrays: Sequence[Array]) -> Sequence[Array]:
-        found = signature.run(dict(zip(inputs, map(_readable, arrays), strict=True)))
-        return [np.array(found[alias]) for alias in outputs]
+        outputs_by_alias = signature.run(dict(zip(inputs, map(_readable, arrays), strict=True)))
+        return [np.array(outputs_by_alias[alias]) for alias in outputs]
 
     return call
 
@@ -131,15 +131,15 @@ def _check(alias: str, sizes: Sequence[int], array: Array) -> None:
 
     Only the first size may differ from the model's own; one without dimensions may take any number.
     """
-    given = array.shape
-    if sizes and len(given) != len(sizes):
-        raise invalid(f"input {alias} must be {len(sizes)}-dimensional: {shape_text(given)}")
-    if len(given) > max(_MAX_RANK, len(sizes)):
-        raise invalid(f"TensorFlow Lite takes {_MAX_RANK} dimensions at most: {shape_text(given)}")
-    if any(size >= 0 and size != other for size, other in zip(sizes[1:], given[1:], strict=False)):
-        raise invalid(f"input {alias} must be of shape {shape_text(sizes)}: {shape_text(given)}")
-    if not array.size and len(given) >= _FEWEST_OF_IMAGES:
-        raise invalid(f"input {alias} has no elements: {shape_text(given)}")
+    shape = array.shape
+    if sizes and len(shape) != len(sizes):
+        raise invalid(f"input {alias} must be {len(sizes)}-dimensional: {shape_text(shape)}")
+    if len(shape) > max(_MAX_RANK, len(sizes)):
+        raise invalid(f"TensorFlow Lite takes {_MAX_RANK} dimensions at most: {shape_text(shape)}")
+    if any(size >= 0 and size != other for size, other in zip(sizes[1:], shape[1:], strict=False)):
+        raise invalid(f"input {alias} must be of shape {shape_text(sizes)}: {shape_text(shape)}")
+    if not array.size and len(shape) >= _FEWEST_OF_IMAGES:
+        raise invalid(f"input {alias} has no elements: {shape_text(shape)}")
 
 
 def _readable(array: Array) -> Array:

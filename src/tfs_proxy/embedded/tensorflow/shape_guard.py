@@ -55,7 +55,7 @@ def compiles(graph_def: Any) -> bool:
     """Whether a function or a call of one in a GraphDef is to be compiled by XLA."""
     functions = graph_def.library.function
     nodes = chain(graph_def.node, *(function.node_def for function in functions))
-    return any(_XLA in each.attr and each.attr[_XLA].b for each in chain(functions, nodes))
+    return any(_XLA in holder.attr and holder.attr[_XLA].b for holder in chain(functions, nodes))
 
 
 class ShapeGuard:
@@ -128,4 +128,4 @@ def _lacks(array: Array, sizes: Sequence[int], *, compiled: bool) -> bool:
     """
     if compiled and array.ndim in _IMAGE_RANKS and not array.shape[-1]:
         return True
-    return any(size > 0 and not given for size, given in zip(sizes, array.shape, strict=True))
+    return any(size > 0 and not actual for size, actual in zip(sizes, array.shape, strict=True))

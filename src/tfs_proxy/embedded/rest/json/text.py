@@ -38,7 +38,7 @@ def _object(value: dict[str, Any], depth: int) -> str:
     if not value:
         return "{}"
     inner = _INDENT * (depth + 1)
-    lines = [f"{inner}{_written(key, 0)}: {_written(each, depth + 1)}" for key, each in value.items()]
+    lines = [f"{inner}{_written(key, 0)}: {_written(element, depth + 1)}" for key, element in value.items()]
     return "{\n" + ",\n".join(lines) + "\n" + _INDENT * depth + "}"
 
 
