@@ -48,8 +48,8 @@ Within a request nothing may come for as long.
 _AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
 """Seconds that gRPC calls in flight get after a signal: whoever starts the server has a limit."""
 _CUT_OFF_SECONDS = 1.0
-"""Nothing stops a computation of TensorFlow, nor a load: if one that nobody waits for any more goes on for
-this long, the process ends with it."""
+"""Nothing stops a computation of TensorFlow, nor a load: if one goes on for this long after the last request
+is answered, the process ends with it."""
 _ONE_SIGNAL_SECONDS = 0.1
 """Signals so close together are one: ``timeout`` sends it to the process, and again to its group."""
 _THREADS_PER_CORE = 4
@@ -272,7 +272,7 @@ async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: _
 
 
 def _end_soon() -> None:
-    """End the process, if it has not ended by itself until then."""
+    """End the process shortly, unless it ends by itself before."""
     end = threading.Timer(_CUT_OFF_SECONDS, os._exit, (0,))
     end.daemon = True
     end.start()

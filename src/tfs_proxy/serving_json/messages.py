@@ -148,7 +148,7 @@ def read_outputs(body: bytes, signature: Signature) -> Outputs:
 
 
 def read_answer(body: bytes) -> Mapping[str, Any]:
-    """The object that a model server answered; raises UpstreamError if it is none."""
+    """The object that a model server answered; raises UpstreamError if it is not an object."""
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -88,7 +88,7 @@ class Histogram:
 class BatchMetrics:
     """What batching counts, under the names of TF Serving's batching session; safe for every thread.
 
-    Batches that fail are not seen: what they tell of themselves does not come back.
+    Batches that fail are not counted: their numbers come back with their outputs.
     """
 
     def __init__(self) -> None:

@@ -34,11 +34,11 @@ _RECENT = 0.2
 """The weight of the newest measurement in a call's average."""
 
 
-class PreparedCall(Protocol):
-    """Runs one set of tensors: arrays in the order of its feeds to arrays in that of its fetches."""
+PreparedCall = Callable[[Sequence[Array]], Sequence[Array]]
+"""Runs one set of tensors: arrays in the order of its feeds to arrays in that of its fetches.
 
-    def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Raises ServingError with TensorFlow's code and text."""
+Raises ServingError with TensorFlow's code and text.
+"""
 
 
 class Backend(Protocol):
@@ -96,7 +96,7 @@ Observe = Callable[[float], None]
 
 
 def _unseen(_seconds: float) -> None:
-    """Nobody counts."""
+    """Discard the measurement."""
 
 
 class Runner:

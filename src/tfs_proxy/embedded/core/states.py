@@ -33,7 +33,7 @@ NEXT = {
 class VersionStatus:
     """One version's state and the error of its last load, if it had one.
 
-    It is ``called_off`` once it is wanted no more, until it starts over: a load under way is in vain.
+    It is ``called_off`` once it is no longer wanted, until it starts over: a load under way is discarded.
     """
 
     version: int
@@ -61,7 +61,7 @@ class VersionStatus:
 
     @property
     def failed(self) -> bool:
-        """Whether its last try is over, and nothing came of it."""
+        """Whether its last attempt has failed."""
         return self.state is VersionState.END and not self.may_start
 
     @property

@@ -133,7 +133,7 @@ class ServableLifecycle:
     def wait_until_available(
         self, names: Sequence[str], still_wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Wait until these models serve, and no wanted version of theirs waits for its first attempt.
+        """Wait until these models serve, and each of their wanted versions has had its first attempt.
 
         A model that serves does not wait for another try of a version that failed. Raises ServingError
         that names the models of which no version could be loaded, or whose folders are not there.
@@ -221,7 +221,7 @@ class ServableLifecycle:
         """One try at a load; if it fails and ``retries`` are left, the next one comes later."""
         error = self._try(name, model, status, folder)
         with self._catalog.changed:
-            if error is not None and (not retries or self._in_vain(status)):
+            if error is not None and (not retries or self._is_discarded(status)):
                 status.change_state(VersionState.END, error)
             elif error is not None:
                 status.error = error
@@ -229,8 +229,8 @@ class ServableLifecycle:
             self._reconcile()
 
     def _try(self, name: str, model: Model, status: VersionStatus, folder: Path) -> ServingError | None:
-        """Load, unless nobody wants that any more. Returns the error, of whatever kind."""
-        if self._in_vain(status):
+        """Load, unless the version is no longer wanted. Returns the error, of whatever kind."""
+        if self._is_discarded(status):
             return status.error or _cancelled()
         try:
             self._load_into(name, model, status, folder)
@@ -238,7 +238,7 @@ class ServableLifecycle:
             return _logged(name, status.version, error)
         return None
 
-    def _in_vain(self, status: VersionStatus) -> bool:
+    def _is_discarded(self, status: VersionStatus) -> bool:
         return status.called_off or self._stopping.is_set()
 
     def _load_into(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:

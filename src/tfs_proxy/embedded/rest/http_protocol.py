@@ -32,7 +32,7 @@ class _WholeAnswers:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send, or hold back, as it is a head."""
+        """Send the data, or hold it back if it is a head."""
         if self._head:
             data, self._head = self._head + data, b""
         elif data.startswith(_HEAD) and not data.startswith(_INTERIM):
@@ -102,7 +102,7 @@ class RestConnection(HttpToolsProtocol):
         )
 
     def _should_upgrade(self) -> bool:
-        """Whether a request is left to be read again; there is no CONNECT without another protocol."""
+        """Whether a request is read again: all but CONNECT, which always asks for another protocol."""
         return self.scope["method"] != "CONNECT"
 
     def _begin_anew(self) -> None:

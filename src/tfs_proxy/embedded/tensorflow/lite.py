@@ -183,7 +183,7 @@ def _signatures(pool: Sequence[Any], file: LiteFile) -> dict[str, _LiteSignature
 def _named(shown: Mapping[str, TensorInfo], details: Sequence[Mapping[str, Any]], kind: str) -> Details:
     """The interpreter's tensors that a SignatureDef names, whose names become the interpreter's.
 
-    Older converters left the output's number away. Raises ServingError for one that there is not.
+    Older converters left out the output's number. Raises ServingError for an unknown tensor.
     """
     by_name = {str(detail["name"]): detail for detail in details}
     for alias, info in shown.items():

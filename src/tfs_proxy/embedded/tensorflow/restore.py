@@ -1,8 +1,8 @@
 """A SavedModel's folder into a session, step by step as TensorFlow's C++ loader does it.
 
 TensorFlow's Python loader is not the one that TF Serving has: it stumbles over collections that serving
-has no use for, wants variables even if a model has none, and tells of failures as of a program that is
-being written.
+has no use for, wants variables even if a model has none, and words its errors for the author of a
+program.
 """
 
 import logging

@@ -123,7 +123,7 @@ def kinds_of(graph: Any, names: Sequence[str]) -> list[Any]:
 
 
 def tensor_name(name: str) -> str:
-    """A tensor's whole name; a signature may leave ``:0`` away."""
+    """A tensor's whole name; a signature may leave out ``:0``."""
     return name if ":" in name else f"{name}:0"
 
 

@@ -24,7 +24,7 @@ _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
 _HEX = re.compile(rb"[0-9a-fA-F]{4}")
 _SPECIAL = re.compile(rb"-?(?:NaN|Infinity|Inf(?!i))")
 _BEGUN = re.compile(rb"-?(?:Na?|I(?:n(?:f(?:i(?:n(?:it?)?)?)?)?)?)?")
-"""What the parser has taken of such a word when it finds that it is none."""
+"""What the parser has read of such a word when it sees that it is another."""
 
 _ESCAPES = {
     b'"': b'"',
