@@ -191,13 +191,15 @@ def _filled(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     return np.concatenate([values[:count], np.repeat(values[-1:], count - min(values.size, count))])
 
 
-def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False) -> list[Piece]:
+def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False, data_type: int | None = None) -> list[Piece]:
     """A serialized TensorProto as pieces to be joined; numbers are not copied until then.
 
-    ``as_list`` writes the ``*_val`` list, for clients that do not know ``tensor_content``.
+    ``as_list`` writes the ``*_val`` list, for clients that do not know ``tensor_content``; ``data_type``
+    is what an array of bits stands for, if numpy has no type for it.
     Raises TypeError for an array that no tensor can be made of.
     """
-    data_type = data_type_of(array)
+    if data_type is None:
+        data_type = data_type_of(array)
     pieces: list[Piece] = [varint_field(DTYPE, data_type), field(SHAPE, shape_bytes(array.shape))]
     if data_type == DataType.DT_STRING:
         pieces += [piece for value in array.ravel() for piece in message_field(_STRINGS, [_as_bytes(value)])]

@@ -24,9 +24,9 @@ from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.rest import routes as rest_routes
 from tfs_proxy.embedded.rest.handlers import HANDLERS, Handler
-from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.routes import Route
 from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.serving_json.answer_text import error as error_body
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
 from tfs_proxy.wire.gzip_body import gunzip
 
@@ -83,7 +83,7 @@ _BAD_REQUEST = _page(400, "Bad Request")
 
 
 def _refusal(error: ServingError) -> RestAnswer:
-    return RestAnswer(HTTP_STATUS[error.code], json_answer.error(error.text), _JSON)
+    return RestAnswer(HTTP_STATUS[error.code], error_body(error.text), _JSON)
 
 
 @dataclass(frozen=True, slots=True)

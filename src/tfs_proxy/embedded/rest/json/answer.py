@@ -64,11 +64,6 @@ def regressions(values: Iterable[float]) -> bytes:
     return f'{{\n    "results": [{", ".join(map(decimal, values))}]\n}}'.encode()
 
 
-def error(text: str) -> bytes:
-    """``{"error": …}``."""
-    return serving_text.error(text)
-
-
 def _texts(name: str, array: Array) -> Texts:
     try:
         return element_texts(name, array)
