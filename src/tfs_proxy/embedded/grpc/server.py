@@ -121,7 +121,7 @@ class Services:
         The answer says by how much the requested counters have grown meanwhile.
         One that comes before the models of the start are loaded waits for them, as for the official
         server's port, and one that comes while another waits for its models for that one. Raises
-        ServingError where the config can't be taken, or a new model failed.
+        ServingError if the config can't be taken, or a new model failed.
         """
         request = ReloadConfigRequest.FromString(message)
         if request.config.WhichOneof("config") != "model_config_list":
@@ -148,11 +148,8 @@ class Services:
         began = perf_counter()
         code = GrpcCode.INTERNAL
         try:
-            servable = self._catalog.acquire(*_target(spec))
-            try:
+            with self._catalog.using(*_target(spec)) as servable:
                 yield servable
-            finally:
-                servable.leave()
             code = GrpcCode.OK
         except ServingError as error:
             code = error.code

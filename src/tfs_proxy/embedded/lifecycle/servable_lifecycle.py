@@ -158,10 +158,9 @@ class ServableLifecycle:
         self.stop()
         with self._catalog.changed:
             self._sources = ()
-            leaving = [
-                servable for model in self._catalog.models.values() for servable in model.serving.values()
-            ]
+            leaving: list[LoadedServable] = []
             for model in self._catalog.models.values():
+                leaving += model.serving.values()
                 model.aspired = {}
                 model.publish({})
             self._catalog.changed.notify_all()
@@ -307,11 +306,8 @@ def _cancelled() -> ServingError:
 
 def _failure(name: str, model: Model) -> str:
     """Why a model did not become available, by its newest version, in TF Serving's words."""
-    errors = {
-        status.version: status.error for status in model.versions.values() if status.version in model.aspired
-    }
-    version = max(errors, default=None)
-    error = errors.get(version) if version is not None else None
+    version = max(model.versions.keys() & model.aspired.keys(), default=-1)
+    error = model.versions[version].error if version >= 0 else None
     if error is None:
         return f"{{name: {name}}} due to error: NOT_FOUND: no versions of it were found"
     return f"{{name: {name} version: {version}}} due to error: {error.code.name}: {error.text}"
