@@ -186,9 +186,15 @@ def _listed(tensor: TensorProto, kind: np.dtype[Any], count: int) -> npt.NDArray
 
 
 def _filled(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    if not values.size:
-        return np.zeros(count, values.dtype)
-    return np.concatenate([values[:count], np.repeat(values[-1:], count - min(values.size, count))])
+    if values.size > count:
+        return values[:count]
+    if values.size == count:
+        return values
+    filled = np.zeros(count, values.dtype)
+    filled[: values.size] = values
+    if values.size:
+        filled[values.size :] = values[-1]
+    return filled
 
 
 def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False, data_type: int | None = None) -> list[Piece]:
