@@ -79,7 +79,7 @@ bench: $(READY) try-nginx  ## measure requests per second, start-up and memory
 
 .PHONY: protos
 protos: $(READY)  ## compile src/tfs_proxy/protos/schema/*.proto into the descriptor set that the package ships
-	$(BIN)/python src/tfs_proxy/protos/compile.py
+	$(BIN)/python scripts/compile_protos.py
 	$(BIN)/ruff format --quiet src/tfs_proxy/protos/schema
 	$(BIN)/ruff check --quiet --fix src/tfs_proxy/protos/schema
 

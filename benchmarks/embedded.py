@@ -25,7 +25,8 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from tfs_proxy.protos.predict import model_spec, request_bytes
+from tfs_proxy.protos import PredictRequest
+from tfs_proxy.protos.tensors import to_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 CONNECTIONS = (1, 8, 64)
@@ -314,10 +315,12 @@ def measure_grpc(table: Table, address: str) -> None:
         ("tiny", "tiny", (3,)),
         ("mean", "224x224x3 floats (602 KB)", (1, 224, 224, 3)),
     ):
-        request = request_bytes(model_spec(model), {"x": np.ones(shape, np.float32)})
+        request = PredictRequest()
+        request.model_spec.name = model
+        request.inputs["x"].ParseFromString(to_bytes(np.ones(shape, np.float32)))
         table.row(
             f"{what} over gRPC, 8 callers",
-            partial(grpc_rate, address, request, 8, table.seconds),
+            partial(grpc_rate, address, request.SerializeToString(), 8, table.seconds),
             "in process, 1 caller,",
             partial(in_process, model, intra=0, callers=1, seconds=table.seconds),
         )

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from support.containers import LOOPBACK, Container, container, docker, mounted
-from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from support.predict_messages import request_bytes, response_arrays
+from tfs_proxy.protos.predict import model_spec
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from support.containers import EMBEDDED, LOOPBACK, Container, container, docker, mounted
-from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from support.predict_messages import request_bytes, response_arrays
+from tfs_proxy.protos.predict import model_spec
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 PUBLISHED = ("-p", f"{LOOPBACK}::8500", "-p", f"{LOOPBACK}::8080")

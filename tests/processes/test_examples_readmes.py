@@ -16,8 +16,9 @@ import pytest
 from PIL import Image
 
 from support.archives import has_nginx
+from support.predict_messages import request_bytes
 from support.stack import Stack, serving
-from tfs_proxy.protos.predict import model_spec, request_bytes
+from tfs_proxy.protos.predict import model_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "code_examples"

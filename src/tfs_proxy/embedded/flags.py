@@ -17,7 +17,7 @@ _BFLOAT16 = "bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class ModelServerFlags:
     """Every flag of tensorflow_model_server 2.20 with its default there.
 
     ``host`` is the one addition. Flags marked ``unused`` are accepted and have no effect here.
@@ -87,11 +87,11 @@ _RANGES: Mapping[str, range] = {
     "tensorflow_intra_op_parallelism": _COUNTS,
     "load_retry_interval_micros": range(-(2**63), 2**63),
 }
-_TYPES = get_type_hints(Flags)
-_UNUSED = {each.name for each in fields(Flags) if each.metadata.get("unused")}
+_TYPES = get_type_hints(ModelServerFlags)
+_UNUSED = {flag.name for flag in fields(ModelServerFlags) if flag.metadata.get("unused")}
 
 
-def parse(argv: Sequence[str]) -> tuple[Flags, tuple[str, ...]]:
+def parse(argv: Sequence[str]) -> tuple[ModelServerFlags, tuple[str, ...]]:
     """Read flags as ``--name=value`` or ``--name value``; a bool is true or false, or stands alone.
 
     Returns the flags and one sentence for each that was given and can mean nothing here. Raises
@@ -100,7 +100,7 @@ def parse(argv: Sequence[str]) -> tuple[Flags, tuple[str, ...]]:
     values: dict[str, Any] = {}
     for name, text in _pairs(argv):
         values[name] = _value(name, text)
-    flags = Flags(**values)
+    flags = ModelServerFlags(**values)
     if flags.batching_parameters_file and not flags.enable_batching:
         raise SettingsError("--batching_parameters_file is given without --enable_batching.")
     if flags.mixed_precision not in {"", _BFLOAT16}:
@@ -111,7 +111,11 @@ def parse(argv: Sequence[str]) -> tuple[Flags, tuple[str, ...]]:
 
 def usage() -> str:
     """The help text: every flag with its default."""
-    shown = [f"  --{each.name}={_shown(each.default)}" for each in fields(Flags) if each.name not in _UNUSED]
+    shown = [
+        f"  --{flag.name}={_shown(flag.default)}"
+        for flag in fields(ModelServerFlags)
+        if flag.name not in _UNUSED
+    ]
     return "\n".join(
         [
             "usage: tfs-proxy model-server --model_name=NAME --model_base_path=FOLDER [FLAG ...]",

@@ -11,7 +11,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from tfs_proxy.embedded.errors import ServingError, invalid
-from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.text_format_errors import described
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.protos import POOL, ModelConfig, ModelServerConfig
@@ -56,7 +56,7 @@ class ModelSource:
     labels: Mapping[str, int] = field(default_factory=dict)
 
 
-def from_flags(flags: Flags) -> tuple[ModelSource, ...]:
+def from_flags(flags: ModelServerFlags) -> tuple[ModelSource, ...]:
     """The models that the command line asks for.
 
     Raises SettingsError if it names none, or the config file can't be used.
@@ -107,14 +107,6 @@ def read_text(path: str, message: AnyMessage) -> AnyMessage:
         ) from error
 
 
-def from_request(config: ModelServerConfig, served: Collection[str]) -> tuple[ModelSource, ...]:
-    """The models of a reload request, which come after those named ``served``.
-
-    Raises ServingError as `from_message` does, and, as TF Serving does, for a model without a platform.
-    """
-    return from_message(config, served, default_platform="")
-
-
 def from_message(
     config: ModelServerConfig, served: Collection[str] = (), *, default_platform: str = _PLATFORM
 ) -> tuple[ModelSource, ...]:
@@ -126,14 +118,14 @@ def from_message(
         raise ServingError(
             GrpcCode.INVALID_ARGUMENT, "Missing custom_model_config_loader in ServerCore Options"
         )
-    sources = [_source(each) for each in config.model_config_list.config]
+    sources = [_source(model) for model in config.model_config_list.config]
     names = set()
     for source in sources:
         if source.name in names:
             raise invalid(f"Illegal to list model {source.name} multiple times in config list")
         names.add(source.name)
-    for each in config.model_config_list.config:
-        _check_platform(each.name, _platform(each) or default_platform, served)
+    for model in config.model_config_list.config:
+        _check_platform(model.name, _platform(model) or default_platform, served)
     return tuple(sources)
 
 

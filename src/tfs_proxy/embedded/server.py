@@ -22,14 +22,14 @@ from tfs_proxy.embedded.core.call_threads import CallThreads, never_wait_here
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.grpc import health, security
 from tfs_proxy.embedded.grpc import server as grpc_server
 from tfs_proxy.embedded.grpc.profiler import Profiler
 from tfs_proxy.embedded.lifecycle.loader import Loader
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import Retry, ServableLifecycle
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
-from tfs_proxy.embedded.rest.http_protocol import Connection
+from tfs_proxy.embedded.rest.http_protocol import RestConnection
 from tfs_proxy.errors import SettingsError, StopServing
 from tfs_proxy.protos import MonitoringConfig
 from tfs_proxy.resources import available_resources
@@ -48,8 +48,8 @@ Within a request nothing may come for as long.
 _AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
 """Seconds that gRPC calls in flight get after a signal: whoever starts the server has a limit."""
 _CUT_OFF_SECONDS = 1.0
-"""Nothing stops a computation of TensorFlow, nor a load: if one that nobody waits for any more goes on for
-this long, the process ends with it."""
+"""Nothing stops a computation of TensorFlow, nor a load: if one goes on for this long after the last request
+is answered, the process ends with it."""
 _ONE_SIGNAL_SECONDS = 0.1
 """Signals so close together are one: ``timeout`` sends it to the process, and again to its group."""
 _THREADS_PER_CORE = 4
@@ -102,7 +102,7 @@ class _Uvicorn(uvicorn.Server):
 class Server:
     """The servable lifecycle and the servers of REST and gRPC of one run."""
 
-    def __init__(self, flags: Flags) -> None:
+    def __init__(self, flags: ModelServerFlags) -> None:
         self._flags = flags
         self._metrics = Metrics()
         self._loader = Loader(flags, self._metrics)
@@ -244,7 +244,7 @@ class Server:
         app = RestApp(self._catalog, pool, self._metrics, self._rest_options)
         config = uvicorn.Config(
             app,
-            http=Connection,
+            http=RestConnection,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -272,13 +272,13 @@ async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: _
 
 
 def _end_soon() -> None:
-    """End the process, if it has not ended by itself until then."""
+    """End the process shortly, unless it ends by itself before."""
     end = threading.Timer(_CUT_OFF_SECONDS, os._exit, (0,))
     end.daemon = True
     end.start()
 
 
-def _rest_options(flags: Flags) -> RestOptions:
+def _rest_options(flags: ModelServerFlags) -> RestOptions:
     path = None
     if flags.monitoring_config_file:
         config = model_config.read_text(flags.monitoring_config_file, MonitoringConfig())

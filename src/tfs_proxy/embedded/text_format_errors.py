@@ -29,16 +29,16 @@ def described(error: text_format.ParseError, text: str, message_name: str) -> st
         start = _behind_word(text, start)
     elif words in _UNCLOSED and _is_blank(text[start + 1 :]):
         start, words = len(text), "Expected identifier, got: "
-    line, column = _place(text, start)
+    line, column = _line_and_column(text, start)
     return f"{prefix} {line}:{column}: {words}"
 
 
 def _offset(text: str, line: int, column: int) -> int:
     lines = text.split("\n")
-    return sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
+    return sum(len(earlier) + 1 for earlier in lines[: line - 1]) + column - 1
 
 
-def _place(text: str, offset: int) -> tuple[int, int]:
+def _line_and_column(text: str, offset: int) -> tuple[int, int]:
     before = text[:offset]
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tfs_proxy.protos.tensors import CONTENT, DTYPE, SHAPE, shape_bytes
+from tfs_proxy.protos import tensors
 from tfs_proxy.wire.data_types import DataType
-from tfs_proxy.wire.protobuf_writer import Piece, field, memory, message_field, varint_field
+from tfs_proxy.wire.protobuf_writer import Piece
 
 _QUIET_NAN = 0x7FC0
 
@@ -28,5 +28,4 @@ def from_bits(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 def to_pieces(array: npt.NDArray[Any]) -> list[Piece]:
     """A serialized TensorProto of DataType.DT_BFLOAT16 from float32, as pieces to be joined."""
-    head: list[Piece] = [varint_field(DTYPE, DataType.DT_BFLOAT16), field(SHAPE, shape_bytes(array.shape))]
-    return [*head, *message_field(CONTENT, [memory(to_bits(array))])] if array.size else head
+    return tensors.to_pieces(to_bits(array), data_type=DataType.DT_BFLOAT16)

@@ -149,9 +149,9 @@ def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
 
 def _strings(tensor: TensorProto, count: int) -> npt.NDArray[Any]:
     content = tensor.tensor_content
-    given = _packed_strings(content, count) if content else list(tensor.string_val)[:count]
+    strings = _packed_strings(content, count) if content else list(tensor.string_val)[:count]
     values = np.empty(count, object)
-    values[:] = given + [given[-1] if given else b""] * (count - len(given))
+    values[:] = strings + [strings[-1] if strings else b""] * (count - len(strings))
     return values
 
 
@@ -197,13 +197,15 @@ def _filled(values: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     return filled
 
 
-def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False) -> list[Piece]:
+def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False, data_type: int | None = None) -> list[Piece]:
     """A serialized TensorProto as pieces to be joined; numbers are not copied until then.
 
-    ``as_list`` writes the ``*_val`` list, for clients that do not know ``tensor_content``.
+    ``as_list`` writes the ``*_val`` list, for clients that do not know ``tensor_content``; ``data_type``
+    is what an array of bits stands for, if numpy has no type for it.
     Raises TypeError for an array that no tensor can be made of.
     """
-    data_type = data_type_of(array)
+    if data_type is None:
+        data_type = data_type_of(array)
     pieces: list[Piece] = [varint_field(DTYPE, data_type), field(SHAPE, shape_bytes(array.shape))]
     if data_type == DataType.DT_STRING:
         pieces += [piece for value in array.ravel() for piece in message_field(_STRINGS, [_as_bytes(value)])]

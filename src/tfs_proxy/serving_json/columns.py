@@ -116,7 +116,7 @@ def _names(signature: Signature) -> str:
     return ", ".join(sorted(signature.inputs)) or "none"
 
 
-def _place(index: int, size: int, records: int, spec: TensorSpec) -> str:
+def _location(index: int, size: int, records: int, spec: TensorSpec) -> str:
     """Where the value at ``index`` of ``size`` leaves stands, for an error text."""
     return f'Record {index * records // size + 1}, input "{spec.name}"'
 
@@ -132,24 +132,24 @@ def _irregular(error: Irregular, records: int, spec: TensorSpec) -> BadInput:
 def _mixed(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
     first = type(level[0]) is list
     odd = next(i for i, value in enumerate(level) if (type(value) is list) != first)
-    place = _place(odd, len(level), records, spec)
+    location = _location(odd, len(level), records, spec)
     return BadInput(
-        f"{place}: {_shown(level[odd])} stands where others have {'lists' if first else 'plain values'}."
+        f"{location}: {_shown(level[odd])} stands where others have {'lists' if first else 'plain values'}."
     )
 
 
 def _ragged(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
     usual = len(level[0])
     odd = next(i for i, value in enumerate(level) if len(value) != usual)
-    place = _place(odd, len(level), records, spec)
-    return BadInput(f"{place}: a list of {len(level[odd])} values where the first has {usual}.")
+    location = _location(odd, len(level), records, spec)
+    return BadInput(f"{location}: a list of {len(level[odd])} values where the first has {usual}.")
 
 
 def _wrong_type(flat: Sequence[Any], records: int, spec: TensorSpec, kind: Kind) -> BadInput:
     odd = next(i for i, value in enumerate(flat) if type(value) not in _ALLOWED[kind])
     what = _JSON_NAMES.get(type(flat[odd]), "not a JSON value")
-    place = _place(odd, len(flat), records, spec)
-    return WrongType(f"{place}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
+    location = _location(odd, len(flat), records, spec)
+    return WrongType(f"{location}: {_shown(flat[odd])} is {what}, but {spec.dtype} takes {kind.value}.")
 
 
 def _numbers(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -166,8 +166,8 @@ def _out_of_range(flat: Sequence[Any], records: int, spec: TensorSpec, dtype: np
         try:
             np.array(value, dtype)
         except OverflowError:
-            place = _place(index, len(flat), records, spec)
-            return BadInput(f"{place}: {_shown(value)} is out of the range of {spec.dtype}.")
+            location = _location(index, len(flat), records, spec)
+            return BadInput(f"{location}: {_shown(value)} is out of the range of {spec.dtype}.")
     return BadInput(f'Input "{spec.name}" has a number out of the range of {spec.dtype}.')
 
 
@@ -177,7 +177,9 @@ def _strings(flat: Sequence[Any], records: int, spec: TensorSpec) -> npt.NDArray
         try:
             array[index] = _bytes(value)
         except ValueError as error:
-            raise BadInput(f"{_place(index, len(flat), records, spec)}: {_shown(value)} {error}.") from None
+            raise BadInput(
+                f"{_location(index, len(flat), records, spec)}: {_shown(value)} {error}."
+            ) from None
     return array
 
 

@@ -49,10 +49,10 @@ _DECODER = json.JSONDecoder(parse_float=_finite)
 
 def _one_by_one(text: str) -> list[Any]:
     """The slow way: documents that share a line or span several, and the numbers JSON lacks."""
-    found: list[Any] = []
+    read: list[Any] = []
     start = _skip(text, 0)
     while start < len(text):
-        number = len(found) + 1
+        number = len(read) + 1
         try:
             document, end = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError as error:
@@ -61,12 +61,12 @@ def _one_by_one(text: str) -> list[Any]:
             raise BadInput(f"Document {number} of the body nests too deeply.") from None
         except ValueError as error:
             raise _no_json(text, number, start, str(error)) from None
-        found.append(document)
+        read.append(document)
         start = _skip(text, end)
         if start == end < len(text) and not (text[end - 1] in "]}" and text[end] in "[{"):
             raise _no_json(text, number, end, "unexpected text after it")
-    _check_surrogates(text, found)
-    return found
+    _check_surrogates(text, read)
+    return read
 
 
 def _skip(text: str, start: int) -> int:
@@ -81,11 +81,11 @@ def _no_json(text: str, number: int, position: int, reason: str) -> BadInput:
     return BadInput(f"Document {number} of the body is not JSON: {reason}, at byte {offset} (line {line}).")
 
 
-def _check_surrogates(text: str, found: list[Any]) -> None:
+def _check_surrogates(text: str, read: list[Any]) -> None:
     """Refuse half a surrogate pair, which no UTF-8 can carry on (TF Serving refuses it too)."""
     if "\\ud" not in text.lower():
         return
     try:
-        json.dumps(found, ensure_ascii=False).encode()
+        json.dumps(read, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise BadInput("A string of the body has half a surrogate pair (\\ud800 to \\udfff).") from None

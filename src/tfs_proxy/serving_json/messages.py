@@ -77,12 +77,12 @@ def with_signature(body: bytes, signature_name: str | None) -> bytes:
 def _signature_name(body: bytes) -> str | None:
     """The name in a body; "" for none, None if the body is left to TF Serving to refuse."""
     try:
-        found = documents(body)
+        read = documents(body)
     except BadInput:
         return None
-    if not found or type(found[0]) is not dict:
+    if not read or type(read[0]) is not dict:
         return None
-    name = found[0].get(SIGNATURE_NAME, "")
+    name = read[0].get(SIGNATURE_NAME, "")
     return name if type(name) is str else None
 
 
@@ -148,7 +148,7 @@ def read_outputs(body: bytes, signature: Signature) -> Outputs:
 
 
 def read_answer(body: bytes) -> Mapping[str, Any]:
-    """The object that a model server answered; raises UpstreamError if it is none."""
+    """The object that a model server answered; raises UpstreamError if it is not an object."""
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -7,7 +7,6 @@ text and the array hardly anything is in memory.
 """
 
 import io
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import simdjson
 
-from tfs_proxy.serving_json.simd import numbers_of
+from tfs_proxy.serving_json.simd import numbers_of, shape_of, skeleton
 from tfs_proxy.signature import TensorSpec
-from tfs_proxy.wire.dtypes import DTYPES, MAX_DIMENSIONS, Kind
+from tfs_proxy.wire.dtypes import DTYPES, Kind
 
 _JSON_CHARACTERS = b"0123456789+-.eE \t\r\n"
 _CSV_WHOLES = b"0123456789+- \t\r\n"
@@ -39,19 +38,22 @@ def json_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
 
     None for every other body, errors included: those go the long way, which can explain them.
     """
-    skeleton = body.translate(None, _JSON_CHARACTERS)
-    depth = len(skeleton) - len(skeleton.lstrip(b"["))
-    if not 0 < depth <= MAX_DIMENSIONS:
+    structure = body.translate(None, _JSON_CHARACTERS)
+    if structure.strip(b"[],"):
         return None
-    shape = _shape(skeleton, depth)
-    if shape is None:
+    _, dtype = DTYPES[spec.dtype]
+    try:
+        document = simdjson.Parser().parse(body)
+        shape = shape_of(document)
+        if shape is None or structure != skeleton(shape):
+            return None
+        numbers = numbers_of(document, dtype)
+    except (ValueError, TypeError, RuntimeError):
         return None
-    size = math.prod(shape)
-    if not size:
+    if numbers is None:
         return None
-    # simdjson makes one flat buffer of lists in lists, and refuses whatever is not JSON.
-    array = _flat((body,), size, spec)
-    return None if array is None else array.reshape(shape)
+    with np.errstate(over="ignore"):
+        return numbers.astype(dtype).reshape(shape)
 
 
 def csv_array(body: bytes, spec: TensorSpec, delimiter: str = ",") -> npt.NDArray[Any] | None:
@@ -114,30 +116,6 @@ def _loaded_csv(body: bytes, spec: TensorSpec, delimiter: str) -> npt.NDArray[An
         return None
     with np.errstate(over="ignore"):
         return array.astype(dtype, copy=False)
-
-
-def _shape(skeleton: bytes, depth: int) -> list[int] | None:
-    """Sizes from the outermost list in, if the skeleton is that of a regular array."""
-    shape: list[int] = []
-    unit = b""
-    for level in range(depth - 1, -1, -1):
-        start = level + 1
-        size = _repeats(skeleton, start, unit)
-        unit = b"[" + b",".join([unit] * size) + b"]"
-        shape.insert(0, size)
-    return shape if skeleton == unit else None
-
-
-def _repeats(skeleton: bytes, start: int, unit: bytes) -> int:
-    """How many elements the first list that opens before ``start`` has, if all look as ``unit``."""
-    end = skeleton.find(b"]", start + len(unit))
-    step = len(unit) + 1
-    if not unit:
-        return end - start + 1
-    count, place = 1, start + len(unit)
-    while skeleton.startswith(b"," + unit, place):
-        count, place = count + 1, place + step
-    return count
 
 
 def _pieces(text: bytes, mark: bytes, end: int) -> Iterator[bytes]:

@@ -1,12 +1,14 @@
 """JSON through simdjson: lists of numbers become buffers, without a Python object for each number."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import simdjson
+
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 JSONArray = simdjson.Array
 JSONObject = simdjson.Object
@@ -50,6 +52,25 @@ def top_level_keys(body: bytes) -> list[str] | None:
     except ValueError:
         return None
     return list(document.keys()) if isinstance(document, JSONObject) else None
+
+
+def shape_of(array: Any) -> tuple[int, ...] | None:
+    """The sizes of a parsed list and of the first lists in it; None if one is empty, or they are too many."""
+    shape: list[int] = []
+    while isinstance(array, JSONArray):
+        shape.append(len(array))
+        if not len(array) or len(shape) > MAX_DIMENSIONS:
+            return None
+        array = array[0]
+    return tuple(shape) or None
+
+
+def skeleton(shape: Sequence[int]) -> bytes:
+    """The brackets and commas of a regular list of this shape."""
+    text = b""
+    for size in reversed(shape):
+        text = b"[%b]" % b",".join([text] * size)
+    return text
 
 
 def numbers_of(array: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:

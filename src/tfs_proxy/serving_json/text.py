@@ -91,6 +91,6 @@ def _with_literals(array: npt.NDArray[Any]) -> orjson.Fragment:
 
 def _strings(value: Any, *, as_base64: bool) -> Any:
     if isinstance(value, list):
-        return [_strings(each, as_base64=as_base64) for each in value]
+        return [_strings(element, as_base64=as_base64) for element in value]
     text = None if as_base64 else text_of(value)
     return {BASE64: base64_of(value)} if text is None else text

@@ -17,8 +17,9 @@ import requests
 
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer, StartServer
+from support.predict_messages import request_bytes, response_arrays
 from tfs_proxy import protos
-from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from tfs_proxy.protos.predict import model_spec
 from tfs_proxy.protos.tensors import NUMPY_TYPES
 
 pytestmark = pytest.mark.tensorflow

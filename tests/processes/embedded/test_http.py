@@ -16,7 +16,7 @@ import uvicorn
 
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer
-from tfs_proxy.embedded.rest.http_protocol import Connection
+from tfs_proxy.embedded.rest.http_protocol import RestConnection
 
 pytestmark = pytest.mark.tensorflow
 
@@ -160,7 +160,7 @@ def impatient_server() -> Iterator[tuple[str, int]]:
     """The address of a server that gives its clients a second; uvicorn counts that on its own timers."""
     config = uvicorn.Config(
         no_content,
-        http=Connection,
+        http=RestConnection,
         timeout_keep_alive=IDLE_SECONDS,
         lifespan="off",
         log_config=None,

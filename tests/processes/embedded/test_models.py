@@ -13,7 +13,8 @@ import pytest
 
 from support.embedded_client import predict
 from support.model_fixtures import EmbeddedServer, serving_all
-from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from support.predict_messages import request_bytes, response_arrays
+from tfs_proxy.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 

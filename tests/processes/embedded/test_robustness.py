@@ -164,14 +164,14 @@ CYCLES = """
 import sys
 from pathlib import Path
 import numpy as np
-from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.lifecycle.loader import Loader
 from tfs_proxy.embedded.core.metrics import Metrics
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1])
 
-load = Loader(Flags(), Metrics())
+load = Loader(ModelServerFlags(), Metrics())
 sizes = []
 for _ in range(1000):
     servable = load("m", 1, Path(sys.argv[1]))

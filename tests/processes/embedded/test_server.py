@@ -18,10 +18,11 @@ import pytest
 from support.embedded_client import ask, available, predicted
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer, StartServer, write_config
+from support.predict_messages import request_bytes, response_arrays
 from support.warmup_files import recorded, warm_up_with
 from tfs_proxy import protos
 from tfs_proxy.payload.formats.framing import tfrecord_frame
-from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from tfs_proxy.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 

@@ -31,8 +31,8 @@ with tf.Graph().as_default(), v1.Session() as session:
 
 CONFIG = """
 from tfs_proxy.embedded.tensorflow import session
-from tfs_proxy.embedded.flags import Flags
-print(session.session_config(Flags(mixed_precision="bfloat16", tensorflow_intra_op_parallelism=3)))
+from tfs_proxy.embedded.flags import ModelServerFlags
+print(session.session_config(ModelServerFlags(mixed_precision="bfloat16", tensorflow_intra_op_parallelism=3)))
 """
 
 

@@ -20,8 +20,9 @@ import pytest
 from support.embedded_client import ask, available
 from support.gates import Gate, gate
 from support.model_fixtures import EmbeddedServer, StartServer
+from support.predict_messages import request_bytes, response_arrays
 from support.warmup_files import recorded, warm_up_with
-from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from tfs_proxy.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 

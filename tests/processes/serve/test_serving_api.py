@@ -19,9 +19,10 @@ import pytest
 
 from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from support.gates import gate
+from support.predict_messages import request_bytes, response_arrays
 from support.stack import START_SECONDS, Answer, Stack, free_port, serving
 from tfs_proxy import protos
-from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from tfs_proxy.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from support.archives import has_nginx, without_nginx
+from support.predict_messages import request_bytes, response_arrays
 from support.stack import DropIn, free_port
-from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
+from tfs_proxy.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 

@@ -366,7 +366,8 @@ BESIDE_TENSORFLOW = """
 import sys
 sys.path[:0] = {path!r}
 {before}
-from tfs_proxy.protos.predict import model_spec, request_bytes
+from tfs_proxy.protos.predict import model_spec
+from support.predict_messages import request_bytes
 from tfs_proxy.protos.views import read_response
 import numpy as np
 {after}
@@ -406,7 +407,7 @@ def test_beside_tensorflow_serving_apis(serving_api: Path, ours_first: bool) -> 
     """One process imports tensorflow and tensorflow_serving.apis before ours, or after; both work."""
     theirs = "import tensorflow as tf\nfrom tensorflow_serving.apis import predict_pb2"
     code = BESIDE_TENSORFLOW.format(
-        path=[str(serving_api)],
+        path=[str(serving_api), str(Path(__file__).parents[2])],
         before="" if ours_first else theirs,
         after=theirs if ours_first else "",
     )

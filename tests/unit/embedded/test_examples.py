@@ -6,7 +6,7 @@ import numpy as np
 
 from tfs_proxy.embedded.core import prediction_service
 from tfs_proxy.embedded.core.catalog import Catalog, Model
-from tfs_proxy.embedded.core.servable import Array, Call, Servable
+from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
 from tfs_proxy.embedded.rest.handlers import Classify
 from tfs_proxy.embedded.rest.routes import Route
 from tfs_proxy.protos import ClassificationRequest, Example, ModelSpec, SignatureDef, TensorInfo
@@ -19,7 +19,7 @@ class Labels:
 
     waits = False
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             rows = [
                 list(Example.FromString(each).features.feature["s"].bytes_list.value) for each in arrays[0]
@@ -32,12 +32,12 @@ class Labels:
         pass
 
 
-def servable() -> Servable:
+def servable() -> LoadedServable:
     """The model, as `m`."""
     made = SignatureDef(method_name=CLASSIFY_METHOD)
     made.inputs["inputs"].CopyFrom(TensorInfo(name="x:0", dtype=DataType.DT_STRING))  # type: ignore[arg-type]
     made.outputs["classes"].CopyFrom(TensorInfo(name="y:0", dtype=DataType.DT_STRING))  # type: ignore[arg-type]
-    return Servable("m", 1, {"serving_default": made}, Labels())
+    return LoadedServable("m", 1, {"serving_default": made}, Labels())
 
 
 def test_labels_in_json_may_have_any_bytes() -> None:

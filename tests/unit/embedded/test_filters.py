@@ -7,7 +7,7 @@ import numpy as np
 
 from tfs_proxy import protos
 from tfs_proxy.embedded.core.prediction_service import predict
-from tfs_proxy.embedded.core.servable import Array, Call, Servable
+from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
 
 NAMES = [f"y{number}" for number in range(8)]
 
@@ -20,7 +20,7 @@ class Counting:
     def __init__(self) -> None:
         self.prepared = 0
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """A call that answers with numbers."""
         assert feeds
         self.prepared += 1
@@ -42,7 +42,7 @@ def test_filters_of_outputs_do_not_grow_a_server_for_ever() -> None:
     for name in NAMES:
         signature.outputs[name].CopyFrom(protos.TensorInfo(name=f"t{name[1]}:0", dtype="DT_FLOAT"))
     backend = Counting()
-    servable = Servable("m", 1, {"serving_default": signature}, backend)
+    servable = LoadedServable("m", 1, {"serving_default": signature}, backend)
 
     def ask(*aliases: str) -> None:
         request = protos.PredictRequest(output_filter=aliases)

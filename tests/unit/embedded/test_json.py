@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tfs_proxy.embedded.core.servable import Signature, Tensor
+from tfs_proxy.embedded.core.servable import ServableSignature, Tensor
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.json import bulk as json_bulk
@@ -454,4 +454,4 @@ def test_outputs_have_one_order() -> None:
     """That of their names, in every process: two machines of a transform job must write the same bytes."""
     names = [f"output_{place}" for place in range(20)]
     message = SignatureDef(outputs={name: TensorInfo(name=f"{name}:0") for name in names})
-    assert list(Signature("serving_default", message).outputs) == sorted(names)
+    assert list(ServableSignature("serving_default", message).outputs) == sorted(names)

@@ -15,8 +15,8 @@ import pytest
 
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.embedded.core.servable import Array, Call, Runner, Servable, Tensor
-from tfs_proxy.embedded.core.states import State, VersionStatus
+from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall, Runner, Tensor
+from tfs_proxy.embedded.core.states import VersionState, VersionStatus
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import Retry, ServableLifecycle
 from tfs_proxy.embedded.model_config import ModelSource, Policy
@@ -32,7 +32,7 @@ class Nothing:
         self.closed = False
         self.seconds = 0.0
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             time.sleep(self.seconds)
             return list(arrays)
@@ -55,7 +55,7 @@ class Loads:
         self.held_from = 1
         self.backends: dict[tuple[str, int], Nothing] = {}
 
-    def __call__(self, name: str, version: int, _folder: Path) -> Servable:
+    def __call__(self, name: str, version: int, _folder: Path) -> LoadedServable:
         self.attempts.append((name, version))
         if len(self.attempts) >= self.held_from:
             self.gate.wait(60)
@@ -64,7 +64,7 @@ class Loads:
         if version in self.unforeseen:
             raise KeyError(version)
         backend = self.backends[name, version] = Nothing()
-        return Servable(name, version, {}, backend)
+        return LoadedServable(name, version, {}, backend)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
@@ -93,7 +93,7 @@ class Run:
     def source(self, policy: Policy | None = None, **labels: int) -> ModelSource:
         return ModelSource("m", str(self.base), policy or Policy(), labels)
 
-    def states(self) -> dict[int, State]:
+    def states(self) -> dict[int, VersionState]:
         return {each.version: each.state for each in self.catalog.statuses("m")}
 
     def serves(self, *versions: int) -> bool:
@@ -133,10 +133,10 @@ def test_a_new_version_is_loaded_before_the_old_one_goes(run: Run) -> None:
     run.loads.gate.clear()
     run.add(2)
     run.lifecycle.poll()
-    eventually(lambda: run.states().get(2) is State.LOADING)
+    eventually(lambda: run.states().get(2) is VersionState.LOADING)
     assert run.serves(1)
     run.loads.gate.set()
-    eventually(lambda: run.states() == {1: State.END, 2: State.AVAILABLE})
+    eventually(lambda: run.states() == {1: VersionState.END, 2: VersionState.AVAILABLE})
     assert run.serves(2)
     assert run.loads.backends["m", 1].closed
 
@@ -150,7 +150,7 @@ def test_a_version_in_use_is_closed_only_when_it_is_left(run: Run) -> None:
     run.add(2)
     run.lifecycle.poll()
     eventually(lambda: run.serves(2))
-    assert run.states()[1] is State.UNLOADING
+    assert run.states()[1] is VersionState.UNLOADING
     assert not run.loads.backends["m", 1].closed
     held.leave()
     eventually(lambda: run.loads.backends["m", 1].closed)
@@ -165,8 +165,11 @@ def test_versions_in_use_hold_up_no_load(tmp_path: Path) -> None:
             made.lifecycle.reload([made.source()])
             eventually(partial(made.serves, version))
             held.callback(made.catalog.acquire("m").leave)
-        assert [made.states()[version] for version in (1, 2)] == [State.UNLOADING, State.UNLOADING]
-    eventually(lambda: made.states() == {1: State.END, 2: State.END, 3: State.AVAILABLE})
+        assert [made.states()[version] for version in (1, 2)] == [
+            VersionState.UNLOADING,
+            VersionState.UNLOADING,
+        ]
+    eventually(lambda: made.states() == {1: VersionState.END, 2: VersionState.END, 3: VersionState.AVAILABLE})
     made.lifecycle.close()
 
 
@@ -178,7 +181,7 @@ def test_a_failed_load_is_retried_and_told(run: Run) -> None:
     run.loads.failing.add(2)
     run.add(2)
     run.lifecycle.poll()
-    eventually(lambda: run.states().get(2) is State.END)
+    eventually(lambda: run.states().get(2) is VersionState.END)
     newest, _ = run.catalog.statuses("m")
     assert (newest.code, newest.message) == (GrpcCode.NOT_FOUND, "no model in version 2")
     assert run.loads.attempts.count(("m", 2)) == 2
@@ -197,7 +200,7 @@ def test_waiting_for_a_model_ends_with_its_first_versions(tmp_path: Path) -> Non
     retrying.reload([made.source(Policy(every=True))])
     retrying.wait_until_available(["m"])
     assert made.serves(1)
-    assert made.states()[2] is State.LOADING
+    assert made.states()[2] is VersionState.LOADING
     retrying.close()
 
     made.loads.failing.add(1)
@@ -222,7 +225,7 @@ def test_a_version_that_waits_for_its_next_try_holds_no_thread(tmp_path: Path) -
     made.lifecycle.reload([made.source(Policy(every=True))])
     eventually(lambda: made.serves(4))
     eventually(lambda: len(made.loads.attempts) == 4)
-    assert made.states()[1] is State.LOADING
+    assert made.states()[1] is VersionState.LOADING
     began = time.monotonic()
     made.lifecycle.close()
     assert time.monotonic() - began < 5
@@ -238,9 +241,9 @@ def test_a_version_has_no_error_before_its_last_try(tmp_path: Path) -> None:
     made.lifecycle.reload([made.source()])
     eventually(lambda: len(made.loads.attempts) == 2 and not made.catalog.starting)
     (status,) = made.catalog.statuses("m")
-    assert (status.state, status.code, status.message) == (State.LOADING, GrpcCode.OK, "")
+    assert (status.state, status.code, status.message) == (VersionState.LOADING, GrpcCode.OK, "")
     made.loads.gate.set()
-    eventually(lambda: made.states()[1] is State.END)
+    eventually(lambda: made.states()[1] is VersionState.END)
     (status,) = made.catalog.statuses("m")
     assert (status.code, status.message) == (GrpcCode.NOT_FOUND, "no model in version 1")
     made.lifecycle.close()
@@ -258,10 +261,10 @@ def test_a_version_that_goes_between_two_tries_is_not_tried_again(
     next_try = due.get(timeout=60)
     (run.base / "1").rmdir()
     run.lifecycle.poll()
-    assert run.states()[1] is State.LOADING
+    assert run.states()[1] is VersionState.LOADING
     next_try()
     (status,) = run.catalog.statuses("m")
-    assert (status.state, status.message) == (State.END, "no model in version 1")
+    assert (status.state, status.message) == (VersionState.END, "no model in version 1")
     assert len(run.loads.attempts) == 1
     assert due.empty()
 
@@ -278,7 +281,7 @@ def test_a_version_that_goes_while_it_loads_never_serves(run: Run) -> None:
     (run.base / "2").rmdir()
     run.lifecycle.poll()
     run.loads.gate.set()
-    eventually(lambda: run.states()[2] is State.END)
+    eventually(lambda: run.states()[2] is VersionState.END)
     newest, _ = run.catalog.statuses("m")
     assert (newest.code, newest.message) == (GrpcCode.CANCELLED, "Loading of servable cancelled")
     assert run.serves(1)
@@ -296,7 +299,7 @@ def test_a_version_that_comes_back_while_it_loads_is_loaded_anew(run: Run) -> No
     run.add(1)
     run.lifecycle.poll()
     run.loads.gate.set()
-    eventually(lambda: run.states()[1] is State.AVAILABLE)
+    eventually(lambda: run.states()[1] is VersionState.AVAILABLE)
     assert run.loads.attempts == [("m", 1), ("m", 1)]
     (status,) = run.catalog.statuses("m")
     assert status.code is GrpcCode.OK
@@ -317,7 +320,7 @@ def test_every_failed_load_is_tried_again(run: Run) -> None:
     run.loads.unforeseen.add(1)
     run.add(1)
     run.lifecycle.reload([run.source()])
-    eventually(lambda: run.states().get(1) is State.END)
+    eventually(lambda: run.states().get(1) is VersionState.END)
     assert run.loads.attempts == [("m", 1), ("m", 1)]
     (status,) = run.catalog.statuses("m")
     assert (status.code, status.message) == (GrpcCode.INTERNAL, "The load failed: KeyError: 1")
@@ -328,7 +331,7 @@ def test_a_version_that_nobody_has_begun_to_load_is_waited_for(run: Run) -> None
     model = run.catalog.models["m"] = Model()
     model.aspire({1: run.base / "1"})
     assert not model.settled
-    model.versions[1] = VersionStatus(1, State.END)
+    model.versions[1] = VersionStatus(1, VersionState.END)
     assert not model.settled
     model.versions[1].error = ServingError(GrpcCode.NOT_FOUND, "none")
     assert model.settled
@@ -351,7 +354,7 @@ def test_a_reload_at_the_start_waits_for_the_first_models(tmp_path: Path) -> Non
 
 def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None:
     """It stays until its last request is done, and can be loaded again, whatever its load still has to do."""
-    held: list[Servable] = []
+    held: list[LoadedServable] = []
 
     class TakesAway(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -367,9 +370,9 @@ def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None
     try:
         run.add(1)
         run.lifecycle.reload([run.source()])
-        eventually(lambda: bool(held) and run.catalog.models["m"].versions[1].state is State.UNLOADING)
+        eventually(lambda: bool(held) and run.catalog.models["m"].versions[1].state is VersionState.UNLOADING)
         held.pop().leave()
-        eventually(lambda: run.states() == {1: State.END})
+        eventually(lambda: run.states() == {1: VersionState.END})
         run.lifecycle.reload([run.source()])
         run.lifecycle.wait_until_available(["m"])
     finally:
@@ -377,7 +380,7 @@ def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None
             each.leave()
         log.removeHandler(told)
         log.setLevel(logging.NOTSET)
-    assert run.states() == {1: State.AVAILABLE}
+    assert run.states() == {1: VersionState.AVAILABLE}
     assert run.loads.attempts == [("m", 1)] * 2
 
 
@@ -410,7 +413,7 @@ def test_nobody_waits_for_another_try_at_the_end(tmp_path: Path) -> None:
     made.lifecycle.stop()
     with pytest.raises(ServingError, match="NOT_FOUND: no model in version 1"):
         made.lifecycle.wait_until_available(["m"])
-    assert made.states() == {1: State.END}
+    assert made.states() == {1: VersionState.END}
     made.lifecycle.close()
 
 
@@ -424,7 +427,7 @@ def test_a_load_under_way_at_the_end_is_finished(tmp_path: Path) -> None:
     made.lifecycle.stop()
     made.loads.gate.set()
     made.lifecycle.wait_until_available(["m"])
-    eventually(lambda: made.states() == {1: State.END, 2: State.AVAILABLE})
+    eventually(lambda: made.states() == {1: VersionState.END, 2: VersionState.AVAILABLE})
     assert made.loads.attempts == [("m", 2)]
     _, oldest = made.catalog.statuses("m")
     assert oldest.code is GrpcCode.CANCELLED
@@ -438,7 +441,7 @@ def test_a_model_out_of_the_config_goes(run: Run) -> None:
     run.lifecycle.wait_until_available(["m"])
     assert run.serves(1, 2)
     run.lifecycle.reload([])
-    eventually(lambda: run.states() == {1: State.END, 2: State.END})
+    eventually(lambda: run.states() == {1: VersionState.END, 2: VersionState.END})
     run.lifecycle.reload([run.source()])
     eventually(lambda: run.serves(2))
 
@@ -545,8 +548,11 @@ def test_waiting_for_a_model_without_folders_fails(run: Run) -> None:
         run.lifecycle.wait_until_available(["gone"])
 
 
-@pytest.mark.parametrize(("state", "other"), [(State.UNKNOWN, State.AVAILABLE), (State.END, State.LOADING)])
-def test_states_follow_their_table(state: State, other: State) -> None:
+@pytest.mark.parametrize(
+    ("state", "other"),
+    [(VersionState.UNKNOWN, VersionState.AVAILABLE), (VersionState.END, VersionState.LOADING)],
+)
+def test_states_follow_their_table(state: VersionState, other: VersionState) -> None:
     """No state is skipped."""
     with pytest.raises(ValueError, match="can't go from"):
         VersionStatus(1, state).change_state(other)

@@ -17,8 +17,8 @@ from support.stack import Answer
 from tfs_proxy.embedded.core.call_threads import never_wait_here, next_of
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.embedded.core.servable import Array, Backend, Call, Servable
-from tfs_proxy.embedded.rest import http_body
+from tfs_proxy.embedded.core.servable import Array, Backend, LoadedServable, PreparedCall
+from tfs_proxy.embedded.rest import app as rest_app
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
 from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
 from tfs_proxy.signature import PREDICT_METHOD
@@ -36,7 +36,7 @@ class Passed:
         self.seconds = seconds
         self.waits = waits
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             time.sleep(self.seconds)
             return [arrays[-1] for _ in fetches]
@@ -54,7 +54,7 @@ class Held(Passed):
         super().__init__()
         self.gate = threading.Event()
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             self.gate.wait(30)
             return [arrays[-1] for _ in fetches]
@@ -70,7 +70,7 @@ class Lends(Passed):
         self.idle: SimpleQueue[int] = SimpleQueue()
         self.calls = 0
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             self.calls += 1
             taken = next_of(self.idle)
@@ -113,7 +113,7 @@ class Server:
             "named": signature(x=FLOAT, method_name=PREDICT_METHOD),
         }
         catalog.models["m"] = Model()
-        self.servable = Servable(
+        self.servable = LoadedServable(
             "m", 1, signatures, backend or Passed(seconds), self.metrics, check_methods=check_methods
         )
         catalog.models["m"].publish({1: self.servable})
@@ -221,7 +221,7 @@ def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) ->
 
 def test_a_packed_body_has_a_limit(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small body can't unpack to any size."""
-    monkeypatch.setattr(http_body, "MAX_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(rest_app, "MAX_UNPACKED_BYTES", 1000)
     fits = BODY + b" " * (1000 - len(BODY))
     assert Server(pool).predict(gzip.compress(fits), content_encoding="gzip").status == 200
     reply = Server(pool).predict(gzip.compress(fits + b" "), content_encoding="gzip")

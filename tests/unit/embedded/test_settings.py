@@ -9,7 +9,7 @@ from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.batching.options import BatchOptions, own_options, read_options
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.grpc import security
 from tfs_proxy.embedded.lifecycle.loader import Loader
 from tfs_proxy.embedded.lifecycle.versions import find
@@ -46,7 +46,7 @@ def test_a_bool_flag_takes_the_next_word_too() -> None:
 def test_defaults_are_those_of_the_real_server() -> None:
     """No flag at all gives TF Serving's own defaults, but for the host."""
     flags, _ = command_line.parse([])
-    assert flags == Flags()
+    assert flags == ModelServerFlags()
     assert (flags.port, flags.rest_api_port, flags.rest_api_timeout_in_ms) == (8500, 0, 30000)
     assert (flags.max_num_load_retries, flags.load_retry_interval_micros) == (5, 60_000_000)
     assert flags.host == "127.0.0.1"
@@ -89,11 +89,11 @@ def test_unusable_flags_are_refused(argv: list[str], text: str) -> None:
         command_line.parse(argv)
 
 
-def config_file(folder: Path, text: str) -> Flags:
+def config_file(folder: Path, text: str) -> ModelServerFlags:
     """Flags that name a model config file of this text."""
     path = folder / "models.config"
     path.write_text(text)
-    return Flags(model_config_file=str(path))
+    return ModelServerFlags(model_config_file=str(path))
 
 
 def test_a_config_file_names_models_policies_and_labels(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_config_that_is_read_again_lists_models(tmp_path: Path) -> None:
     path.write_text("model_config_list {}")
     assert model_config.again_from_file(str(path), ()) == ()
     path.write_text("")
-    assert model_config.from_flags(Flags(model_config_file=str(path))) == ()
+    assert model_config.from_flags(ModelServerFlags(model_config_file=str(path))) == ()
     with pytest.raises(ServingError, match="Cannot transition to requested config") as caught:
         model_config.again_from_file(str(path), ())
     assert caught.value.code is GrpcCode.FAILED_PRECONDITION
@@ -194,20 +194,23 @@ def test_a_config_that_is_read_again_lists_models(tmp_path: Path) -> None:
 def test_unusable_batching_parameters_are_told_at_the_start(tmp_path: Path) -> None:
     """Not with the first model, and without TensorFlow."""
     with pytest.raises(SettingsError, match="Can't read"):
-        Loader(Flags(enable_batching=True, batching_parameters_file=str(tmp_path / "missing")), Metrics())
+        Loader(
+            ModelServerFlags(enable_batching=True, batching_parameters_file=str(tmp_path / "missing")),
+            Metrics(),
+        )
 
 
 def test_no_model_at_all_is_refused(tmp_path: Path) -> None:
     """A path, or a config file that can be read, is needed."""
     with pytest.raises(SettingsError, match="--model_base_path"):
-        model_config.from_flags(Flags())
+        model_config.from_flags(ModelServerFlags())
     with pytest.raises(SettingsError, match="Can't read"):
-        model_config.from_flags(Flags(model_config_file=str(tmp_path / "missing")))
+        model_config.from_flags(ModelServerFlags(model_config_file=str(tmp_path / "missing")))
 
 
 def test_a_relative_base_path_is_made_absolute() -> None:
     """As typed on a command line."""
-    (source,) = model_config.from_flags(Flags(model_base_path="models/m", model_name="m"))
+    (source,) = model_config.from_flags(ModelServerFlags(model_base_path="models/m", model_name="m"))
     assert Path(source.base_path).is_absolute()
 
 

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from support.predict_messages import request_bytes, response_arrays
 from tfs_proxy import protos
 from tfs_proxy.protos import TensorProto
 from tfs_proxy.protos.bfloat16 import from_bits, to_bits
-from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays, response_bytes
+from tfs_proxy.protos.predict import model_spec, response_bytes
 from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of, to_array, to_bytes
 from tfs_proxy.protos.views import read_response
 from tfs_proxy.wire.protobuf_writer import varint

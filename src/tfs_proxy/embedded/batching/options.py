@@ -53,12 +53,12 @@ def read_options(path: str) -> BatchOptions:
     numbers do not fit together.
     """
     message = read_text(path, BatchingParameters()) if path else BatchingParameters()
-    given = {name: getattr(message, name).value for name in _AT_LEAST if message.HasField(name)}
-    for name, value in given.items():
+    values = {name: getattr(message, name).value for name in _AT_LEAST if message.HasField(name)}
+    for name, value in values.items():
         if value < _AT_LEAST[name]:
             raise SettingsError(f"{path}: {name} must be {_AT_LEAST[name]} or more; was {value}")
     options = BatchOptions(
-        **{name: min(value, _AT_MOST) for name, value in given.items()},
+        **{name: min(value, _AT_MOST) for name, value in values.items()},
         allowed_batch_sizes=tuple(message.allowed_batch_sizes),
         splits=message.enable_large_batch_splitting.value,
         max_execution_batch_size=message.max_execution_batch_size.value,

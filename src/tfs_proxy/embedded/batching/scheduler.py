@@ -9,12 +9,13 @@ that none fails another. All queues of a loaded model share one scheduler, and s
 import itertools
 import re
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from tfs_proxy.embedded.batching.instrumentation import Instrumentation, now
+from tfs_proxy.embedded.batching.instrumentation import Instrumentation
 from tfs_proxy.embedded.batching.options import BatchOptions
-from tfs_proxy.embedded.core.servable import Array, Call
+from tfs_proxy.embedded.core.servable import Array, PreparedCall
 from tfs_proxy.embedded.errors import ServingError, invalid, tensorflow_errors
 from tfs_proxy.embedded.tensorflow import runtime
 from tfs_proxy.embedded.tensorflow.session import SessionBackend
@@ -60,25 +61,25 @@ class BatchingBackend:
             )
             for signature in backend.signatures.values()
         }
-        self._calls: dict[tuple[frozenset[str], frozenset[str]], Call] = {}
+        self._calls: dict[tuple[frozenset[str], frozenset[str]], PreparedCall] = {}
         self._making = threading.Lock()
         self._extra = 0
         self.signatures = backend.signatures
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """A batched call; those of the same tensors share their queues, whatever the tensors' order."""
         inputs, outputs = sorted(feeds), sorted(set(fetches))
         call = self._shared(inputs, outputs)
         taken = [feeds.index(name) for name in inputs]
-        given = [outputs.index(name) for name in fetches]
+        returned = [outputs.index(name) for name in fetches]
 
         def ordered(arrays: Sequence[Array]) -> Sequence[Array]:
             results = call([arrays[index] for index in taken])
-            return [results[index] for index in given]
+            return [results[index] for index in returned]
 
         return call if (inputs, outputs) == (list(feeds), list(fetches)) else ordered
 
-    def _shared(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def _shared(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         key = frozenset(feeds), frozenset(fetches)
         with self._making:
             call = self._calls.get(key)
@@ -86,7 +87,7 @@ class BatchingBackend:
                 call = self._calls[key] = self._made(feeds, fetches, extra=key not in self._whole)
             return call
 
-    def _made(self, feeds: Sequence[str], fetches: Sequence[str], *, extra: bool) -> Call:
+    def _made(self, feeds: Sequence[str], fetches: Sequence[str], *, extra: bool) -> PreparedCall:
         if not feeds:
             raise invalid("Batching Run() must have at least one input tensor")
         direct = self._backend.prepare(feeds, fetches)
@@ -125,11 +126,11 @@ class _Scheduler:
         """The types of tensors of the graph."""
         return runtime.kinds_of(self._backend.graph, names)
 
-    def queue(self, function: Any, kinds: Sequence[Any], out_kinds: Sequence[Any]) -> Call:
+    def queue(self, function: Any, kinds: Sequence[Any], out_kinds: Sequence[Any]) -> PreparedCall:
         """A queue of its own in front of a function."""
         options = self.options
         with self._changing, tensorflow_errors(), self._backend.graph.as_default():
-            inputs = [runtime.array_operations().placeholder(kind) for kind in kinds]
+            inputs = [runtime.array_operations.placeholder(kind) for kind in kinds]
             outputs = runtime.batch_function(
                 in_tensors=inputs,
                 captured_tensors=[],
@@ -144,7 +145,7 @@ class _Scheduler:
                 batching_queue=f"queue_{next(self._queues)}",
                 enable_large_batch_splitting=options.splits,
             )
-        return self._backend.prepare([each.name for each in inputs], [each.name for each in outputs])
+        return self._backend.prepare([tensor.name for tensor in inputs], [tensor.name for tensor in outputs])
 
 
 class BatchCall:
@@ -156,13 +157,13 @@ class BatchCall:
         feeds: Sequence[str],
         fetches: Sequence[str],
         instrumentation: Instrumentation,
-        direct: Call,
+        direct: PreparedCall,
     ) -> None:
         self._scheduler = scheduler
         self._max_batch_size = scheduler.options.max_batch_size
         self._instrumentation = instrumentation
         self._direct = direct
-        self._queues: dict[tuple[tuple[int, ...], ...], Call] = {}
+        self._queues: dict[tuple[tuple[int, ...], ...], PreparedCall] = {}
         self._lock = threading.Lock()
         self._function = scheduler.function(feeds, fetches, instrumentation)
         self._kinds = [*scheduler.kinds(feeds), *instrumentation.kinds]
@@ -177,12 +178,12 @@ class BatchCall:
         queue = self._queues.get(shapes) or self._queue(shapes)
         return self._direct(arrays) if queue is None else self._run(queue, arrays)
 
-    def _run(self, queue: Call, arrays: Sequence[Array]) -> Sequence[Array]:
+    def _run(self, queue: PreparedCall, arrays: Sequence[Array]) -> Sequence[Array]:
         row_numbers = self._instrumentation.row_numbers(arrays)
         size = len(arrays[0])
         if size > self._max_batch_size:
             raise invalid(f"Task size {size} is larger than maximum input batch size {self._max_batch_size}")
-        queued_at = now()
+        queued_at = time.time()
         try:
             results = queue([*arrays, *row_numbers])
         except ServingError as error:
@@ -190,7 +191,7 @@ class BatchCall:
         self._instrumentation.count(row_numbers, results[self._outputs :], queued_at)
         return results[: self._outputs]
 
-    def _queue(self, shapes: tuple[tuple[int, ...], ...]) -> Call | None:
+    def _queue(self, shapes: tuple[tuple[int, ...], ...]) -> PreparedCall | None:
         with self._lock:
             if shapes not in self._queues:
                 if len(self._queues) >= MAX_QUEUES:

@@ -27,7 +27,7 @@ _here = threading.local()
 def aside() -> Iterator[None]:
     """Have another thread take calls for as long as this one waits.
 
-    Without effect on a thread that is none of `CallThreads`.
+    Does nothing on a thread that is not one of `CallThreads`.
     """
     threads: CallThreads | None = getattr(_here, "threads", None)
     if threads is None:
@@ -66,7 +66,7 @@ class CallThreads(Executor):
     def __init__(self, most: int, places: int) -> None:
         self._pool = ThreadPoolExecutor(most, thread_name_prefix="grpc")
         self._queue: SimpleQueue[_Run | None] = SimpleQueue()
-        self._asked = threading.Event()
+        self._arrived = threading.Event()
         self._lock = threading.Lock()
         self._too_many = 0
         self._begun = 0
@@ -81,15 +81,15 @@ class CallThreads(Executor):
         """Run this on one of the threads, in the order of arrival."""
         future: Future[Any] = Future()
         self._queue.put(partial(_finish, future, partial(run, *args, **kwargs)))
-        if not self._asked.is_set():
-            self._asked.set()
+        if not self._arrived.is_set():
+            self._arrived.set()
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take nothing more; what is queued is still run."""
         with self._lock:
             self._closed = True
-        self._asked.set()
+        self._arrived.set()
         self._queue.put(None)
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
@@ -102,7 +102,7 @@ class CallThreads(Executor):
                 self._hire(self._take_calls)
 
     def take_place_back(self) -> None:
-        """The calling thread waits no more: the next one that is done with its call leaves."""
+        """The calling thread no longer waits: the next one that is done with its call leaves."""
         with self._lock:
             self._too_many += 1
 
@@ -142,13 +142,13 @@ class CallThreads(Executor):
     def _watch(self) -> None:
         """Have helpers come whenever calls are queued and none has begun for a while."""
         while not self._closed:
-            self._asked.wait()
-            self._asked.clear()
+            self._arrived.wait()
+            self._arrived.clear()
             begun = self._begun
             time.sleep(_STUCK_SECONDS)
             queued = self._queue.qsize()
             if queued:
-                self._asked.set()
+                self._arrived.set()
             if queued and begun == self._begun:
                 with self._lock:
                     for _ in range(min(queued, self._most - self._helpers)):

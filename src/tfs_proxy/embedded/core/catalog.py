@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.core.states import VersionStatus
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.wire.grpc_codes import GrpcCode
@@ -27,10 +27,10 @@ class Model:
 
     aspired: dict[int, Path] = field(default_factory=dict)
     versions: dict[int, VersionStatus] = field(default_factory=dict)
-    serving: Mapping[int, Servable] = field(default_factory=dict)
-    latest: Servable | None = None
+    serving: Mapping[int, LoadedServable] = field(default_factory=dict)
+    latest: LoadedServable | None = None
 
-    def publish(self, serving: Mapping[int, Servable]) -> None:
+    def publish(self, serving: Mapping[int, LoadedServable]) -> None:
         """Serve exactly these versions from now on."""
         self.serving = serving
         self.latest = serving[max(serving)] if serving else None
@@ -70,8 +70,8 @@ class Catalog:
         self.starting = True
         self.changed = threading.Condition(threading.RLock())
 
-    def acquire(self, name: str, version: int | None = None, label: str | None = None) -> Servable:
-        """The servable that a request is for, counted as used: `Servable.leave` it afterwards.
+    def acquire(self, name: str, version: int | None = None, label: str | None = None) -> LoadedServable:
+        """The servable that a request is for, counted as used: `LoadedServable.leave` it afterwards.
 
         Raises ServingError as TF Serving does: no name, an unknown label, or nothing to serve.
         """
@@ -92,8 +92,10 @@ class Catalog:
         raise ServingError(GrpcCode.NOT_FOUND, f"Servable not found for request: {wanted}")
 
     @contextmanager
-    def using(self, name: str, version: int | None = None, label: str | None = None) -> Iterator[Servable]:
-        """`acquire` and `Servable.leave` around a block."""
+    def using(
+        self, name: str, version: int | None = None, label: str | None = None
+    ) -> Iterator[LoadedServable]:
+        """`acquire` and `LoadedServable.leave` around a block."""
         servable = self.acquire(name, version, label)
         try:
             yield servable
@@ -112,7 +114,7 @@ class Catalog:
             if version is not None and version not in known:
                 raise ServingError(GrpcCode.NOT_FOUND, f"Could not find version {version} of model {name}")
             chosen = sorted(known, reverse=True) if version is None else [version]
-            return [known[each].copy() for each in chosen]
+            return [known[number].copy() for number in chosen]
 
     def _labelled(self, name: str, label: str) -> int:
         version = self.labels.get(name, {}).get(label)

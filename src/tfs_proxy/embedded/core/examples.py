@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tfs_proxy.embedded.core.describe import spec_of
-from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
+from tfs_proxy.embedded.core.servable import (
+    DEFAULT_SIGNATURE,
+    Array,
+    LoadedServable,
+    ServableSignature,
+    Tensor,
+)
 from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
 from tfs_proxy.protos import (
     ClassificationResult,
@@ -45,26 +51,7 @@ class Plan:
         return tuple(tensor.name for tensor in self.fetches.values())
 
 
-def serialized(examples: Input, servable: Servable) -> Array:
-    """The examples of an Input as a string tensor, its context put in front of each; they are counted.
-
-    Raises ServingError if there are none.
-    """
-    if examples.WhichOneof("kind") == "example_list_with_context":
-        listed = examples.example_list_with_context
-        context = listed.context.SerializeToString()
-        lines = [context + each.SerializeToString() for each in listed.examples]
-    else:
-        lines = [each.SerializeToString() for each in examples.example_list.examples]
-    if not lines:
-        raise invalid("Input is empty.")
-    tensor = np.empty(len(lines), object)
-    tensor[:] = lines
-    servable.count_examples(len(lines))
-    return tensor
-
-
-def signature_for(servable: Servable, name: str, method: str) -> Signature:
+def signature_for(servable: LoadedServable, name: str, method: str) -> ServableSignature:
     """The signature that a classify or regress request names. Raises ServingError."""
     signature = servable.signatures.get(name or DEFAULT_SIGNATURE)
     if signature is None:
@@ -77,10 +64,16 @@ def signature_for(servable: Servable, name: str, method: str) -> Signature:
     return signature
 
 
-def classify_plan(signature: Signature) -> Plan:
-    """What classify needs of a signature. Raises ServingError if it lacks something."""
+def plan_for(signature: ServableSignature, method: str) -> Plan:
+    """What classify or regress needs of a signature. Raises ServingError if it lacks something."""
     if len(signature.inputs) != 1:
         raise invalid("Expected one input Tensor.")
+    fetches = _classify_fetches(signature) if method == CLASSIFY_METHOD else _regress_fetches(signature)
+    # The graph is fed strings; the placeholder itself may refuse them.
+    return Plan(replace(signature.inputs[_INPUTS], data_type=DataType.DT_STRING), fetches)
+
+
+def _classify_fetches(signature: ServableSignature) -> Mapping[str, Tensor]:
     if len(signature.outputs) not in {1, 2}:
         raise invalid(f"Expected one or two output Tensors, found {len(signature.outputs)}")
     if _INPUTS not in signature.inputs:
@@ -91,41 +84,62 @@ def classify_plan(signature: Signature) -> Plan:
             f'Expected classification signature outputs to contain at least one of "{_CLASSES}" or '
             f'"{_SCORES}". Signature was: {signature.message}'
         )
-    return Plan(_fed(signature), fetches)
+    return fetches
 
 
-def regress_plan(signature: Signature) -> Plan:
-    """What regress needs of a signature. Raises ServingError if it lacks something."""
-    if len(signature.inputs) != 1:
-        raise invalid("Expected one input Tensor.")
+def _regress_fetches(signature: ServableSignature) -> Mapping[str, Tensor]:
     if len(signature.outputs) != 1:
         raise invalid("Expected one output Tensor.")
     if _INPUTS not in signature.inputs:
         raise invalid(f"No regression inputs found in SignatureDef: {signature.message}")
     if _OUTPUTS not in signature.outputs:
         raise invalid(f"No regression outputs found in SignatureDef: {signature.message}")
-    return Plan(_fed(signature), {_OUTPUTS: signature.outputs[_OUTPUTS]})
+    return {_OUTPUTS: signature.outputs[_OUTPUTS]}
 
 
-def _fed(signature: Signature) -> Tensor:
-    """The signature's input as what it is fed, strings; the placeholder itself may refuse them."""
-    return replace(signature.inputs[_INPUTS], data_type=DataType.DT_STRING)
+def serialized(examples: Input, servable: LoadedServable) -> Array:
+    """The examples of an Input as a string tensor, its context put in front of each; they are counted.
+
+    Raises ServingError if there are none.
+    """
+    if examples.WhichOneof("kind") == "example_list_with_context":
+        listed = examples.example_list_with_context
+        context = listed.context.SerializeToString()
+        lines = [context + example.SerializeToString() for example in listed.examples]
+    else:
+        lines = [example.SerializeToString() for example in examples.example_list.examples]
+    if not lines:
+        raise invalid("Input is empty.")
+    tensor = np.empty(len(lines), object)
+    tensor[:] = lines
+    servable.count_examples(len(lines))
+    return tensor
 
 
-def plan_for(signature: Signature, method: str) -> Plan:
-    """The plan of either method. Raises ServingError."""
-    return classify_plan(signature) if method == CLASSIFY_METHOD else regress_plan(signature)
+class ExampleRun:
+    """A classify or regress of a servable on examples, ready to run. Raises ServingError."""
 
+    def __init__(self, servable: LoadedServable, signature: str, method: str, examples: Input) -> None:
+        self._plan = plan_for(signature_for(servable, signature, method), method)
+        self._examples = serialized(examples, servable)
+        api = "Classify" if method == CLASSIFY_METHOD else "Regress"
+        self.runner = servable.tensor_runner([self._plan.feed], self._plan.names, api)
 
-def runner_for(servable: Servable, plan: Plan, api: str) -> Runner:
-    """The call that a plan runs; ``api`` is what it is counted under."""
-    return servable.tensor_runner([plan.feed], plan.names, api)
+    def classes(self) -> list[list[tuple[bytes, float]]]:
+        """Run it: labels and scores per example. Raises ServingError."""
+        return classes(self._plan, self._outputs(), len(self._examples))
 
+    def classification(self) -> ClassificationResult:
+        """Run it: the same as a message. Raises ServingError."""
+        return classification(self._plan, self._outputs(), len(self._examples))
 
-def run(runner: Runner, plan: Plan, examples: Array) -> Named:
-    """Run a plan on serialized examples. Raises ServingError."""
-    outputs = runner.run({plan.feed.alias: examples})
-    return dict(zip(plan.names, outputs, strict=True))
+    def regression(self) -> RegressionResult:
+        """Run it: one number per example. Raises ServingError."""
+        return regression(self._plan, self._outputs(), len(self._examples))
+
+    def _outputs(self) -> Named:
+        outputs = self.runner.run({self._plan.feed.alias: self._examples})
+        return dict(zip(self._plan.names, outputs, strict=True))
 
 
 def classes(plan: Plan, outputs: Named, count: int) -> list[list[tuple[bytes, float]]]:
@@ -168,7 +182,7 @@ def regression(plan: Plan, outputs: Named, count: int) -> RegressionResult:
     return result
 
 
-def multi_inference(servable: Servable, request: MultiInferenceRequest) -> MultiInferenceResponse:
+def multi_inference(servable: LoadedServable, request: MultiInferenceRequest) -> MultiInferenceResponse:
     """Several signatures on the same examples in one run. Raises ServingError."""
     plans = _task_plans(servable, request.tasks)
     examples = serialized(request.input, servable)
@@ -184,7 +198,7 @@ def multi_inference(servable: Servable, request: MultiInferenceRequest) -> Multi
     return answer
 
 
-def _run_together(servable: Servable, plans: Sequence[Plan], examples: Array) -> Named:
+def _run_together(servable: LoadedServable, plans: Sequence[Plan], examples: Array) -> Named:
     """What all plans fetch, in one run: each signature's own placeholder gets the same examples."""
     feeds = {plan.feed.name: plan.feed for plan in plans}
     fetches = tuple(sorted({name for plan in plans for name in plan.names}))
@@ -193,7 +207,7 @@ def _run_together(servable: Servable, plans: Sequence[Plan], examples: Array) ->
     return dict(zip(fetches, outputs, strict=True))
 
 
-def _task_plans(servable: Servable, tasks: Sequence[InferenceTask]) -> list[Plan]:
+def _task_plans(servable: LoadedServable, tasks: Sequence[InferenceTask]) -> list[Plan]:
     plans: list[Plan] = []
     seen: set[str] = set()
     for task in tasks:

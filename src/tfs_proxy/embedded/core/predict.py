@@ -2,13 +2,19 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature
+from tfs_proxy.embedded.core.servable import (
+    DEFAULT_SIGNATURE,
+    Array,
+    LoadedServable,
+    Runner,
+    ServableSignature,
+)
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.protos.tensors import to_array
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 
-def signature_of(servable: Servable, name: str) -> Signature:
+def signature_of(servable: LoadedServable, name: str) -> ServableSignature:
     """A signature by name, "" for the default one. Raises ServingError as predict does."""
     signature = servable.signatures.get(name or DEFAULT_SIGNATURE)
     if signature is None:
@@ -19,16 +25,16 @@ def signature_of(servable: Servable, name: str) -> Signature:
     return signature
 
 
-def check_method(signature: Signature) -> None:
+def check_method(signature: ServableSignature) -> None:
     """Raises ServingError (INTERNAL, as TF Serving) if methods are checked and this one is unknown."""
     if signature.unfit:
         raise ServingError(GrpcCode.INTERNAL, signature.unfit)
 
 
-def check_inputs(signature: Signature, given: Collection[str]) -> None:
-    """Raises ServingError unless the given names are the signature's, defaults counted in."""
+def check_inputs(signature: ServableSignature, names: Collection[str]) -> None:
+    """Raises ServingError unless these names are the signature's, defaults counted in."""
     wanted = signature.inputs.keys()
-    sent = set(given)
+    sent = set(names)
     if sent == wanted:
         return
     defaults = signature.message.defaults.keys()
@@ -51,7 +57,7 @@ def check_inputs(signature: Signature, given: Collection[str]) -> None:
         )
 
 
-def with_defaults(signature: Signature, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+def with_defaults(signature: ServableSignature, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
     """The given arrays, and the signature's defaults for inputs that are not among them.
 
     Raises ServingError as `check_inputs` does.
@@ -63,7 +69,7 @@ def with_defaults(signature: Signature, arrays: Mapping[str, Array]) -> Mapping[
     return {**defaults, **arrays}
 
 
-def chosen_outputs(signature: Signature, output_filter: Sequence[str]) -> tuple[str, ...]:
+def chosen_outputs(signature: ServableSignature, output_filter: Sequence[str]) -> tuple[str, ...]:
     """The aliases to answer with, sorted: those asked for, or all. Raises ServingError for a bad filter."""
     seen = set()
     for alias in output_filter:

@@ -1,15 +1,13 @@
 """The methods of PredictionService on one servable, from message to message: for gRPC and warm-up."""
 
-from tfs_proxy.embedded.core import describe, examples
+from tfs_proxy.embedded.core.describe import spec_of
+from tfs_proxy.embedded.core.examples import ExampleRun
 from tfs_proxy.embedded.core.predict import check_inputs, chosen_outputs, outputs_of, signature_of
-from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Servable, Signature
+from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, LoadedServable, ServableSignature
 from tfs_proxy.embedded.errors import invalid, too_many_dimensions
 from tfs_proxy.protos import (
     ClassificationRequest,
     ClassificationResponse,
-    ModelSpec,
-    MultiInferenceRequest,
-    MultiInferenceResponse,
     PredictRequest,
     RegressionRequest,
     RegressionResponse,
@@ -20,7 +18,7 @@ from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 
-def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True) -> bytes:
+def predict(servable: LoadedServable, request: PredictRequest, *, as_list: bool = True) -> bytes:
     """A serialized PredictResponse; ``as_list`` as in `tensors.to_pieces`. Raises ServingError."""
     signature = signature_of(servable, request.model_spec.signature_name)
     check_inputs(signature, request.inputs.keys())
@@ -33,50 +31,26 @@ def predict(servable: Servable, request: PredictRequest, *, as_list: bool = True
     return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list)
 
 
-def classify(servable: Servable, request: ClassificationRequest) -> ClassificationResponse:
+def classify(servable: LoadedServable, request: ClassificationRequest) -> ClassificationResponse:
     """Labels and scores of a request's examples. Raises ServingError."""
-    plan, count, outputs = _run(servable, request, CLASSIFY_METHOD)
-    answer = ClassificationResponse(model_spec=_answered(servable, request.model_spec))
-    answer.result.CopyFrom(examples.classification(plan, outputs, count))
-    return answer
+    name = request.model_spec.signature_name or DEFAULT_SIGNATURE
+    result = ExampleRun(servable, name, CLASSIFY_METHOD, request.input).classification()
+    return ClassificationResponse(model_spec=spec_of(servable, name), result=result)
 
 
-def regress(servable: Servable, request: RegressionRequest) -> RegressionResponse:
+def regress(servable: LoadedServable, request: RegressionRequest) -> RegressionResponse:
     """One number for each of a request's examples. Raises ServingError."""
-    plan, count, outputs = _run(servable, request, REGRESS_METHOD)
-    answer = RegressionResponse(model_spec=_answered(servable, request.model_spec))
-    answer.result.CopyFrom(examples.regression(plan, outputs, count))
-    return answer
+    name = request.model_spec.signature_name or DEFAULT_SIGNATURE
+    result = ExampleRun(servable, name, REGRESS_METHOD, request.input).regression()
+    return RegressionResponse(model_spec=spec_of(servable, name), result=result)
 
 
-def multi_inference(servable: Servable, request: MultiInferenceRequest) -> MultiInferenceResponse:
-    """Several signatures on the same examples. Raises ServingError."""
-    return examples.multi_inference(servable, request)
-
-
-def _run(
-    servable: Servable,
-    request: ClassificationRequest | RegressionRequest,
-    method: str,
-) -> tuple[examples.Plan, int, examples.Named]:
-    name = request.model_spec.signature_name
-    signature = examples.signature_for(servable, name, method)
-    plan = examples.plan_for(signature, method)
-    array = examples.serialized(request.input, servable)
-    api = "Classify" if method == CLASSIFY_METHOD else "Regress"
-    return plan, len(array), examples.run(examples.runner_for(servable, plan, api), plan, array)
-
-
-def _answered(servable: Servable, spec: ModelSpec) -> ModelSpec:
-    return describe.spec_of(servable, spec.signature_name or DEFAULT_SIGNATURE)
-
-
-def _arrays(signature: Signature, request: PredictRequest) -> dict[str, Array]:
+def _arrays(signature: ServableSignature, request: PredictRequest) -> dict[str, Array]:
     """The signature's inputs as arrays, defaults if the request has none."""
     arrays = {}
-    given = request.inputs
     for alias in signature.inputs:
-        tensor = given[alias] if alias in given else signature.message.defaults[alias]
+        sent = alias in request.inputs
+        tensor = request.inputs[alias] if sent else signature.message.defaults[alias]
         if len(tensor.tensor_shape.dim) > MAX_DIMENSIONS:
             raise too_many_dimensions(alias, len(tensor.tensor_shape.dim))
         try:

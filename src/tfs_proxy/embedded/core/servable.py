@@ -34,11 +34,11 @@ _RECENT = 0.2
 """The weight of the newest measurement in a call's average."""
 
 
-class Call(Protocol):
-    """Runs one set of tensors: arrays in the order of its feeds to arrays in that of its fetches."""
+PreparedCall = Callable[[Sequence[Array]], Sequence[Array]]
+"""Runs one set of tensors: arrays in the order of its feeds to arrays in that of its fetches.
 
-    def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Raises ServingError with TensorFlow's code and text."""
+Raises ServingError with TensorFlow's code and text.
+"""
 
 
 class Backend(Protocol):
@@ -51,7 +51,7 @@ class Backend(Protocol):
     def waits(self) -> bool:
         """Whether calls wait for others."""
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """A call from and to these tensor names."""
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Tensor:
     data_type: int
 
 
-class Signature:
+class ServableSignature:
     """One entry of a model's signature_def, read once.
 
     ``unfit`` says why predict refuses it, which it does only if method names are checked.
@@ -96,7 +96,7 @@ Observe = Callable[[float], None]
 
 
 def _unseen(_seconds: float) -> None:
-    """Nobody counts."""
+    """Discard the measurement."""
 
 
 class Runner:
@@ -111,7 +111,7 @@ class Runner:
         self._prepare = partial(backend.prepare, [tensor.name for tensor in self._inputs], fetches)
         self._waits = backend.waits
         self._preparing = threading.Lock()
-        self._call: Call | None = None
+        self._call: PreparedCall | None = None
         self._observe = observe
         self._calls = 0
         self._seconds = 0.0
@@ -157,7 +157,7 @@ class Runner:
             self._seconds = seconds
         self._last_seconds = seconds
 
-    def _prepared(self) -> Call:
+    def _prepared(self) -> PreparedCall:
         """The call, made at the first run: TensorFlow optimises the graph for it, which takes seconds."""
         with self._preparing:
             if self._call is None:
@@ -166,13 +166,13 @@ class Runner:
 
     def _refuse(self, ordered: Sequence[Array]) -> None:
         for index, (tensor, array) in enumerate(zip(self._inputs, ordered, strict=True)):
-            given = data_type_of(array)
-            if given != tensor.data_type or tensor.data_type not in NUMPY_TYPES:
+            data_type = data_type_of(array)
+            if data_type != tensor.data_type or tensor.data_type not in NUMPY_TYPES:
                 wanted = type_name(tensor.data_type)
-                raise invalid(f"Expects arg[{index}] to be {wanted} but {type_name(given)} is provided")
+                raise invalid(f"Expects arg[{index}] to be {wanted} but {type_name(data_type)} is provided")
 
 
-class Servable:
+class LoadedServable:
     """A model version that can be run, counted by its users so that none loses it in mid-request."""
 
     def __init__(
@@ -189,7 +189,8 @@ class Servable:
         self.name = name
         self.version = version
         self.signatures = {
-            key: Signature(key, message, check_method=check_methods) for key, message in signatures.items()
+            key: ServableSignature(key, message, check_method=check_methods)
+            for key, message in signatures.items()
         }
         self._backend = backend
         self._runners: dict[tuple[str, tuple[str, ...]], Runner] = {}
@@ -231,13 +232,13 @@ class Servable:
             spec = self._specs[signature] = model_spec(self.name, self.version, signature=signature)
         return spec
 
-    def computed(self, signature: Signature, aliases: tuple[str, ...]) -> tuple[str, ...]:
+    def computed(self, signature: ServableSignature, aliases: tuple[str, ...]) -> tuple[str, ...]:
         """The outputs to compute for a request of these: all, once too many sets of outputs are kept."""
         if (signature.name, aliases) in self._runners or len(self._runners) < MAX_RUNNERS:
             return aliases
         return signature.aliases
 
-    def runner(self, signature: Signature, aliases: tuple[str, ...]) -> Runner:
+    def runner(self, signature: ServableSignature, aliases: tuple[str, ...]) -> Runner:
         """The call for one signature and these of its outputs."""
         key = (signature.name, aliases)
         runner = self._runners.get(key)

@@ -7,7 +7,7 @@ from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 
-class State(IntEnum):
+class VersionState(IntEnum):
     """ModelVersionStatus.State, by number."""
 
     UNKNOWN = 0
@@ -19,12 +19,12 @@ class State(IntEnum):
 
 
 NEXT = {
-    State.UNKNOWN: {State.START},
-    State.START: {State.LOADING, State.END},
-    State.LOADING: {State.AVAILABLE, State.END},
-    State.AVAILABLE: {State.UNLOADING},
-    State.UNLOADING: {State.END},
-    State.END: {State.START},
+    VersionState.UNKNOWN: {VersionState.START},
+    VersionState.START: {VersionState.LOADING, VersionState.END},
+    VersionState.LOADING: {VersionState.AVAILABLE, VersionState.END},
+    VersionState.AVAILABLE: {VersionState.UNLOADING},
+    VersionState.UNLOADING: {VersionState.END},
+    VersionState.END: {VersionState.START},
 }
 """Which state may follow which; END starts over when the version is wanted again."""
 
@@ -33,21 +33,21 @@ NEXT = {
 class VersionStatus:
     """One version's state and the error of its last load, if it had one.
 
-    It is ``called_off`` once it is wanted no more, until it starts over: a load under way is in vain.
+    It is ``called_off`` once it is no longer wanted, until it starts over: a load under way is discarded.
     """
 
     version: int
-    state: State = State.UNKNOWN
+    state: VersionState = VersionState.UNKNOWN
     error: ServingError | None = None
     called_off: bool = False
 
-    def change_state(self, state: State, error: ServingError | None = None) -> None:
+    def change_state(self, state: VersionState, error: ServingError | None = None) -> None:
         """Go on to the next state; an error stays until a load succeeds or starts over."""
         if state not in NEXT[self.state]:
             raise ValueError(f"version {self.version} can't go from {self.state.name} to {state.name}")
         self.state = state
         self.error = error
-        self.called_off &= state is not State.START
+        self.called_off &= state is not VersionState.START
 
     def copy(self) -> "VersionStatus":
         """As it is at this moment."""
@@ -56,25 +56,25 @@ class VersionStatus:
     @property
     def may_start(self) -> bool:
         """Whether it is not loaded, and has not failed since it was wanted."""
-        ended = self.state is State.END and (self.error is None or self.called_off)
-        return self.state is State.UNKNOWN or ended
+        ended = self.state is VersionState.END and (self.error is None or self.called_off)
+        return self.state is VersionState.UNKNOWN or ended
 
     @property
     def failed(self) -> bool:
-        """Whether its last try is over, and nothing came of it."""
-        return self.state is State.END and not self.may_start
+        """Whether its last attempt has failed."""
+        return self.state is VersionState.END and not self.may_start
 
     @property
     def untried(self) -> bool:
         """Whether it is on its way in, and no attempt has failed so far."""
-        return self.state < State.AVAILABLE and self.error is None
+        return self.state < VersionState.AVAILABLE and self.error is None
 
     @property
     def code(self) -> GrpcCode:
         """The gRPC code that the status carries: OK until the version has ended, whatever tries it takes."""
-        return self.error.code if self.error and self.state is State.END else GrpcCode.OK
+        return self.error.code if self.error and self.state is VersionState.END else GrpcCode.OK
 
     @property
     def message(self) -> str:
         """The text that goes with `code`."""
-        return self.error.text if self.error and self.state is State.END else ""
+        return self.error.text if self.error and self.state is VersionState.END else ""

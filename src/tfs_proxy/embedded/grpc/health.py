@@ -1,7 +1,7 @@
 """The health service, grpc.health.v1: the server's state asked once or watched, beside `grpc_server`.
 
 Names, codes and texts are those of gRPC's own health service in C++, which TF Serving turns on. A watch
-holds none of the threads for calls: it is told what changes, when it changes.
+holds none of the threads for calls: a change of state is sent when it happens.
 """
 
 import threading
@@ -39,26 +39,26 @@ Send = Callable[[bytes | None], None]
 
 
 class _Watch:
-    """One stream of statuses; several threads may find that there is something to tell."""
+    """One stream of statuses; several threads may have a status to send."""
 
     def __init__(self, status: Callable[[], Status], context: Any, send: Send) -> None:
         self._status = status
         self._context = context
         self._send = send
-        self._telling = threading.Lock()
-        self._told: Status | None = None
+        self._sending = threading.Lock()
+        self._sent: Status | None = None
 
-    def tell(self) -> None:
+    def send_change(self) -> None:
         """Send the status, if it is another one than the last."""
-        with self._telling:
+        with self._sending:
             status = self._status()
-            if status != self._told:
-                self._told = status
+            if status != self._sent:
+                self._sent = status
                 self._send(HealthCheckResponse(status=status).SerializeToString())
 
     def end(self) -> None:
         """Send the last status, and that there are no more."""
-        self.tell()
+        self.send_change()
         self._context.set_code(grpc.StatusCode.UNAVAILABLE)
         self._context.set_details("The model server is stopping")
         self._send(None)
@@ -76,8 +76,8 @@ class Health:
     def check(self, message: bytes, _context: Any) -> bytes:
         """The status of one name. Raises ServingError if it has none.
 
-        Before the first models are loaded it fails as a request does, where the official server's port
-        is closed.
+        Before the first models are loaded it fails as a request does; the official server's port
+        is closed until then.
         """
         status = self._status(_name(message, GrpcCode.INVALID_ARGUMENT))
         if status == HealthCheckResponse.SERVICE_UNKNOWN:
@@ -101,22 +101,22 @@ class Health:
             if stopping:
                 watch.end()
             elif context.add_callback(lambda: self._forget(watch)):
-                watch.tell()
+                watch.send_change()
             else:
                 self._forget(watch)
 
     def follow(self) -> None:
-        """Wait until the first models are loaded, and tell those who watch."""
+        """Wait until the first models are loaded, and send the new status to those who watch."""
         with self._catalog.changed:
             self._catalog.changed.wait_for(lambda: not self._catalog.starting)
         with self._lock:
-            _each([watch.tell for watch in self._watches])
+            _on_threads([watch.send_change for watch in self._watches])
 
     def close(self) -> None:
-        """Tell those who watch that nothing is served any more, and end their streams."""
+        """Send those who watch that nothing is served any longer, and end their streams."""
         with self._lock:
             self._stopping = True
-            _each([watch.end for watch in self._watches])
+            _on_threads([watch.end for watch in self._watches])
             self._watches.clear()
 
     def _status(self, name: str) -> Status:
@@ -141,7 +141,7 @@ def _name(message: bytes, code: GrpcCode) -> str:
     return name
 
 
-def _each(steps: list[Callable[[], None]]) -> None:
+def _on_threads(steps: list[Callable[[], None]]) -> None:
     """Run each on a thread of its own: a client that takes nothing holds up only itself."""
     for step in steps:
         threading.Thread(target=step, daemon=True, name="health").start()

@@ -72,7 +72,7 @@ class Profiler:
         return TerminateResponse().SerializeToString()
 
     def monitor(self, _message: bytes, _context: Any) -> bytes:
-        """ProfilerService.Monitor, which TF Serving has not either."""
+        """ProfilerService.Monitor, which TF Serving does not implement either."""
         raise ServingError(GrpcCode.UNIMPLEMENTED, "unimplemented.")
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ def credentials(path: str) -> Any:
     """Server credentials of an SSL config file; None if no file is named.
 
     Raises SettingsError if it can't be read, holds no key and certificate, or is to verify clients
-    without a CA of theirs.
+    without a CA for them.
     """
     if not path:
         return None

@@ -7,19 +7,21 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.core import describe, prediction_service
 from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.catalog import Catalog
+from tfs_proxy.embedded.core.examples import multi_inference
 from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
 from tfs_proxy.errors import SettingsError
@@ -41,6 +43,7 @@ log = logging.getLogger(__name__)
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 
+Inference = Callable[[LoadedServable, Any], bytes | Message]
 Handler = Callable[[bytes, Any], bytes]
 Stream = Callable[[bytes, Any, Callable[[bytes | None], None]], None]
 """A method that answers with a stream: it returns at once, and sends message by message, None at the end."""
@@ -69,10 +72,12 @@ class Services:
         """Every method by service and name."""
         return {
             PREDICTION_SERVICE: {
-                "Predict": self.predict,
-                "Classify": self.classify,
-                "Regress": self.regress,
-                "MultiInference": self.multi_inference,
+                "Predict": self._inference(
+                    "Predict", PredictRequest, partial(prediction_service.predict, as_list=self._as_list)
+                ),
+                "Classify": self._inference("Classify", ClassificationRequest, prediction_service.classify),
+                "Regress": self._inference("Regress", RegressionRequest, prediction_service.regress),
+                "MultiInference": self._inference("MultiInference", MultiInferenceRequest, multi_inference),
                 "GetModelMetadata": self.get_model_metadata,
             },
             MODEL_SERVICE: {
@@ -81,33 +86,16 @@ class Services:
             },
         }
 
-    def predict(self, message: bytes, _context: Any) -> bytes:
-        """PredictionService.Predict."""
-        request = PredictRequest.FromString(message)
-        with self._counted(_spec_of(request), "Predict") as servable:
-            return prediction_service.predict(servable, request, as_list=self._as_list)
+    def _inference(self, api: str, request_type: type[Message], run: Inference) -> Handler:
+        """A method of PredictionService that runs a servable on a message of this type."""
 
-    def classify(self, message: bytes, _context: Any) -> bytes:
-        """PredictionService.Classify."""
-        request = ClassificationRequest.FromString(message)
-        with self._counted(_spec_of(request), "Classify") as servable:
-            answer = prediction_service.classify(servable, request)
-        return answer.SerializeToString()
+        def handle(message: bytes, _context: Any) -> bytes:
+            request = request_type.FromString(message)
+            with self._counted(_inference_spec(request), api) as servable:
+                answer = run(servable, request)
+            return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
-    def regress(self, message: bytes, _context: Any) -> bytes:
-        """PredictionService.Regress."""
-        request = RegressionRequest.FromString(message)
-        with self._counted(_spec_of(request), "Regress") as servable:
-            answer = prediction_service.regress(servable, request)
-        return answer.SerializeToString()
-
-    def multi_inference(self, message: bytes, _context: Any) -> bytes:
-        """PredictionService.MultiInference."""
-        request = MultiInferenceRequest.FromString(message)
-        spec = request.tasks[0].model_spec if request.tasks else ModelSpec()
-        with self._counted(spec, "MultiInference") as servable:
-            answer = prediction_service.multi_inference(servable, request)
-        return answer.SerializeToString()
+        return handle
 
     def get_model_metadata(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.GetModelMetadata."""
@@ -133,7 +121,7 @@ class Services:
         The answer says by how much the requested counters have grown meanwhile.
         One that comes before the models of the start are loaded waits for them, as for the official
         server's port, and one that comes while another waits for its models for that one. Raises
-        ServingError where the config can't be taken, or a new model failed.
+        ServingError if the config can't be taken, or a new model failed.
         """
         request = ReloadConfigRequest.FromString(message)
         if request.config.WhichOneof("config") != "model_config_list":
@@ -141,7 +129,8 @@ class Services:
                 "ServerModelConfig type not supported by HandleReloadConfigRequest. "
                 "Only ModelConfigList is currently supported"
             )
-        sources = model_config.from_request(request.config, self._catalog.names)
+        # NOTE: here, unlike in a file, TF Serving refuses a model without a platform.
+        sources = model_config.from_message(request.config, self._catalog.names, default_platform="")
         answer = ReloadConfigResponse()
         answer.status.SetInParent()
         with aside(), self._lifecycle.turn(context.is_active):
@@ -155,15 +144,12 @@ class Services:
         return answer.SerializeToString()
 
     @contextmanager
-    def _counted(self, spec: ModelSpec, api: str) -> Iterator[Servable]:
+    def _counted(self, spec: ModelSpec, api: str) -> Iterator[LoadedServable]:
         began = perf_counter()
         code = GrpcCode.INTERNAL
         try:
-            servable = self._catalog.acquire(*_target(spec))
-            try:
+            with self._catalog.using(*_target(spec)) as servable:
                 yield servable
-            finally:
-                servable.leave()
             code = GrpcCode.OK
         except ServingError as error:
             code = error.code
@@ -171,6 +157,12 @@ class Services:
         finally:
             if spec.name in self._catalog.names:
                 self._metrics.request(spec.name, api, "GRPC", code, (perf_counter() - began) * 1e6)
+
+
+def _inference_spec(request: Any) -> ModelSpec:
+    if isinstance(request, MultiInferenceRequest):
+        return request.tasks[0].model_spec if request.tasks else ModelSpec()
+    return _spec_of(request)
 
 
 def _spec_of(request: Any) -> ModelSpec:
@@ -237,9 +229,8 @@ def _guarded(name: str, run: Handler) -> Handler:
     def handle(message: bytes, context: Any) -> bytes:
         try:
             return run(message, context)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (_refuse raises)
             _refuse(name, error, context)
-            raise AssertionError(name) from error
 
     return handle
 
@@ -248,15 +239,14 @@ def _streamed(name: str, run: Stream) -> Stream:
     def handle(message: bytes, context: Any, send: Callable[[bytes | None], None]) -> None:
         try:
             run(message, context, send)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (_refuse raises)
             _refuse(name, error, context)
-            raise AssertionError(name) from error
 
     handle.experimental_non_blocking = True  # type: ignore[attr-defined]
     return handle
 
 
-def _refuse(name: str, error: Exception, context: Any) -> None:
+def _refuse(name: str, error: Exception, context: Any) -> NoReturn:
     """End a call with the status of its error; always raises."""
     if isinstance(error, ServingError):
         context.abort(_STATUS_CODES[int(error.code)], error.text)
@@ -264,3 +254,4 @@ def _refuse(name: str, error: Exception, context: Any) -> None:
         context.abort(grpc.StatusCode.INTERNAL, f"The request is not a message of {name}")
     log.error("%s failed", name, exc_info=error)
     context.abort(_STATUS_CODES[int(GrpcCode.INTERNAL)], "Internal error: see the model server's log")
+    raise AssertionError(name) from error

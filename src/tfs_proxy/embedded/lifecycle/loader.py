@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tfs_proxy.embedded.batching import options as batch_options
 from tfs_proxy.embedded.batching.options import BatchOptions
 from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, tensorflow_errors
-from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.lifecycle import warmup
 from tfs_proxy.embedded.tensorflow.shape_guard import CRASHING_OPS, ShapeGuard
 from tfs_proxy.errors import SettingsError
@@ -38,7 +38,7 @@ class Loader:
     Raises SettingsError if the batching parameters, or the options for sessions, can't be used.
     """
 
-    def __init__(self, flags: Flags, metrics: Metrics) -> None:
+    def __init__(self, flags: ModelServerFlags, metrics: Metrics) -> None:
         batches = flags.enable_batching
         self._batching = batch_options.read_options(flags.batching_parameters_file) if batches else None
         self._metrics = metrics
@@ -71,13 +71,13 @@ class Loader:
         except ServingError as error:
             raise SettingsError(f"Failed to start server. Error: {error.text}") from error
 
-    def __call__(self, name: str, version: int, folder: Path) -> Servable:
+    def __call__(self, name: str, version: int, folder: Path) -> LoadedServable:
         """Load, and warm up. Raises ServingError."""
         self.prepare()
         log.info("Loading servable version {name: %s version: %d} from %s", name, version, folder)
         backend = self._counted(folder)
         check_methods = self._flags.enable_signature_method_name_check
-        servable = Servable(
+        servable = LoadedServable(
             name, version, backend.signatures, backend, self._metrics, check_methods=check_methods
         )
         if self._flags.enable_model_warmup:
@@ -101,7 +101,7 @@ class Loader:
             self._metrics.load(str(folder), code, perf_counter() - began)
         return backend
 
-    def _warm_up(self, servable: Servable, folder: Path) -> None:
+    def _warm_up(self, servable: LoadedServable, folder: Path) -> None:
         if not (folder / warmup.FILE).exists():
             return
         began = perf_counter()
@@ -133,7 +133,7 @@ class Loader:
         from tfs_proxy.embedded.batching import instrumentation
 
         if not self._flags.monitoring_config_file:
-            return instrumentation.NoInstrumentation()
+            return instrumentation.Instrumentation()
         return instrumentation.BatchInstrumentation(
             self._metrics.batches, pads=bool(options.allowed_batch_sizes)
         )

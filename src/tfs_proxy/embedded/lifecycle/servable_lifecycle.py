@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.embedded.core.catalog import Catalog, Model, still_loading
-from tfs_proxy.embedded.core.servable import Servable
-from tfs_proxy.embedded.core.states import State, VersionStatus
+from tfs_proxy.embedded.core.servable import LoadedServable
+from tfs_proxy.embedded.core.states import VersionState, VersionStatus
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.lifecycle import versions
 from tfs_proxy.embedded.model_config import ModelSource
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _UNLOAD_THREADS = 64
 """Each unload waits for its version's last request; a thread comes with the first unload that needs it."""
 
-Load = Callable[[str, int, Path], Servable]
+Load = Callable[[str, int, Path], LoadedServable]
 """Loads one version: model name, version number, folder. Raises ServingError."""
 
 
@@ -91,18 +91,20 @@ class ServableLifecycle:
             return
         for source in self._sources:
             try:
-                found = versions.find(source.base_path)
+                folders = versions.find(source.base_path)
             except OSError as error:
                 self._log_once(
                     f"Could not find base path {source.base_path} for servable {source.name} "
                     f"with error {error.strerror}"
                 )
                 continue
-            chosen = source.policy.choose(list(found))
+            chosen = source.policy.choose(list(folders))
             self._log_missing_versions(source, chosen)
             with self._catalog.changed:
                 if source in self._sources:
-                    self._catalog.models[source.name].aspire({version: found[version] for version in chosen})
+                    self._catalog.models[source.name].aspire(
+                        {version: folders[version] for version in chosen}
+                    )
         self._reconcile()
 
     @contextmanager
@@ -131,7 +133,7 @@ class ServableLifecycle:
     def wait_until_available(
         self, names: Sequence[str], still_wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Wait until these models serve, and no wanted version of theirs waits for its first attempt.
+        """Wait until these models serve, and each of their wanted versions has had its first attempt.
 
         A model that serves does not wait for another try of a version that failed. Raises ServingError
         that names the models of which no version could be loaded, or whose folders are not there.
@@ -156,8 +158,9 @@ class ServableLifecycle:
         self.stop()
         with self._catalog.changed:
             self._sources = ()
-            leaving = [each for model in self._catalog.models.values() for each in model.serving.values()]
+            leaving: list[LoadedServable] = []
             for model in self._catalog.models.values():
+                leaving += model.serving.values()
                 model.aspired = {}
                 model.publish({})
             self._catalog.changed.notify_all()
@@ -193,7 +196,7 @@ class ServableLifecycle:
     def _want(self, name: str, model: Model, version: int, folder: Path) -> None:
         status = model.versions.setdefault(version, VersionStatus(version))
         if status.may_start:
-            status.change_state(State.START)
+            status.change_state(VersionState.START)
             self._pool.submit(self._load_version, name, model, status, folder)
 
     def _unload_replaced(self, model: Model) -> None:
@@ -204,29 +207,29 @@ class ServableLifecycle:
         serving = dict(model.serving)
         for version in leaving:
             servable = serving.pop(version)
-            model.versions[version].change_state(State.UNLOADING)
+            model.versions[version].change_state(VersionState.UNLOADING)
             self._unloads.submit(self._unload, servable, model.versions[version])
         model.publish(serving)
 
     def _load_version(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
         with self._catalog.changed:
-            status.change_state(State.LOADING)
+            status.change_state(VersionState.LOADING)
         self._attempt(name, model, status, folder, self._retry.times)
 
     def _attempt(self, name: str, model: Model, status: VersionStatus, folder: Path, retries: int) -> None:
         """One try at a load; if it fails and ``retries`` are left, the next one comes later."""
         error = self._try(name, model, status, folder)
         with self._catalog.changed:
-            if error is not None and (not retries or self._in_vain(status)):
-                status.change_state(State.END, error)
+            if error is not None and (not retries or self._is_discarded(status)):
+                status.change_state(VersionState.END, error)
             elif error is not None:
                 status.error = error
                 self._later(self._attempt, name, model, status, folder, retries - 1)
             self._reconcile()
 
     def _try(self, name: str, model: Model, status: VersionStatus, folder: Path) -> ServingError | None:
-        """Load, unless nobody wants that any more. Returns the error, of whatever kind."""
-        if self._in_vain(status):
+        """Load, unless the version is no longer wanted. Returns the error, of whatever kind."""
+        if self._is_discarded(status):
             return status.error or _cancelled()
         try:
             self._load_into(name, model, status, folder)
@@ -234,7 +237,7 @@ class ServableLifecycle:
             return _logged(name, status.version, error)
         return None
 
-    def _in_vain(self, status: VersionStatus) -> bool:
+    def _is_discarded(self, status: VersionStatus) -> bool:
         return status.called_off or self._stopping.is_set()
 
     def _load_into(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
@@ -242,7 +245,7 @@ class ServableLifecycle:
         with self._catalog.changed:
             wanted = not status.called_off
             if wanted:
-                status.change_state(State.AVAILABLE)
+                status.change_state(VersionState.AVAILABLE)
                 model.publish({**model.serving, status.version: servable})
         if not wanted:
             servable.retire()
@@ -259,12 +262,12 @@ class ServableLifecycle:
 
         threading.Thread(target=wait, daemon=True, name="retry").start()
 
-    def _unload(self, servable: Servable, status: VersionStatus) -> None:
+    def _unload(self, servable: LoadedServable, status: VersionStatus) -> None:
         try:
             servable.retire()
         finally:
             with self._catalog.changed:
-                status.change_state(State.END)
+                status.change_state(VersionState.END)
                 self._reconcile()
         log.info("Unloaded servable version {name: %s version: %d}", servable.name, servable.version)
 
@@ -303,9 +306,8 @@ def _cancelled() -> ServingError:
 
 def _failure(name: str, model: Model) -> str:
     """Why a model did not become available, by its newest version, in TF Serving's words."""
-    errors = {each.version: each.error for each in model.versions.values() if each.version in model.aspired}
-    version = max(errors, default=None)
-    error = errors.get(version) if version is not None else None
+    version = max(model.versions.keys() & model.aspired.keys(), default=-1)
+    error = model.versions[version].error if version >= 0 else None
     if error is None:
         return f"{{name: {name}}} due to error: NOT_FOUND: no versions of it were found"
     return f"{{name: {name} version: {version}}} due to error: {error.code.name}: {error.text}"

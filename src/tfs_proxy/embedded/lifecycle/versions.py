@@ -21,7 +21,7 @@ def find(base_path: str) -> dict[int, Path]:
     several names of one number the last counts. Raises FileNotFoundError if the base path is not a folder of
     this machine, which is all that is looked at.
     """
-    found: dict[int, Path] = {}
+    folders: dict[int, Path] = {}
     root = local(base_path)
     if not root.is_dir():
         remote = "://" in base_path and not base_path.startswith(_SCHEME)
@@ -30,8 +30,8 @@ def find(base_path: str) -> dict[int, Path]:
     for child in sorted(root.iterdir()):
         number = _number(child.name)
         if number is not None and child.is_dir():
-            found[number] = child
-    return found
+            folders[number] = child
+    return folders
 
 
 def _number(name: str) -> int | None:

@@ -3,13 +3,15 @@
 The file is TF Serving's: ``assets.extra/tf_serving_warmup_requests``, a TFRecord of PredictionLog.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded.core import prediction_service
-from tfs_proxy.embedded.core.servable import Servable
+from tfs_proxy.embedded.core.examples import multi_inference
+from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.payload.formats.framing import tfrecords
@@ -19,8 +21,16 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
 
+_METHODS: Mapping[str | None, Callable[[LoadedServable, Any], object]] = {
+    "predict_log": prediction_service.predict,
+    "classify_log": prediction_service.classify,
+    "regress_log": prediction_service.regress,
+    "multi_inference_log": multi_inference,
+}
+"""What replays each kind of recorded request."""
 
-def warm_up(servable: Servable, folder: Path, *, iterations: int = 1) -> int:
+
+def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> int:
     """Replay the requests of a version's folder, each this many times; returns how many there were.
 
     Raises ServingError if the file is not a TFRecord file, or a request of it fails.
@@ -48,21 +58,15 @@ def _records(path: Path) -> Iterator[bytes]:
             ) from error
 
 
-def _replay(servable: Servable, record: bytes) -> None:
+def _replay(servable: LoadedServable, record: bytes) -> None:
     """Run one recorded request; as in TF Serving, one of an unknown kind does not count."""
     try:
         log = PredictionLog.FromString(record)
     except DecodeError as error:
         raise invalid("Failed to parse warmup record: no PredictionLog") from error
     kind = log.WhichOneof("log_type")
-    if kind == "predict_log":
-        prediction_service.predict(servable, log.predict_log.request)
-    elif kind == "classify_log":
-        prediction_service.classify(servable, log.classify_log.request)
-    elif kind == "regress_log":
-        prediction_service.regress(servable, log.regress_log.request)
-    elif kind == "multi_inference_log":
-        prediction_service.multi_inference(servable, log.multi_inference_log.request)
-    elif kind == "session_run_log":
+    if kind == "session_run_log":
         number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
         raise ServingError(GrpcCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")
+    if kind in _METHODS:
+        _METHODS[kind](servable, getattr(log, kind).request)

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -21,18 +22,23 @@ from tfs_proxy.embedded.core.call_threads import WouldWait
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import ServingError, invalid
-from tfs_proxy.embedded.rest import http_body
 from tfs_proxy.embedded.rest import routes as rest_routes
 from tfs_proxy.embedded.rest.handlers import HANDLERS, Handler
-from tfs_proxy.embedded.rest.http_body import Headers
-from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.routes import Route
+from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.serving_json.answer_text import error as error_body
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
+from tfs_proxy.wire.gzip_body import gunzip
 
 log = logging.getLogger(__name__)
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case with their values."""
+
+MAX_UNPACKED_BYTES = 100 * 1024 * 1024
+"""TF Serving's limit; a small packed body could fill any memory without one."""
 
 _JSON: Headers = [(b"content-type", b"application/json")]
 _TEXT: Headers = [(b"content-type", b"text/plain")]
@@ -48,7 +54,7 @@ _LONGEST_KEPT = 512
 _SMALL_BODY = 65536
 
 
-class Answer(NamedTuple):
+class RestAnswer(NamedTuple):
     """A whole HTTP answer; one that is not ``of_api`` says nothing of other origins."""
 
     status: int
@@ -61,23 +67,23 @@ class _Pending(NamedTuple):
     """What is left to do for an answer, if that would hold up everything else."""
 
     handler: Handler
-    run: Callable[[], Answer]
+    run: Callable[[], RestAnswer]
 
 
-def _page(status: int, reason: str) -> Answer:
+def _page(status: int, reason: str) -> RestAnswer:
     """What TF Serving's HTTP server answers with if no handler is responsible."""
     body = (
         f"<HTML><HEAD>\n<TITLE>{status} {reason}</TITLE>\n</HEAD><BODY>\n<H1>{reason}</H1>\n</BODY></HTML>\n"
     )
-    return Answer(status, body.encode(), _HTML, of_api=False)
+    return RestAnswer(status, body.encode(), _HTML, of_api=False)
 
 
 _NOT_FOUND = _page(404, "Not Found")
 _BAD_REQUEST = _page(400, "Bad Request")
 
 
-def _refusal(error: ServingError) -> Answer:
-    return Answer(HTTP_STATUS[error.code], json_answer.error(error.text), _JSON)
+def _refusal(error: ServingError) -> RestAnswer:
+    return RestAnswer(HTTP_STATUS[error.code], error_body(error.text), _JSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ class RestApp:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _answer(self, method: str, raw_path: bytes, headers: Headers, body: bytes) -> Answer:
+    async def _answer(self, method: str, raw_path: bytes, headers: Headers, body: bytes) -> RestAnswer:
         """PERF: the one coroutine between a body and its answer; a quick request never waits in it."""
         began = perf_counter()
         route, code = None, GrpcCode.OK
@@ -135,7 +141,7 @@ class RestApp:
                 route = rest_routes.match(method, path)
                 self._keep(method, raw_path, route)
             answer = self._act(route, headers, body)
-            if not isinstance(answer, Answer):
+            if not isinstance(answer, RestAnswer):
                 answer = await self._in_pool(answer)
         except ServingError as error:
             code, answer = error.code, _refusal(error)
@@ -150,7 +156,7 @@ class RestApp:
             self._metrics.request(route.model, route.action, "REST", code, (perf_counter() - began) * 1e6)
         return answer
 
-    def _outside(self, path: str) -> Answer | None:
+    def _outside(self, path: str) -> RestAnswer | None:
         """The answer to a path that is not the API's; None for one that is."""
         if not rest_routes.is_uri(path):
             return _BAD_REQUEST
@@ -158,8 +164,8 @@ class RestApp:
         if metrics is not None and path.partition("?")[0] == metrics:
             if path != metrics:
                 text = f"Unexpected path: {path}. Should be {metrics}"
-                return Answer(400, text.encode(), _TEXT, of_api=False)
-            return Answer(200, self._metrics.text(), _TEXT, of_api=False)
+                return RestAnswer(400, text.encode(), _TEXT, of_api=False)
+            return RestAnswer(200, self._metrics.text(), _TEXT, of_api=False)
         return None if rest_routes.is_api(path) else _NOT_FOUND
 
     def _keep(self, method: str, raw_path: bytes, route: Route) -> None:
@@ -170,32 +176,18 @@ class RestApp:
             self._routes.clear()
         self._routes[method, raw_path] = route
 
-    def _act(self, route: Route, headers: Headers, body: bytes) -> Answer | _Pending:
+    def _act(self, route: Route, headers: Headers, body: bytes) -> RestAnswer | _Pending:
         """The answer, or what is left to do for it."""
         handler_class = HANDLERS.get(route.action)
         if handler_class is not None:
-            handler = handler_class(self._catalog, route)
-            if http_body.is_packed(headers):
-                return _Pending(handler, lambda: _whole(handler, http_body.unpacked(body)))
-            return self._predict(handler, body)
+            return _predict(handler_class(self._catalog, route), headers, body)
         if route.action == rest_routes.PREFLIGHT:
             return _preflight(headers)
         if route.action == "status":
-            return Answer(200, _status(self._catalog, route), _JSON)
-        return Answer(200, _metadata(self._catalog, route), _JSON)
+            return RestAnswer(200, _status(self._catalog, route), _JSON)
+        return RestAnswer(200, _metadata(self._catalog, route), _JSON)
 
-    @staticmethod
-    def _predict(handler: Handler, body: bytes) -> Answer | _Pending:
-        if len(body) > _SMALL_BODY:
-            return _Pending(handler, lambda: _whole(handler, body))
-        try:
-            handler.read(body)
-        except BaseException:
-            handler.close()
-            raise
-        return _at_once(handler) if handler.quick else _Pending(handler, lambda: _finish(handler))
-
-    async def _in_pool(self, pending: _Pending) -> Answer:
+    async def _in_pool(self, pending: _Pending) -> RestAnswer:
         running = self._pool.submit(pending.run)
         try:
             async with asyncio.timeout(self._options.timeout_seconds):
@@ -206,31 +198,51 @@ class RestApp:
             raise ServingError(GrpcCode.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
 
 
-def _whole(handler: Handler, body: bytes) -> Answer:
+def _predict(handler: Handler, headers: Headers, body: bytes) -> RestAnswer | _Pending:
+    """The answer, if reading and running take next to no time."""
+    packed = _is_packed(headers)
+    if packed or len(body) > _SMALL_BODY:
+        return _Pending(handler, lambda: _read_and_run(handler, _unpacked(body) if packed else body))
     try:
         handler.read(body)
-        return Answer(200, handler.answer(), _JSON)
-    finally:
-        handler.close()
-
-
-def _at_once(handler: Handler) -> Answer | _Pending:
-    try:
-        answer = Answer(200, handler.answer(), _JSON)
+        if handler.quick:
+            answer = RestAnswer(200, handler.answer(), _JSON)
+            handler.close()
+            return answer
     except WouldWait:
-        return _Pending(handler, lambda: _finish(handler))
+        pass
     except BaseException:
         handler.close()
         raise
-    handler.close()
-    return answer
+    return _Pending(handler, lambda: _run(handler))
 
 
-def _finish(handler: Handler) -> Answer:
+def _read_and_run(handler: Handler, body: bytes) -> RestAnswer:
+    with closing(handler):
+        handler.read(body)
+        return RestAnswer(200, handler.answer(), _JSON)
+
+
+def _run(handler: Handler) -> RestAnswer:
+    with closing(handler):
+        return RestAnswer(200, handler.answer(), _JSON)
+
+
+def _is_packed(headers: Headers) -> bool:
+    """Whether the first header of this kind says that the body is in gzip's format."""
+    encoding = next((value for name, value in headers if name == b"content-encoding"), b"")
+    return b"gzip" in encoding.lower()
+
+
+def _unpacked(body: bytes) -> bytes:
+    """The bytes of a packed body: none at all if it is not one whole packed document within the limit.
+
+    So does TF Serving, whose answer then is that the document is empty.
+    """
     try:
-        return Answer(200, handler.answer(), _JSON)
-    finally:
-        handler.close()
+        return gunzip(body, MAX_UNPACKED_BYTES, most_members=1)
+    except (BadInput, PayloadTooLarge):
+        return b""
 
 
 def _target(scope: Mapping[str, Any]) -> bytes:
@@ -254,10 +266,10 @@ async def _read(receive: Receive) -> bytes | None:
     return None
 
 
-def _preflight(headers: Headers) -> Answer:
+def _preflight(headers: Headers) -> RestAnswer:
     """What a browser asks in front of a request: fine for any origin of the web."""
     origins = (value for name, value in headers if name == b"origin")
-    return Answer(200 if _WEB_ORIGIN.search(next(origins, b"")) else 400, b"", [])
+    return RestAnswer(200 if _WEB_ORIGIN.search(next(origins, b"")) else 400, b"", [])
 
 
 def _status(catalog: Catalog, route: Route) -> bytes:

@@ -6,12 +6,17 @@ Reading and running are two steps, so that the application can choose which thre
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-import numpy as np
-
-from tfs_proxy.embedded.core import examples
 from tfs_proxy.embedded.core.catalog import Catalog
+from tfs_proxy.embedded.core.examples import ExampleRun
 from tfs_proxy.embedded.core.predict import check_method, outputs_of, with_defaults
-from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Runner, Servable, Signature, Tensor
+from tfs_proxy.embedded.core.servable import (
+    DEFAULT_SIGNATURE,
+    Array,
+    LoadedServable,
+    Runner,
+    ServableSignature,
+    Tensor,
+)
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.json import examples as json_examples
@@ -26,7 +31,7 @@ class Handler(ABC):
     def __init__(self, catalog: Catalog, route: Route) -> None:
         self._catalog = catalog
         self._route = route
-        self._servable: Servable | None = None
+        self._servable: LoadedServable | None = None
         self._runner: Runner | None = None
 
     @property
@@ -47,7 +52,7 @@ class Handler(ABC):
         if self._servable is not None:
             self._servable.leave()
 
-    def _acquire(self) -> Servable:
+    def _acquire(self) -> LoadedServable:
         if self._servable is None:
             self._servable = self._catalog.acquire(self._route.model, self._route.version, self._route.label)
         return self._servable
@@ -56,7 +61,7 @@ class Handler(ABC):
 class Predict(Handler):
     """``POST …:predict``."""
 
-    _signature: Signature
+    _signature: ServableSignature
     _call: json_predict.PredictCall
     _arrays: Mapping[str, Array]
 
@@ -87,21 +92,13 @@ class ExampleHandler(Handler):
     """``POST …:classify`` and ``…:regress``: both read examples."""
 
     method: str
-    _plan: examples.Plan
-    _examples: Array
+    _run: ExampleRun
 
     def read(self, body: bytes) -> None:
         """Decode the examples, then look at the signature. Raises ServingError."""
         call = json_examples.decode(body)
-        servable = self._acquire()
-        signature = examples.signature_for(servable, call.signature, self.method)
-        self._plan = examples.plan_for(signature, self.method)
-        self._examples = examples.serialized(call.examples, servable)
-        self._runner = examples.runner_for(servable, self._plan, self._route.action.title())
-
-    def _outputs(self) -> examples.Named:
-        assert self._runner is not None  # noqa: S101 (read comes first)
-        return examples.run(self._runner, self._plan, self._examples)
+        self._run = ExampleRun(self._acquire(), call.signature, self.method, call.examples)
+        self._runner = self._run.runner
 
 
 class Classify(ExampleHandler):
@@ -111,7 +108,7 @@ class Classify(ExampleHandler):
 
     def answer(self) -> bytes:
         """Labels with scores. Raises ServingError."""
-        return json_answer.classes(examples.classes(self._plan, self._outputs(), len(self._examples)))
+        return json_answer.classes(self._run.classes())
 
 
 class Regress(ExampleHandler):
@@ -121,8 +118,7 @@ class Regress(ExampleHandler):
 
     def answer(self) -> bytes:
         """One number per example. Raises ServingError."""
-        result = examples.regression(self._plan, self._outputs(), len(self._examples))
-        return json_answer.regressions(np.array([each.value for each in result.regressions]))
+        return json_answer.regressions([line.value for line in self._run.regression().regressions])
 
 
 HANDLERS: Mapping[str, type[Handler]] = {"predict": Predict, "classify": Classify, "regress": Regress}

@@ -1,18 +1,15 @@
-"""uvicorn's HTTP connection, mended in three places and made quicker in two.
+"""uvicorn's HTTP connection, mended in three places and made quicker in one.
 
 A request that offers HTTP/2, as those of Java's client do, would lose its body: httptools takes what
 follows the head for the other protocol. Here it is read once more, without the offer. A client that shuts
 its side behind a request would get no answer. And one that falls silent before its first request, or
 within one, would hold its connection for ever.
 
-Two things cost it more than a quick prediction does. An answer's head leaves together with its body: two
-writes wake the client twice, which takes long if cores sleep between requests. And a connection has one
-timer for its idle time that is moved, where uvicorn makes one after each answer and cancels it at the next
-request.
+PERF: an answer's head leaves together with its body, for two writes wake the client twice, which takes
+longer than a quick prediction if cores sleep between requests.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -35,7 +32,7 @@ class _WholeAnswers:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send, or hold back, as it is a head."""
+        """Send the data, or hold it back if it is a head."""
         if self._head:
             data, self._head = self._head + data, b""
         elif data.startswith(_HEAD) and not data.startswith(_INTERIM):
@@ -54,62 +51,18 @@ class _WholeAnswers:
         self._transport.close()
 
 
-class IdleClock:
-    """A loop as a connection sees it: what it asks to be called later is the end of its idle time."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._timer: asyncio.TimerHandle | None = None
-        self._due: float | None = None
-        self._callback: Callable[[], object] | None = None
-        self.create_task = loop.create_task
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loop, name)
-
-    def call_later(self, delay: float, callback: Callable[[], object]) -> "IdleClock":
-        """Call this so many seconds from now, unless cancelled or called anew before."""
-        self._due, self._callback = self._loop.time() + delay, callback
-        if self._timer is None:
-            self._timer = self._loop.call_later(delay, self._ring)
-        return self
-
-    def cancel(self) -> None:
-        """Call nothing; the timer goes on for the next time."""
-        self._due = None
-
-    def stop(self) -> None:
-        """Give the timer back."""
-        self._due = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _ring(self) -> None:
-        self._timer = None
-        if self._due is None or self._callback is None:
-            return
-        left = self._due - self._loop.time()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._ring)
-        else:
-            self._callback()
-
-
-class Connection(HttpToolsProtocol):
+class RestConnection(HttpToolsProtocol):
     """One client's connection."""
 
     def connection_made(self, transport: Any) -> None:
         """Begin, on a transport that holds heads back."""
-        self._idle_clock = IdleClock(self.loop)
-        self.loop = self._idle_clock  # type: ignore[assignment]
         super().connection_made(_WholeAnswers(transport))  # type: ignore[arg-type]
         self._wait_for_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+        """End; the idle timer would hold a connection that was reset for the rest of its time."""
         super().connection_lost(exc)
-        self._idle_clock.stop()
+        self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
         """Read what came; a request that offers another protocol is read again as one that does not."""
@@ -143,12 +96,13 @@ class Connection(HttpToolsProtocol):
 
     def _wait_for_client(self) -> None:
         """Close the connection if nothing comes for the idle time: before a request, or within one."""
+        self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
 
     def _should_upgrade(self) -> bool:
-        """Whether a request is left to be read again; there is no CONNECT without another protocol."""
+        """Whether a request is read again: all but CONNECT, which always asks for another protocol."""
         return self.scope["method"] != "CONNECT"
 
     def _begin_anew(self) -> None:

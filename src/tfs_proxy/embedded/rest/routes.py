@@ -44,13 +44,13 @@ def match(method: str, path: str) -> Route:
     """What a request asks for. Raises ServingError if the path means nothing."""
     if method == "OPTIONS":
         return Route(PREFLIGHT, "")
-    found = None
+    matched = None
     if method == "POST":
-        found = _PREDICTION.fullmatch(path)
+        matched = _PREDICTION.fullmatch(path)
     elif method == "GET":
-        found = _STATUS.fullmatch(path)
-    parts = found.groupdict() if found else {}
-    if found is None or (method == "POST" and parts["method"] not in _METHODS):
+        matched = _STATUS.fullmatch(path)
+    parts = matched.groupdict() if matched else {}
+    if matched is None or (method == "POST" and parts["method"] not in _METHODS):
         raise invalid(f"Malformed request: {method} {path}")
     version = parts["version"]
     if version is not None and int(version) > HIGHEST_VERSION:

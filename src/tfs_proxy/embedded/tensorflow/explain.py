@@ -54,7 +54,7 @@ _LFS = b"version https://git-lfs"
 def explained(error: ServingError, *, has_variables: bool = True) -> ServingError:
     """TensorFlow's error, with what to do about one that says nothing of its cause."""
     advice = _of_variables(error, has_variables) or next(
-        (advice for said, advice in _ADVICE.items() if said in error.text), ""
+        (advice for part, advice in _ADVICE.items() if part in error.text), ""
     )
     return ServingError(error.code, f"{error.text}\n{advice}") if advice else error
 

@@ -1,4 +1,4 @@
-"""Ops that tensorflow_model_server has built in and TensorFlow has not, loaded when a model asks for one.
+"""Ops that tensorflow_model_server has built in and TensorFlow lacks, loaded when a model asks for one.
 
 TF Serving links the ops of TensorFlow Text, and since 2.11 those of TensorFlow Decision Forests (its
 SUPPORTED_TENSORFLOW_OPS). Here they come from the packages of these projects, if they are installed:

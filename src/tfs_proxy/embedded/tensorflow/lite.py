@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy.embedded.core.call_threads import next_of
-from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, Call
+from tfs_proxy.embedded.core.servable import DEFAULT_SIGNATURE, Array, PreparedCall
 from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
-from tfs_proxy.embedded.tensorflow import lite_runtime
+from tfs_proxy.embedded.tensorflow import runtime  # noqa: F401 (its stand-in for the package comes first)
 from tfs_proxy.embedded.tensorflow.lite_file import LiteFile
 from tfs_proxy.protos import SignatureDef, TensorInfo
 from tfs_proxy.protos.tensors import data_type_of
@@ -41,7 +41,7 @@ Idle = queue.SimpleQueue[int]
 """The interpreters of the pool that run nothing, by number: all signatures share them."""
 
 
-class _Signature:
+class _LiteSignature:
     """One signature of the model: its tensors, and one runner per interpreter of the pool.
 
     With ``resizable`` its inputs take other shapes than declared.
@@ -85,19 +85,21 @@ class TfliteBackend:
     waits = False
 
     def __init__(self, path: Path, interpreters: int) -> None:
+        from tensorflow.lite.python.interpreter import Interpreter
+
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                pool = [lite_runtime.interpreter(str(path)) for _ in range(interpreters)]
+                pool = [Interpreter(str(path), num_threads=1) for _ in range(interpreters)]
         except (ValueError, RuntimeError) as error:
-            raise ServingError(GrpcCode.INVALID_ARGUMENT, f"Failed to load {path}: {error}") from error
+            raise invalid(f"Failed to load {path}: {error}") from error
         file = LiteFile(path)
         self._signatures = _signatures(pool, file)
         self.signatures = file.signatures or {
             name: signature.message() for name, signature in self._signatures.items()
         }
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """A call of the signature that these tensors belong to. Raises ServingError if there is none."""
         for signature in self._signatures.values():
             inputs = {detail["name"]: alias for alias, detail in signature.inputs.items()}
@@ -111,10 +113,10 @@ class TfliteBackend:
         self._signatures = {}
 
 
-def _call(signature: _Signature, inputs: Sequence[str], outputs: Sequence[str]) -> Call:
+def _call(signature: _LiteSignature, inputs: Sequence[str], outputs: Sequence[str]) -> PreparedCall:
     def call(arrays: Sequence[Array]) -> Sequence[Array]:
-        found = signature.run(dict(zip(inputs, map(_readable, arrays), strict=True)))
-        return [np.array(found[alias]) for alias in outputs]
+        outputs_by_alias = signature.run(dict(zip(inputs, map(_readable, arrays), strict=True)))
+        return [np.array(outputs_by_alias[alias]) for alias in outputs]
 
     return call
 
@@ -129,15 +131,15 @@ def _check(alias: str, sizes: Sequence[int], array: Array) -> None:
 
     Only the first size may differ from the model's own; one without dimensions may take any number.
     """
-    given = array.shape
-    if sizes and len(given) != len(sizes):
-        raise invalid(f"input {alias} must be {len(sizes)}-dimensional: {shape_text(given)}")
-    if len(given) > max(_MAX_RANK, len(sizes)):
-        raise invalid(f"TensorFlow Lite takes {_MAX_RANK} dimensions at most: {shape_text(given)}")
-    if any(size >= 0 and size != other for size, other in zip(sizes[1:], given[1:], strict=False)):
-        raise invalid(f"input {alias} must be of shape {shape_text(sizes)}: {shape_text(given)}")
-    if not array.size and len(given) >= _FEWEST_OF_IMAGES:
-        raise invalid(f"input {alias} has no elements: {shape_text(given)}")
+    shape = array.shape
+    if sizes and len(shape) != len(sizes):
+        raise invalid(f"input {alias} must be {len(sizes)}-dimensional: {shape_text(shape)}")
+    if len(shape) > max(_MAX_RANK, len(sizes)):
+        raise invalid(f"TensorFlow Lite takes {_MAX_RANK} dimensions at most: {shape_text(shape)}")
+    if any(size >= 0 and size != other for size, other in zip(sizes[1:], shape[1:], strict=False)):
+        raise invalid(f"input {alias} must be of shape {shape_text(sizes)}: {shape_text(shape)}")
+    if not array.size and len(shape) >= _FEWEST_OF_IMAGES:
+        raise invalid(f"input {alias} has no elements: {shape_text(shape)}")
 
 
 def _readable(array: Array) -> Array:
@@ -148,7 +150,7 @@ def _readable(array: Array) -> Array:
     return np.ndarray((), f"S{len(text)}", text)
 
 
-def _signatures(pool: Sequence[Any], file: LiteFile) -> dict[str, _Signature]:
+def _signatures(pool: Sequence[Any], file: LiteFile) -> dict[str, _LiteSignature]:
     """Those of the file's metadata; else those that the interpreter knows; else one of all tensors."""
     idle: Idle = queue.SimpleQueue()
     for number in range(len(pool)):
@@ -174,14 +176,14 @@ def _signatures(pool: Sequence[Any], file: LiteFile) -> dict[str, _Signature]:
         runners = [interpreter.get_signature_runner(name) for interpreter in pool]
         inputs, outputs = runners[0].get_input_details(), runners[0].get_output_details()
         runs = [_by_keyword(runner) for runner in runners]
-        signatures[name] = _Signature(inputs, outputs, runs, idle, resizable=file.resizable)
+        signatures[name] = _LiteSignature(inputs, outputs, runs, idle, resizable=file.resizable)
     return signatures
 
 
 def _named(shown: Mapping[str, TensorInfo], details: Sequence[Mapping[str, Any]], kind: str) -> Details:
     """The interpreter's tensors that a SignatureDef names, whose names become the interpreter's.
 
-    Older converters left the output's number away. Raises ServingError for one that there is not.
+    Older converters left out the output's number. Raises ServingError for an unknown tensor.
     """
     by_name = {str(detail["name"]): detail for detail in details}
     for alias, info in shown.items():
@@ -201,7 +203,7 @@ def _by_keyword(runner: Any) -> Run:
 
 def _by_index(
     pool: Sequence[Any], idle: Idle, inputs: Details, outputs: Details, *, resizable: bool
-) -> _Signature:
+) -> _LiteSignature:
     """A signature of tensors that the interpreter knows by number alone."""
 
     def by_index(interpreter: Any) -> Run:
@@ -217,7 +219,7 @@ def _by_index(
         return run
 
     runs = [by_index(interpreter) for interpreter in pool]
-    return _Signature(inputs, outputs, runs, idle, resizable=resizable)
+    return _LiteSignature(inputs, outputs, runs, idle, resizable=resizable)
 
 
 def _alias(detail: Mapping[str, Any]) -> str:

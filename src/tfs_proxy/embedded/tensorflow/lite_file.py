@@ -1,12 +1,13 @@
 """What the flatbuffer of a TensorFlow Lite model says that its interpreter does not."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded.errors import ServingError, invalid
-from tfs_proxy.embedded.tensorflow import lite_runtime
+from tfs_proxy.embedded.tensorflow import runtime  # noqa: F401 (its stand-in for the package comes first)
 from tfs_proxy.protos import SignatureDef
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
@@ -47,26 +48,30 @@ class LiteFile:
     """
 
     def __init__(self, path: Path) -> None:
+        from tensorflow.lite.python import schema_py_generated as schema
+
         try:
-            self._model = lite_runtime.model(path.read_bytes())
+            self._model = schema.Model.GetRootAs(path.read_bytes())
             self.signatures = self._signatures()
-            self.resizable = self._operations() <= _RESIZED
+            self.resizable = self._operations(vars(schema.BuiltinOperator)) <= _RESIZED
         except ServingError:
             raise
         except Exception as error:
             raise invalid(f"Failed to load {path}: it is not a TensorFlow Lite model ({error})") from error
 
-    def _operations(self) -> set[str]:
-        names = lite_runtime.operations()
+    def _operations(self, numbers: Mapping[str, Any]) -> set[str]:
+        names = {number: name for name, number in numbers.items() if isinstance(number, int)}
         codes = map(self._model.OperatorCodes, range(self._model.OperatorCodesLength()))
         # Files of before 2020 have the number in the older field alone.
-        return {names.get(max(each.BuiltinCode(), each.DeprecatedBuiltinCode()), "") for each in codes}
+        return {names.get(max(code.BuiltinCode(), code.DeprecatedBuiltinCode()), "") for code in codes}
 
     def _signatures(self) -> dict[str, SignatureDef]:
-        for each in map(self._model.Metadata, range(self._model.MetadataLength())):
-            if each.Name() == _SIGNATURES:
-                content = self._model.Buffers(each.Buffer()).DataAsNumpy().tobytes()
-                return _parsed(lite_runtime.flexbuffer(content))
+        from flatbuffers import flexbuffers
+
+        for metadata in map(self._model.Metadata, range(self._model.MetadataLength())):
+            if metadata.Name() == _SIGNATURES:
+                content = self._model.Buffers(metadata.Buffer()).DataAsNumpy().tobytes()
+                return _parsed(flexbuffers.GetRoot(content))
         return {}
 
 

@@ -1,8 +1,8 @@
 """A SavedModel's folder into a session, step by step as TensorFlow's C++ loader does it.
 
 TensorFlow's Python loader is not the one that TF Serving has: it stumbles over collections that serving
-has no use for, wants variables even if a model has none, and tells of failures as of a program that is
-being written.
+has no use for, wants variables even if a model has none, and words its errors for the author of a
+program.
 """
 
 import logging
@@ -70,10 +70,10 @@ def _of_text(content: bytes) -> Any:
 
 
 def _tagged(saved_model: Any, tags: Sequence[str], folder: Path) -> Any:
-    for each in saved_model.meta_graphs:
-        if set(each.meta_info_def.tags) == set(tags):
-            return each
-    known = [sorted(each.meta_info_def.tags) for each in saved_model.meta_graphs]
+    for meta_graph in saved_model.meta_graphs:
+        if set(meta_graph.meta_info_def.tags) == set(tags):
+            return meta_graph
+    known = [sorted(meta_graph.meta_info_def.tags) for meta_graph in saved_model.meta_graphs]
     raise ServingError(
         GrpcCode.NOT_FOUND,
         f"Could not find meta graph def matching supplied tags: {{ {' '.join(tags)} }}. To inspect "
@@ -109,8 +109,8 @@ def _assets(meta_graph: Any, folder: Path) -> dict[str, Array]:
     if not listed and _ASSETS in meta_graph.collection_def:
         listed = list(map(_unpacked, meta_graph.collection_def[_ASSETS].any_list.value))
     return {
-        each.tensor_info.name: np.array(f"{folder}/assets/{each.filename}".encode(), object)
-        for each in listed
+        asset.tensor_info.name: np.array(f"{folder}/assets/{asset.filename}".encode(), object)
+        for asset in listed
     }
 
 
@@ -129,12 +129,12 @@ def _init_op(meta_graph: Any, folder: Path) -> str:
         return str(outputs[_INIT_SIGNATURE].name)
     for name in _INIT_COLLECTIONS:
         if name in meta_graph.collection_def:
-            found = list(meta_graph.collection_def[name].node_list.value)
-            if len(found) != 1:
+            operations = list(meta_graph.collection_def[name].node_list.value)
+            if len(operations) != 1:
                 raise ServingError(
                     GrpcCode.FAILED_PRECONDITION, f"Expected exactly one main op in : {folder}"
                 )
-            return str(found[0])
+            return str(operations[0])
     return ""
 
 

@@ -32,8 +32,17 @@ from tensorflow.core.framework import graph_pb2  # noqa: E402
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, saved_model_pb2  # noqa: E402
 from tensorflow.python.client import pywrap_tf_session  # noqa: E402
 from tensorflow.python.client import session as _session  # noqa: E402
+from tensorflow.python.framework import (  # noqa: E402
+    constant_op,
+    errors_impl,
+    function,
+    importer,
+    op_def_registry,
+    ops,
+    versions,
+)
 from tensorflow.python.framework import dtypes as _dtypes  # noqa: E402
-from tensorflow.python.framework import errors_impl, importer, op_def_registry, ops, versions  # noqa: E402
+from tensorflow.python.ops import gen_array_ops, gen_logging_ops, gen_math_ops  # noqa: E402
 
 logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
@@ -46,8 +55,11 @@ OpError = errors_impl.OpError
 SavedModel = saved_model_pb2.SavedModel
 Session = _session.Session
 VERSION: str = versions.VERSION
+array_operations = gen_array_ops
 as_dtype = _dtypes.as_dtype
 import_graph_def = importer.import_graph_def
+math_operations = gen_math_ops
+timestamp = gen_logging_ops.timestamp
 
 _PLACEHOLDERS = frozenset({"Placeholder", "PlaceholderV2"})
 _TOGETHER = "_class"
@@ -59,18 +71,18 @@ def prepared(session: Any, options: Any) -> Callable[[Sequence[Any]], list[Any]]
 
     PERF: the callable that TensorFlow's Python makes of it looks for options on every call.
     """
-    made = session._make_callable_from_options(options)  # noqa: SLF001
+    prepared_call = session._make_callable_from_options(options)  # noqa: SLF001
     run = pywrap_tf_session.TF_SessionRunCallable
 
     def call(arrays: Sequence[Any]) -> list[Any]:
-        return run(session._session, made._handle, arrays, None)  # type: ignore[no-any-return]  # noqa: SLF001
+        return run(session._session, prepared_call._handle, arrays, None)  # type: ignore[no-any-return]  # noqa: SLF001
 
     return call
 
 
 def are_registered(op_types: Collection[str]) -> bool:
     """Whether TensorFlow knows each of these ops."""
-    return all(op_def_registry.get(each) is not None for each in op_types)
+    return all(op_def_registry.get(op_type) is not None for op_type in op_types)
 
 
 def load_library(path: str) -> None:
@@ -93,31 +105,8 @@ def has_events(recorded: bytes) -> bool:
     return any(line.events for plane in space.planes for line in plane.lines)
 
 
-def array_operations() -> Any:
-    """The array operations of a graph, imported when they are needed."""
-    from tensorflow.python.ops import gen_array_ops
-
-    return gen_array_ops
-
-
-def math_operations() -> Any:
-    """The arithmetic of a graph, imported when it is needed."""
-    from tensorflow.python.ops import gen_math_ops
-
-    return gen_math_ops
-
-
-def now() -> Any:
-    """The seconds since 1970 at which a graph runs, as a tensor of it."""
-    from tensorflow.python.ops import gen_logging_ops
-
-    return gen_logging_ops.timestamp()
-
-
 def constant(value: Any, kind: str) -> Any:
     """A constant in the current graph."""
-    from tensorflow.python.framework import constant_op
-
     return constant_op.constant(value, as_dtype(kind))
 
 
@@ -134,7 +123,7 @@ def kinds_of(graph: Any, names: Sequence[str]) -> list[Any]:
 
 
 def tensor_name(name: str) -> str:
-    """A tensor's whole name; a signature may leave ``:0`` away."""
+    """A tensor's whole name; a signature may leave out ``:0``."""
     return name if ":" in name else f"{name}:0"
 
 
@@ -147,14 +136,16 @@ def subgraph(graph: Any, feeds: Sequence[str], fetches: Sequence[str]) -> Any:
     whole = graph.as_graph_def()
     fed = set(map(tensor_name, feeds))
     replaced = {node.name for node in whole.node if node.op in _PLACEHOLDERS and f"{node.name}:0" in fed}
-    asked = [fetch for fetch in fetches if tensor_name(fetch) not in fed]
-    return _part(whole, fed.__contains__, replaced, asked)
+    computed = [fetch for fetch in fetches if tensor_name(fetch) not in fed]
+    return _part(whole, fed.__contains__, replaced, computed)
 
 
-def import_part(part: Any, given: Mapping[str, Any], fetches: Sequence[str], name: str) -> Sequence[Any]:
+def import_part(part: Any, tensors: Mapping[str, Any], fetches: Sequence[str], name: str) -> Sequence[Any]:
     """The fetched tensors of a part imported below ``name``, with these tensors where it was cut off."""
-    used = {tensor_name(each) for node in part.node for each in node.input} | set(map(tensor_name, fetches))
-    mapped = {tensor: to for tensor, to in given.items() if tensor in used}
+    used = {tensor_name(source) for node in part.node for source in node.input} | set(
+        map(tensor_name, fetches)
+    )
+    mapped = {tensor: to for tensor, to in tensors.items() if tensor in used}
     return import_graph_def(part, mapped, return_elements=list(map(tensor_name, fetches)), name=name)  # type: ignore[no-any-return]
 
 
@@ -168,28 +159,28 @@ def _part(
     while waiting:
         name = waiting.pop()
         node = name.removeprefix("^").partition(":")[0]
-        given = node in outside if name.startswith("^") else is_given(tensor_name(name))
-        if not given and node not in wanted:
+        is_outside = node in outside if name.startswith("^") else is_given(tensor_name(name))
+        if not is_outside and node not in wanted:
             wanted.add(node)
             waiting.extend(nodes[node].input)
     part = GraphDef(versions=whole.versions, library=whole.library)
     part.node.extend(node for node in whole.node if node.name in wanted)
-    for each in part.node:
-        _cut_off(each, wanted, outside)
+    for copied in part.node:
+        _cut_off(copied, wanted, outside)
     return part
 
 
 def _cut_off(node: Any, wanted: Collection[str], outside: Collection[str]) -> None:
     """Take a node's edges from nodes outside away, and its wish to be placed with nodes that stay behind."""
-    kept = [each for each in node.input if not (each.startswith("^") and each[1:] in outside)]
+    kept = [source for source in node.input if not (source.startswith("^") and source[1:] in outside)]
     if len(kept) < len(node.input):
         del node.input[:]
         node.input.extend(kept)
     if _TOGETHER in node.attr:
-        places = node.attr[_TOGETHER].list.s
-        near = [each for each in places if each.decode().removeprefix("loc:@") in wanted]
-        del places[:]
-        places.extend(near)
+        colocated = node.attr[_TOGETHER].list.s
+        near = [name for name in colocated if name.decode().removeprefix("loc:@") in wanted]
+        del colocated[:]
+        colocated.extend(near)
 
 
 def graph_function(
@@ -203,8 +194,6 @@ def graph_function(
 
     It takes inputs of more kinds behind them, and gives what ``more`` makes of these behind its outputs.
     """
-    from tensorflow.python.framework import function
-
     part = subgraph(graph, feeds, fetches)
     names = list(map(tensor_name, feeds))
     kinds = kinds_of(graph, feeds)
@@ -222,4 +211,4 @@ def graph_function(
 
 def _value(tensor: Any) -> Any:
     """A tensor as a function may return it: what a variable of TF1 holds, instead of the variable."""
-    return array_operations().identity(tensor) if tensor.dtype != tensor.dtype.base_dtype else tensor
+    return array_operations.identity(tensor) if tensor.dtype != tensor.dtype.base_dtype else tensor

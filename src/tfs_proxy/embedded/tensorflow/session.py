@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.embedded.core.servable import Array, Call, type_name
+from tfs_proxy.embedded.core.servable import Array, PreparedCall, type_name
 from tfs_proxy.embedded.errors import ServingError, from_tensorflow, invalid
-from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.model_config import read_text
 from tfs_proxy.embedded.tensorflow import runtime
 from tfs_proxy.embedded.tensorflow.explain import explained
@@ -29,7 +29,7 @@ _INWARD = frozenset({DataType.DT_RESOURCE, DataType.DT_VARIANT})
 """Types of handles and lists, which have no value outside of a graph."""
 
 
-def session_config(flags: Flags) -> "runtime.ConfigProto":
+def session_config(flags: ModelServerFlags) -> "runtime.ConfigProto":
     """TF Serving's session options: one pass of the graph optimiser, threads as asked.
 
     Flags that are given win over the file of options. Raises SettingsError if that can't be used.
@@ -71,7 +71,7 @@ class SessionBackend:
             self.session.close()
             raise
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """A call on this session, from arrays in the order of ``feeds`` to those of ``fetches``.
 
         Raises ServingError if TensorFlow cannot prepare it.
@@ -95,7 +95,7 @@ class SessionBackend:
 
         return self._typed(call, options.fetch)
 
-    def _typed(self, call: Call, fetches: Sequence[str]) -> Call:
+    def _typed(self, call: PreparedCall, fetches: Sequence[str]) -> PreparedCall:
         """The call with the quantized types of its outputs, which sessions give as plain numbers.
 
         Raises ServingError for an output that Python has no value for.

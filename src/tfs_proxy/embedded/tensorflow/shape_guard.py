@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from tfs_proxy.embedded.core.servable import Array, Backend, Call
+from tfs_proxy.embedded.core.servable import Array, Backend, PreparedCall
 from tfs_proxy.embedded.errors import invalid, shape_text
 from tfs_proxy.protos import SignatureDef, TensorInfo
 
@@ -55,7 +55,7 @@ def compiles(graph_def: Any) -> bool:
     """Whether a function or a call of one in a GraphDef is to be compiled by XLA."""
     functions = graph_def.library.function
     nodes = chain(graph_def.node, *(function.node_def for function in functions))
-    return any(_XLA in each.attr and each.attr[_XLA].b for each in chain(functions, nodes))
+    return any(_XLA in holder.attr and holder.attr[_XLA].b for holder in chain(functions, nodes))
 
 
 class ShapeGuard:
@@ -79,7 +79,7 @@ class ShapeGuard:
         self._sizes = dict(_sizes(signatures.values(), static_sizes))
         self._compiled = compiled
 
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> Call:
+    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         """The backend's call, behind the check."""
         run = self._backend.prepare(feeds, fetches)
         wanted = [self._sizes.get(name) for name in feeds]
@@ -128,4 +128,4 @@ def _lacks(array: Array, sizes: Sequence[int], *, compiled: bool) -> bool:
     """
     if compiled and array.ndim in _IMAGE_RANKS and not array.shape[-1]:
         return True
-    return any(size > 0 and not given for size, given in zip(sizes, array.shape, strict=True))
+    return any(size > 0 and not actual for size, actual in zip(sizes, array.shape, strict=True))

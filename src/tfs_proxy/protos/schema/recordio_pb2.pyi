@@ -1,6 +1,6 @@
 # ruff: noqa: A002, I001, RUF023, UP007, UP045
 # mypy: disable-error-code="type-arg"
-# Made by tfs_proxy.protos.compile from the .proto file of the same name.
+# Made by scripts/compile_protos.py from the .proto file of the same name.
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message

@@ -1,6 +1,6 @@
 """Outputs to the JSON that TF Serving answers with: rows, columns, classes and regressions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
 from tfs_proxy.embedded.core.servable import Array, type_name
@@ -59,14 +59,9 @@ def classes(results: Sequence[Sequence[tuple[bytes, float]]]) -> bytes:
     return f'{{\n    "results": [{", ".join(listed)}\n    ]\n}}'.encode("utf-8", "surrogateescape")
 
 
-def regressions(values: Array) -> bytes:
+def regressions(values: Iterable[float]) -> bytes:
     """``{"results": […]}`` of a regression: one number per example."""
-    return f'{{\n    "results": [{", ".join(map(decimal, values.tolist()))}]\n}}'.encode()
-
-
-def error(text: str) -> bytes:
-    """``{"error": …}``."""
-    return serving_text.error(text)
+    return f'{{\n    "results": [{", ".join(map(decimal, values))}]\n}}'.encode()
 
 
 def _texts(name: str, array: Array) -> Texts:

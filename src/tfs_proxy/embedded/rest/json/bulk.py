@@ -13,7 +13,6 @@ import numpy as np
 from tfs_proxy.embedded.core.servable import Array, Tensor
 from tfs_proxy.serving_json import simd
 from tfs_proxy.wire.data_types import DataType
-from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 WORTHWHILE_BYTES = 4096
 """From this size on a body is worth the attempt."""
@@ -62,11 +61,11 @@ def _decode(body: bytes, document: Any, inputs_of: Callable[[str], Mapping[str, 
     if not isinstance(signature, str):
         raise _Unfit
     inputs = inputs_of(signature)
-    columns, skeleton = _columns(document[wanted], inputs, by_row=by_row)
-    if any(mark in name for name in (signature, *inputs) for mark in '[]{},:"'):
+    columns, structure = _columns(document[wanted], inputs, by_row=by_row)
+    if any(mark in name for name in (signature, *inputs) for mark in _STRUCTURE.decode()):
         raise _Unfit
-    parts = ['"":""' if key == "signature_name" else f'"":{skeleton}' for key in keys]
-    if body.translate(None, _VALUES) != f"{{{','.join(parts)}}}".encode():
+    parts = [b'"":' + (b'""' if key == "signature_name" else structure) for key in keys]
+    if body.translate(None, _VALUES) != b"{%b}" % b",".join(parts):
         raise _Unfit
     return signature, by_row, {name: _joined(column, inputs[name]) for name, column in columns.items()}
 
@@ -75,22 +74,22 @@ Column = tuple[tuple[int, ...], list[Any]]
 """An input's shape, and the JSON arrays whose values one after the other fill it."""
 
 
-def _columns(value: Any, inputs: Mapping[str, Tensor], *, by_row: bool) -> tuple[dict[str, Column], str]:
+def _columns(value: Any, inputs: Mapping[str, Tensor], *, by_row: bool) -> tuple[dict[str, Column], bytes]:
     """Each input's column, with the structure that the whole value must have."""
     if isinstance(value, simd.JSONArray) and len(value) and isinstance(value[0], simd.JSONObject) and by_row:
         return _row_columns(list(value), inputs)
     if isinstance(value, simd.JSONObject) and not by_row:
-        columns, skeleton = _row_columns([value], inputs)
-        return {name: (shape[1:], arrays) for name, (shape, arrays) in columns.items()}, skeleton[1:-1]
+        columns, structure = _row_columns([value], inputs)
+        return {name: (shape[1:], arrays) for name, (shape, arrays) in columns.items()}, structure[1:-1]
     if len(inputs) != 1:
         raise _Unfit
     shape = _shape(value)
-    return {name: (shape, [value]) for name in inputs}, _skeleton(shape)
+    return {name: (shape, [value]) for name in inputs}, simd.skeleton(shape)
 
 
-def _row_columns(rows: list[Any], inputs: Mapping[str, Tensor]) -> tuple[dict[str, Column], str]:
+def _row_columns(rows: list[Any], inputs: Mapping[str, Tensor]) -> tuple[dict[str, Column], bytes]:
     columns: dict[str, list[Any]] = {name: [] for name in inputs}
-    skeletons = []
+    structures = []
     for row in rows:
         if not isinstance(row, simd.JSONObject):
             raise _Unfit
@@ -99,14 +98,15 @@ def _row_columns(rows: list[Any], inputs: Mapping[str, Tensor]) -> tuple[dict[st
             raise _Unfit
         for key in keys:
             columns[key].append(row[key])
-        skeletons.append("{" + ",".join(f'"":{_skeleton(_shape(row[key]))}' for key in keys) + "}")
+        members = (b'"":' + simd.skeleton(_shape(row[key])) for key in keys)
+        structures.append(b"{%b}" % b",".join(members))
     shaped: dict[str, Column] = {}
     for name, arrays in columns.items():
         shapes = {_shape(array) for array in arrays}
         if len(shapes) != 1:
             raise _Unfit
         shaped[name] = ((len(rows), *shapes.pop()), arrays)
-    return shaped, f"[{','.join(skeletons)}]"
+    return shaped, b"[%b]" % b",".join(structures)
 
 
 def _joined(column: Column, tensor: Tensor) -> Array:
@@ -125,20 +125,7 @@ def _flat(array: Any, data_type: int) -> Array:
 
 
 def _shape(value: Any) -> tuple[int, ...]:
-    shape: list[int] = []
-    while isinstance(value, simd.JSONArray):
-        shape.append(len(value))
-        if not len(value) or len(shape) >= MAX_DIMENSIONS:
-            raise _Unfit
-        value = value[0]
-    if not shape or isinstance(value, simd.JSONObject):
+    shape = simd.shape_of(value)
+    if shape is None:
         raise _Unfit
-    return tuple(shape)
-
-
-def _skeleton(shape: tuple[int, ...]) -> str:
-    """The brackets and commas of a regular list of this shape."""
-    text = ""
-    for size in reversed(shape):
-        text = f"[{','.join([text] * size)}]"
-    return text
+    return shape

@@ -61,8 +61,8 @@ def _fill(value: Any, example: Example) -> None:
     for name, content in value.items():
         feature = example.features.feature[_key(name)]
         feature.Clear()  # of two features with one name the last one counts
-        for each in content if isinstance(content, list) else [content]:
-            _add(each, name, feature)
+        for element in content if isinstance(content, list) else [content]:
+            _add(element, name, feature)
 
 
 def _key(name: str) -> str:

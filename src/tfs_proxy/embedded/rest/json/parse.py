@@ -10,10 +10,9 @@ the last one does.
 import re
 from typing import Any
 
-import numpy as np
 import orjson
 
-from tfs_proxy.embedded.errors import ServingError, invalid
+from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.serving_json.simd import top_level_keys
 
@@ -25,7 +24,7 @@ _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
 _HEX = re.compile(rb"[0-9a-fA-F]{4}")
 _SPECIAL = re.compile(rb"-?(?:NaN|Infinity|Inf(?!i))")
 _BEGUN = re.compile(rb"-?(?:Na?|I(?:n(?:f(?:i(?:n(?:it?)?)?)?)?)?)?")
-"""What the parser has taken of such a word when it finds that it is none."""
+"""What the parser has read of such a word when it sees that it is another."""
 
 _ESCAPES = {
     b'"': b'"',
@@ -41,11 +40,7 @@ _WORDS = {ord("t"): (b"true", True), ord("f"): (b"false", False), ord("n"): (b"n
 _HIGH, _LOW, _BEYOND = range(0xD800, 0xDC00), range(0xDC00, 0xE000), 0x10000
 _TOP_LEVEL_KEYS = frozenset({"signature_name", "instances", "inputs", "examples", "context"})
 _MOST_DEPTH = 100_000
-"""TF Serving has no limit but its stack, for it reads brackets within brackets by recursion."""
-_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_STEPS_AT_ONCE = 65_536
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
+"""Deeper than any tensor could be. TF Serving has no limit but its stack, for it reads by recursion."""
 _MAX_UNSIGNED = 2**64 - 1
 _MIN_SIGNED = -(2**63)
 
@@ -60,8 +55,6 @@ def parse(body: bytes) -> Any:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        if _too_deep(body):
-            raise invalid("JSON Parse error: The document is nested too deeply") from None
         return Reader(body).document()
     return Reader(body).document() if _may_repeat_a_key(body, document) else document
 
@@ -81,24 +74,9 @@ def _may_repeat_a_key(body: bytes, document: Any) -> bool:
     return keys is None or len(set(keys)) < len(keys)
 
 
-def _too_deep(body: bytes) -> bool:
-    """Whether brackets are nested deeper than any tensor could be, and than is worth reading one by one."""
-    if body.count(b"[") + body.count(b"{") <= _MOST_DEPTH:
-        return False
-    steps = np.frombuffer(_TEXT.sub(b"", body).translate(_STEPS, _NO_BRACKETS), np.int8)
-    depth = 0
-    for at in range(0, len(steps), _STEPS_AT_ONCE):
-        depths = np.cumsum(steps[at : at + _STEPS_AT_ONCE], dtype=np.int32)
-        if depth + int(depths.max()) > _MOST_DEPTH:
-            return True
-        depth += int(depths[-1])
-    return False
-
-
 class _Malformed(Exception):
     def __init__(self, text: str, offset: int) -> None:
         super().__init__(text)
-        self.text = text
         self.offset = offset
 
 
@@ -117,11 +95,7 @@ class Reader:
                 raise _Malformed("The document is empty.", self._at)  # noqa: TRY301
             return self._nested()
         except _Malformed as error:
-            raise self._refusal(error) from error
-
-    @staticmethod
-    def _refusal(error: _Malformed) -> ServingError:
-        return invalid(f"JSON Parse error: {error.text} at offset: {error.offset}")
+            raise invalid(f"JSON Parse error: {error} at offset: {error.offset}") from error
 
     def _nested(self) -> Any:
         """A value and all that is in it: open lists and objects wait on a stack of our own."""
@@ -129,6 +103,8 @@ class Reader:
         key: str | None = None
         while True:
             value = self._opened()
+            if len(open_) >= _MOST_DEPTH and isinstance(value, list | dict):
+                raise invalid("JSON Parse error: The document is nested too deeply")
             if isinstance(value, list | dict) and not self._closes(value):
                 open_.append((value, key))
                 key = self._key() if isinstance(value, dict) else None
@@ -147,14 +123,10 @@ class Reader:
     def _opened(self) -> Any:
         """A whole plain value, or an empty list or object whose bracket has been read."""
         byte = self._peek()
-        if byte == b"[":
+        if byte in {b"[", b"{"}:
             self._at += 1
             self._skip_space()
-            return []
-        if byte == b"{":
-            self._at += 1
-            self._skip_space()
-            return {}
+            return [] if byte == b"[" else {}
         if byte == b'"':
             return self._string()
         if byte and byte[0] in _WORDS:
@@ -173,12 +145,8 @@ class Reader:
         byte = self._peek()
         closing = b"]" if isinstance(holder, list) else b"}"
         if byte not in (b",", closing):
-            text = (
-                "Missing a comma or ']' after an array element."
-                if isinstance(holder, list)
-                else "Missing a comma or '}' after an object member."
-            )
-            raise _Malformed(text, self._at)
+            holds = "']' after an array element" if isinstance(holder, list) else "'}' after an object member"
+            raise _Malformed(f"Missing a comma or {holds}.", self._at)
         self._at += 1
         if byte == b",":
             self._skip_space()

@@ -31,9 +31,9 @@ def decode(body: bytes, inputs_of: Callable[[str], Inputs]) -> PredictCall:
     Raises ServingError for malformed JSON, and for whatever does not fit the signature.
     """
     if len(body) >= json_bulk.WORTHWHILE_BYTES:
-        found = json_bulk.decode(body, inputs_of)
-        if found is not None:
-            return PredictCall(*found)
+        call = json_bulk.decode(body, inputs_of)
+        if call is not None:
+            return PredictCall(*call)
     document = parse(body)
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {shown(document)} Is not object")

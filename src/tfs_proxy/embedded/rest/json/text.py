@@ -24,21 +24,19 @@ def _written(value: Any, depth: int) -> str:
     if isinstance(value, dict):
         return _object(value, depth)
     if isinstance(value, list):
-        return f"[{', '.join(_written(each, depth + 1) for each in value)}]"
+        return f"[{', '.join(_written(element, depth + 1) for element in value)}]"
     if isinstance(value, float):
         return _double(value)
-    return {True: "true", False: "false", None: "null"}[value] if not _is_int(value) else str(value)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    if value is None:
+        return "null"
+    return str(value).lower()
 
 
 def _object(value: dict[str, Any], depth: int) -> str:
     if not value:
         return "{}"
     inner = _INDENT * (depth + 1)
-    lines = [f"{inner}{_written(key, 0)}: {_written(each, depth + 1)}" for key, each in value.items()]
+    lines = [f"{inner}{_written(key, 0)}: {_written(element, depth + 1)}" for key, element in value.items()]
     return "{\n" + ",\n".join(lines) + "\n" + _INDENT * depth + "}"
 
 

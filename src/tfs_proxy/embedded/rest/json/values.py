@@ -145,7 +145,7 @@ def fill(value: Any, level: int, shape: list[int], data_type: int, values: list[
                 f"Encountered list at unexpected size: {len(value)} at level: {level} "
                 f"expected size: {shape[level]}"
             )
-        waiting.extend((each, level + 1) for each in reversed(value))
+        waiting.extend((element, level + 1) for element in reversed(value))
 
 
 def _leaf(value: Any, data_type: int) -> Any:

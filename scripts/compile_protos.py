@@ -1,7 +1,6 @@
-"""Compiles schema/*.proto into messages.binpb and the type stubs beside them: ``make protos``.
+"""Compiles src/tfs_proxy/protos/schema/*.proto into messages.binpb and type stubs: ``make protos``.
 
-A tool of the developers, run by its path: ``python src/tfs_proxy/protos/compile.py``. It needs
-grpcio-tools, and ruff to lay the stubs out.
+It needs grpcio-tools, and ruff to lay the stubs out.
 """
 
 import subprocess
@@ -9,12 +8,12 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parents[2]
+SOURCES = Path(__file__).resolve().parents[1] / "src"
 SCHEMA = Path("tfs_proxy/protos/schema")
 STUB_HEAD = (
     "# ruff: noqa: A002, E501, I001, RUF023, UP007, UP045\n"
     '# mypy: disable-error-code="type-arg"\n'
-    "# Made by tfs_proxy.protos.compile from the .proto file of the same name.\n"
+    "# Made by scripts/compile_protos.py from the .proto file of the same name.\n"
 )
 
 
