@@ -7,7 +7,8 @@ import grpc
 import numpy as np
 import pytest
 
-from support.containers import LOOPBACK, Container, container, docker, mounted
+from support.containers import Container, container, docker, mounted
+from support.running import LOOPBACK
 from tfs_proxy.protos.predict import model_spec, request_bytes, response_arrays
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
