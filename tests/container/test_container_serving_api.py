@@ -1,4 +1,4 @@
-"""TF Serving's clients against `docker run`: both its doors, where they are usually looked for."""
+"""TF Serving's clients against `docker run`: both its APIs, at their usual ports."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The ways in which Docker and SageMaker start the image, and what it says where it can't start."""
+"""The ways in which Docker and SageMaker start the image, and what it says if it can't start."""
 
 import shutil
 from collections.abc import Callable
@@ -76,7 +76,7 @@ def test_a_broken_archive_ends_the_container_with_a_sentence(tmp_path: Path) -> 
 
 
 def test_no_model_ends_the_container_with_a_sentence() -> None:
-    """A forgotten mount is told from a broken image."""
+    """A forgotten mount and a broken image have different errors."""
     with container(ready=False) as running:
         assert running.wait() == 2
         assert "/opt/ml/model" in running.log.splitlines()[-1]

@@ -119,7 +119,7 @@ class Container(Running):
 
 @contextlib.contextmanager
 def container(*options: str, ready: bool = True, **more: Any) -> Iterator[Container]:
-    """A container, ready unless told otherwise, taken away at the end."""
+    """A container, ready unless ``ready`` is false, taken away at the end."""
     started = Container(*options, **more)
     try:
         if ready:

@@ -1,4 +1,4 @@
-"""Control groups of their own for processes of tests, where this machine lets us make them."""
+"""Control groups of their own for processes of tests, if this machine lets us make them."""
 
 import contextlib
 import uuid

@@ -19,7 +19,7 @@ CONNECTION_CLOSED = 7
 
 
 class Unread(Exception):
-    """The connection ended with the request unread: nobody has accepted it."""
+    """The connection ended with the request unread: no process has accepted it."""
 
 
 class Lost(Exception):
@@ -27,10 +27,10 @@ class Lost(Exception):
 
 
 class Load:
-    """``clients`` threads, each on a kept-alive connection, until told to stop.
+    """``clients`` threads, each on a kept-alive connection, until ``finish``.
 
-    A request counts as accepted once its first byte was read. One that was not is sent again where its
-    connection was idle (``resent``), and is ``refused`` where the connection is new; all else that is
+    A request counts as accepted once its first byte was read. One that was not is sent again if its
+    connection was idle (``resent``), and is ``refused`` if the connection is new; all else that is
     not ``answered`` has ``failed``.
     """
 

@@ -19,7 +19,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process is there and not a zombie: nobody collects those of a killed parent here."""
+    """Whether the process is there and not a zombie: zombies of a killed parent may stay here."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except OSError:

@@ -32,7 +32,7 @@ def wait_until_all_read(port: int, count: int) -> None:
 
 
 def wait_until_hung_up(port: int) -> None:
-    """Wait until every client of the server at ``port`` has been told that its connection is closed."""
+    """Wait until every client of the server at ``port`` has learnt that its connection is closed."""
     wait_until(
         lambda: {remote.state for remote in _listed() if remote.peer == port} <= {CLOSE_WAIT},
         READ_SECONDS,

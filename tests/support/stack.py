@@ -52,7 +52,7 @@ class Stack(RunningProcess):
         return str(re.findall(r"listening for gRPC on (\S+)", self.log)[-1])
 
     def model_server(self, index: int = 0) -> str:
-        """The REST address of one of its model servers, which no client is told."""
+        """The REST address of one of its model servers, which no client needs."""
         pid = sorted(self.children()["embedded"])[index]
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         (port,) = [word.partition("=")[2] for word in words if word.startswith("--rest_api_port=")]

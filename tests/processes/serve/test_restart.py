@@ -25,7 +25,7 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stack(tmp_path: Path, program: Path) -> Iterator[Stack]:
-    """A running stack of stand-in model server, gunicorn and nginx where it is installed."""
+    """A running stack of stand-in model server, gunicorn, and nginx if it is installed."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     with serving(str(archive), "--model-server", str(program)) as running:
         yield running

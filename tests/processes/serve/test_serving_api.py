@@ -416,7 +416,7 @@ def test_the_usual_port_is_done_without_where_it_is_taken(tmp_path: Path) -> Non
     """As with a second container on the host's network: it says so, and serves."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     with socket.socket() as holder:
-        # Connections that have ended may keep it from being bound, though nobody listens.
+        # Connections that have ended may keep it from being bound, though no process listens.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):  # somebody else has it: as good
             holder.bind(("127.0.0.1", 8500))

@@ -384,7 +384,7 @@ def test_an_archive_with_unusual_names_is_served(tmp_path: Path, program: str) -
 
 
 def test_messages_name_members_and_not_a_folder_that_is_gone(tmp_path: Path, failing: Failing) -> None:
-    """The archive was unpacked to a folder of the run's own, which nobody can look at afterwards."""
+    """The archive was unpacked to a folder of the run's own, which is gone afterwards."""
     archive = pack(
         tmp_path / "model.tar.gz", {"a/m/1/saved_model.pb": SAVED_MODEL, "b/m/1/saved_model.pb": b"x"}
     )

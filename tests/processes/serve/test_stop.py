@@ -107,7 +107,7 @@ def handler(data, context):
 
 @pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 def test_a_request_behind_an_answer_begun_before_the_stop_stays_unread(tmp_path: Path) -> None:
-    """That answer has kept the connection: what follows is for the client to send again, so nobody may read it."""
+    """That answer has kept the connection: what follows is for the client to send again, so it must stay unread."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", script=STREAMED)
     program = stand_in_program(tmp_path)
     with serving(str(archive), "--model-server", program, env=LONG) as stack:
@@ -261,7 +261,7 @@ import h11
 
 
 def test_sigterm_ends_a_start_whose_imports_catch_everything(tmp_path: Path, archive: Path) -> None:
-    """A bare except in some library must not lose the signal: nobody sends it twice."""
+    """A bare except in some library must not lose the signal, which is sent once."""
     (tmp_path / "h11.py").write_text(SWALLOWS)
     stack = Stack(str(archive), env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
     try:

@@ -20,6 +20,7 @@ import pytest
 from support.model_fixtures import EmbeddedServer, StartServer
 from support.plane import answer
 from support.stack import free_port
+from support.waiting import wait_until
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamTimeout, UpstreamUnavailable
@@ -325,18 +326,18 @@ def test_server_that_is_down_and_back(saved_models: Path, model_server: StartSer
 
 def wait_until_noticed(pool: BinaryUpstream, instance: Instance, x: Batch) -> None:
     """Ask until grpc has seen the end of a server, or its return: a call may break with the connection."""
-    deadline = time.monotonic() + 3 * TIMEOUT_SECONDS
-    while True:
+
+    def is_answered() -> bool:
         try:
-            assert pool.predict(HALF, x, instance=instance).ok
+            return pool.predict(HALF, x, instance=instance).ok
         except UpstreamUnavailable:
-            assert time.monotonic() < deadline
-        else:
-            return
+            return False
+
+    wait_until(is_answered, 3 * TIMEOUT_SECONDS, "a call is answered", pause=0)
 
 
 def test_nobody_listens() -> None:
-    """Where there is no socket and no port, the model server is unavailable."""
+    """Without a socket or a port that accepts, the model server is unavailable."""
     pool = BinaryUpstream([Instance(0, free_port(), 0, "/nowhere/tfs.sock")], 5)
     try:
         with pytest.raises(UpstreamUnavailable, match="Try again"):
