@@ -28,7 +28,12 @@ def wait_until_all_read(port: int, count: int) -> None:
         unread = [length for _, length in _connections(port)]
         return len(unread) >= count and not any(unread)
 
-    wait_until(all_read, READ_SECONDS, f"the server at port {port} has read from {count} connections")
+    wait_until(
+        all_read,
+        READ_SECONDS,
+        f"the server at port {port} has read from {count} connections",
+        details=lambda: list(_connections(port)),
+    )
 
 
 def wait_until_hung_up(port: int) -> None:
