@@ -1,4 +1,4 @@
-"""Archives for the containers, and one sentence where no container can be started."""
+"""Archives for the containers, and one sentence if no container can be started."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ def noted() -> Callable[[str], None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _containers() -> None:
-    """Skip, and say why, where there is no engine or no image."""
+    """Skip, and say why, if there is no engine or no image."""
     reason = containers.why_not()
     if reason:
         pytest.skip(f"nothing is run in containers here: {reason}")

@@ -11,8 +11,10 @@ import pytest
 
 from support import gates
 from support.archives import pack
-from support.containers import LOOPBACK, Container, container, docker, mounted
+from support.containers import Container, container, docker, mounted
 from support.load_generator import CLIENTS, Load, load
+from support.running import LOOPBACK
+from support.waiting import wait_until
 
 WITHIN_SECONDS = 30.0
 HELD = f"""{gates.SCRIPT}
@@ -39,11 +41,18 @@ def archive(request: pytest.FixtureRequest) -> Path:
 def recovered(running: Container, sending: Load) -> None:
     """All is well again: /ping says so, and answers keep coming."""
     running.wait_ready(WITHIN_SECONDS)
-    before = sending.counts["answered"]
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while sending.counts["answered"] <= before + CLIENTS:
-        assert time.monotonic() < deadline, sending.counts
-        time.sleep(0.1)
+    wait_for_answers(sending, CLIENTS + 1)
+
+
+def wait_for_answers(sending: Load, more: int = 10 * CLIENTS) -> None:
+    """Wait until the load has had so many more answers."""
+    enough = sending.counts["answered"] + more
+    wait_until(
+        lambda: sending.counts["answered"] >= enough,
+        WITHIN_SECONDS,
+        f"{more} more requests are answered",
+        details=lambda: sending.counts,
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,9 +75,10 @@ def test_a_killed_process_costs_no_request_but_those_in_it(
     one whose answer has begun.
     """
     with container(*mounted(archive), host_network=True) as running, load(running.port) as sending:
-        time.sleep(1)
-        running.kill_inside(running.pids(victim)[which])
-        time.sleep(1)
+        wait_for_answers(sending)
+        killed = running.pids(victim)[which]
+        running.kill_inside(killed)
+        running.wait_until(lambda: killed not in running.processes(), f"{killed} has ended")
         recovered(running, sending)
         counts = sending.finish()
         no_zombie_stays(running)
@@ -83,7 +93,7 @@ def test_a_killed_process_costs_no_request_but_those_in_it(
 def test_stopping_under_load_fails_no_accepted_request(archive: Path, noted: Callable[[str], None]) -> None:
     """`docker stop`: what was accepted is answered, exit status 0, well before SIGKILL."""
     with container(*mounted(archive), host_network=True) as running, load(running.port) as sending:
-        time.sleep(1)
+        wait_for_answers(sending)
         began = time.monotonic()
         docker("stop", "-t", "30", running.name)
         seconds = time.monotonic() - began
@@ -131,19 +141,20 @@ def test_processes_that_a_script_leaves_behind_are_collected(saved_models: Path,
     files: dict[str, str | bytes] = {"code/inference.py": LITTER}
     archive = pack(tmp_path / "model.tar.gz", files, {"half_plus_two": saved_models / "half_plus_two"})
     with container(*mounted(archive)) as running:
-        deadline = time.monotonic() + WITHIN_SECONDS
-        while not has_zombies(running):  # one may be collected before anybody looks
-            assert running.invoke(b"").status == 200
-            assert time.monotonic() < deadline
+        # A zombie may be collected before anybody looks: then once more.
+        running.wait_until(lambda: leaves_a_zombie(running), "a script leaves a zombie", WITHIN_SECONDS)
         no_zombie_stays(running)
 
 
 def no_zombie_stays(running: Container) -> None:
     """Every process inside that has ended is collected soon: even a health check is a zombie for a moment."""
-    deadline = time.monotonic() + WITHIN_SECONDS
-    while has_zombies(running):
-        assert time.monotonic() < deadline, running.processes()
-        time.sleep(0.5)
+    running.wait_until(lambda: not has_zombies(running), "no zombie is left", WITHIN_SECONDS)
+
+
+def leaves_a_zombie(running: Container) -> bool:
+    """Whether a process that the script has left is a zombie after one more request."""
+    assert running.invoke(b"").status == 200
+    return has_zombies(running)
 
 
 def has_zombies(running: Container) -> bool:

@@ -1,4 +1,4 @@
-"""TF Serving's clients against `docker run`: both its doors, where they are usually looked for."""
+"""TF Serving's clients against `docker run`: both its APIs, at their usual ports."""
 
 from pathlib import Path
 from typing import Any
@@ -7,8 +7,9 @@ import grpc
 import numpy as np
 import pytest
 
-from support.containers import LOOPBACK, Container, container, docker, mounted
+from support.containers import Container, container, docker, mounted
 from support.predict_messages import request_bytes, response_arrays
+from support.running import LOOPBACK
 from tfs_proxy.protos.predict import model_spec
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"

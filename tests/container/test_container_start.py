@@ -1,7 +1,6 @@
-"""The ways in which Docker and SageMaker start the image, and what it says where it can't start."""
+"""The ways in which Docker and SageMaker start the image, and what it says if it can't start."""
 
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,7 +76,7 @@ def test_a_broken_archive_ends_the_container_with_a_sentence(tmp_path: Path) -> 
 
 
 def test_no_model_ends_the_container_with_a_sentence() -> None:
-    """A forgotten mount is told from a broken image."""
+    """A forgotten mount and a broken image have different errors."""
     with container(ready=False) as running:
         assert running.wait() == 2
         assert "/opt/ml/model" in running.log.splitlines()[-1]
@@ -85,11 +84,11 @@ def test_no_model_ends_the_container_with_a_sentence() -> None:
 
 def test_two_containers_serve_side_by_side(plain: Path, scripted: Path) -> None:
     """On one network, with ports of their own."""
-    first, second = (Container(*mounted(each), host_network=True) for each in (plain, scripted))
+    first, second = (Container(*mounted(archive), host_network=True) for archive in (plain, scripted))
     try:
-        for each in (first, second):
-            each.wait_ready()
-        assert [each.invoke(ASKED).json for each in (first, second)] == [ANSWERED, ANSWERED]
+        for running in (first, second):
+            running.wait_ready()
+        assert [running.invoke(ASKED).json for running in (first, second)] == [ANSWERED, ANSWERED]
     finally:
         first.close()
         second.close()
@@ -107,7 +106,7 @@ def test_one_gigabyte_is_enough(scripted: Path) -> None:
 def test_a_stop_while_starting_is_heard_by_pid_1(plain: Path) -> None:
     """Before anything is ready, SIGTERM ends the run with status 0 and without SIGKILL."""
     with container(*mounted(plain), ready=False) as running:
-        time.sleep(1)
+        running.wait_until(lambda: running.log, "it has printed its first line")
         docker("stop", "-t", "20", running.name)
 
         assert running.state["ExitCode"] == 0  # SIGKILL would make it 137

@@ -1,8 +1,6 @@
 """`docker run` as people know it from tensorflow/serving, on our image: nothing changes but its name."""
 
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +8,9 @@ import grpc
 import numpy as np
 import pytest
 
-from support.containers import EMBEDDED, LOOPBACK, Container, container, docker, mounted
+from support.containers import EMBEDDED, Container, container, docker, mounted
 from support.predict_messages import request_bytes, response_arrays
+from support.running import LOOPBACK
 from tfs_proxy.protos.predict import model_spec
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
@@ -24,15 +23,6 @@ HEALTHCHECK = "/usr/local/lib/tfs-proxy/healthcheck"
 def folder(saved_models: Path, name: str = "half_plus_two") -> tuple[str, str]:
     """The option that puts a model's folder where tensorflow/serving looks for it."""
     return "-v", f"{saved_models / 'half_plus_two'}:/models/{name}:ro"
-
-
-def wait_for(condition: Callable[[], bool], running: Container) -> None:
-    """Wait until something holds; fails with the log if it does not."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert running.state["Running"], running.log
-        assert time.monotonic() < deadline, running.log
-        time.sleep(0.1)
 
 
 def healthy(running: Container) -> bool:
@@ -60,7 +50,7 @@ def test_the_tutorials_command_serves_its_model(
     """`docker run -p 8501:8501 -v .../half_plus_two:/models/half_plus_two -e MODEL_NAME=half_plus_two`."""
     mount = folder(saved_models)
     with container(*PUBLISHED, *options, *mount, command=(), env=env, inside=8501, ready=False) as running:
-        wait_for(lambda: healthy(running), running)
+        running.wait_until(lambda: healthy(running), "the health check succeeds")
         front, grpc_address = (
             docker("port", running.name, port).splitlines()[0] for port in ("8080", "8500")
         )
@@ -85,7 +75,7 @@ def test_flags_alone_are_those_of_the_model_server(saved_models: Path, tmp_path:
     (tmp_path / "models.config").write_text(f"model_config_list {{ {' '.join(entries)} }}")
     flags = ("--model_config_file=/models/models.config", "--rest_api_port=9001")
     with container("-v", f"{tmp_path}:/models:ro", command=flags, inside=9001, ready=False) as running:
-        wait_for(lambda: healthy(running), running)
+        running.wait_until(lambda: healthy(running), "the health check succeeds")
 
         assert predict(running, "a") == predict(running, "b") == ANSWERED
 

@@ -1,7 +1,6 @@
 """Starts containers from the project's images for tests, looks into them and takes them away."""
 
 import contextlib
-import http.client
 import json
 import shutil
 import subprocess
@@ -11,11 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from support.stack import Answer, free_port
+from support.running import LOOPBACK, Running
+from support.stack import free_port
 
 EMBEDDED = "tfs-proxy:embedded"
-START_SECONDS = 90.0
-LOOPBACK = "127.0.0.1"
 
 
 def docker(*words: str, seconds: float = 120, check: bool = True) -> str:
@@ -27,7 +25,7 @@ def docker(*words: str, seconds: float = 120, check: bool = True) -> str:
 
 
 def why_not() -> str | None:
-    """Why no container can be started here; None where one can."""
+    """Why no container can be started here; None if one can."""
     if shutil.which("docker") is None:
         return "docker is not installed"
     if subprocess.run(["docker", "info"], capture_output=True, timeout=30, check=False).returncode:
@@ -37,8 +35,10 @@ def why_not() -> str | None:
     return None
 
 
-class Container:
+class Container(Running):
     """A container; ``port`` is where it is reached on the loopback address."""
+
+    pause_seconds = 0.1
 
     def __init__(
         self,
@@ -73,49 +73,10 @@ class Container:
         """Docker's own view: Running, ExitCode, OOMKilled."""
         return json.loads(docker("inspect", "--format", "{{json .State}}", self.name))
 
-    def wait_ready(self, seconds: float = START_SECONDS) -> float:
-        """Wait for a 200 from /ping; how many seconds it took since `docker run`."""
-        deadline = time.monotonic() + seconds
-        looked = time.monotonic()
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if self.ask("GET", "/ping", timeout=5).status == 200:
-                    return time.monotonic() - self.began
-            if time.monotonic() - looked > 1:
-                looked = time.monotonic()
-                assert self.state["Running"], f"ended with {self.state['ExitCode']}:\n{self.log}"
-            time.sleep(0.02)
-        raise AssertionError(f"not ready after {seconds} s:\n{self.log}")
-
-    def wait_for_log(self, text: str, seconds: float = START_SECONDS) -> None:
-        """Wait until it has printed ``text``."""
-        deadline = time.monotonic() + seconds
-        while text not in self.log:
-            assert time.monotonic() < deadline, self.log
-            assert self.state["Running"], self.log
-            time.sleep(0.1)
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes | str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = 30,
-    ) -> Answer:
-        """One request on a connection of its own."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=timeout)
-        try:
-            connection.request(method, path, body=body, headers=dict(headers or {}))
-            reply = connection.getresponse()
-            named = {name.lower(): value for name, value in reply.getheaders()}
-            return Answer(reply.status, named, reply.read())
-        finally:
-            connection.close()
-
-    def invoke(self, body: bytes | str, content_type: str = "application/json") -> Answer:
-        """POST /invocations."""
-        return self.ask("POST", "/invocations", body, {"Content-Type": content_type})
+    def how_it_ended(self) -> str | None:
+        """Its exit status in words, or None as long as it runs."""
+        state = self.state
+        return None if state["Running"] else f"ended with {state['ExitCode']}"
 
     def run(self, *words: str, check: bool = True) -> str:
         """Run a program inside; what it printed."""
@@ -125,14 +86,14 @@ class Container:
         """Process id inside -> (state letter, command line); a zombie's command line is its name."""
         script = (
             "import os,json\n"
-            "found={}\n"
+            "listed={}\n"
             "for pid in filter(str.isdigit, os.listdir('/proc')):\n"
             " try:\n"
             "  head,_,tail=open(f'/proc/{pid}/stat').read().rpartition(')')\n"
             "  words=open(f'/proc/{pid}/cmdline').read().replace(chr(0),' ') or head.partition('(')[2]\n"
-            "  found[pid]=(tail.split()[0],words.strip())\n"
+            "  listed[pid]=(tail.split()[0],words.strip())\n"
             " except OSError: pass\n"
-            "print(json.dumps(found))"
+            "print(json.dumps(listed))"
         )
         listed = json.loads(self.run("python3", "-IS", "-c", script))
         return {int(pid): (state, words) for pid, (state, words) in listed.items()}
@@ -158,7 +119,7 @@ class Container:
 
 @contextlib.contextmanager
 def container(*options: str, ready: bool = True, **more: Any) -> Iterator[Container]:
-    """A container, ready unless told otherwise, taken away at the end."""
+    """A container, ready unless ``ready`` is false, taken away at the end."""
     started = Container(*options, **more)
     try:
         if ready:

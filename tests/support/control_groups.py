@@ -1,12 +1,13 @@
-"""Control groups of their own for processes of tests, where this machine lets us make them."""
+"""Control groups of their own for processes of tests, if this machine lets us make them."""
 
 import contextlib
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from support.waiting import wait_until
 
 GROUPS = Path("/sys/fs/cgroup")
 PERIOD_MICROSECONDS = 100_000
@@ -15,7 +16,7 @@ LEAVE_SECONDS = 30.0
 
 @contextlib.contextmanager
 def limited(*, cpus: float | None = None, memory_bytes: int | None = None) -> Iterator[list[str]]:
-    """A group with these limits; gives the launcher whose command runs in it. Skips where none can be made."""
+    """A group with these limits; gives the launcher whose command runs in it. Skips if none can be made."""
     name = f"tfs-proxy-test-{uuid.uuid4().hex[:8]}"
     with contextlib.ExitStack() as made:
         folders: set[Path] = set()
@@ -50,7 +51,7 @@ def _files(cpus: float | None, memory_bytes: int | None) -> Iterator[tuple[str, 
 
 def _remove(folder: Path) -> None:
     """Remove a group once its last process has left it."""
-    deadline = time.monotonic() + LEAVE_SECONDS
-    while (folder / "cgroup.procs").read_text() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(
+        lambda: not (folder / "cgroup.procs").read_text(), LEAVE_SECONDS, f"no process is left in {folder}"
+    )
     folder.rmdir()

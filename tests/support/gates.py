@@ -1,13 +1,14 @@
-"""Holds calls in the middle until a test lets them go on, so that nobody guesses how long anything takes.
+"""Holds calls in the middle until a test lets them go on, so that no test guesses how long anything takes.
 
-A held call, of a script (`SCRIPT`) or of the model `gate`, leaves the file that it is told to, and waits
-until there is one named `open` beside it.
+A held call, of a script (`SCRIPT`) or of the model `gate`, leaves a file at the path that it gets, and waits
+until there is a file `open` beside it.
 """
 
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from support.waiting import wait_until
 
 BEGUN_WITHIN_SECONDS = 180.0
 SCRIPT = """
@@ -15,8 +16,8 @@ import pathlib
 import time
 
 
-def hold(told):
-    mark = pathlib.Path(told)
+def hold(path):
+    mark = pathlib.Path(path)
     mark.touch()
     while not mark.with_name("open").exists():
         time.sleep(0.01)
@@ -32,18 +33,20 @@ class Gate:
         self._folder = folder
 
     def mark(self, name: str = "call") -> str:
-        """What a call has to be told to be held here; several calls at once need several names."""
+        """The path that a call needs to be held here; several calls at once need several names."""
         return str(self._folder / name)
 
     def wait_for(self, count: int = 1) -> None:
         """Wait until so many calls are held."""
-        deadline = time.monotonic() + BEGUN_WITHIN_SECONDS
-        while len(list(self._folder.iterdir())) < count:
-            assert time.monotonic() < deadline, "the calls have not begun"
-            time.sleep(0.01)
+        wait_until(
+            lambda: len(list(self._folder.iterdir())) >= count,
+            BEGUN_WITHIN_SECONDS,
+            f"{count} calls are held",
+            details=lambda: sorted(self._folder.iterdir()),
+        )
 
     def open(self) -> None:
-        """Let all calls go on, those to come too."""
+        """Let all calls go on, also those to come."""
         (self._folder / "open").touch()
 
     def shut(self) -> None:
@@ -53,9 +56,9 @@ class Gate:
 
 @contextlib.contextmanager
 def gate(folder: Path) -> Iterator[Gate]:
-    """A gate that is open behind the block, whatever happens in it."""
-    made = Gate(folder)
+    """A gate that is opened at the end of the block, whatever happens in it."""
+    shut = Gate(folder)
     try:
-        yield made
+        yield shut
     finally:
-        made.open()
+        shut.open()

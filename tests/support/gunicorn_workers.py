@@ -1,26 +1,23 @@
-"""Starts real gunicorn workers for tests, with a stand-in for the supervisor's door and a model server."""
+"""Starts real gunicorn workers for tests, with a stand-in for the supervisor's control API and a model server."""
 
 import json
 import os
 import socket
 import socketserver
-import subprocess
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+from support.running import LOOPBACK, RunningProcess
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.programs.gunicorn import argv, environment
 
-BOOT_SECONDS = 90.0
 LIMIT_BYTES = 100_000
 PREDICTIONS = b'{"predictions": [2.5]}'
 
@@ -56,32 +53,35 @@ SOURCES = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ
 """Lets workers run the sources that the test does."""
 
 
-@dataclass
-class Workers:
-    """gunicorn with our workers: its port, when it began, what it has said, and what its workers sent."""
+class Workers(RunningProcess):
+    """gunicorn with our workers: its ports, what it has printed, and what its workers sent."""
 
-    port: int
-    ports: tuple[int, ...]
-    grpc_socket: Path
-    process: subprocess.Popen[bytes]
-    began: float
-    heartbeats: list[int] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
-    reader: threading.Thread = field(init=False)
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: Workspace,
+        listeners: Sequence[socket.socket],
+        receiver: socket.socket,
+    ) -> None:
+        self.ports = tuple(listener.getsockname()[1] for listener in listeners)
+        self.grpc_socket = workspace.grpc_socket(0)
+        self.heartbeats: list[int] = []
+        descriptors = [listener.fileno() for listener in listeners]
+        super().__init__(
+            argv(settings, descriptors),
+            port=self.ports[0],
+            env=environment({"PATH": "/usr/bin:/bin", **SOURCES}, settings, workspace, ()),
+            pass_fds=descriptors,
+        )
+        self._receiver = receiver
+        self._beats = threading.Thread(target=self._collect, daemon=True)
+        self._beats.start()
 
-    @property
-    def log(self) -> str:
-        """What it has printed."""
-        return "".join(self.lines)
-
-    def ask(self, request: bytes, seconds: float = 20.0) -> bytes:
-        """Send raw bytes; everything that comes back until the connection closes."""
-        with closing(socket.create_connection(("127.0.0.1", self.port), timeout=seconds)) as connection:
-            connection.sendall(request)
-            pieces = []
-            while piece := connection.recv(65536):
-                pieces.append(piece)
-        return b"".join(pieces)
+    def raw(self, sent: bytes, seconds: float = 20.0) -> bytes:
+        """Send bytes; everything that comes back until the connection closes."""
+        with closing(socket.create_connection((self.host, self.port), timeout=seconds)) as connection:
+            connection.sendall(sent)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
 
     def post(self, body: bytes, *headers: str, seconds: float = 20.0) -> tuple[int, dict[str, str], bytes]:
         """POST /invocations on a connection of its own: status, headers in lower case, body."""
@@ -92,28 +92,22 @@ class Workers:
             f"Content-Length: {len(body)}",
             *headers,
         )
-        return parsed(self.ask("\r\n".join(lines).encode() + b"\r\n\r\n" + body, seconds))
+        return parsed(self.raw("\r\n".join(lines).encode() + b"\r\n\r\n" + body, seconds))
 
     def wait_for_heartbeats(self, count: int = 1) -> None:
         """Wait for so many signs of life since the start; the first one comes when a worker has booted."""
-        self._until(lambda: len(self.heartbeats) >= count)
+        self.wait_until(lambda: len(self.heartbeats) >= count, f"{count} heartbeats have come")
 
-    def wait_for_log(self, text: str) -> None:
-        """Wait until it has printed ``text``, which may come later than the answer that it goes with."""
-        self._until(lambda: text in self.log)
+    def kill(self) -> None:
+        """End it at once, and leave nothing behind."""
+        super().kill()
+        self._receiver.shutdown(socket.SHUT_RDWR)
+        self._beats.join()
 
-    def wait(self, seconds: float = 30) -> int:
-        """Wait for its end, and for the last that it has printed; its exit status."""
-        status = self.process.wait(seconds)
-        self.reader.join(seconds)
-        return status
-
-    def _until(self, true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + BOOT_SECONDS
-        while not true():
-            assert time.monotonic() < deadline, self.log
-            assert self.process.poll() is None, self.log
-            time.sleep(0.01)
+    def _collect(self) -> None:
+        while message := self._receiver.recv(4096):
+            if message.isdigit():  # workers also say that they begin to load, and what they do
+                self.heartbeats.append(int(message))
 
 
 def parsed(raw: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -131,14 +125,14 @@ def error_text(raw: bytes, status: int) -> str:
     assert headers["content-type"] == "application/json"
     assert headers["connection"] == "close"
     assert int(headers["content-length"]) == len(body)
-    said = json.loads(body)
-    assert list(said) == ["error"]
-    text: str = said["error"]
+    document = json.loads(body)
+    assert list(document) == ["error"]
+    text: str = document["error"]
     return text
 
 
-def _door(path: Path, deployment: Deployment) -> _UnixServer:
-    class Door(_Quiet):
+def _control_api(path: Path, deployment: Deployment) -> _UnixServer:
+    class ControlApi(_Quiet):
         answers: ClassVar[Mapping[str, tuple[int, bytes]]] = {
             "/deployment": (200, deployment.to_json()),
             "/released": (200, b""),
@@ -148,7 +142,7 @@ def _door(path: Path, deployment: Deployment) -> _UnixServer:
         def do_GET(self) -> None:
             self.answer(*self.answers[self.path])
 
-    return _UnixServer(str(path), Door)
+    return _UnixServer(str(path), ControlApi)
 
 
 @contextmanager
@@ -161,7 +155,7 @@ def workers(
     """Gunicorn as the supervisor starts it, with a worker per listener and the ``script``'s text, if any."""
     with tempfile.TemporaryDirectory(prefix="tw-") as folder:
         workspace = Workspace(Path(folder))
-        model_server = ThreadingHTTPServer(("127.0.0.1", 0), _ModelServer)
+        model_server = ThreadingHTTPServer((LOOPBACK, 0), _ModelServer)
         path = None
         if script is not None:
             path = Path(folder) / "inference.py"
@@ -176,64 +170,31 @@ def workers(
             max_payload_bytes=LIMIT_BYTES,
             request_timeout_seconds=10.0,
         )
-        door = _door(workspace.control_socket, deployment)
-        for server in (model_server, door):
+        control_api = _control_api(workspace.control_socket, deployment)
+        for server in (model_server, control_api):
             threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        chosen = {
+        gunicorn = {
             "SAGEMAKER_GUNICORN_WORKERS": str(listeners),
             "SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class,
         }
-        settings = Settings.from_env({**chosen, "TFS_PROXY_STOP_SECONDS": "2", **(env or {})})
+        settings = Settings.from_env({**gunicorn, "TFS_PROXY_STOP_SECONDS": "2", **(env or {})})
         try:
-            yield from _run(settings, workspace, listeners)
+            with _running(settings, workspace, listeners) as started:
+                yield started
         finally:
-            for server in (model_server, door):
+            for server in (model_server, control_api):
                 server.shutdown()
                 server.server_close()
 
 
-def _run(settings: Settings, workspace: Workspace, count: int) -> Iterator[Workers]:
-    with ExitStack() as held:
-        receiver = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-        listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        descriptors = [listener.fileno() for listener in listeners]
+@contextmanager
+def _running(settings: Settings, workspace: Workspace, count: int) -> Iterator[Workers]:
+    with ExitStack() as opened:
+        receiver = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        listeners = [opened.enter_context(socket.create_server((LOOPBACK, 0))) for _ in range(count)]
         receiver.bind(str(workspace.heartbeat_socket))
-        began = time.monotonic()
-        process = subprocess.Popen(
-            argv(settings, descriptors),
-            env=environment({"PATH": "/usr/bin:/bin", **SOURCES}, settings, workspace, ()),
-            pass_fds=descriptors,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        ports = tuple(listener.getsockname()[1] for listener in listeners)
-        running = Workers(ports[0], ports, workspace.grpc_socket(0), process, began)
-        beats = threading.Thread(target=_collect, args=(receiver, running.heartbeats), daemon=True)
-        running.reader = threading.Thread(target=_read, args=(process, running.lines), daemon=True)
-        beats.start()
-        running.reader.start()
+        started = Workers(settings, workspace, listeners, receiver)
         try:
-            yield running
+            yield started
         finally:
-            process.terminate()
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            receiver.shutdown(socket.SHUT_RDWR)
-            beats.join()
-            running.reader.join()
-            assert process.stdout is not None
-            process.stdout.close()
-
-
-def _collect(receiver: socket.socket, heartbeats: list[int]) -> None:
-    while message := receiver.recv(4096):
-        if message.isdigit():  # workers also say that they begin to load, and what they are at
-            heartbeats.append(int(message))
-
-
-def _read(process: subprocess.Popen[bytes], lines: list[str]) -> None:
-    assert process.stdout is not None
-    lines.extend(line.decode(errors="replace") for line in process.stdout)
+            started.close()

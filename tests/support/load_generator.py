@@ -9,7 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-LOOPBACK = "127.0.0.1"
+from support.running import LOOPBACK
+from support.waiting import within
+
 CLIENTS = 8
 RESET_SECONDS = 0.5
 CONNECTION_CLOSED = 7
@@ -17,7 +19,7 @@ CONNECTION_CLOSED = 7
 
 
 class Unread(Exception):
-    """The connection ended with the request unread: nobody has accepted it."""
+    """The connection ended with the request unread: no process has accepted it."""
 
 
 class Lost(Exception):
@@ -25,10 +27,10 @@ class Lost(Exception):
 
 
 class Load:
-    """``clients`` threads, each on a kept-alive connection, until told to stop.
+    """``clients`` threads, each on a kept-alive connection, until ``finish``.
 
-    A request counts as accepted once its first byte was read. One that was not is sent again where its
-    connection was idle (``resent``), and is ``refused`` where the connection is new; all else that is
+    A request counts as accepted once its first byte was read. One that was not is sent again if its
+    connection was idle (``resent``), and is ``refused`` if the connection is new; all else that is
     not ``answered`` has ``failed``.
     """
 
@@ -131,12 +133,11 @@ def was_reset(link: socket.socket) -> bool:
     The kernel does so with bytes that arrive when nobody can read them any more: the request came after
     the close. Without a reset the server had read all that it got.
     """
-    deadline = time.monotonic() + RESET_SECONDS
-    while time.monotonic() < deadline:
-        if link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CONNECTION_CLOSED:
-            return True
-        time.sleep(0.005)
-    return False
+    return within(RESET_SECONDS, lambda: _is_closed(link), pause=0.005)
+
+
+def _is_closed(link: socket.socket) -> bool:
+    return link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == CONNECTION_CLOSED
 
 
 @contextlib.contextmanager

@@ -1,41 +1,20 @@
 """Starts the real `tfs-proxy serve` for tests, talks to it and stops it."""
 
 import contextlib
-import http.client
-import json
 import os
 import re
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-START_SECONDS = 180.0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Status, headers in lower case, and body."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        """The body as JSON."""
-        return json.loads(self.body)
+from support.processes import descendants
+from support.running import LOOPBACK, Answer, RunningProcess
 
 
-class Stack:
-    """A running `tfs-proxy serve` (or another ``command``); ``log`` is everything that it has said so far.
+class Stack(RunningProcess):
+    """A running `tfs-proxy serve` (or another ``command``), with a home folder of its own.
 
     ``launcher`` is a command that takes it as further words and becomes it: a user, a control group.
     """
@@ -44,7 +23,7 @@ class Stack:
         self,
         *words: str,
         env: Mapping[str, str] | None = None,
-        host: str = "127.0.0.1",
+        host: str = LOOPBACK,
         port: int | None = None,
         command: str = "serve",
         launcher: Sequence[str] = (),
@@ -52,92 +31,35 @@ class Stack:
         self.host = host
         self.port = port or free_port()
         self.home = Path(tempfile.mkdtemp(prefix="tp-"))
-        self.began = time.monotonic()
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TFS_"))
         }
-        self.process = subprocess.Popen(
+        super().__init__(
             [*launcher, sys.executable, "-m", "tfs_proxy.cli", command, *self.arguments(words)],
+            port=self.port,
+            host=host,
             env={**clean, "TFS_PROXY_HOME": str(self.home), **(env or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
         )
-        self._lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
 
     def arguments(self, words: Sequence[str]) -> list[str]:
         """What stands behind the command."""
         return [*words, "--port", str(self.port), "--host", self.host]
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.append(line.decode(errors="replace"))
-
-    @property
-    def log(self) -> str:
-        """What it has printed."""
-        return "".join(self._lines)
-
-    def wait_for_log(self, text: str, seconds: float = START_SECONDS) -> None:
-        """Wait until it has printed ``text``, which may come later than the answer that it goes with."""
-        deadline = time.monotonic() + seconds
-        while text not in self.log:
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.01)
-
     @property
     def grpc(self) -> str:
-        """The address at which it has said to listen for gRPC."""
+        """The address at which its log says that it listens for gRPC."""
         self.wait_for_log("listening for gRPC on")
         return str(re.findall(r"listening for gRPC on (\S+)", self.log)[-1])
 
     def model_server(self, index: int = 0) -> str:
-        """The REST address of one of its model servers, which nobody else is told."""
+        """The REST address of one of its model servers, which no client needs."""
         pid = sorted(self.children()["embedded"])[index]
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         (port,) = [word.partition("=")[2] for word in words if word.startswith("--rest_api_port=")]
         return f"127.0.0.1:{port}"
 
-    def wait_ready(self, seconds: float = START_SECONDS) -> float:
-        """Wait for a 200 from /ping; how many seconds it took since the start."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise AssertionError(f"ended with {self.process.returncode}:\n{self.log}")
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if self.ask("GET", "/ping", timeout=5).status == 200:
-                    return time.monotonic() - self.began
-            time.sleep(0.02)
-        raise AssertionError(f"not ready after {seconds} s:\n{self.log}")
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        body: bytes | str | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = 30,
-    ) -> Answer:
-        """One request on a connection of its own."""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
-        try:
-            connection.request(method, path, body=body, headers=dict(headers or {}))
-            reply = connection.getresponse()
-            return Answer(
-                reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()
-            )
-        finally:
-            connection.close()
-
-    def invoke(self, body: bytes | str, content_type: str = "application/json", **headers: str) -> Answer:
-        """POST /invocations; keyword headers have underscores for dashes."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.ask("POST", "/invocations", body, {"Content-Type": content_type, **named})
-
     def raw(self, sent: bytes, seconds: float = 60) -> bytes:
-        """Bytes on a bare socket; everything that came back until the server closed or fell silent."""
+        """Bytes on a bare socket; everything that comes back until the server closes or falls silent."""
         with socket.create_connection((self.host, self.port), timeout=seconds) as connection:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(sent)
@@ -157,7 +79,7 @@ class Stack:
 
     def children(self) -> dict[str, list[int]]:
         """Process ids of all descendants by a short name: nginx, gunicorn, model."""
-        found: dict[str, list[int]] = {}
+        pids: dict[str, list[int]] = {}
         for pid in descendants(self.process.pid):
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
@@ -165,37 +87,12 @@ class Stack:
                 name = next(
                     (key for key in ("nginx", "gunicorn", "embedded", "model_server") if key in words), words
                 )
-                found.setdefault(name, []).append(pid)
-        return found
+                pids.setdefault(name, []).append(pid)
+        return pids
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 40) -> int:
-        """Signal it and wait; its exit status."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        return self.wait(seconds)
-
-    def wait(self, seconds: float = START_SECONDS) -> int:
-        """Wait for its end; its exit status."""
-        try:
-            status = self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise AssertionError(f"did not end within {seconds} s:\n{self.log}") from None
-        self._reader.join(30)
-        return status
-
-    def close(self) -> None:
-        """Leave nothing behind."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(30)
-        self.process.kill()
-        self.process.wait()
-        self._reader.join(30)
-        assert not self._reader.is_alive(), "a process of the run still holds its output"
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+    def kill(self) -> None:
+        """End it at once, and leave nothing behind."""
+        super().kill()
         with contextlib.suppress(OSError):
             self.home.rmdir()
 
@@ -215,12 +112,7 @@ class DropIn(Stack):
 
     def ask_rest(self, method: str, path: str, body: str | None = None) -> Answer:
         """One request to the model server's own REST port."""
-        connection = http.client.HTTPConnection(self.host, self.rest_port, timeout=30)
-        with contextlib.closing(connection):
-            connection.request(method, path, body)
-            reply = connection.getresponse()
-            named = {name.lower(): value for name, value in reply.getheaders()}
-            return Answer(reply.status, named, reply.read())
+        return self.ask(method, path, body, port=self.rest_port)
 
 
 def _complete(received: bytes) -> bool:
@@ -236,20 +128,11 @@ def _complete(received: bytes) -> bool:
     return False
 
 
-def descendants(pid: int) -> Iterator[int]:
-    """All processes below ``pid`` (Linux)."""
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                yield int(child)
-                yield from descendants(int(child))
-
-
-_given: set[int] = set()
+_taken: set[int] = set()
 
 
 def free_port() -> int:
-    """A loopback port that nothing listens on, and that nobody was given before: it may be bound seconds later.
+    """A loopback port that nothing listens on, and that no test has had before: it may be bound seconds later.
 
     The kernel itself gives the same port twice in a row once in 15,000 times.
     """
@@ -257,8 +140,8 @@ def free_port() -> int:
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", 0))
             port = int(holder.getsockname()[1])
-        if port not in _given:
-            _given.add(port)
+        if port not in _taken:
+            _taken.add(port)
             return port
 
 

@@ -7,12 +7,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from support.running import LOOPBACK, RunningProcess
 
 STAND_IN = Path(__file__).parent / "stand_ins" / "invocations.py"
 S3_SETTINGS = {
@@ -53,14 +54,8 @@ def transform(*words: str, env: Mapping[str, str] | None = None, seconds: float 
 @contextlib.contextmanager
 def stand_in(env: Mapping[str, str] | None = None) -> Iterator[str]:
     """The address of a stand-in for a serving stack."""
-    with subprocess.Popen(
-        [sys.executable, str(STAND_IN)], stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
-    ) as server:
-        assert server.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{server.stdout.readline().strip()}"
-        finally:
-            server.kill()
+    with _started([sys.executable, str(STAND_IN)], r"^\d+$", env) as port:
+        yield f"http://{LOOPBACK}:{port}"
 
 
 def release(address: str) -> None:
@@ -77,20 +72,23 @@ def posts(address: str) -> int:
 @contextlib.contextmanager
 def s3_server() -> Iterator[str]:
     """The address of an S3 in a process of its own."""
-    argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        try:
-            for line in server.stderr:
-                if match := re.search(r"http://127\.0\.0\.1:\d+", line):
-                    break
-            else:
-                raise AssertionError("moto's server ended without an address")
-            # It logs each request, and would wait for a reader once the pipe is full.
-            threading.Thread(target=server.stderr.read, daemon=True).start()
-            yield match[0]
-        finally:
-            server.kill()
+    argv = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", "0"]
+    with _started(argv, rf"http://{LOOPBACK}:\d+") as address:
+        yield address
+
+
+@contextlib.contextmanager
+def _started(argv: Sequence[str], pattern: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A server that chooses its port; gives the first words of its log that fit the ``pattern``."""
+    server = RunningProcess(argv, port=0, env={**os.environ, **(env or {})})
+    try:
+        match = server.wait_until(
+            lambda: re.search(pattern, server.log, re.MULTILINE), f"the log has {pattern}"
+        )
+        assert match is not None
+        yield match[0]
+    finally:
+        server.kill()
 
 
 def outputs(folder: Path) -> dict[str, bytes]:

@@ -83,7 +83,7 @@ def test_functions_get_single_types_and_text_where_it_is_text(
 
 
 def test_the_default_accept_is_a_setting(tmp_path: Path) -> None:
-    """A script model in the middle of a pipeline gets no Accept and must choose (contract 1.8)."""
+    """A script model in the middle of a pipeline gets no Accept and must choose (docs/reference/sagemaker.md)."""
     settings = Settings.from_env({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"})
     with testing.load(model_folder(tmp_path, MODEL_FN), settings=settings) as script:
         silent, any_type, asked = (

@@ -43,7 +43,7 @@ def start(
         f"--monitoring_config_file={monitoring}",
     )
     for name in names:
-        server.wait_for(lambda name=name: "AVAILABLE" in server.state(name))  # type: ignore[misc]
+        server.wait_available(name)
     return server
 
 
@@ -58,8 +58,8 @@ def predict(server: EmbeddedServer, model: str, rows: list[Any], signature: str 
 def metric(server: EmbeddedServer, name: str) -> float:
     """The value of one line of the metrics, its labels in; 0 where it is not there."""
     text = requests.get(f"{server.rest}/monitoring/prometheus/metrics", timeout=60).text
-    found = re.search(rf"^:tensorflow:serving:batching_session:{re.escape(name)} (\S+)$", text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    match = re.search(rf"^:tensorflow:serving:batching_session:{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    return float(match[1]) if match else 0.0
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -88,17 +88,17 @@ def test_signatures_of_one_model_never_mix(
     )
     server = start(model_server, tmp_path, saved_models, parameters, "bytes")
     with ThreadPoolExecutor(16) as pool:
-        asked = [
+        answers = [
             (rows, name, pool.submit(predict, server, "bytes", rows, name))
             for rows in ([f"one{at}", f"another{at}"] for at in range(40))
             for name in ("serving_default", "text")
         ]
-        for rows, name, answer in asked:
-            given = answer.result()
+        for rows, name, answer in answers:
+            predictions = answer.result()
             if name == "text":
-                assert given == [row.upper() for row in rows]
+                assert predictions == [row.upper() for row in rows]
             else:
-                assert [each["length"] for each in given] == [len(row) for row in rows]
+                assert [row["length"] for row in predictions] == [len(row) for row in rows]
 
 
 def test_batches_are_counted_under_the_real_names(
@@ -115,12 +115,14 @@ def test_batches_are_counted_under_the_real_names(
         first = pool.submit(predict, server, "gate", [held.mark()])
         held.wait_for()
         three = [pool.submit(predict, server, "gate", ["x" * at], "length") for at in range(3)]
-        server.wait_for(lambda: metric(server, "input_batch_size_count{}") == 4)
+        server.wait_until(
+            lambda: metric(server, "input_batch_size_count{}") == 4, "four requests are counted"
+        )
         all_wait = time.monotonic()
-        time.sleep(0.1)
+        assert metric(server, "wrapped_run_count{}") == 0
         held_seconds = time.monotonic() - all_wait
         held.open()
-        assert [each.result() for each in three] == [[0], [1], [2]]
+        assert [answer.result() for answer in three] == [[0], [1], [2]]
         first.result()
     all_seconds = time.monotonic() - began
     assert metric(server, "wrapped_run_count{}") == 2
@@ -250,9 +252,9 @@ def test_what_can_not_be_batched_fails_as_in_the_real_server(
 
 
 def unbatched_text(model_server: StartServer, models: Path, a: Any) -> str:
-    """What a request that fails in the model is told without batching."""
+    """The answer, without batching, to a request that fails in the model."""
     server = model_server(f"--model_base_path={models / 'multi_io'}", "--model_name=multi_io")
-    server.wait_for(lambda: "AVAILABLE" in server.state("multi_io"))
+    server.wait_available("multi_io")
     with grpc.insecure_channel(server.grpc) as channel:
         return str(call(channel, "multi_io", "norm", {"a": a})[1])
 
@@ -297,9 +299,9 @@ def test_parameters_that_can_not_be_used_end_the_server(tmp_path: Path, model_se
     server = model_server(
         f"--model_base_path={tmp_path}", "--enable_batching", f"--batching_parameters_file={parameters}"
     )
-    assert server.process.wait(60) == 2
-    assert "last entry was 8; expected 4" in server.log.read_text()
-    assert "Traceback" not in server.log.read_text()
+    assert server.wait(60) == 2
+    assert "last entry was 8; expected 4" in server.log
+    assert "Traceback" not in server.log
 
 
 def test_only_models_with_parameters_of_their_own_are_batched_where_the_flag_says_so(
@@ -320,7 +322,7 @@ def test_only_models_with_parameters_of_their_own_are_batched_where_the_flag_say
         "--enable_per_model_batching_parameters",
     )
     for name in ("own", "none"):
-        server.wait_for(lambda name=name: "AVAILABLE" in server.state(name))  # type: ignore[misc]
+        server.wait_available(name)
     assert predict(server, "none", [0.0] * 3) == [2.0] * 3
     assert predict(server, "own", [0.0] * 2) == [2.0] * 2
     with grpc.insecure_channel(server.grpc) as channel:

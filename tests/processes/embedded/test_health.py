@@ -1,4 +1,4 @@
-"""grpc.health.v1 of the embedded server, as gRPC's own health service in C++ has it: asked and watched."""
+"""grpc.health.v1 of the embedded server, as gRPC's own health service in C++ answers it: checks and watches."""
 
 import queue
 import shutil
@@ -57,9 +57,7 @@ class Watch:
 @pytest.fixture(scope="module")
 def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
     """A server with a health service and few threads for calls."""
-    from support.model_fixtures import start_server
-
-    started = start_server(
+    started = EmbeddedServer(
         tmp_path_factory.mktemp("health"),
         [
             f"--model_base_path={saved_models / 'half_plus_two'}",
@@ -69,11 +67,10 @@ def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         ],
     )
     try:
-        started.wait_for(lambda: "AVAILABLE" in started.state("m", 1))
+        started.wait_available("m", 1)
         yield started
     finally:
-        started.process.kill()
-        started.process.wait(60)
+        started.kill()
 
 
 def check(channel: grpc.Channel, name: str) -> str:
@@ -104,7 +101,7 @@ def test_the_server_and_its_services_have_a_health(server: EmbeddedServer, name:
 
 
 def test_a_message_that_is_none_is_refused(server: EmbeddedServer) -> None:
-    """Nonsense is no request, whether asked or watched."""
+    """Nonsense is not a request, for a check or a watch."""
     with grpc.insecure_channel(server.grpc) as channel:
         for method, code in (("Check", "INVALID_ARGUMENT"), ("Watch", "INTERNAL")):
             call = channel.unary_stream(f"/grpc.health.v1.Health/{method}")(b"\x0a\xff", timeout=30)
@@ -114,7 +111,7 @@ def test_a_message_that_is_none_is_refused(server: EmbeddedServer) -> None:
 
 
 def test_a_watch_tells_the_status_at_once_and_stays_open(server: EmbeddedServer) -> None:
-    """A name that nobody knows is told as such, and may come yet."""
+    """An unknown name is reported as such, and may come yet."""
     with grpc.insecure_channel(server.grpc) as channel:
         known, unknown = Watch(channel), Watch(channel, "nobody")
         assert (known.next(), unknown.next()) == ("SERVING", "SERVICE_UNKNOWN")
@@ -127,11 +124,11 @@ def test_watches_hold_no_threads(server: EmbeddedServer) -> None:
     request = request_bytes(model_spec("m"), {"x": np.ones(1, np.float32)})
     with grpc.insecure_channel(server.grpc) as channel:
         watches = [Watch(channel) for _ in range(40)]
-        assert {each.next() for each in watches} == {"SERVING"}
+        assert {watch.next() for watch in watches} == {"SERVING"}
         answer = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")(request, timeout=30)
         assert response_arrays(answer)["y"] == [2.5]
-        for each in watches:
-            each.call.cancel()
+        for watch in watches:
+            watch.call.cancel()
         assert check(channel, "") == "SERVING"
 
 
@@ -155,16 +152,16 @@ def test_a_watch_sees_the_first_models_come(
 
 
 def test_open_watches_do_not_keep_a_server_that_stops(saved_models: Path, model_server: StartServer) -> None:
-    """At a signal they are told that it serves no more, and end; the server exits with 0."""
+    """At a signal they hear that it no longer serves, and end; the server exits with 0."""
     started = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m", FLAG)
     with grpc.insecure_channel(started.grpc) as channel:
         watches: list[Any] = [Watch(channel), Watch(channel, "nobody")]
-        started.wait_for(lambda: check(channel, "") == "SERVING")
-        for each in watches:
-            while each.next() not in {"SERVING", "SERVICE_UNKNOWN"}:
+        started.wait_until(lambda: check(channel, "") == "SERVING", "the server is SERVING")
+        for watch in watches:
+            while watch.next() not in {"SERVING", "SERVICE_UNKNOWN"}:
                 pass
         started.process.terminate()
-        for each in watches:
-            assert each.next() == "NOT_SERVING"
-            assert each.next() == "UNAVAILABLE: The model server is stopping"
-        assert started.process.wait(60) == 0
+        for watch in watches:
+            assert watch.next() == "NOT_SERVING"
+            assert watch.next() == "UNAVAILABLE: The model server is stopping"
+        assert started.wait(60) == 0

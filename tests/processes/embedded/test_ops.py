@@ -86,7 +86,7 @@ def misfit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def failure(server: EmbeddedServer, model: str) -> dict[str, str]:
     """The status of a model once it has failed to load."""
-    server.wait_for(lambda: "END" in server.state(model))
+    server.wait_for_state("END", model)
     (version,) = json.loads(server.state(model))["model_version_status"]
     return dict(version["status"])
 
@@ -94,16 +94,16 @@ def failure(server: EmbeddedServer, model: str) -> dict[str, str]:
 def test_ops_of_tensorflow_text(exported: Exported, model_server: StartServer) -> None:
     """A model that tokenizes is served as by the official binary, which has these ops built in."""
     server = model_server(*exported.flags("texts"))
-    server.wait_for(lambda: "AVAILABLE" in server.state("texts"))
+    server.wait_available("texts")
     assert predict(server, "texts", {"inputs": exported.texts}) == {"outputs": exported.wanted}
-    assert "Loaded the ops of tensorflow-text" in server.log.read_text()
+    assert "Loaded the ops of tensorflow-text" in server.log
 
 
 def test_other_models_load_none_of_them(saved_models: Path, model_server: StartServer) -> None:
     """Who needs no such op pays for none."""
     server = model_server("--model_name=half", f"--model_base_path={saved_models / 'half_plus_two'}")
-    server.wait_for(lambda: "AVAILABLE" in server.state("half"))
-    assert "Loaded the ops" not in server.log.read_text()
+    server.wait_available("half")
+    assert "Loaded the ops" not in server.log
 
 
 def test_an_op_that_nobody_has(exported: Exported, model_server: StartServer) -> None:
@@ -119,4 +119,4 @@ def test_a_package_that_does_not_fit(exported: Exported, model_server: StartServ
     """A package for another TensorFlow is named in the log, and its models fail without it."""
     server = model_server(*exported.flags("texts"))
     assert "Op type not registered" in failure(server, "texts")["error_message"]
-    assert "tensorflow-text 1.15.1 does not fit TensorFlow" in server.log.read_text()
+    assert "tensorflow-text 1.15.1 does not fit TensorFlow" in server.log

@@ -18,16 +18,16 @@ MINUTE = 60_000
 @pytest.fixture
 def server(saved_models: Path, model_server: StartServer) -> EmbeddedServer:
     started = model_server("--model_name=half", f"--model_base_path={saved_models / 'half_plus_two'}")
-    started.wait_for(lambda: "AVAILABLE" in started.state("half"))
+    started.wait_available("half")
     return started
 
 
 def request(
     folder: Path | str, session: str, milliseconds: int, host: str = "localhost:8500"
 ) -> ProfileRequest:
-    asked = ProfileRequest(repository_root=str(folder), session_id=session, host_name=host)
-    asked.opts.duration_ms = milliseconds
-    return asked
+    message = ProfileRequest(repository_root=str(folder), session_id=session, host_name=host)
+    message.opts.duration_ms = milliseconds
+    return message
 
 
 def call(channel: grpc.Channel, method: str, message: Any) -> Any:
@@ -37,11 +37,12 @@ def call(channel: grpc.Channel, method: str, message: Any) -> Any:
 
 
 def wait_until_it_is_taken(server: EmbeddedServer) -> None:
-    server.wait_for(lambda: "Profiling for" in server.log.read_text())
+    """Wait until the server records."""
+    server.wait_for_log("Profiling for")
 
 
 def test_a_profile(server: EmbeddedServer, tmp_path: Path) -> None:
-    """It is written where the caller says, once it is told to end, and no other is taken meanwhile."""
+    """It is written where the caller says, once it is to end, and no other is taken meanwhile."""
     with grpc.insecure_channel(server.grpc) as channel:
         running = call(channel, "Profile", request(tmp_path, "mine", MINUTE))
         wait_until_it_is_taken(server)
@@ -62,9 +63,9 @@ def test_a_profile_in_the_answer(server: EmbeddedServer, tmp_path: Path) -> None
     """Who asks for the recording itself needs no names, and nothing is written."""
     with grpc.insecure_channel(server.grpc) as channel:
         for session, host in (("idle", "localhost:8500"), ("", "")):
-            asked = request(tmp_path / "profiles", session, 10, host)
-            asked.emit_xspace = True
-            answer = ProfileResponse.FromString(call(channel, "Profile", asked).result())
+            message = request(tmp_path / "profiles", session, 10, host)
+            message.emit_xspace = True
+            answer = ProfileResponse.FromString(call(channel, "Profile", message).result())
             assert b"/host:CPU" in answer.xspace
     assert not (tmp_path / "profiles").exists()
 
@@ -75,10 +76,11 @@ def test_a_cancelled_profile_is_not_written(server: EmbeddedServer, tmp_path: Pa
         running = call(channel, "Profile", request(tmp_path / "profiles", "cancelled", MINUTE))
         wait_until_it_is_taken(server)
         running.cancel()
-        server.wait_for(
-            lambda: call(channel, "Profile", request(tmp_path / "profiles", "next", 300)).exception() is None
+        server.wait_until(
+            lambda: call(channel, "Profile", request(tmp_path / "profiles", "next", 300)).exception() is None,
+            "another profile is taken",
         )
-    assert [each.name for each in (tmp_path / "profiles").iterdir()] == ["next"]
+    assert [path.name for path in (tmp_path / "profiles").iterdir()] == ["next"]
 
 
 def test_profiles_that_can_not_be(server: EmbeddedServer, tmp_path: Path) -> None:
@@ -97,7 +99,7 @@ def test_profiles_that_can_not_be(server: EmbeddedServer, tmp_path: Path) -> Non
         assert str(tmp_path / "taken") in error.details()
         error = call(channel, "Monitor", TerminateRequest()).exception()
         assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert [each.name for each in tmp_path.rglob("*.pb")] == []
+    assert [path.name for path in tmp_path.rglob("*.pb")] == []
 
 
 def test_the_end_of_the_server_ends_a_profile(server: EmbeddedServer, tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def test_without_the_profiler(saved_models: Path, model_server: StartServer, tmp
     server = model_server(
         "--model_name=half", f"--model_base_path={saved_models / 'half_plus_two'}", "--enable_profiler=false"
     )
-    server.wait_for(lambda: "AVAILABLE" in server.state("half"))
+    server.wait_available("half")
     with grpc.insecure_channel(server.grpc) as channel:
         error = call(channel, "Profile", request(tmp_path, "s", 1)).exception()
     assert error.code() is grpc.StatusCode.UNIMPLEMENTED

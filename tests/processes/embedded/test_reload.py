@@ -10,9 +10,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from support.embedded_client import ask, available, predicted
+from support.embedded_client import ask, predicted
 from support.gates import gate
-from support.model_fixtures import StartServer, start_server
+from support.model_fixtures import EmbeddedServer, StartServer
 from support.warmup_files import recorded, warm_up_with
 from tfs_proxy import protos
 
@@ -23,26 +23,25 @@ RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
 
 
 def states_by_label(channel: grpc.Channel, model: str, label: str) -> dict[int, int]:
-    """What GetModelStatus tells who asks by a label: the number of each version's state."""
+    """What GetModelStatus answers for a label: the number of each version's state."""
     request = protos.GetModelStatusRequest()
     request.model_spec.name, request.model_spec.version_label = model, label
     run = channel.unary_unary("/tensorflow.serving.ModelService/GetModelStatus")
     answer = protos.GetModelStatusResponse.FromString(run(request.SerializeToString(), timeout=60))
-    return {each.version: int(each.state) for each in answer.model_version_status}
+    return {status.version: int(status.state) for status in answer.model_version_status}
 
 
 @pytest.fixture(scope="module")
 def reloaded(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
     """A channel to a server of the model `m`."""
     flags = [f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m"]
-    server = start_server(tmp_path_factory.mktemp("server"), flags)
+    server = EmbeddedServer(tmp_path_factory.mktemp("server"), flags)
     try:
-        server.wait_for(available(server, "m", 1))
+        server.wait_available("m", 1)
         with grpc.insecure_channel(server.grpc) as channel:
             yield channel
     finally:
-        server.process.kill()
-        server.process.wait(60)
+        server.kill()
 
 
 def reload_request(text: str) -> bytes:
@@ -65,41 +64,70 @@ def reload_config(channel: grpc.Channel, text: str) -> protos.StatusProto:
     return protos.ReloadConfigResponse.FromString(answer).status
 
 
-def test_models_come_and_go_by_grpc(saved_models: Path, model_server: StartServer) -> None:
-    """A reload returns once the new model answers; labels work afterwards, but for states; a bad one says why."""
+def wait_for_status(server: EmbeddedServer, path: str, status: int, document: object = None) -> None:
+    """Wait until a request is answered with this status."""
+    server.wait_until(lambda: ask(server, path, document)[0] == status, f"{path} answers {status}")
+
+
+VERSIONS = """
+    name: "versions" base_path: "{}" model_platform: "tensorflow" model_version_policy {{ all {{}} }} {}
+"""
+
+
+def reload_versions(channel: grpc.Channel, models: Path, labels: str = "") -> int:
+    """Have the model `versions` served in all its versions; the error code."""
+    entry = VERSIONS.format(models / "versions", labels)
+    return int(reload_config(channel, f"model_config_list {{ config {{ {entry} }} }}").error_code)
+
+
+def test_a_reload_returns_once_the_new_model_answers(saved_models: Path, model_server: StartServer) -> None:
+    """It is asked over the unix socket; the model that the new configuration leaves out goes."""
     server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
-    server.wait_for(available(server, "half_plus_two", 1))
-    versions = (
-        f'name: "versions" base_path: "{saved_models / "versions"}" model_platform: "tensorflow" '
-        "model_version_policy { all {} }"
-    )
+    server.wait_available("half_plus_two", 1)
     with grpc.insecure_channel(f"unix:{server.grpc_socket}") as channel:
-        assert reload_config(channel, f"model_config_list {{ config {{ {versions} }} }}").error_code == 0
+        assert reload_versions(channel, saved_models) == 0
         assert predicted(server, "versions", [1.0]) == [3.5]
+    wait_for_status(server, HALF, 404, {"instances": [1.0]})
+
+
+def test_a_label_that_a_reload_sets_leads_to_its_version(
+    saved_models: Path, model_server: StartServer
+) -> None:
+    """Requests follow it; a status asked for by any label, known or not, is that of all versions."""
+    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
+    server.wait_available("half_plus_two", 1)
+    with grpc.insecure_channel(server.grpc) as channel:
+        assert reload_versions(channel, saved_models) == 0
         labels = 'version_labels { key: "stable" value: 1 }'
-        assert (
-            reload_config(channel, f"model_config_list {{ config {{ {versions} {labels} }} }}").error_code
-            == 0
-        )
+        assert reload_versions(channel, saved_models, labels) == 0
         status, body, _ = ask(server, "/v1/models/versions/labels/stable:predict", {"instances": [1.0]})
         assert (status, json.loads(body)) == (200, {"predictions": [2.5]})
-        told = ask(server, "/v1/models/versions")
+        status_of_all = ask(server, "/v1/models/versions")[:2]
         for label in ("stable", "unknown"):
-            assert ask(server, f"/v1/models/versions/labels/{label}")[:2] == told[:2]
+            assert ask(server, f"/v1/models/versions/labels/{label}")[:2] == status_of_all
             assert states_by_label(channel, "versions", label) == {1: 30, 2: 30}
-        server.wait_for(lambda: ask(server, HALF, {"instances": [1.0]})[0] == 404)
-        for path, code, text in (
-            ("relative", "INVALID_ARGUMENT", "absolute path"),
-            (f"{saved_models}/nowhere", "UNKNOWN", "did not become available"),
-        ):
-            with pytest.raises(grpc.RpcError) as caught:
-                reload_config(channel, of_one_model("x", path))
-            assert caught.value.code().name == code
-            assert text in caught.value.details()
 
 
 @pytest.mark.parametrize(
-    ("name", "platform", "said"),
+    ("path", "code", "text"),
+    [
+        ("relative", "INVALID_ARGUMENT", "absolute path"),
+        ("/nowhere", "UNKNOWN", "did not become available"),
+    ],
+)
+def test_a_reload_that_fails_says_why(
+    reloaded: grpc.Channel, saved_models: Path, path: str, code: str, text: str
+) -> None:
+    """The next one is taken as if nothing had happened."""
+    with pytest.raises(grpc.RpcError) as caught:
+        reload_config(reloaded, of_one_model("x", path))
+    assert caught.value.code().name == code
+    assert text in caught.value.details()
+    assert reload_config(reloaded, of_one_model("m", saved_models / "half_plus_two")).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "refusal"),
     [
         (
             "m",
@@ -130,13 +158,13 @@ def test_models_come_and_go_by_grpc(saved_models: Path, model_server: StartServe
     ],
 )
 def test_a_reload_needs_the_platform_that_is_served(
-    reloaded: grpc.Channel, saved_models: Path, name: str, platform: str, said: str
+    reloaded: grpc.Channel, saved_models: Path, name: str, platform: str, refusal: str
 ) -> None:
     """One without, or with another, is refused in TF Serving's words; the deprecated field will do."""
     base_path = saved_models / "half_plus_two"
     with pytest.raises(grpc.RpcError) as caught:
         reload_config(reloaded, of_one_model(name, base_path, platform))
-    assert (caught.value.code().name, caught.value.details()) == ("INVALID_ARGUMENT", said)
+    assert (caught.value.code().name, caught.value.details()) == ("INVALID_ARGUMENT", refusal)
     assert reload_config(reloaded, of_one_model("m", base_path, "model_type: TENSORFLOW")).error_code == 0
 
 
@@ -166,14 +194,14 @@ def test_a_reload_at_the_start_finds_the_first_models_loaded(
 def test_a_reload_that_waits_for_another_try_does_not_keep_a_stopping_server(
     saved_models: Path, tmp_path: Path, model_server: StartServer
 ) -> None:
-    """At a signal its caller is told the error of the last try, and the server exits."""
+    """At a signal its caller gets the error of the last try, and the server exits."""
     (tmp_path / "broken" / "1").mkdir(parents=True)
     server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
-    server.wait_for(available(server, "m", 1))
+    server.wait_available("m", 1)
     config = of_one_model("broken", tmp_path / "broken")
     with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(reload_config, channel, config)
-        server.wait_for(lambda: "broken version 1: load failed" in server.log.read_text())
+        server.wait_for_log("broken version 1: load failed")
         assert server.stop() == 0
         with pytest.raises(grpc.RpcError) as caught:
             answer.result()
@@ -182,13 +210,13 @@ def test_a_reload_that_waits_for_another_try_does_not_keep_a_stopping_server(
 
 
 def test_reloads_at_once_leave_each_other_alone(saved_models: Path, model_server: StartServer) -> None:
-    """Each takes the models of the one before away, and none is told that its own were not found."""
+    """Each takes the models of the one before away, and none gets an error for its own."""
     server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
-    server.wait_for(available(server, "m", 1))
+    server.wait_available("m", 1)
     configs = [of_one_model(name, saved_models / "half_plus_two") for name in ("a", "b", "c", "d")]
     with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(reload_config, channel, config) for config in configs * 2]
-        assert [each.result().error_code for each in answers] == [0] * 8
+        assert [answer.result().error_code for answer in answers] == [0] * 8
 
 
 def test_a_reload_tells_what_it_has_counted(saved_models: Path, model_server: StartServer) -> None:
@@ -196,7 +224,7 @@ def test_a_reload_tells_what_it_has_counted(saved_models: Path, model_server: St
     from google.protobuf import text_format
 
     server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
-    server.wait_for(available(server, "m", 1))
+    server.wait_available("m", 1)
     loads = "/tensorflow/cc/saved_model/load_attempt_count"
     request = protos.ReloadConfigRequest(metric_names=[loads, "/nowhere"])
     text = "".join(
@@ -207,7 +235,10 @@ def test_a_reload_tells_what_it_has_counted(saved_models: Path, model_server: St
     with grpc.insecure_channel(server.grpc) as channel:
         run = channel.unary_unary(RELOAD)
         answer = protos.ReloadConfigResponse.FromString(run(request.SerializeToString(), timeout=60))
-    assert [(each.name, each.int64_value_increase) for each in answer.metric] == [(loads, 1), ("/nowhere", 0)]
+    assert [(metric.name, metric.int64_value_increase) for metric in answer.metric] == [
+        (loads, 1),
+        ("/nowhere", 0),
+    ]
 
 
 def test_the_config_file_is_followed(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
@@ -216,14 +247,17 @@ def test_the_config_file_is_followed(saved_models: Path, tmp_path: Path, model_s
     entry = 'config {{ name: "{0}" base_path: "{1}/{0}" }}'
     config.write_text(f"model_config_list {{ {entry.format('half_plus_two', saved_models)} }}")
     server = model_server(f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1")
-    server.wait_for(available(server, "half_plus_two", 1))
-    for unfinished in ("model_config_list {", ""):
+    server.wait_available("half_plus_two", 1)
+    for unfinished, reason in (
+        ("model_config_list {", "Invalid protobuf file"),
+        ("", "Cannot transition to"),
+    ):
         config.write_text(unfinished)
-        time.sleep(1.2)
+        server.wait_for_log(reason)
         assert predicted(server, "half_plus_two", [1.0]) == [2.5]
     config.write_text(f"model_config_list {{ {entry.format('scalar', saved_models)} }}")
-    server.wait_for(available(server, "scalar", 1))
-    server.wait_for(lambda: ask(server, HALF, {"instances": [1.0]})[0] == 404)
+    server.wait_available("scalar", 1)
+    wait_for_status(server, HALF, 404, {"instances": [1.0]})
 
 
 def test_the_config_file_waits_for_a_reload(
@@ -236,16 +270,16 @@ def test_the_config_file_waits_for_a_reload(
     config.write_text(
         f'model_config_list {{ config {{ name: "m" base_path: "{saved_models / "half_plus_two"}" }} }}'
     )
-    asked = of_one_model("gate", folder.parent)
+    config_of_gate = of_one_model("gate", folder.parent)
     with gate(tmp_path / "held") as held:
         warm_up_with(folder, recorded("mark", [held.mark().encode()]))
         server = model_server(f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1")
-        server.wait_for(available(server, "m", 1))
+        server.wait_available("m", 1)
         with grpc.insecure_channel(server.grpc) as channel:
-            answer = channel.unary_unary(RELOAD).future(reload_request(asked), timeout=60)
+            answer = channel.unary_unary(RELOAD).future(reload_request(config_of_gate), timeout=60)
             held.wait_for()
-            time.sleep(2.2)
+            time.sleep(2.2)  # the file is read every second, and a read that has to wait logs nothing
             held.open()
             assert protos.ReloadConfigResponse.FromString(answer.result()).status.error_code == 0
-        server.wait_for(lambda: ask(server, "/v1/models/m/metadata")[0] == 200)
-        server.wait_for(lambda: ask(server, "/v1/models/gate/metadata")[0] == 404)
+        wait_for_status(server, "/v1/models/m/metadata", 200)
+        wait_for_status(server, "/v1/models/gate/metadata", 404)

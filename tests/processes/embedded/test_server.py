@@ -1,11 +1,10 @@
-"""The embedded server as a process: versions, batching, files it is given, and its end."""
+"""The embedded server as a process: versions, batching, files that it reads, and its end."""
 
 import gzip
 import json
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -15,7 +14,7 @@ import grpc
 import numpy as np
 import pytest
 
-from support.embedded_client import ask, available, predicted
+from support.embedded_client import ask, predicted
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer, StartServer, write_config
 from support.predict_messages import request_bytes, response_arrays
@@ -44,7 +43,7 @@ def test_a_new_version_takes_over_without_a_failed_request(
     base.mkdir()
     copy_version(saved_models, "versions", 1, base / "1")
     server = model_server(f"--model_base_path={base}", "--model_name=m")
-    server.wait_for(available(server, "m", 1))
+    server.wait_available("m", 1)
     answers: list[Any] = []
     stop = threading.Event()
 
@@ -55,17 +54,17 @@ def test_a_new_version_takes_over_without_a_failed_request(
     with ThreadPoolExecutor(4) as pool:
         try:
             running = [pool.submit(steady) for _ in range(4)]
-            server.wait_for(lambda: [2.5] in answers)
+            server.wait_until(lambda: [2.5] in answers, "version 1 answers")
             copy_version(saved_models, "versions", 2, base / "2")
-            server.wait_for(available(server, "m", 2))
-            server.wait_for(lambda: "END" in server.state("m", 1))
-            server.wait_for(lambda: [3.5] in answers)
+            server.wait_available("m", 2)
+            server.wait_for_state("END", "m", 1)
+            server.wait_until(lambda: [3.5] in answers, "version 2 answers")
             shutil.rmtree(base / "2")
-            server.wait_for(lambda: "END" in server.state("m", 2))
+            server.wait_for_state("END", "m", 2)
         finally:
             stop.set()
-        for each in running:
-            each.result()
+        for client in running:
+            client.result()
     assert {json.dumps(answer) for answer in answers} == {"[2.5]", "[3.5]"}
 
 
@@ -88,8 +87,9 @@ def test_one_model_that_fails_leaves_the_others_alone(
     server = model_server(
         f"--model_config_file={config}", "--max_num_load_retries=1", "--load_retry_interval_micros=1"
     )
-    server.wait_for(available(server, "good", 1))
-    server.wait_for(lambda: '"END"' in server.state("broken") and '"END"' in server.state("empty"))
+    server.wait_available("good", 1)
+    server.wait_for_state("END", "broken")
+    server.wait_for_state("END", "empty")
     assert '"error_code": "DATA_LOSS"' in server.state("broken")
     assert "Could not find SavedModel .pb or .pbtxt" in server.state("empty")
     assert "Could not find any versions of model gone" in server.state("gone")
@@ -104,37 +104,53 @@ num_batch_threads { value: 1 }
 """
 
 
-def test_requests_are_batched(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
-    """Full batches do not wait; other shapes do not disturb; too many and too large are refused."""
-    parameters = tmp_path / "batching.txt"
+@pytest.fixture(scope="module")
+def batching(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A server that waits an hour for a batch to fill."""
+    folder = tmp_path_factory.mktemp("batching")
+    parameters, config = folder / "batching.txt", folder / "models.config"
     parameters.write_text(BATCHING)
-    config = tmp_path / "models.config"
     entries = [
         f'config {{ name: "{name}" base_path: "{saved_models / name}" }}'
         for name in ("half_plus_two", "gate")
     ]
     config.write_text(f"model_config_list {{ {' '.join(entries)} }}")
-    server = model_server(
-        f"--model_config_file={config}", "--enable_batching", f"--batching_parameters_file={parameters}"
-    )
-    server.wait_for(available(server, "half_plus_two", 1))
-    server.wait_for(available(server, "gate", 1))
-    # Nobody waits an hour for a batch to fill: eight of each shape fill one, and no others come.
+    flags = ["--enable_batching", f"--batching_parameters_file={parameters}"]
+    server = EmbeddedServer(folder, [f"--model_config_file={config}", *flags])
+    try:
+        server.wait_available("half_plus_two", 1)
+        server.wait_available("gate", 1)
+        yield server
+    finally:
+        server.kill()
+
+
+def test_requests_of_one_shape_fill_a_batch(batching: EmbeddedServer) -> None:
+    """Eight of each shape fill one, which then does not wait, and no other request comes."""
     rows: list[Any] = [1.0, [1.0, 2.0], [[1.0]]]
-    with ThreadPoolExecutor(24) as pool, gate(tmp_path / "gate") as held:
-        found = list(pool.map(lambda row: predicted(server, "half_plus_two", [row]), rows * 8))
-        assert found == [[2.5], [[2.5, 3.0]], [[[2.5]]]] * 8
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda row: predicted(batching, "half_plus_two", [row]), rows * 8))
+    assert answers == [[2.5], [[2.5, 3.0]], [[[2.5]]]] * 8
+
+
+def test_requests_that_find_the_queue_full_are_refused(batching: EmbeddedServer, tmp_path: Path) -> None:
+    """Sixteen batches come while the first is held: some are 503, the others are answered."""
+    with ThreadPoolExecutor(16) as pool, gate(tmp_path / "gate") as held:
         crowd = [
-            pool.submit(ask, server, "/v1/models/gate:predict", {"instances": [held.mark()] * 8})
+            pool.submit(ask, batching, "/v1/models/gate:predict", {"instances": [held.mark()] * 8})
             for _ in range(16)
         ]
         refused = next(as_completed(crowd)).result()
         held.open()
-        statuses = {each.result()[0] for each in crowd}
+        statuses = {answer.result()[0] for answer in crowd}
     assert refused[0] == 503
     assert b"The batch scheduling queue to which this task was submitted is full" in refused[1]
     assert statuses == {200, 503}
-    status, body, _ = ask(server, HALF, {"instances": [1.0] * 9})
+
+
+def test_a_request_larger_than_a_batch_is_refused(batching: EmbeddedServer) -> None:
+    """Nine rows where a batch takes eight."""
+    status, body, _ = ask(batching, HALF, {"instances": [1.0] * 9})
     assert status == 400
     assert json.loads(body)["error"] == "Task size 9 is larger than maximum input batch size 8"
 
@@ -151,11 +167,11 @@ def test_slow_models_do_not_hold_up_others(embedded_server: EmbeddedServer, tmp_
         for _ in range(5):
             assert predicted(embedded_server, "half_plus_two", [1.0]) == [2.5]
             assert "AVAILABLE" in embedded_server.state("gate")
-        assert not any(each.done() for each in slow)
+        assert not any(call.done() for call in slow)
 
 
 def test_batches_do_not_hold_up_others(saved_models: Path, tmp_path: Path, model_server: StartServer) -> None:
-    """A model that is quick for some rows is slow for others: with batching its state is told meanwhile."""
+    """A model that is quick for some rows is slow for others: with batching its state is answered meanwhile."""
     parameters = tmp_path / "batching.txt"
     parameters.write_text("max_batch_size { value: 8 } num_batch_threads { value: 1 }")
     server = model_server(
@@ -164,7 +180,7 @@ def test_batches_do_not_hold_up_others(saved_models: Path, tmp_path: Path, model
         "--enable_batching",
         f"--batching_parameters_file={parameters}",
     )
-    server.wait_for(available(server, "gate", 1))
+    server.wait_available("gate", 1)
     with gate(tmp_path / "opened") as opened:
         opened.open()
         for _ in range(20):
@@ -175,10 +191,10 @@ def test_batches_do_not_hold_up_others(saved_models: Path, tmp_path: Path, model
         calls += [pool.submit(predicted, server, "gate", [opened.mark()]) for _ in range(2)]
         for _ in range(5):
             assert "AVAILABLE" in server.state("gate")
-        assert not any(each.done() for each in calls)
+        assert not any(call.done() for call in calls)
         held.open()
-        for each in calls:
-            each.result()
+        for call in calls:
+            call.result()
 
 
 def test_slow_calls_over_grpc_do_not_hold_up_others(embedded_server: EmbeddedServer, tmp_path: Path) -> None:
@@ -187,14 +203,14 @@ def test_slow_calls_over_grpc_do_not_hold_up_others(embedded_server: EmbeddedSer
     with grpc.insecure_channel(embedded_server.grpc) as channel, gate(tmp_path / "gate") as held:
         run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
         marks = [np.array([held.mark(f"{number}").encode()], object) for number in range(12)]
-        slow = [run.future(request_bytes(model_spec("gate"), {"mark": each}), timeout=60) for each in marks]
+        slow = [run.future(request_bytes(model_spec("gate"), {"mark": mark}), timeout=60) for mark in marks]
         held.wait_for(12)
         for _ in range(5):
             run(quick_request, timeout=60)
-        assert not any(each.done() for each in slow)
+        assert not any(call.done() for call in slow)
         held.open()
-        for each in slow:
-            each.result()
+        for call in slow:
+            call.result()
 
 
 def test_calls_without_a_message_do_not_hold_up_others(embedded_server: EmbeddedServer) -> None:
@@ -209,11 +225,11 @@ def test_calls_without_a_message_do_not_hold_up_others(embedded_server: Embedded
     predict = "/tensorflow.serving.PredictionService/Predict"
     with grpc.insecure_channel(embedded_server.grpc) as channel:
         begun = [channel.stream_unary(predict).future(later(), timeout=60) for _ in range(8)]
-        time.sleep(0.5)
+        # They go out before these, on the same connection.
         answers = [channel.unary_unary(predict)(request, timeout=30) for _ in range(5)]
-        assert not any(each.done() for each in begun)
+        assert not any(call.done() for call in begun)
         released.set()
-        answers += [each.result() for each in begun]
+        answers += [call.result() for call in begun]
     assert all(response_arrays(answer)["y"] == [2.5] for answer in answers)
 
 
@@ -238,12 +254,14 @@ def test_requests_that_take_too_long_are_given_up(
     server = model_server(
         f"--model_base_path={saved_models / 'gate'}", "--model_name=gate", "--rest_api_timeout_in_ms=300"
     )
-    server.wait_for(available(server, "gate", 1))
+    server.wait_available("gate", 1)
     with gate(tmp_path / "gate") as held:
         document = {"instances": [held.mark()]}
         assert ask(server, "/v1/models/gate:predict", document)[0] == 504
         held.open()
-        server.wait_for(lambda: ask(server, "/v1/models/gate:predict", document)[0] == 200)
+        server.wait_until(
+            lambda: ask(server, "/v1/models/gate:predict", document)[0] == 200, "a request is answered"
+        )
 
 
 def test_grpc_takes_more_than_four_megabytes(embedded_server: EmbeddedServer) -> None:
@@ -259,7 +277,7 @@ def test_grpc_takes_more_than_four_megabytes(embedded_server: EmbeddedServer) ->
 
 @pytest.mark.parametrize("method", ["Predict", "Classify", "Regress", "GetModelMetadata"])
 def test_a_request_needs_a_model_spec(embedded_server: EmbeddedServer, method: str) -> None:
-    """One that is not there is told apart from one without a name."""
+    """The errors for a model that is not there and for a missing name differ."""
     nameless = protos.PredictRequest()
     nameless.model_spec.SetInParent()
     with grpc.insecure_channel(embedded_server.grpc) as channel:
@@ -305,7 +323,7 @@ def test_metadata_that_there_is_not_is_refused(embedded_server: EmbeddedServer) 
 def test_health_waits_for_the_first_models(
     saved_models: Path, tmp_path: Path, model_server: StartServer
 ) -> None:
-    """A probe that is asked early is told so; from the first load on it is SERVING."""
+    """A probe that comes early learns so; from the first load on it is SERVING."""
     folder = tmp_path / "m" / "1"
     shutil.copytree(saved_models / "gate" / "1", folder)
     with gate(tmp_path / "gate") as held:
@@ -317,14 +335,14 @@ def test_health_waits_for_the_first_models(
         with grpc.insecure_channel(server.grpc) as channel:
             early = health(channel)
             held.open()
-            server.wait_for(available(server, "m", 1))
-            server.wait_for(lambda: health(channel) != early)
+            server.wait_available("m", 1)
+            server.wait_until(lambda: health(channel) != early, "another health is reported")
             assert health(channel) == "SERVING"
     assert early == "UNAVAILABLE: The model server is still loading its models"
 
 
 def health(channel: grpc.Channel) -> str:
-    """What a probe is told, once somebody listens."""
+    """What a probe is answered, once the server listens."""
     check = channel.unary_unary("/grpc.health.v1.Health/Check")
     try:
         status = protos.HealthCheckResponse.FromString(check(b"", timeout=60, wait_for_ready=True)).status
@@ -350,9 +368,9 @@ def test_recorded_requests_warm_a_model_up(
     shutil.copytree(saved_models / "half_plus_two" / "1", folder)
     warm_up_with(folder, recorded(name, [1.0]))
     server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
-    server.wait_for(lambda: f'"{state}"' in server.state("m"))
+    server.wait_for_state(state, "m")
     if state == "AVAILABLE":
-        assert "Warmed up {name: m version: 1} with 1 requests" in server.log.read_text()
+        assert "Warmed up {name: m version: 1} with 1 requests" in server.log
     else:
         assert "not found in request" in server.state("m")
 
@@ -372,22 +390,23 @@ def test_loads_and_warm_ups_are_counted(
         f"--monitoring_config_file={monitoring}",
         "--max_num_load_retries=0",
     )
-    server.wait_for(available(server, "good", 1))
-    server.wait_for(lambda: '"END"' in server.state("bad"))
-    told = ask(server, "/monitoring/prometheus/metrics")[1].decode()
+    server.wait_available("good", 1)
+    server.wait_for_state("END", "bad")
+    metrics = ask(server, "/monitoring/prometheus/metrics")[1].decode()
     for model in ("good", "bad"):
         path = tmp_path / "models" / model / "1"
         assert (
-            f':tensorflow:cc:saved_model:load_attempt_count{{model_path="{path}",status="success"}} 1' in told
+            f':tensorflow:cc:saved_model:load_attempt_count{{model_path="{path}",status="success"}} 1'
+            in metrics
         )
     warmed = ":tensorflow:serving:model_warmup_latency_count"
-    assert [line for line in told.splitlines() if line.startswith(warmed)] == [
+    assert [line for line in metrics.splitlines() if line.startswith(warmed)] == [
         f'{warmed}{{model_path="{tmp_path / "models" / "good" / "1"}",status="OK"}} 1'
     ]
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "outcome"),
     [
         (protos.PredictionLog(), '"AVAILABLE"'),
         (protos.PredictionLog(session_run_log={}), "Unsupported log_type for warmup: 5"),
@@ -400,9 +419,9 @@ def test_records_of_no_request(
     tmp_path: Path,
     model_server: StartServer,
     record: protos.PredictionLog | bytes,
-    told: str,
+    outcome: str,
 ) -> None:
-    """One without any is passed over; a session's run, which nobody can do, and what is no whole TFRecord are not."""
+    """An empty record is passed over; a session's run, which is not supported, or a broken TFRecord fails the load."""
     folder = tmp_path / "m" / "1"
     shutil.copytree(saved_models / "half_plus_two" / "1", folder)
     if isinstance(record, bytes):
@@ -411,7 +430,15 @@ def test_records_of_no_request(
     else:
         warm_up_with(folder, record.SerializeToString())
     server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
-    server.wait_for(lambda: told in server.state("m"))
+    wait_until_the_load_has_ended(server)
+    assert outcome in server.state("m")
+
+
+def wait_until_the_load_has_ended(server: EmbeddedServer) -> None:
+    """Wait until the model `m` is available, or has failed."""
+    server.wait_until(
+        lambda: any(state in server.state("m") for state in ('"AVAILABLE"', '"END"')), "the load has ended"
+    )
 
 
 def test_warm_up_requests_may_be_recorded_under_another_name(
@@ -428,7 +455,7 @@ def test_warm_up_requests_may_be_recorded_under_another_name(
     shutil.copytree(saved_models / "regress_classify" / "1", folder)
     warm_up_with(folder, log.SerializeToString())
     server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
-    server.wait_for(lambda: '"AVAILABLE"' in server.state("m") or '"END"' in server.state("m"))
+    wait_until_the_load_has_ended(server)
     assert '"AVAILABLE"' in server.state("m"), server.state("m")
 
 
@@ -450,18 +477,17 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return (folder / "key").read_text(), (folder / "cert").read_text()
 
 
-def test_tls_health_metrics_cors_and_tflite(
-    saved_models: Path, tmp_path: Path, model_server: StartServer, certificate: tuple[str, str]
-) -> None:
-    """What needs a flag of its own, in one server."""
-    key, cert = certificate
-    ssl, monitoring = tmp_path / "ssl.txt", tmp_path / "monitoring.txt"
-    ssl.write_text(
-        f"server_key: {json.dumps(key)} server_cert: {json.dumps(cert)} "
-        f"custom_ca: {json.dumps(cert)} client_verify: true"
-    )
+@pytest.fixture(scope="module")
+def flagged_server(
+    saved_models: Path, tmp_path_factory: pytest.TempPathFactory, certificate: tuple[str, str]
+) -> Iterator[EmbeddedServer]:
+    """A server whose options each need a flag: TLS, health, metrics, CORS and TensorFlow Lite."""
+    folder = tmp_path_factory.mktemp("flagged")
+    key, cert = map(json.dumps, certificate)
+    ssl, monitoring = folder / "ssl.txt", folder / "monitoring.txt"
+    ssl.write_text(f"server_key: {key} server_cert: {cert} custom_ca: {cert} client_verify: true")
     monitoring.write_text("prometheus_config { enable: true }")
-    server = model_server(
+    flags = [
         f"--model_base_path={saved_models / 'lite'}",
         "--model_name=lite",
         "--prefer_tflite_model=true",
@@ -471,23 +497,67 @@ def test_tls_health_metrics_cors_and_tflite(
         "--rest_api_enable_cors_support=true",
         "--grpc_channel_arguments=grpc.max_connection_age_ms=60000",
         "--host=localhost",
-    )
-    server.wait_for(available(server, "lite", 1))
-    assert predicted(server, "lite", [{"a": [1, 2, 3], "b": 1}]) == [[102.0, 103.0, 104.0]]
+    ]
+    server = EmbeddedServer(folder, flags)
+    try:
+        server.wait_available("lite", 1)
+        yield server
+    finally:
+        server.kill()
+
+
+LITE_ROW, LITE_SUM = {"a": [1, 2, 3], "b": 1}, [102.0, 103.0, 104.0]
+
+
+def test_prefer_tflite_model_serves_the_lite_file(flagged_server: EmbeddedServer) -> None:
+    """The folder has no other model in it."""
+    assert predicted(flagged_server, "lite", [LITE_ROW]) == [LITE_SUM]
+
+
+def test_cors_support_answers_a_browsers_preflight(flagged_server: EmbeddedServer) -> None:
+    """A page of any origin may call the REST API."""
     origin = {"Origin": "http://localhost:3000"}
-    status, _, headers = ask(server, "/v1/models/lite:predict", method="OPTIONS", headers=origin)
+    status, _, headers = ask(flagged_server, "/v1/models/lite:predict", method="OPTIONS", headers=origin)
     assert (status, headers["access-control-allow-origin"]) == (200, "*")
+
+
+def test_a_monitoring_config_publishes_the_count_of_requests(flagged_server: EmbeddedServer) -> None:
+    """One more request is one more in TensorFlow Serving's own counter."""
+    before = requests_counted(flagged_server)
+    predicted(flagged_server, "lite", [LITE_ROW])
+    assert requests_counted(flagged_server) == before + 1
+
+
+def requests_counted(server: EmbeddedServer) -> int:
+    """How many requests the server says that it has answered."""
     status, body, _ = ask(server, "/monitoring/prometheus/metrics")
     assert status == 200
-    assert b':tensorflow:serving:request_count{model_name="lite",status="OK"} 1' in body
-    trusted = grpc.ssl_channel_credentials(cert.encode(), key.encode(), cert.encode())
+    counter = ':tensorflow:serving:request_count{model_name="lite",status="OK"} '
+    return sum(
+        int(line.removeprefix(counter)) for line in body.decode().splitlines() if line.startswith(counter)
+    )
+
+
+@pytest.mark.parametrize("socket", ["port", "unix"])
+def test_a_client_with_a_certificate_is_served_over_tls(
+    flagged_server: EmbeddedServer, certificate: tuple[str, str], socket: str
+) -> None:
+    """The health service answers it, on the port and on the unix socket."""
+    key, cert = (text.encode() for text in certificate)
+    trusted = grpc.ssl_channel_credentials(cert, key, cert)
     name = [("grpc.ssl_target_name_override", "localhost")]
-    for address in (f"localhost:{server.grpc_port}", f"unix:{server.grpc_socket}"):
-        with grpc.secure_channel(address, trusted, name) as channel:
-            check = channel.unary_unary("/grpc.health.v1.Health/Check")
-            assert protos.HealthCheckResponse.FromString(check(b"", timeout=60)).status == 1
-    stranger = grpc.ssl_channel_credentials(cert.encode())
-    with grpc.secure_channel(f"localhost:{server.grpc_port}", stranger) as channel:
+    port = f"localhost:{flagged_server.grpc_port}"
+    address = port if socket == "port" else f"unix:{flagged_server.grpc_socket}"
+    with grpc.secure_channel(address, trusted, name) as channel:
+        assert health(channel) == "SERVING"
+
+
+def test_a_client_without_a_certificate_is_refused(
+    flagged_server: EmbeddedServer, certificate: tuple[str, str]
+) -> None:
+    """`client_verify` ends the connection before any call."""
+    stranger = grpc.ssl_channel_credentials(certificate[1].encode())
+    with grpc.secure_channel(f"localhost:{flagged_server.grpc_port}", stranger) as channel:
         with pytest.raises(grpc.RpcError) as caught:
             channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=60)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -502,7 +572,7 @@ def test_method_names_are_checked_where_that_is_asked_for(
         "--model_name=m",
         "--enable_signature_method_name_check",
     )
-    server.wait_for(available(server, "m", 1))
+    server.wait_available("m", 1)
     inputs = {"x": np.ones(1, np.float32)}
     with grpc.insecure_channel(server.grpc) as channel:
         run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
@@ -521,7 +591,7 @@ def test_one_interpreter_serves_callers_of_both_doors(saved_models: Path, model_
         "--prefer_tflite_model",
         "--num_tflite_pools=1",
     )
-    server.wait_for(available(server, "lite", 1))
+    server.wait_available("lite", 1)
 
     def over_rest(at: int) -> Any:
         return predicted(server, "lite", [{"a": [at, 0, 0], "b": 1}])
@@ -535,17 +605,17 @@ def test_one_interpreter_serves_callers_of_both_doors(saved_models: Path, model_
 
         for ask_one in (over_rest, over_grpc):
             assert ask_one(0) == [[101.0, 101.0, 101.0]]
-        asked = [(at, pool.submit(over_rest if at % 2 else over_grpc, at)) for at in range(400)]
-        for at, answer in asked:
+        answers = [(at, pool.submit(over_rest if at % 2 else over_grpc, at)) for at in range(400)]
+        for at, answer in answers:
             assert answer.result() == [[at + 101.0, 101.0, 101.0]]
 
 
 def test_what_can_not_be_served_ends_at_once(tmp_path: Path, model_server: StartServer) -> None:
     """A flag or a file that can't be used is one sentence and status 2; --version is a line and 0."""
     server = model_server("--model_config_file=/nowhere/models.config")
-    assert server.process.wait(60) == 2
-    assert "Can't read /nowhere/models.config" in server.log.read_text()
-    assert "Traceback" not in server.log.read_text()
-    told = model_server("--version")
-    assert told.process.wait(60) == 0
-    assert "TensorFlow ModelServer: 2.20" in told.log.read_text()
+    assert server.wait(60) == 2
+    assert "Can't read /nowhere/models.config" in server.log
+    assert "Traceback" not in server.log
+    version = model_server("--version")
+    assert version.wait(60) == 0
+    assert "TensorFlow ModelServer: 2.20" in version.log

@@ -52,10 +52,10 @@ def test_options_of_the_session(second_device: Path, tmp_path: Path, model_serve
     )
     flags = ["--model_name=m", f"--model_base_path={second_device}", "--max_num_load_retries=0"]
     server = model_server(*flags, f"--tensorflow_session_config_file={options}")
-    server.wait_for(lambda: "AVAILABLE" in server.state("m"))
+    server.wait_available("m")
     assert predict(server, "m", ONES)["predictions"][0] == pytest.approx([64.064] * 8)
     server = model_server(*flags)
-    server.wait_for(lambda: "AVAILABLE" in server.state("m"))
+    server.wait_available("m")
     assert "CPU:1" in predict(server, "m", ONES)["error"]
 
 
@@ -74,7 +74,7 @@ def test_options_that_can_not_be(tmp_path: Path, model_server: StartServer, text
     if text is not None:
         options.write_text(text)
     server = model_server("--model_base_path=/m", f"--tensorflow_session_config_file={options}")
-    assert server.process.wait(60) == 2
-    said = server.log.read_text()
+    assert server.wait(60) == 2
+    said = server.log
     assert str(options) in said
     assert "Traceback" not in said

@@ -75,7 +75,7 @@ def test_the_graphs_own_shapes_count_where_signatures_tell_none(
     """A signature without shapes refuses no image that the graph takes, and a wrong rank is still a 400."""
     base = _without_shapes(convolution, tmp_path / "shapeless")
     server = model_server(f"--model_base_path={base}")
-    server.wait_for(lambda: "AVAILABLE" in server.state("default"))
+    server.wait_available("default")
     image = [[[0.5]] * 8] * 8
 
     assert b"tensor_shape" not in ask(server, "/v1/models/default/metadata")[1]
@@ -92,7 +92,7 @@ def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(
 ) -> None:
     """oneDNN's kernels would end the process, and so would XLA's where a size of the model's is nought."""
     server = model_server(f"--model_base_path={convolution}", *flags)
-    server.wait_for(lambda: "AVAILABLE" in server.state("default"))
+    server.wait_available("default")
     image = [[[0.5]] * 8] * 8
 
     for instances in ([1.0], [[1.0, 2.0]], image, [[image]]):
@@ -115,7 +115,7 @@ def test_no_channels_where_none_are_declared(
 ) -> None:
     """They are refused where XLA compiles a convolution; an empty batch or an empty image is not."""
     server = model_server(f"--model_base_path={convolution}", *flags)
-    server.wait_for(lambda: "AVAILABLE" in server.state("default"))
+    server.wait_available("default")
     statuses = [
         asked(server.grpc, sizes)
         for sizes in ([1, 8, 8, 6], [1, 8, 8, 0], [0, 8, 8, 6], [1, 0, 8, 6], [1, 8, 8, 6])

@@ -13,7 +13,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from support.stack import Answer, Stack, descendants
+from support.processes import descendants
+from support.running import Answer
+from support.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "code_examples" / "abalone_pipeline"

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,9 @@ import pytest
 
 from support import gates
 from support.archives import pack, without_nginx
-from support.stack import Answer, Stack, descendants
+from support.processes import descendants, is_running, wait_until_ended
+from support.running import Answer
+from support.stack import Stack
 
 TOLD = (
     gates.SCRIPT
@@ -32,8 +33,8 @@ def model_fn(model_dir):
 
 def transform_fn(model, data, content_type, accept, context):
     """Do what the body tells this stage, and note what it saw; the last stage shows all notes."""
-    told = json.loads(data)
-    mine = told.get(NUMBER, {})
+    document = json.loads(data)
+    mine = document.get(NUMBER, {})
     time.sleep(mine.get("sleep", 0))
     if "hold" in mine:
         hold(mine["hold"])
@@ -44,10 +45,10 @@ def transform_fn(model, data, content_type, accept, context):
     headers = {name.lower(): value for name, value in context.headers.items() if name.lower().startswith("x-")}
     note = {"type": content_type, "accept": accept, "accept_header": context.accept_header, "headers": headers}
     note["ports"] = [os.environ["SAGEMAKER_BIND_TO_PORT"], os.environ["SAGEMAKER_SAFE_PORT_RANGE"]]
-    told.setdefault("seen", []).append(note)
-    told["padding"] = "x" * mine.get("size", 0)
+    document.setdefault("seen", []).append(note)
+    document["padding"] = "x" * mine.get("size", 0)
     context.set_custom_attributes(f"stage={NUMBER}")
-    return json.dumps(told), mine.get("type", f"application/x-stage{NUMBER}; a=b")
+    return json.dumps(document), mine.get("type", f"application/x-stage{NUMBER}; a=b")
 '''
 )
 LIMITS = {"TFS_PROXY_HOP_LIMIT_MB": "1", "SAGEMAKER_MAX_PAYLOAD_IN_MB": "2"}
@@ -63,10 +64,10 @@ def archives(folder: Path, count: int = 2, script: str = TOLD) -> list[str]:
 def pipeline(
     folder: Path, *words: str, count: int = 2, env: Mapping[str, str] | None = None
 ) -> Iterator[Stack]:
-    """A pipeline of stages that do as they are told, stopped at the end."""
-    told = [word for number in range(1, count + 1) for word in ("--env", f"{number}:STAGE={number}")]
+    """A pipeline of stages that do what a body orders, stopped at the end."""
+    numbers = [word for number in range(1, count + 1) for word in ("--env", f"{number}:STAGE={number}")]
     light = {"SAGEMAKER_GUNICORN_WORKERS": "1", **without_nginx(), **(env or {})}
-    stack = Stack(*archives(folder, count), *told, *words, env=light, command="pipeline")
+    stack = Stack(*archives(folder, count), *numbers, *words, env=light, command="pipeline")
     try:
         stack.wait_ready()
         yield stack
@@ -87,7 +88,7 @@ def tell(stack: Stack, orders: Mapping[str, Any] | None = None, **headers: str) 
 
 
 def test_body_and_type_go_on_and_accept_goes_to_the_last(running: Stack) -> None:
-    """Contract 1.8, and each stage has the two port variables for itself."""
+    """As docs/reference/sagemaker.md says of pipelines; each stage has ports of its own."""
     answer = tell(running, {"1": {"type": "text/csv"}}, Accept="text/plain")
 
     first, second = answer.json["seen"]
@@ -97,7 +98,7 @@ def test_body_and_type_go_on_and_accept_goes_to_the_last(running: Stack) -> None
     ports = {first["ports"][0], second["ports"][0]}
     assert len(ports) == 2
     assert str(running.port) not in ports
-    ranges = [range(*map(int, each["ports"][1].split("-"))) for each in (first, second)]
+    ranges = [range(*map(int, note["ports"][1].split("-"))) for note in (first, second)]
     assert not set(ranges[0]) & set(ranges[1])
 
 
@@ -155,11 +156,11 @@ def test_the_last_answer_may_be_larger_than_a_hop(running: Stack) -> None:
 
 
 def test_latencies_are_told_when_asked_for(running: Stack) -> None:
-    """Server-Timing has each stage's milliseconds, of failures too; nobody else gets it."""
-    asked = tell(running, {"2": {"sleep": 0.2}}, X_Tfs_Proxy_Stage_Latency="1")
+    """Server-Timing has each stage's milliseconds, of failures too; other requests do not get it."""
+    answered = tell(running, {"2": {"sleep": 0.2}}, X_Tfs_Proxy_Stage_Latency="1")
     failed = tell(running, {"1": {"status": 400}}, X_Tfs_Proxy_Stage_Latency="1")
 
-    names = [part.partition(";dur=") for part in asked.headers["server-timing"].split(", ")]
+    names = [part.partition(";dur=") for part in answered.headers["server-timing"].split(", ")]
     assert [name for name, _, _ in names] == ["stage1", "stage2"]
     assert float(names[1][2]) >= 200
     assert failed.headers["server-timing"].startswith("stage1;dur=")
@@ -189,41 +190,52 @@ def test_other_paths_and_methods_are_refused(running: Stack, method: str, path: 
 
 def test_a_batch_job_learns_what_all_stages_can_take(running: Stack) -> None:
     """The least of all, and no more than one hop; SageMaker's SDK knows MultiRecord only by its absence."""
-    found = running.ask("GET", "/execution-parameters").json
+    parameters = running.ask("GET", "/execution-parameters").json
 
-    assert set(found) == {"MaxConcurrentTransforms", "MaxPayloadInMB"}
-    assert found["MaxPayloadInMB"] == 1
-    assert found["MaxConcurrentTransforms"] >= 1
+    assert set(parameters) == {"MaxConcurrentTransforms", "MaxPayloadInMB"}
+    assert parameters["MaxPayloadInMB"] == 1
+    assert parameters["MaxConcurrentTransforms"] >= 1
 
 
-def test_bodies_come_in_any_framing_up_to_the_limit(running: Stack) -> None:
-    """Chunks and 100-continue are read, 413 is an answer that the client sees, no HTTP is a 400."""
-    chunked = running.raw(
+def test_a_body_may_come_in_chunks(running: Stack) -> None:
+    """Without a Content-Length."""
+    answer = running.raw(
         b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
     )
-    waiting = running.raw(
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_waits_for_100_continue_gets_it(running: Stack) -> None:
+    """Before the answer itself."""
+    answer = running.raw(
         b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n{}"
     )
-    large = running.invoke(b" " * 2_200_000)
-    declared = running.raw(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000\r\n\r\n{}")
-    broken = running.raw(b"no http\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 100")
+    assert b"HTTP/1.1 200" in answer
 
-    assert chunked.startswith(b"HTTP/1.1 200")
-    assert waiting.startswith(b"HTTP/1.1 100")
-    assert b"HTTP/1.1 200" in waiting
-    assert large.status == 413
-    assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in large.json["error"]
+
+def test_a_body_over_the_limit_is_a_413_that_the_client_sees(running: Stack) -> None:
+    """Whether it is sent in full, or only declared."""
+    sent = running.invoke(b" " * 2_200_000)
+    declared = running.raw(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000\r\n\r\n{}")
+
+    assert sent.status == 413
+    assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in sent.json["error"]
     assert declared.startswith(b"HTTP/1.1 413")
-    assert broken.startswith(b"HTTP/1.1 400")
+
+
+def test_what_is_not_http_is_a_400(running: Stack) -> None:
+    """The connection is not just closed."""
+    assert running.raw(b"no http\r\n\r\n").startswith(b"HTTP/1.1 400")
 
 
 def test_an_answer_comes_in_one_piece(running: Stack) -> None:
     """Head and body are one packet: in two, the second waits for the client's acknowledgement, 40 ms."""
-    asked = b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+    request = b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
     answers = []
     with socket.create_connection(("127.0.0.1", running.port), timeout=30) as connection:
         for _ in range(5):
-            connection.sendall(asked)
+            connection.sendall(request)
             answers.append(connection.recv(65536))
 
     for answer in answers:
@@ -244,10 +256,10 @@ def test_a_stage_that_dies_is_named_and_comes_back(tmp_path: Path) -> None:
                 if b"part-2.tar.gz" in Path(f"/proc/{pid}/cmdline").read_bytes()
             ]
             held.shut()  # it does not come back before it has been missed
-            asked = pool.submit(tell, stack, {"2": {"hold": held.mark("request")}})
+            sent = pool.submit(tell, stack, {"2": {"hold": held.mark("request")}})
             held.wait_for(2)
             os.kill(second, signal.SIGKILL)
-            answer = asked.result()
+            answer = sent.result()
             ping = stack.ask("GET", "/ping")
             held.open()
             stack.wait_ready()
@@ -262,9 +274,9 @@ def test_a_stage_that_dies_is_named_and_comes_back(tmp_path: Path) -> None:
     assert again.status == 200
     assert "stage 2 (part-2.tar.gz) ended with SIGKILL" in stack.log
     stages = json.loads(summary.read_text())["stages"]
-    assert [each["refused"] for each in stages] == [0, 0]
-    assert [each["unanswered"] for each in stages] == [0, 1]
-    assert [each["not_reached"] for each in stages] == [0, 0]
+    assert [stage["refused"] for stage in stages] == [0, 0]
+    assert [stage["unanswered"] for stage in stages] == [0, 1]
+    assert [stage["not_reached"] for stage in stages] == [0, 0]
     assert stages[0]["restarts"] == 0 < stages[1]["restarts"]
     assert stages[0]["requests"] == stages[1]["requests"] + 1
 
@@ -291,7 +303,7 @@ def test_sigterm_lets_requests_through_all_stages_finish(tmp_path: Path) -> None
         "stage 1 (part-1.tar.gz): 1 requests answered, 0 of them refused; 0 not answered, 0 not reached; p50"
         in stack.log
     )
-    assert [pid for pid in processes if alive(pid)] == []
+    assert [pid for pid in processes if is_running(pid)] == []
 
 
 def test_nothing_is_left_of_a_pipeline_that_is_killed(tmp_path: Path) -> None:
@@ -299,23 +311,13 @@ def test_nothing_is_left_of_a_pipeline_that_is_killed(tmp_path: Path) -> None:
     with pipeline(tmp_path) as stack:
         processes = list(descendants(stack.process.pid))
         assert stack.stop(signal.SIGKILL) == -signal.SIGKILL
-        deadline = time.monotonic() + 20
-        while any(alive(pid) for pid in processes) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until_ended(processes)
 
-    assert [pid for pid in processes if alive(pid)] == []
     assert list(stack.home.glob("*")) == []
 
 
-def alive(pid: int) -> bool:
-    """Whether a process is there and no zombie (nobody collects those of a killed parent here)."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    return False
-
-
 def test_a_stage_that_cannot_start_ends_the_pipeline_with_its_status(tmp_path: Path) -> None:
-    """It is named, what it said stands in the log, and the others are stopped."""
+    """The stage is named, its own words are in the log, and the others are stopped."""
     good, bad = archives(tmp_path)
     pack(Path(bad), {"code/inference.py": "def model_fn(model_dir): raise OSError('no weights')"})
     stack = Stack(good, bad, "--env", "1:STAGE=1", env=without_nginx(), command="pipeline")

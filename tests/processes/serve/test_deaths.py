@@ -6,7 +6,6 @@ import random
 import re
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +17,15 @@ import pytest
 
 from support import gates
 from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.sockets import wait_until_all_read
 from support.stack import Stack, serving
+from support.waiting import wait_until
 from tfs_proxy.web.workers.request_journal import under_way
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 
 SECONDS = 120.0
+MOST_ANSWERS_BETWEEN_KILLS = 60
 SCRIPT = f"""{gates.SCRIPT}
 import os
 import signal
@@ -59,18 +61,15 @@ def workers_of(stack: Stack) -> list[int]:
 
 def wait_for_workers(stack: Stack, count: int = 2) -> None:
     """Wait until gunicorn has started so many."""
-    deadline = time.monotonic() + SECONDS
-    while len(workers_of(stack)) < count:
-        assert time.monotonic() < deadline, stack.log
-        time.sleep(0.02)
+    stack.wait_until(lambda: len(workers_of(stack)) >= count, f"{count} workers run")
 
 
 def wait_for_rest(stack: Stack) -> None:
     """Wait until no worker has a request in progress: the client has its answer a moment before."""
-    deadline = time.monotonic() + SECONDS
-    while sum(under_way(record) for record in stack.home.glob("*/journal/*")):
-        assert time.monotonic() < deadline, stack.log
-        time.sleep(0.01)
+    stack.wait_until(
+        lambda: not any(under_way(record) for record in stack.home.glob("*/journal/*")),
+        "no worker has a request in progress",
+    )
 
 
 def begun(noted: Path) -> list[str]:
@@ -118,6 +117,7 @@ def test_what_other_threads_of_a_killed_worker_had_begun_is_answered_502(tmp_pat
 def test_requests_that_dead_workers_had_not_begun_are_answered(stack: Stack, tmp_path: Path) -> None:
     """They lay unread in kept connections and new ones of stopped workers, which are killed then."""
     noted = tmp_path / "noted"
+    wait_for_workers(stack)  # one that starts later would answer in the place of the stopped ones
     with ThreadPoolExecutor(16) as pool:
         warm = [
             pool.submit(stack.invoke, f"answer {noted} warm{number}", "text/plain") for number in range(16)
@@ -128,7 +128,7 @@ def test_requests_that_dead_workers_had_not_begun_are_answered(stack: Stack, tmp
             os.kill(pid, signal.SIGSTOP)
         names = [f"unread{number}" for number in range(16)]
         sent = [pool.submit(stack.invoke, f"answer {noted} {name}", "text/plain") for name in names]
-        time.sleep(1)  # nothing tells that nginx has passed them on; were it late, the test would be easier
+        wait_until_all_read(stack.port, len(sent))  # nginx passes on what it has read
         for pid in workers_of(stack):
             os.kill(pid, signal.SIGKILL)
 
@@ -174,6 +174,21 @@ class Client:
                     self.lost.append(f"{name}: {answer.status} {body}")
 
 
+def wait_for_answers(clients: list[Client], more: int) -> None:
+    """Wait until all clients together have had so many more answers."""
+
+    def answered() -> int:
+        return sum(len(client.answers) for client in clients)
+
+    enough = answered() + more
+    wait_until(
+        lambda: answered() >= enough,
+        SECONDS,
+        f"{more} more requests are answered",
+        details=lambda: [client.lost for client in clients],
+    )
+
+
 @pytest.mark.parametrize(
     "signals", [(signal.SIGKILL,), (signal.SIGSEGV, signal.SIGKILL)], ids=["kill", "crash"]
 )
@@ -188,7 +203,7 @@ def test_under_kills_every_request_is_accounted_for(
         clients = [Client(stack, noted, f"c{number}") for number in range(8)]
         for turn in range(20):
             wait_for_workers(stack)
-            time.sleep(chance.random() / 4)  # anywhere in the middle of what is going on
+            wait_for_answers(clients, chance.randrange(MOST_ANSWERS_BETWEEN_KILLS))
             os.kill(chance.choice(workers_of(stack)), signals[turn % len(signals)])
         for client in clients:
             client.finish()

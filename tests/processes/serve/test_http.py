@@ -209,17 +209,17 @@ def test_a_chunked_body_is_read_whole(stack: Stack) -> None:
 
 
 def test_a_slow_client_holds_nobody_up(stack: Stack) -> None:
-    """A client that sends its body byte by byte costs the others nothing."""
+    """Twenty clients that have sent the first byte of a body cost the others nothing."""
+    if "nginx" not in stack.children():
+        pytest.skip("without nginx a client holds a thread while it sends")
     slow = [socket.create_connection((stack.host, stack.port)) for _ in range(20)]
-    for each in slow:
-        each.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+    for client in slow:
+        client.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
     try:
-        if "nginx" not in stack.children():
-            return
         assert stack.invoke('{"instances": [1.0]}').status == 200
     finally:
-        for each in slow:
-            each.close()
+        for client in slow:
+            client.close()
 
 
 def test_a_script_of_two_halves_sees_request_and_answer(scripted: Stack) -> None:
@@ -273,7 +273,6 @@ def test_ping_answers_at_once_while_every_worker_is_busy(scripted: Stack, tmp_pa
             began = time.monotonic()
             assert scripted.ask("GET", "/ping").status == 200
             seconds.append(time.monotonic() - began)
-            time.sleep(0.02)
         held.open()
         assert {each.result().status for each in slow} == {200}
 

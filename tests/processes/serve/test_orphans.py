@@ -5,14 +5,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.processes import wait_until_ended
 from support.stack import Stack, serving
+from support.waiting import wait_until
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec
 
 SECONDS = 60.0
@@ -29,22 +30,6 @@ def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as running:
         yield running
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for something to become true."""
-    deadline = time.monotonic() + SECONDS
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
-def runs(pid: int) -> bool:
-    """Whether the process is there, and no zombie."""
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
 
 
 def watchdog_of(stack: Stack) -> int:
@@ -66,7 +51,7 @@ def test_a_run_whose_watchdog_and_supervisor_are_killed_ends(stack: Stack) -> No
 
     stack.process.kill()
 
-    until(lambda: not any(runs(pid) for pid in pids), "a process is left")
+    wait_until_ended(pids)
 
 
 def test_a_watchdog_that_is_killed_is_replaced(stack: Stack) -> None:
@@ -79,8 +64,8 @@ def test_a_watchdog_that_is_killed_is_replaced(stack: Stack) -> None:
 
     stack.process.kill()
 
-    until(lambda: not any(runs(pid) for pid in pids), "a process is left")
-    until(lambda: not list(stack.home.iterdir()), "the run's folder is left")
+    wait_until_ended(pids)
+    wait_until(lambda: not list(stack.home.iterdir()), SECONDS, "the folder of the run is gone")
 
 
 GUARDING = """
@@ -107,9 +92,9 @@ def test_a_process_group_that_has_ended_is_forgotten(tmp_path: Path) -> None:
         assert guarded.wait(SECONDS) == -signal.SIGKILL
         assert other.poll() is None
     finally:
-        for each in (guarded, other):
-            each.kill()
-            each.wait()
+        for process in (guarded, other):
+            process.kill()
+            process.wait()
 
 
 def test_a_child_tells_when_nothing_is_left_of_its_group(tmp_path: Path) -> None:
@@ -134,4 +119,4 @@ def test_a_child_tells_when_nothing_is_left_of_its_group(tmp_path: Path) -> None
         child.reap_orphans()
         return ended == started
 
-    until(is_forgotten, "the group is not forgotten")
+    wait_until(is_forgotten, SECONDS, "the group is forgotten")

@@ -72,7 +72,7 @@ def test_the_noise_is_there_at_debug(saved_models: Path) -> None:
 
 
 def test_every_address_is_called_localhost(tmp_path: Path) -> None:
-    """0.0.0.0 is no address to ask; a model that is not read is asked for its metadata."""
+    """0.0.0.0 is not an address for a client; the command for a model that is not read asks for its metadata."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), host="0.0.0.0")
     try:
@@ -85,7 +85,7 @@ def test_every_address_is_called_localhost(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_suggests_the_first_stages_request_at_its_own_port(tmp_path: Path) -> None:
-    """The stage's port is nobody's business."""
+    """The stages' own ports stay out of it."""
     script = (
         "def model_fn(model_dir): ...\n"
         "def input_fn(data, content_type):\n"

@@ -3,15 +3,16 @@
 import http.client
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
 from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.running import START_SECONDS
 from support.stack import Stack, serving
+from support.waiting import wait_until
 
 NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 
@@ -24,18 +25,15 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stack(tmp_path: Path, program: Path) -> Iterator[Stack]:
-    """A running stack of stand-in model server, gunicorn and nginx where it is installed."""
+    """A running stack of stand-in model server, gunicorn, and nginx if it is installed."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     with serving(str(archive), "--model-server", str(program)) as running:
         yield running
 
 
-def until(true: Callable[[], bool], seconds: float = 120) -> None:
-    """Wait for something to become true."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
+def wait_for_ping(stack: Stack, status: int) -> None:
+    """Wait until /ping is answered with this status."""
+    stack.wait_until(lambda: stack.ask("GET", "/ping").status == status, f"/ping answers {status}")
 
 
 def answers(stack: Stack) -> bool:
@@ -46,12 +44,10 @@ def answers(stack: Stack) -> bool:
         return False
 
 
-def is_ready(stack: Stack) -> bool:
-    """Whether /ping is answered with 200."""
-    try:
-        return stack.ask("GET", "/ping").status == 200
-    except (OSError, http.client.HTTPException):
-        return False
+def replaced(stack: Stack, name: str, pid: int) -> bool:
+    """Whether others of this name run, and this process does not."""
+    pids = stack.children().get(name, [])
+    return bool(pids) and pid not in pids
 
 
 @pytest.mark.parametrize("name", [pytest.param("nginx", marks=NEEDS_NGINX), "gunicorn", "model_server"])
@@ -61,11 +57,11 @@ def test_a_killed_process_comes_back(stack: Stack, name: str) -> None:
 
     os.kill(old, signal.SIGKILL)
 
-    # Workers whose master was killed still answer for a moment: what was killed is told in the log first.
-    until(lambda: "SIGKILL" in stack.log)
-    until(lambda: old not in stack.children().get(name, []) and bool(stack.children().get(name)))
-    until(lambda: is_ready(stack))
-    until(lambda: answers(stack))
+    # Workers whose master was killed still answer for a moment: the log names what was killed first.
+    stack.wait_for_log("SIGKILL")
+    stack.wait_until(lambda: replaced(stack, name, old), f"another {name} runs")
+    stack.wait_ready()
+    stack.wait_until(lambda: answers(stack), "an invocation is answered")
     assert stack.process.poll() is None
 
 
@@ -75,7 +71,7 @@ def test_a_killed_worker_comes_back(stack: Stack) -> None:
 
     os.kill(workers[0], signal.SIGKILL)
 
-    until(lambda: workers[0] not in stack.children()["gunicorn"])
+    stack.wait_until(lambda: replaced(stack, "gunicorn", workers[0]), "the worker has ended")
     assert answers(stack)
     assert stack.ask("GET", "/ping").status == 200
 
@@ -92,7 +88,7 @@ def test_ping_is_503_while_the_model_server_is_away(stack: Stack, program: Path)
     """The reason names it; a request waits until it is back, as it is safe to be sent again."""
     away = program.rename(program.with_name("away"))
     os.kill(stack.children()["model_server"][0], signal.SIGKILL)
-    until(lambda: stack.ask("GET", "/ping").status == 503)
+    wait_for_ping(stack, 503)
 
     assert "model server" in stack.ask("GET", "/ping").json["error"]
     with ThreadPoolExecutor(1) as pool:
@@ -100,7 +96,7 @@ def test_ping_is_503_while_the_model_server_is_away(stack: Stack, program: Path)
         assert wait([waiting], 0.3).not_done
         away.rename(program)
         assert waiting.result().status == 200
-    until(lambda: stack.ask("GET", "/ping").status == 200)
+    wait_for_ping(stack, 200)
 
 
 def test_a_process_that_dies_again_and_again_ends_the_run(stack: Stack) -> None:
@@ -111,7 +107,7 @@ def test_a_process_that_dies_again_and_again_ends_the_run(stack: Stack) -> None:
             os.kill(pid, signal.SIGKILL)
         return stack.process.poll() is not None
 
-    until(kill, 200)
+    wait_until(kill, START_SECONDS, "the run has ended", details=lambda: stack.log)
 
     assert stack.wait() == 6
     assert "too often" in stack.log
@@ -127,8 +123,8 @@ def test_workers_that_hang_are_told_by_ping(tmp_path: Path) -> None:
         everyone = stack.children()["gunicorn"]
         for pid in everyone:
             os.kill(pid, signal.SIGSTOP)
-        until(lambda: stack.ask("GET", "/ping").status == 503)
+        wait_for_ping(stack, 503)
         assert "heartbeats" in stack.ask("GET", "/ping").json["error"]
         for pid in everyone:
             os.kill(pid, signal.SIGCONT)
-        until(lambda: stack.ask("GET", "/ping").status == 200)
+        wait_for_ping(stack, 200)

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,14 +19,16 @@ import pytest
 from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from support.gates import gate
 from support.predict_messages import request_bytes, response_arrays
-from support.stack import START_SECONDS, Answer, Stack, free_port, serving
+from support.running import Answer
+from support.stack import Stack, free_port, serving
+from support.waiting import wait_until
 from tfs_proxy import protos
 from tfs_proxy.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "rest.json").read_text())
-RECORDED = [each for each in GOLDEN if each["path"].startswith("/v1/")]
+RECORDED = [case for case in GOLDEN if case["path"].startswith("/v1/")]
 NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 FRONTS = [
     pytest.param({"TFS_PROXY_GRPC_PORT": "0"}, id="nginx", marks=NEEDS_NGINX),
@@ -56,7 +57,7 @@ def stack(
     request: pytest.FixtureRequest, saved_models: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stack]:
     """All our SavedModels on two model servers, behind a script and a small body limit."""
-    folders = {each.name: each for each in saved_models.iterdir() if each.is_dir()}
+    folders = {folder.name: folder for folder in saved_models.iterdir() if folder.is_dir()}
     archive = pack(tmp_path_factory.mktemp("doors") / "model.tar.gz", {"code/inference.py": SCRIPT}, folders)
     env = {
         "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two",
@@ -118,7 +119,7 @@ def settled(answer: Answer) -> str:
 
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: str(case["name"]))
 def test_rest_answers_are_the_model_servers(stack: Stack, case: dict[str, Any]) -> None:
-    """Whatever was recorded from TensorFlow Serving is asked of the door and of the model server."""
+    """Each request that was recorded from TensorFlow Serving goes to our port and to the model server."""
     body = None if case["body"] is None else case["body"]
     headers = {"Content-Type": "application/json", **case["headers"]} if body is not None else {}
     if case["method"] not in {"GET", "POST", "OPTIONS"}:
@@ -183,10 +184,10 @@ def test_other_methods_are_refused(stack: Stack, method: str) -> None:
 
 def test_a_browsers_question_before_the_request_is_answered(stack: Stack) -> None:
     """With --rest_api_enable_cors_support pages of other origins may ask."""
-    asked = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"}
+    headers = {"Origin": "http://a.example", "Access-Control-Request-Method": "POST"}
 
-    before = stack.ask("OPTIONS", "/v1/models/half_plus_two:predict", headers=asked)
-    answer = stack.ask("POST", "/v1/models/half_plus_two:predict", '{"instances": [1.0]}', asked)
+    before = stack.ask("OPTIONS", "/v1/models/half_plus_two:predict", headers=headers)
+    answer = stack.ask("POST", "/v1/models/half_plus_two:predict", '{"instances": [1.0]}', headers)
 
     assert before.status == 200
     assert before.headers["access-control-allow-origin"] == answer.headers["access-control-allow-origin"]
@@ -231,7 +232,7 @@ def test_grpc_gives_status_and_metadata(channel: grpc.Channel) -> None:
         metadata.SerializeToString(), timeout=SECONDS
     )
 
-    assert sorted(each.version for each in states) == [1, 2]
+    assert sorted(status.version for status in states) == [1, 2]
     assert b"serving_default" in described
 
 
@@ -293,9 +294,9 @@ def test_a_clients_own_deadline_holds(channel: grpc.Channel, tmp_path: Path) -> 
 def test_many_calls_share_one_channel(channel: grpc.Channel) -> None:
     """More calls at once than a connection of the model server would carry."""
     with ThreadPoolExecutor(200) as pool:
-        answers = list(pool.map(lambda each: predict(channel, ones(1) * each)["y"][0], range(1000)))
+        answers = list(pool.map(lambda number: predict(channel, ones(1) * number)["y"][0], range(1000)))
 
-    assert answers == [each / 2 + 2 for each in range(1000)]
+    assert answers == [number / 2 + 2 for number in range(1000)]
 
 
 def model_servers(stack: Stack) -> list[int]:
@@ -317,10 +318,8 @@ def test_a_model_server_that_dies_is_passed_by_and_comes_back(stack: Stack) -> N
             assert (answer.status, answer.json) == (200, {"predictions": [2.5]})
             if opened is not None:
                 assert predict(opened, ones(1))["y"].tolist() == [2.5]
-        deadline = time.monotonic() + START_SECONDS
-        while len(model_servers(stack)) < 2 or stack.ask("GET", "/ping").status != 200:
-            assert time.monotonic() < deadline, stack.log
-            time.sleep(0.05)
+        stack.wait_until(lambda: len(model_servers(stack)) == 2, "both model servers run")
+        stack.wait_ready()
 
 
 @pytest.mark.parametrize("front", [pytest.param({}, id="nginx", marks=NEEDS_NGINX), without_nginx()], ids=str)
@@ -353,15 +352,18 @@ def test_the_doors_answer_from_the_start_but_not_before_all_is_ready(tmp_path: P
 
 
 def until_answered(stack: Stack) -> Answer:
-    """The answer of the REST door, as soon as the models are being loaded."""
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
+    """The answer of the REST API as soon as the models are being loaded."""
+
+    def loading() -> Answer | None:
         with contextlib.suppress(OSError):
             answer = stack.ask("GET", "/v1/models/m")
-            if b"loading" in answer.body and "listening for gRPC" in stack.log:
-                return answer
-        time.sleep(0.05)
-    raise AssertionError(stack.log)
+            return answer if b"loading" in answer.body else None
+        return None
+
+    stack.wait_for_log("listening for gRPC")
+    answer = stack.wait_until(loading, "the REST API says that the models are being loaded")
+    assert answer is not None
+    return answer
 
 
 @NEEDS_NGINX
@@ -386,13 +388,16 @@ def test_calls_in_flight_finish_at_sigterm(saved_models: Path, tmp_path: Path) -
 
 
 def wait_until_refused(host: str, port: int) -> None:
-    """Wait until nobody accepts there any more."""
-    deadline = time.monotonic() + SECONDS
-    with contextlib.suppress(ConnectionRefusedError):
-        while time.monotonic() < deadline:
+    """Wait until no process accepts connections there."""
+
+    def refuses() -> bool:
+        try:
             socket.create_connection((host, port), timeout=5).close()
-            time.sleep(0.02)
-        raise AssertionError("it still accepts")
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    wait_until(refuses, SECONDS, f"{host}:{port} refuses connections")
 
 
 def test_grpc_without_nginx_is_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -412,7 +417,7 @@ def test_the_usual_port_is_done_without_where_it_is_taken(tmp_path: Path) -> Non
     """As with a second container on the host's network: it says so, and serves."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     with socket.socket() as holder:
-        # Connections that have ended may keep it from being bound, though nobody listens.
+        # Connections that have ended may keep it from being bound, though no process listens.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with contextlib.suppress(OSError):  # somebody else has it: as good
             holder.bind(("127.0.0.1", 8500))

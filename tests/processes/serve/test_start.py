@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import socket
 import tarfile
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,7 +11,9 @@ import pytest
 
 from support.archives import SAVED_MODEL, has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from support.gates import Gate, gate
-from support.stack import START_SECONDS, Answer, Stack, free_range, serving
+from support.running import Answer
+from support.stack import Stack, free_range, serving
+from tfs_proxy.report.first_request import TRY
 
 FRONTS = [
     pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
@@ -20,7 +21,7 @@ FRONTS = [
 ]
 HANDLER = "def handler(data, context): return ''\n"
 ACCEPT_CPU_SECONDS = 0.25 * 4
-"""Contract 1.4, with a margin of 4; of the processor's time, as others may use it too."""
+"""A quarter of a second with a margin of 4, in processor time: other programs may use the machine as well."""
 
 
 @pytest.fixture
@@ -63,9 +64,9 @@ def test_the_port_accepts_at_once_and_says_why_it_is_not_ready(
 ) -> None:
     """Until the model is loaded every request gets a 503 with a reason, then /ping is 200 and empty."""
     with starting(tmp_path, program, front) as (stack, held):
-        _wait_until_it_accepts(stack)
+        wait_until_it_accepts(stack)
         assert stack.cpu_seconds < ACCEPT_CPU_SECONDS
-        pings = list(until_loading(stack))
+        pings = pings_until_loading(stack)
         invocation, other = stack.invoke("{}"), stack.ask("GET", "/nope")
 
         assert {answer.status for answer in (*pings, invocation, other)} == {503}
@@ -89,27 +90,36 @@ def starting(folder: Path, program: str, env: Mapping[str, str]) -> Iterator[tup
             stack.close()
 
 
-def until_loading(stack: Stack) -> Iterator[Answer]:
-    """What /ping says, up to that models are being loaded."""
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        ping = stack.ask("GET", "/ping")
-        yield ping
-        if "loading the models" in ping.json["error"]:
-            return
-        time.sleep(0.02)
-    raise AssertionError(stack.log)
+def pings_until_loading(stack: Stack) -> list[Answer]:
+    """What /ping says, until it says that models are being loaded."""
+    pings: list[Answer] = []
+
+    def is_loading() -> bool:
+        pings.append(stack.ask("GET", "/ping"))
+        return "loading the models" in pings[-1].json["error"]
+
+    stack.wait_until(is_loading, "/ping says that the models are being loaded")
+    return pings
 
 
-def _wait_until_it_accepts(stack: Stack) -> None:
-    while True:
-        try:
+def wait_until_it_accepts(stack: Stack) -> None:
+    """Wait until the port accepts connections."""
+
+    def accepts() -> bool:
+        with contextlib.suppress(OSError):
             socket.create_connection((stack.host, stack.port), timeout=1).close()
-        except OSError:
-            assert time.monotonic() - stack.began < START_SECONDS, "the port does not accept"
-            time.sleep(0.01)
-        else:
-            return
+            return True
+        return False
+
+    stack.wait_until(accepts, "the port accepts connections")
+
+
+def invoke_on(connection: http.client.HTTPConnection) -> int:
+    """The status of one invocation on this connection."""
+    connection.request("POST", "/invocations", '{"instances": [1]}', {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    response.read()
+    return response.status
 
 
 @pytest.mark.parametrize("front", FRONTS)
@@ -118,19 +128,16 @@ def test_a_request_on_a_kept_connection_reaches_the_workers_once_all_is_ready(
 ) -> None:
     """No connection made during start-up goes on answering 503 afterwards."""
     with starting(tmp_path, program, front) as (stack, held):
-        _wait_until_it_accepts(stack)
+        wait_until_it_accepts(stack)
         connection = http.client.HTTPConnection(stack.host, stack.port, timeout=10)
-        statuses: list[int] = []
-        while not statuses or statuses[-1] != 200:
-            assert time.monotonic() - stack.began < START_SECONDS
-            connection.request(
-                "POST", "/invocations", '{"instances": [1]}', {"Content-Type": "application/json"}
-            )
-            reply = connection.getresponse()
-            reply.read()
-            statuses.append(reply.status)
-            held.open()
-            time.sleep(0.05)
+        statuses = [invoke_on(connection)]
+        held.open()
+
+        def is_answered() -> bool:
+            statuses.append(invoke_on(connection))
+            return statuses[-1] == 200
+
+        stack.wait_until(is_answered, "a request on the kept connection is answered")
         connection.close()
 
         assert set(statuses) == {503, 200}
@@ -154,7 +161,7 @@ def test_connections_opened_with_the_first_200_are_kept(
             for link in kept:
                 link.sendall(b"GET /ping HTTP/1.1\r\nHost: a\r\n\r\n")
                 assert link.recv(4096).startswith(b"HTTP/1.1 200")
-            time.sleep(1)
+            stack.wait_for_log(TRY)  # the last line of a start
 
 
 def test_a_folder_and_an_archive_inside_a_folder_are_served(tmp_path: Path, program: str) -> None:
@@ -185,7 +192,7 @@ def test_two_runs_on_one_machine_do_not_collide(tmp_path: Path, program: str) ->
 
 
 def test_several_instances_need_no_port_range(tmp_path: Path, program: str) -> None:
-    """AWS's container ends with an IndexError here (contract 2.1)."""
+    """AWS's container ends with an IndexError here (docs/reference/aws-container.md)."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
 
     with serving(str(archive), "--model-server", program, env={"SAGEMAKER_TFS_INSTANCE_COUNT": "2"}) as stack:
@@ -377,7 +384,7 @@ def test_an_archive_with_unusual_names_is_served(tmp_path: Path, program: str) -
 
 
 def test_messages_name_members_and_not_a_folder_that_is_gone(tmp_path: Path, failing: Failing) -> None:
-    """The archive was unpacked to a folder of the run's own, which nobody can look at afterwards."""
+    """The archive was unpacked to a folder of the run's own, which is gone afterwards."""
     archive = pack(
         tmp_path / "model.tar.gz", {"a/m/1/saved_model.pb": SAVED_MODEL, "b/m/1/saved_model.pb": b"x"}
     )
@@ -415,33 +422,29 @@ def test_a_connection_that_was_told_ready_stays_open(tmp_path: Path, program: st
     stack = Stack(str(stand_in_archive(tmp_path / "m.tar.gz")), "--model-server", program)
     try:
         client = first_ready(stack)
-        statuses = []
-        for _ in range(3):
-            time.sleep(0.1)
-            client.request(
-                "POST", "/invocations", '{"instances": [1.0]}', {"Content-Type": "application/json"}
-            )
-            response = client.getresponse()
-            response.read()
-            statuses.append(response.status)
+        before = invoke_on(client)
+        stack.wait_for_log(TRY)  # the last line of a start
+        after = invoke_on(client)
         client.close()
     finally:
         stack.close()
 
-    assert statuses == [200, 200, 200]
+    assert (before, after) == (200, 200)
 
 
 def first_ready(stack: Stack) -> http.client.HTTPConnection:
-    """Ping on a kept connection, opened again where it is closed, until the first 200."""
+    """Ping on a kept connection, opened again if it is closed, until the first 200."""
     client = http.client.HTTPConnection(stack.host, stack.port, timeout=20)
-    for _ in range(20_000):
+
+    def is_ready() -> bool:
         try:
             client.request("GET", "/ping")
             response = client.getresponse()
             response.read()
-            if response.status == 200:
-                return client
         except (OSError, http.client.HTTPException):
             client.close()
-        time.sleep(0.001)
-    raise AssertionError(stack.log)
+            return False
+        return response.status == 200
+
+    stack.wait_until(is_ready, "/ping answers 200")
+    return client

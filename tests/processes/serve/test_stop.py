@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +13,9 @@ import pytest
 from support import gates
 from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
 from support.load_generator import was_reset
-from support.stack import Answer, Stack, serving
+from support.processes import wait_until_ended
+from support.running import Answer
+from support.stack import Stack, serving
 
 FRONTS = [
     pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
@@ -70,7 +71,7 @@ def test_requests_in_flight_finish_and_new_ones_are_refused(
         held.wait_for()
         stack.process.send_signal(number)
 
-        assert _refuses(stack)
+        wait_until_it_refuses(stack)
         held.open()
         answer = slow.join()
         assert answer is not None, slow.error
@@ -78,16 +79,17 @@ def test_requests_in_flight_finish_and_new_ones_are_refused(
         assert stack.wait() == 0
 
 
-def _refuses(stack: Stack, within_seconds: float = 60) -> bool:
-    """Whether the port comes to refuse connections."""
-    deadline = time.monotonic() + within_seconds
-    while time.monotonic() < deadline:
+def wait_until_it_refuses(stack: Stack) -> None:
+    """Wait until the port refuses connections."""
+
+    def refuses() -> bool:
         try:
             stack.ask("GET", "/ping")
         except OSError:
             return True
-        time.sleep(0.05)
-    return False
+        return False
+
+    stack.wait_until(refuses, "the port refuses connections")
 
 
 STREAMED = f"""{gates.SCRIPT}
@@ -105,7 +107,7 @@ def handler(data, context):
 
 @pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 def test_a_request_behind_an_answer_begun_before_the_stop_stays_unread(tmp_path: Path) -> None:
-    """That answer has kept the connection: what follows is for the client to send again, so nobody may read it."""
+    """That answer has kept the connection: what follows is for the client to send again, so it must stay unread."""
     archive = stand_in_archive(tmp_path / "model.tar.gz", script=STREAMED)
     program = stand_in_program(tmp_path)
     with serving(str(archive), "--model-server", program, env=LONG) as stack:
@@ -117,7 +119,7 @@ def test_a_request_behind_an_answer_begun_before_the_stop_stays_unread(tmp_path:
             link.sendall(post)
             received = _until(link, b"first")
             stack.process.send_signal(signal.SIGTERM)
-            assert _refuses(stack)
+            wait_until_it_refuses(stack)
             link.sendall(post)
             held.open()
             received += _until(link, b"\r\n0\r\n\r\n")
@@ -177,8 +179,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, archive: Path) -> None:
         stack.process.send_signal(signal.SIGINT)
         stack.wait_for_log("SIGINT: stopping")
 
-        stack.stop(signal.SIGINT)
-        slow.join()
+        assert stack.stop(signal.SIGINT) == 0
+        answer = slow.join()
+        assert answer is None or answer.status >= 500
 
 
 def test_a_signal_during_start_up_ends_it(tmp_path: Path) -> None:
@@ -202,17 +205,7 @@ def test_no_process_outlives_the_run(tmp_path: Path, archive: Path) -> None:
         pids = [pid for group in stack.children().values() for pid in group]
         assert len(pids) >= 3
         stack.process.kill()
-        deadline = time.monotonic() + 30
-        while any(_runs(pid) for pid in pids):
-            assert time.monotonic() < deadline, "a process is left"
-            time.sleep(0.05)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
+        wait_until_ended(pids)
 
 
 ODD = """
@@ -255,11 +248,10 @@ def test_too_large_a_body_is_refused_at_once_without_nginx(tmp_path: Path, archi
 
 
 SWALLOWS = """
-import os, signal, sys, time
+import os, signal, sys
 
 try:
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0.1)
+    signal.raise_signal(signal.SIGTERM)
 except BaseException:
     pass
 sys.path.remove(os.path.dirname(__file__))
@@ -269,7 +261,7 @@ import h11
 
 
 def test_sigterm_ends_a_start_whose_imports_catch_everything(tmp_path: Path, archive: Path) -> None:
-    """A bare except in some library must not lose the signal: nobody sends it twice."""
+    """A bare except in some library must not lose the signal, which is sent once."""
     (tmp_path / "h11.py").write_text(SWALLOWS)
     stack = Stack(str(archive), env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
     try:

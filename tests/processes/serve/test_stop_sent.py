@@ -1,4 +1,4 @@
-"""What a client had sent in full when the run was told to stop is answered, whoever had not read it yet."""
+"""What a client had sent in full when the run is stopped is answered, even if no process had read it yet."""
 
 import os
 import signal
@@ -56,7 +56,7 @@ def answer(link: socket.socket, name: str) -> bytes:
 
 
 def last_answer(link: socket.socket, number: int) -> bytes:
-    """The answer, after which the client closes, as it is told to: a worker waits a while for that."""
+    """The answer, after which the client closes, as its header demands: a worker waits a while for that."""
     with link:
         return answer(link, f"sent{number}")
 

@@ -18,12 +18,16 @@ import pytest
 from support.archives import has_nginx, without_nginx
 from support.predict_messages import request_bytes, response_arrays
 from support.stack import DropIn, free_port
+from support.waiting import within
 from tfs_proxy.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 SECONDS = 60.0
+WAIT_TIME_SECONDS = 10.0
+"""Workers have this time to load the application, too: less would be too little on a busy machine."""
+
 LOOKS_SECONDS = 3.0
 """In which the supervisor looks at the models at least once: it does every second."""
 
@@ -49,8 +53,8 @@ def start() -> Iterator[Start]:
         return started[-1]
 
     yield start
-    for each in started:
-        each.close()
+    for stack in started:
+        stack.close()
 
 
 def models(folder: Path, saved_models: Path, *names: str) -> Path:
@@ -68,14 +72,6 @@ def config_of(base: Path, *names: str) -> Path:
     )
     (base / "new.config").write_text(f"model_config_list {{ {' '.join(entries)} }}")
     return (base / "new.config").rename(base / "models.config")
-
-
-def wait_for(condition: Callable[[], bool], stack: DropIn) -> None:
-    """Wait until something holds; fails with the log if it does not."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, stack.log
-        time.sleep(0.05)
 
 
 def rest(stack: DropIn, name: str, path: str = ":predict") -> Any:
@@ -111,21 +107,44 @@ def test_a_new_version_is_taken_and_the_old_one_left(
     """The model server follows the folder, from an empty one on; /ping and /invocations follow the model server."""
     base = tmp_path / "models"
     (base / "half").mkdir(parents=True)
-    stack = start(MODEL_NAME="half", MODEL_BASE_PATH=str(base), SAGEMAKER_TFS_WAIT_TIME_SECONDS="1")
+    stack = start(MODEL_NAME="half", MODEL_BASE_PATH=str(base))
     stack.wait_for_log("Model half, from")
-    wait_for(lambda: "has found no version of it" in stack.ask("GET", "/ping").body.decode(), stack)
+    wait_for_no_version(stack)
 
     shutil.copytree(saved_models / "half_plus_two" / "1", base / "half" / "1")
     stack.wait_ready()
     shutil.copytree(saved_models / "half_plus_two" / "1", base / "half" / ".2")
     (base / "half" / ".2").rename(base / "half" / "2")
-    wait_for(lambda: '"END"' in json.dumps(rest(stack, "half", "/versions/1")), stack)
+    wait_for_status(stack, "half", "/versions/1", '"END"')
 
     assert stack.ask("GET", "/ping").status == 200
     assert stack.ask("POST", "/invocations", '{"instances": [1.0]}').json == {"predictions": [2.5]}
     assert stack.ask("POST", "/invocations", "1.0", {"Content-Type": "text/csv"}).json == {
         "predictions": [2.5]
     }
+
+
+def test_an_empty_folder_is_waited_for_without_a_limit(start: Start, tmp_path: Path) -> None:
+    """SAGEMAKER_TFS_WAIT_TIME_SECONDS bounds a start with a model, not one that waits for its first version."""
+    (tmp_path / "half").mkdir()
+    limit = {"SAGEMAKER_TFS_WAIT_TIME_SECONDS": f"{WAIT_TIME_SECONDS:g}"}
+    stack = start(MODEL_NAME="half", MODEL_BASE_PATH=str(tmp_path), **limit)
+    stack.wait_until(
+        lambda: time.monotonic() > stack.began + 1.2 * WAIT_TIME_SECONDS, "the time for a start is over"
+    )
+
+    wait_for_no_version(stack)
+
+
+def wait_for_no_version(stack: DropIn) -> None:
+    """Wait until /ping says that the model's folder is empty."""
+    reason = "has found no version of it"
+    stack.wait_until(lambda: reason in stack.ask("GET", "/ping").body.decode(), f"/ping says {reason!r}")
+
+
+def wait_for_status(stack: DropIn, name: str, path: str, text: str) -> None:
+    """Wait until the model server's status of a model has ``text``."""
+    stack.wait_until(lambda: text in json.dumps(rest(stack, name, path)), f"the status of {name} has {text}")
 
 
 def test_a_config_file_names_the_models(start: Start, saved_models: Path, tmp_path: Path) -> None:
@@ -151,14 +170,10 @@ def test_a_config_file_that_changes_is_followed(start: Start, saved_models: Path
     stack = start(f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1")
     stack.wait_ready()
     config_of(base, "b")
-    wait_for(lambda: "AVAILABLE" in json.dumps(rest(stack, "b", "")), stack)
-    wait_for(lambda: "AVAILABLE" not in json.dumps(rest(stack, "a", "")), stack)
+    wait_for_status(stack, "b", "", '"AVAILABLE"')
+    stack.wait_until(lambda: "AVAILABLE" not in json.dumps(rest(stack, "a", "")), "a is not available")
     named = {"X-Amzn-SageMaker-Custom-Attributes": "tfs-model-name=b", "Content-Type": "text/csv"}
-    asked = time.monotonic()
-    while time.monotonic() < asked + LOOKS_SECONDS:
-        assert stack.ask("GET", "/ping").status == 200
-        time.sleep(0.1)
-
+    assert not within(LOOKS_SECONDS, lambda: stack.ask("GET", "/ping").status != 200)
     assert stack.ask("POST", "/invocations", "1.0", named).json == {"predictions": [2.5]}
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.running import START_SECONDS
+from support.waiting import wait_until
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.supervisor.programs.packages import Install, plan_install, run
@@ -130,8 +132,9 @@ def test_cancelling_kills_the_installer(layout: ModelLayout, tmp_path: Path) -> 
 
     async def start_and_cancel() -> None:
         task = asyncio.create_task(run(slow))
-        while not marker.exists() or not marker.read_text():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(
+            wait_until, lambda: marker.exists() and marker.read_text(), START_SECONDS, "the installer runs"
+        )
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

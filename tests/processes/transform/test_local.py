@@ -17,6 +17,7 @@ from subprocess import DEVNULL, Popen
 import pytest
 
 from support.transform_command import outputs, posts, release, stand_in, transform
+from support.waiting import wait_until
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 
 
@@ -142,9 +143,8 @@ def test_two_runs_at_once(data: Path, tmp_path: Path) -> None:
 
 def until_it_writes(run: "Popen[bytes]", out: Path) -> None:
     """Wait until a run has begun an output."""
-    while not list(out.rglob("growing-*/*")):
-        assert run.poll() is None
-        time.sleep(0.02)
+    wait_until(lambda: run.poll() is not None or list(out.rglob("growing-*/*")), 120, "an output has begun")
+    assert run.poll() is None
 
 
 @pytest.mark.parametrize("place", ["summary", "output"])
@@ -347,9 +347,8 @@ def until_one_is_noted(run: "Popen[bytes]", out: Path) -> None:
     A note follows its output, and a run with two requests at once has three threads that write: where
     there are four outputs, at least one is noted.
     """
-    while len(outputs(out)) < 4:
-        assert run.poll() is None
-        time.sleep(0.02)
+    wait_until(lambda: run.poll() is not None or len(outputs(out)) >= 4, 120, "four outputs are there")
+    assert run.poll() is None
 
 
 def test_killed_and_started_again(data: Path, tmp_path: Path, echo: str) -> None:

@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from support.archives import stand_in_archive, stand_in_program
-from support.stack import descendants
+from support.processes import descendants, wait_until_ended
 from support.transform_command import outputs, transform
 
 SCRIPT = """
@@ -71,16 +70,4 @@ def test_the_stack_ends_with_a_killed_run(tmp_path: Path, words: list[str], kill
         os.kill(pid, signal.SIGKILL)
     run.wait()
     run.stderr.close()
-    deadline = time.monotonic() + 40
-    while any(alive(pid) for pid in children):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_until_ended(children)

@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from support.archives import stand_in_archive, stand_in_program
 from support.transform_command import Done, outputs, posts, stand_in, transform
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -120,8 +120,11 @@ def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
 
     def kill() -> None:
         """End a node when both hold records and something is done: neither is done before the gate opens."""
-        while not outputs(out) or len(list(gate.iterdir())) < 2:
-            time.sleep(0.02)
+        wait_until(
+            lambda: outputs(out) and len(list(gate.iterdir())) >= 2,
+            400,
+            "both nodes hold records, and some are done",
+        )
         cluster.tell("kill 0")
         (gate / "open").touch()
 
@@ -135,10 +138,7 @@ def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
     assert "no longer takes part" in done.log
     for name in ("objects", "records", "bad_records", "bytes", "failures"):
         assert done.summary[name] == alone.summary[name]
-    deadline = time.monotonic() + 60
-    while processes_of(archive):
-        assert time.monotonic() < deadline, "a stack outlived its node"
-        time.sleep(0.1)
+    wait_until(lambda: not processes_of(archive), 60, "no stack outlives its node")
 
 
 def processes_of(archive: Path) -> list[int]:

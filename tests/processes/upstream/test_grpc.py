@@ -20,6 +20,7 @@ import pytest
 from support.model_fixtures import EmbeddedServer, StartServer
 from support.plane import answer
 from support.stack import free_port
+from support.waiting import wait_until
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamTimeout, UpstreamUnavailable
@@ -115,7 +116,7 @@ def test_strings(upstream: BinaryUpstream) -> None:
 def test_versions_and_signatures(embedded_server: EmbeddedServer, upstream: BinaryUpstream) -> None:
     """A version, a signature name, and none of them lead where they lead over REST."""
     x = batch(x=np.array([2.0], np.float32))
-    one, newest = (upstream.predict(Target("versions", version=each), x) for each in (1, None))
+    one, newest = (upstream.predict(Target("versions", version=version), x) for version in (1, None))
     assert json.loads(one.body) == {"predictions": [3.0]}
     assert json.loads(newest.body) == {"predictions": [4.0]}
     assert isinstance(newest, TensorAnswer)
@@ -165,13 +166,13 @@ def test_json_is_that_of_the_rest_side(
         want = rest.predict(target, records)
     finally:
         rest.close()
-    given = upstream.predict(target, records)
-    assert given.status == want.status
-    assert given.headers["Content-Type"] == "application/json"
-    if isinstance(given, TensorAnswer) and len(given.tensors) > 1:
-        assert repr(json.loads(given.body)) == repr(json.loads(want.body, object_pairs_hook=sorted_object))
+    answer = upstream.predict(target, records)
+    assert answer.status == want.status
+    assert answer.headers["Content-Type"] == "application/json"
+    if isinstance(answer, TensorAnswer) and len(answer.tensors) > 1:
+        assert repr(json.loads(answer.body)) == repr(json.loads(want.body, object_pairs_hook=sorted_object))
     else:
-        assert given.body == want.body
+        assert answer.body == want.body
 
 
 def test_no_rows(upstream: BinaryUpstream) -> None:
@@ -286,11 +287,11 @@ def test_a_busy_server_is_not_a_dead_one(embedded_server: EmbeddedServer) -> Non
     with ThreadPoolExecutor(1) as thread:
         embedded_server.process.send_signal(signal.SIGSTOP)
         try:
-            asked = thread.submit(pool.predict, HALF, x)
-            assert wait([asked], 0.5).not_done
+            call = thread.submit(pool.predict, HALF, x)
+            assert wait([call], 0.5).not_done
         finally:
             embedded_server.process.send_signal(signal.SIGCONT)
-        assert asked.result().ok
+        assert call.result().ok
     pool.close()
 
 
@@ -299,19 +300,17 @@ def test_server_that_is_down_and_back(saved_models: Path, model_server: StartSer
     flags = ("--model_name=half_plus_two", f"--model_base_path={saved_models / 'half_plus_two'}")
     first, second = model_server(*flags), model_server(*flags)
     for server in (first, second):
-        server.wait_for(lambda server=server: "AVAILABLE" in server.state("half_plus_two"))  # type: ignore[misc]
+        server.wait_available("half_plus_two")
     one, two = instance_of(first), Instance(1, second.rest_port, second.grpc_port, second.grpc_socket)
     pool = BinaryUpstream([one, two], TIMEOUT_SECONDS)
     x = batch(x=np.array([1], np.float32))
     try:
-        assert [pool.predict(HALF, x, instance=each).ok for each in (one, two)] == [True, True]
-        first.process.kill()
-        first.process.wait(10)
+        assert [pool.predict(HALF, x, instance=instance).ok for instance in (one, two)] == [True, True]
+        first.stop(signal.SIGKILL)
         wait_until_noticed(pool, one, x)
         assert all(pool.predict(HALF, x, instance=one).ok for _ in range(10))
         assert all(pool.predict(HALF, b'{"instances": [1]}', instance=one).ok for _ in range(10))
-        second.process.kill()
-        second.process.wait(10)
+        second.stop(signal.SIGKILL)
         began = time.monotonic()
         for _ in range(10):
             with pytest.raises(UpstreamUnavailable):
@@ -319,7 +318,7 @@ def test_server_that_is_down_and_back(saved_models: Path, model_server: StartSer
         assert time.monotonic() - began < TIMEOUT_SECONDS
         addresses = f"--port={first.grpc_port}", f"--rest_api_port={first.rest_port}"
         again = model_server(*flags, *addresses, f"--grpc_socket_path={first.grpc_socket}")
-        again.wait_for(lambda: "AVAILABLE" in first.state("half_plus_two"))
+        again.wait_until(lambda: "AVAILABLE" in first.state("half_plus_two"), "the model is available again")
         wait_until_noticed(pool, one, x)
     finally:
         pool.close()
@@ -327,18 +326,18 @@ def test_server_that_is_down_and_back(saved_models: Path, model_server: StartSer
 
 def wait_until_noticed(pool: BinaryUpstream, instance: Instance, x: Batch) -> None:
     """Ask until grpc has seen the end of a server, or its return: a call may break with the connection."""
-    deadline = time.monotonic() + 3 * TIMEOUT_SECONDS
-    while True:
+
+    def is_answered() -> bool:
         try:
-            assert pool.predict(HALF, x, instance=instance).ok
+            return pool.predict(HALF, x, instance=instance).ok
         except UpstreamUnavailable:
-            assert time.monotonic() < deadline
-        else:
-            return
+            return False
+
+    wait_until(is_answered, 3 * TIMEOUT_SECONDS, "a call is answered", pause=0)
 
 
 def test_nobody_listens() -> None:
-    """Where there is no socket and no port, the model server is unavailable."""
+    """Without a socket or a port that accepts, the model server is unavailable."""
     pool = BinaryUpstream([Instance(0, free_port(), 0, "/nowhere/tfs.sock")], 5)
     try:
         with pytest.raises(UpstreamUnavailable, match="Try again"):

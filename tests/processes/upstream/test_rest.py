@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from support.sockets import wait_until_hung_up
 from tfs_proxy.batch import Batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
@@ -193,7 +194,7 @@ def test_idle_connection_closed_by_the_server(server: Server) -> None:
     with _upstream(server.port) as upstream:
         upstream.predict(TARGET, BATCH)
         server.close_connections()
-        time.sleep(0.05)
+        wait_until_hung_up(server.port)
         assert upstream.predict(TARGET, BATCH).ok
     assert len(server.requests) == 2
 

@@ -40,7 +40,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Workers]:
 )
 def test_refusals(running: Workers, request_bytes: bytes, status: int) -> None:
     """Requests that never reach the app are refused in JSON, and the connection closes."""
-    said = error_text(running.ask(request_bytes), status)
+    said = error_text(running.raw(request_bytes), status)
 
     assert "script" not in said
     assert "/" not in said
@@ -58,14 +58,14 @@ def test_refusals(running: Workers, request_bytes: bytes, status: int) -> None:
 )
 def test_malformed_chunks(running: Workers, body: bytes) -> None:
     """A body whose chunks are malformed is 400; nothing is computed on it."""
-    assert "can't be read" in error_text(running.ask(CHUNKED + body), 400)
+    assert "can't be read" in error_text(running.raw(CHUNKED + body), 400)
 
 
 def test_chunked_body_over_the_limit(running: Workers) -> None:
     """A chunked body over the limit is 413, and the connection closes."""
     chunk = b"1000\r\n" + b"x" * 0x1000 + b"\r\n"
 
-    raw = running.ask(CHUNKED + chunk * (LIMIT_BYTES // 0x1000 + 5) + b"0\r\n\r\n")
+    raw = running.raw(CHUNKED + chunk * (LIMIT_BYTES // 0x1000 + 5) + b"0\r\n\r\n")
 
     assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in error_text(raw, 413)
 
@@ -74,7 +74,7 @@ def test_long_body_over_the_limit(running: Workers) -> None:
     """So is a body whose Content-Length is over the limit."""
     head = f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: {LIMIT_BYTES * 2}\r\n\r\n"
 
-    raw = running.ask(head.encode() + b"x" * LIMIT_BYTES * 2)
+    raw = running.raw(head.encode() + b"x" * LIMIT_BYTES * 2)
 
     assert "SAGEMAKER_MAX_PAYLOAD_IN_MB" in error_text(raw, 413)
 
@@ -95,7 +95,7 @@ def test_long_body_over_the_limit(running: Workers) -> None:
 )
 def test_odd_requests(running: Workers, line: bytes, status: int) -> None:
     """Odd but readable requests are answered by the app, in the same shape."""
-    assert error_text(running.ask(line + b"\r\nHost: x\r\nConnection: close\r\n\r\n"), status)
+    assert error_text(running.raw(line + b"\r\nHost: x\r\nConnection: close\r\n\r\n"), status)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_odd_requests(running: Workers, line: bytes, status: int) -> None:
 )
 def test_headers_that_a_proxy_might_set(running: Workers, header: bytes) -> None:
     """No client, however near, changes path or scheme by a header."""
-    raw = running.ask(b"GET /nope HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + header + b"\r\n\r\n")
+    raw = running.raw(b"GET /nope HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + header + b"\r\n\r\n")
 
     assert "nothing at this path" in error_text(raw, 404)
 
@@ -113,6 +113,6 @@ def test_a_body_by_chunks(running: Workers) -> None:
     body = b'{"instances": [1.0]}'
     chunks = b"".join(b"%x\r\n%s\r\n" % (1, body[at : at + 1]) for at in range(len(body))) + b"0\r\n\r\n"
 
-    raw = running.ask(CHUNKED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + chunks)
+    raw = running.raw(CHUNKED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + chunks)
 
     assert parsed(raw)[::2] == (200, b'{"predictions": [2.5]}')

@@ -18,15 +18,15 @@ import os, sys, time
 import requests
 
 def handler(data, context):
-    asked = data.read().decode()
-    if asked == "exit":
+    body = data.read().decode()
+    if body == "exit":
         sys.exit(5)
-    if asked == "sleep":
+    if body == "sleep":
         time.sleep(30)
-    if asked == "post":
+    if body == "post":
         answer = requests.post(context.rest_uri, data='{"instances": [1.0]}', timeout=context.timeout)
         return answer.content, context.accept_header
-    if asked == "channel":
+    if body == "channel":
         return context.channel.unary_unary("/test/Echo")(b"over gRPC"), "text/plain"
     return str(os.getpid()), "text/plain"
 """
@@ -95,7 +95,7 @@ def test_worker_that_runs_out_of_time() -> None:
         started.wait_for_heartbeats()
         _, _, before = started.post(b"pid")
 
-        raw = started.ask(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nsleep")
+        raw = started.raw(b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nsleep")
 
         assert "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS" in error_text(raw, 504)
         status, _, after = started.post(b"pid")
@@ -128,8 +128,7 @@ def test_logs_of_the_script() -> None:
     with workers("gthread", script) as started:
         started.wait_for_heartbeats()
         started.post(b"something")
-        started.process.terminate()
-        started.wait()
+        started.stop()
 
     assert "seen: something" in started.log
     assert "not seen" not in started.log

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ import pytest
 
 from support import gates
 from support.gunicorn_workers import Workers, workers
+from support.sockets import wait_until_read
 
 SCRIPT = f"""{gates.SCRIPT}
 import os
@@ -24,16 +24,14 @@ if Path(__file__).with_name("slow").exists():
     time.sleep(60)
 
 def handler(data, context):
-    asked = data.read().decode()
-    if asked == "sleep":
-        time.sleep(0.5)
-    if asked == "stall":
+    body = data.read().decode()
+    if body == "stall":
         Path(__file__).with_name("slow").touch()
-    if asked == "stream":
+    if body == "stream":
         return (piece for piece in ("a", "b")), "text/plain"
-    if asked.startswith("/"):
-        hold(asked)
-    return f"{{asked}} from {{os.getpid()}}", "text/plain"
+    if body.startswith("/"):
+        hold(body)
+    return f"{{body}} from {{os.getpid()}}", "text/plain"
 """
 
 
@@ -69,7 +67,7 @@ def test_one_connection_takes_plain_and_odd_requests_in_turn(two_threads: Worker
     """Chunks, which gunicorn's parser reads, between plain requests; none disturbs the next."""
     with closing(connection(two_threads.port)) as client:
         answers = [
-            ask(client, each) for each in ("one", iter([b"tw", b"o"]), "three", "stream", "x" * 90_000)
+            ask(client, body) for body in ("one", iter([b"tw", b"o"]), "three", "stream", "x" * 90_000)
         ]
 
     assert answers == ["one", "two", "three", "ab", "x" * 90_000]
@@ -79,15 +77,17 @@ def test_requests_sent_without_waiting_are_answered_in_order(two_threads: Worker
     """Three at once, the last of which ends the connection."""
     sent = request(b"one") + request(b"two") + request(b"three", b"Connection: close")
 
-    said = two_threads.ask(sent)
+    received = two_threads.raw(sent)
 
-    assert [said.count(word) for word in (b"HTTP/1.1 200 OK", b"one from", b"two from", b"three from")] == [
+    assert [
+        received.count(word) for word in (b"HTTP/1.1 200 OK", b"one from", b"two from", b"three from")
+    ] == [
         3,
         1,
         1,
         1,
     ]
-    assert said.index(b"one from") < said.index(b"two from") < said.index(b"three from")
+    assert received.index(b"one from") < received.index(b"two from") < received.index(b"three from")
 
 
 def test_a_request_may_come_in_pieces(two_threads: Workers) -> None:
@@ -96,13 +96,13 @@ def test_a_request_may_come_in_pieces(two_threads: Workers) -> None:
     with closing(socket.create_connection(("127.0.0.1", two_threads.port), timeout=20)) as client:
         for piece in (sent[:20], sent[20:-4], sent[-4:]):
             client.sendall(piece)
-            time.sleep(0.1)
+            wait_until_read(client)
         response = HTTPResponse(client)
         response.begin()
-        said = response.read()
+        received = response.read()
 
     assert response.status == 200
-    assert said.startswith(b"in pieces from")
+    assert received.startswith(b"in pieces from")
 
 
 def test_idle_connections_hold_no_thread(two_threads: Workers) -> None:
@@ -116,24 +116,28 @@ def test_idle_connections_hold_no_thread(two_threads: Workers) -> None:
     assert answers == ["again"] * 30
 
 
-def test_more_requests_than_threads_wait_their_turn(two_threads: Workers) -> None:
-    """Six that take half a second each."""
+def test_more_requests_than_threads_wait_their_turn(two_threads: Workers, tmp_path: Path) -> None:
+    """Six for two threads: two are held, and all are answered once they may go on."""
 
-    def one(_: int) -> str:
+    def one(mark: str) -> str:
         with closing(connection(two_threads.port)) as client:
-            return ask(client, "sleep")
+            return ask(client, mark)
 
-    with ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(one, range(6)))
+    with ThreadPoolExecutor(6) as pool, gates.gate(tmp_path / "gate") as held:
+        marks = [held.mark(str(number)) for number in range(6)]
+        answers = pool.map(one, marks)
+        held.wait_for(2)
+        held.open()
+        assert list(answers) == marks
 
-    assert answers == ["sleep"] * 6
 
-
-def test_clients_that_go_away_leave_the_worker_well(two_threads: Workers) -> None:
+def test_clients_that_go_away_leave_the_worker_well(two_threads: Workers, tmp_path: Path) -> None:
     """In the middle of a head, of a body, and before the answer."""
-    for sent in (request(b"gone")[:30], request(b"gone")[:-2], request(b"sleep")):
-        with closing(socket.create_connection(("127.0.0.1", two_threads.port))) as client:
-            client.sendall(sent)
+    with gates.gate(tmp_path / "gate") as held:
+        for sent in (request(b"gone")[:30], request(b"gone")[:-2], request(held.mark().encode())):
+            with closing(socket.create_connection(("127.0.0.1", two_threads.port))) as client:
+                client.sendall(sent)
+        held.wait_for()
 
     with closing(connection(two_threads.port)) as client:
         assert ask(client, "well") == "well"
@@ -152,12 +156,9 @@ def usual_pid_at(port: int) -> int:
 
 
 def test_every_worker_has_a_socket_of_its_own_and_helps_the_others() -> None:
-    """Where a worker was killed, and the next takes long to start, another answers on its socket."""
+    """If a worker is killed, and the next takes long to start, another answers on its socket."""
     with workers("gthread", SCRIPT, listeners=2) as running:
-        deadline = time.monotonic() + 30
-        while len(set(running.heartbeats)) < 2:
-            assert time.monotonic() < deadline, running.log
-            time.sleep(0.01)
+        running.wait_until(lambda: len(set(running.heartbeats)) == 2, "both workers have sent a heartbeat")
         first, second = (usual_pid_at(port) for port in running.ports)
         with closing(connection(running.ports[1])) as client:
             ask(client, "stall")
@@ -170,7 +171,7 @@ def test_every_worker_has_a_socket_of_its_own_and_helps_the_others() -> None:
 
 
 def test_requests_in_flight_end_when_it_is_told_to_stop(tmp_path: Path) -> None:
-    """What was begun is answered, and told that the connection closes; an idle connection just closes."""
+    """What was begun is answered, with the word that the connection closes; an idle connection just closes."""
     with ExitStack() as opened:
         running = opened.enter_context(workers("gthread", SCRIPT, {"TFS_PROXY_STOP_SECONDS": "30"}))
         held = opened.enter_context(gates.gate(tmp_path / "gate"))
@@ -185,8 +186,8 @@ def test_requests_in_flight_end_when_it_is_told_to_stop(tmp_path: Path) -> None:
         held.open()
         response = busy.getresponse()
         body = response.read()
-        running.process.wait(20)
+        status = running.wait()
 
     assert (response.status, response.getheader("Connection")) == (200, "close")
     assert body.startswith(held.mark().encode())
-    assert running.process.returncode == 0
+    assert status == 0

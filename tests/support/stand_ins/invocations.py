@@ -1,4 +1,4 @@
-"""A stand-in for a serving stack where a test or benchmark is about what drives it: POST is echoed.
+"""A stand-in for a serving stack if a test or benchmark is about what drives it: POST is echoed.
 
 Run it as a program: it prints its port. Bodies tell it what to do: one with BAD is refused with 400, with BROKEN with 500,
 with BUSY it gets 503 the first time, with SLOW its answer takes a while, with HELD it waits until somebody

@@ -1,7 +1,7 @@
-"""A stand-in for tensorflow_model_server where a test is about processes, not about models.
+"""A stand-in for tensorflow_model_server if a test is about processes, not about models.
 
-It takes the flags that the supervisor gives, reports every version of the config as it was told to by
-variables (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), dies of a body with "die" after
+It takes the flags that the supervisor gives, reports every version of the config as these variables
+say (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), dies of a body with "die" after
 a line in the file ``STAND_IN_DEATHS``, and answers every predict with
 the body it got. It loads until the gate (tests/support/gates.py) is open.
 """
@@ -69,7 +69,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve until killed, or fail as told."""
+    """Serve until killed, or fail as ``STAND_IN_EXIT`` says."""
     if "STAND_IN_EXIT" in os.environ:
         sys.exit(f"Failed to start server. Error: {os.environ['STAND_IN_EXIT']}")
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.stack import Answer
+from support.running import Answer
 from tfs_proxy.embedded.core.call_threads import never_wait_here, next_of
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.metrics import Metrics

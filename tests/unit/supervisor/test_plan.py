@@ -47,7 +47,7 @@ def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:
 
 
 def test_batching_and_parallelism_become_flags_and_a_file() -> None:
-    """Contract 2.1: the five batching variables, intra-op and inter-op, and extra flags last."""
+    """As in AWS's container: the five batching variables, intra-op and inter-op, and extra flags last."""
     given = settings(
         SAGEMAKER_TFS_ENABLE_BATCHING="true",
         SAGEMAKER_TFS_MAX_BATCH_SIZE="16",
@@ -116,7 +116,7 @@ def test_the_model_config_quotes_names_and_sets_labels_where_the_version_is() ->
 
 
 def test_ports_come_from_the_safe_range_in_pairs_or_are_free_ones() -> None:
-    """Contract 2.1: gRPC LOW+2i, REST LOW+2i+1; without a range all differ."""
+    """As in AWS's container: gRPC LOW+2i, REST LOW+2i+1; without a range all differ."""
     given = settings(SAGEMAKER_SAFE_PORT_RANGE="9000-9009")
 
     assert model_server_ports(given.safe_port_range, 2) == [(9000, 9001), (9002, 9003)]
@@ -172,7 +172,7 @@ def test_workers_find_the_sockets_and_installed_packages() -> None:
     ],
 )
 def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: str) -> None:
-    """A worker timeout above nginx's lifts it (contract 2.1); every line stands once."""
+    """A worker timeout above nginx's lifts it, as in AWS's container (docs/reference/aws-container.md); every line stands once."""
     proxy = nginx.ProxyConfig("0.0.0.0:8080", ("127.0.0.1:4000",), WORKSPACE.control_socket)
 
     text = nginx.config(proxy, settings(**environ), WORKSPACE)

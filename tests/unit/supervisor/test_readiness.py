@@ -106,7 +106,7 @@ def test_a_model_whose_versions_come_and_go_is_there_while_any_version_is() -> N
 
 
 def test_a_status_answer_is_read_by_version() -> None:
-    """TF Serving's JSON of contract 3.1."""
+    """The JSON that TF Serving answers (docs/reference/tensorflow-serving.md)."""
     body = {
         "model_version_status": [
             {"version": "3", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}},

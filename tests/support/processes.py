@@ -1,0 +1,37 @@
+"""Looks at processes by their ids (Linux): which run, and which belong to another."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from support.waiting import wait_until
+
+END_SECONDS = 60.0
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """All processes below ``pid``."""
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield int(child)
+                yield from descendants(int(child))
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and not a zombie: zombies of a killed parent may stay here."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until_ended(pids: Iterable[int], seconds: float = END_SECONDS) -> None:
+    """Wait until none of these processes runs."""
+    left = list(pids)
+    wait_until(
+        lambda: not any(map(is_running, left)),
+        seconds,
+        "all processes have ended",
+        details=lambda: [pid for pid in left if is_running(pid)],
+    )
