@@ -2,8 +2,9 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from tfs_proxy.latencies import Latencies
 from tfs_proxy.transform.failures import BadRecord
@@ -11,26 +12,17 @@ from tfs_proxy.transform.failures import BadRecord
 MAX_LISTED_FAILURES = 1000
 
 
-@dataclass(slots=True)
-class Counters:
-    """How far a run is. ``objects`` were done, ``skipped`` by an earlier run; ``bytes`` are as stored."""
-
-    objects: int = 0
-    skipped: int = 0
-    failed: int = 0
-    records: int = 0
-    bad_records: int = 0
-    bytes: int = 0
-    requests: int = 0
-    retries: int = 0
+Counts = Counter[str]
+"""How far a run is: ``objects`` done, ``skipped`` (done by an earlier run) and ``failed``, ``records``,
+``bad_records``, ``bytes`` as stored, ``requests`` and ``retries``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """The size of a job: objects and their stored bytes, and how many of these an earlier run finished."""
 
-    objects: int
-    bytes: int
+    objects: int = 0
+    bytes: int = 0
     finished_bytes: int = 0
 
 
@@ -38,7 +30,7 @@ class Workload:
 class ObjectReport:
     """The statistics of one finished object, as a node sends them."""
 
-    counts: Counters
+    counts: Counts
     failures: tuple[BadRecord, ...]
     latencies: Latencies
 
@@ -51,11 +43,11 @@ class RunStatistics:
     replaced by their reports when they end.
     """
 
-    workload: Workload
+    workload: Workload = Workload()
     clock: Callable[[], float] = time.monotonic
-    counts: Counters = field(default_factory=Counters)
+    counts: Counts = field(default_factory=Counts)
     failures: list[BadRecord] = field(default_factory=list)
-    in_progress: Counters = field(default_factory=Counters)
+    in_progress: Counts = field(default_factory=Counts)
     _latencies: Latencies = field(default_factory=Latencies)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began: float = 0.0
@@ -76,13 +68,12 @@ class RunStatistics:
     def add(self, **increments: int) -> None:
         """Add to the counters of these names."""
         with self._lock:
-            for name, increment in increments.items():
-                setattr(self.counts, name, getattr(self.counts, name) + increment)
+            self.counts.update(increments)
 
     def add_request(self, seconds: float) -> None:
         """Count one answered request and its latency."""
         with self._lock:
-            self.counts.requests += 1
+            self.counts["requests"] += 1
             self._latencies.add(seconds)
 
     def fail(self, bad_record: BadRecord) -> None:
@@ -95,12 +86,12 @@ class RunStatistics:
         """Return what was counted since the last call, and start from zero."""
         with self._lock:
             report = ObjectReport(self.counts, tuple(self.failures), self._latencies)
-            self.counts, self.failures, self._latencies = Counters(), [], Latencies()
+            self.counts, self.failures, self._latencies = Counts(), [], Latencies()
         return report
 
     def merge(self, report: ObjectReport) -> None:
         """Add what another collection has drained."""
-        self.add(**asdict(report.counts))
+        self.add(**report.counts)
         for failure in report.failures:
             self.fail(failure)
         with self._lock:
@@ -117,19 +108,15 @@ class RunStatistics:
         return {
             "objects": {
                 "all": self.workload.objects,
-                "done": counts.objects,
-                "already_done": counts.skipped,
-                "failed": counts.failed,
+                "done": counts["objects"],
+                "already_done": counts["skipped"],
+                "failed": counts["failed"],
             },
-            "records": counts.records,
-            "bad_records": counts.bad_records,
-            "bytes": counts.bytes,
-            "requests": counts.requests,
-            "retries": counts.retries,
+            **{name: counts[name] for name in ("records", "bad_records", "bytes", "requests", "retries")},
             "seconds": round(seconds, 3),
-            "records_per_second": round(counts.records / seconds, 2),
-            "requests_per_second": round(counts.requests / seconds, 2),
-            "mb_per_second": round(counts.bytes / seconds / 1e6, 3),
+            "records_per_second": round(counts["records"] / seconds, 2),
+            "requests_per_second": round(counts["requests"] / seconds, 2),
+            "mb_per_second": round(counts["bytes"] / seconds / 1e6, 3),
             "latency_ms": self._latencies.milliseconds(),
             "failures": [failure.to_values() for failure in self.failures],
         }

@@ -11,7 +11,7 @@ from tfs_proxy.transform.description import make_job, read_description
 from tfs_proxy.transform.fingerprints import job_fingerprint, model_digest
 from tfs_proxy.transform.job import ExecutionPlan, Job
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
-from tfs_proxy.transform.send.connection import Endpoint
+from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.stack import stack_environment
 from tfs_proxy.transform.stores.interface import InputObject
 from tfs_proxy.transform.stores.objects import shard
@@ -159,14 +159,16 @@ def test_the_environment_of_the_stack() -> None:
 def test_no_endpoint(url: str) -> None:
     """An address that can't be one is refused in words."""
     with pytest.raises(SettingsError, match="--endpoint"):
-        Endpoint.parse(url)
+        EndpointAddress.parse(url)
 
 
 def test_endpoints() -> None:
     """A path may be given; its neighbour has the execution parameters."""
-    assert Endpoint.parse("localhost:8080") == Endpoint("localhost", 8080, "/invocations")
-    assert Endpoint.parse("https://host/a/invocations") == Endpoint("host", 443, "/a/invocations", tls=True)
-    assert Endpoint.parse("http://host/a/invocations").parameters_path == "/a/execution-parameters"
+    assert EndpointAddress.parse("localhost:8080") == EndpointAddress("localhost", 8080, "/invocations")
+    assert EndpointAddress.parse("https://host/a/invocations") == EndpointAddress(
+        "host", 443, "/a/invocations", tls=True
+    )
+    assert EndpointAddress.parse("http://host/a/invocations").parameters_path == "/a/execution-parameters"
 
 
 def test_percentiles() -> None:

@@ -76,18 +76,23 @@ def test_records_over_the_limit() -> None:
     assert [batch.body for batch in batches(tfrecord_frame(b"0123456789"), TFRECORD, SINGLE, 12)]
 
 
+def content_of(stored: bytes, compression: str) -> bytes:
+    with open_content(io.BytesIO(stored), compression) as stream:  # type: ignore[arg-type]
+        return stream.read()
+
+
 def test_gzip() -> None:
     """Content is split as if it had never been packed, several members included."""
     packed = gzip.compress(b"a\nb") + gzip.compress(b"c\nd\n")
-    assert open_content(io.BytesIO(packed), GZIP).read() == b"a\nbc\nd\n"  # type: ignore[arg-type]
-    assert open_content(io.BytesIO(b"plain"), NONE).read() == b"plain"  # type: ignore[arg-type]
+    assert content_of(packed, GZIP) == b"a\nbc\nd\n"
+    assert content_of(b"plain", NONE) == b"plain"
 
 
 @pytest.mark.parametrize("data", [gzip.compress(b"a" * 1000)[:-9], b"no gzip at all"])
 def test_broken_gzip(data: bytes) -> None:
     """Truncated data and data that are not gzip raise an error that says so."""
     with pytest.raises(StorageError, match="gzip"):
-        open_content(io.BytesIO(data), GZIP).read()  # type: ignore[arg-type]
+        content_of(data, GZIP)
 
 
 def test_damage_names_its_place() -> None:

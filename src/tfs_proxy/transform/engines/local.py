@@ -3,26 +3,25 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from queue import SimpleQueue
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import IO
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
 from tfs_proxy.transform.job import GZIP, MULTI, NONE, ExecutionPlan, Job
-from tfs_proxy.transform.options import SourceByAddress, TransformOptions
+from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.records.batches import MiniBatch, pack, whole_object
-from tfs_proxy.transform.records.processing import data_processing
 from tfs_proxy.transform.records.split import READ_BYTES, open_content, records, with_failure_location
 from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.connection import Endpoint
+from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.isolation import Outcome, Transformer
-from tfs_proxy.transform.send.sender import RequestOptions, Sender
-from tfs_proxy.transform.stores.interface import InputObject, ObjectSource
+from tfs_proxy.transform.send.sender import Sender
+from tfs_proxy.transform.stores.interface import InputObject
 
 BATCHES_PER_CONNECTION = 2
 """Batches in memory: the one in flight, and one that waits to be sent or written."""
 
-Task = Callable[[], None]
 Chunks = Callable[[], Iterator[bytes]]
 """The bytes of a streamed object, from its beginning with each call."""
 MakeBody = Callable[[], MiniBatch | Chunks]
@@ -31,28 +30,24 @@ StartOutput = Callable[[InputObject, Callable[[], None]], OrderedOutput]
 
 
 class LocalEngine:
-    """This machine's part of a job: at most ``plan.concurrent`` requests at once.
-
-    ``threads`` beyond that number let remote reads and writes go on while requests wait.
-    """
+    """This machine's part of a job: at most ``plan.concurrent`` requests at once. It runs once."""
 
     def __init__(
         self,
-        job: Job,
+        options: TransformOptions,
         plan: ExecutionPlan,
-        source: ObjectSource,
-        transform: Transformer,
+        sender: Sender,
         start_output: StartOutput,
-        threads: int,
     ) -> None:
-        self._job = job
+        self._job = options.job
         self._plan = plan
-        self._source = source
-        self._transform = transform
+        self._open_object = options.open_object
+        self._sender = sender
+        self._transform = Transformer(options.job, sender, options.on_error)
         self._start_output = start_output
-        self._threads = threads
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._free_slots: SimpleQueue[None] = SimpleQueue()
+        # Threads beyond the requests at once let remote reads and writes go on while requests wait.
+        self._pool = ThreadPoolExecutor(plan.concurrent * (2 if options.uses_remote_storage else 1), "send")
+        self._free_slots = threading.Semaphore(plan.concurrent * BATCHES_PER_CONNECTION)
         self._fatal: BaseException | None = None
 
     def run(self, items: Iterable[InputObject]) -> None:
@@ -61,38 +56,24 @@ class LocalEngine:
         Memory is bounded by the payload limit times twice the concurrency, whatever the objects' size.
         Raises ServerLost; after any exception, KeyboardInterrupt included, no half-written output is left.
         """
-        for _ in range(self._plan.concurrent * BATCHES_PER_CONNECTION):
-            self._free_slots.put(None)
-        threads = [threading.Thread(target=self._work, name=f"send-{n}") for n in range(self._threads)]
-        for thread in threads:
-            thread.start()
-        try:
-            for item in items:
-                if self._fatal is not None:
-                    break
-                self._read(item)
-        except BaseException:
-            self.stop()
-            raise
-        finally:
-            for _ in threads:
-                self._tasks.put(None)
-            for thread in threads:
-                thread.join()
-            self._transform.sender.close()
+        with contextlib.closing(self._sender), self._pool:
+            try:
+                for item in items:
+                    if self._fatal is not None:
+                        break
+                    self._read(item)
+            except BaseException:
+                self.stop()
+                raise
         if self._fatal is not None:
             raise self._fatal
 
     def stop(self) -> None:
         """Let no further request begin; unfinished objects are given up."""
-        self._transform.sender.stop()
-
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task()
+        self._sender.stop()
 
     def _read(self, item: InputObject) -> None:
-        output = self._start_output(item, lambda: self._free_slots.put(None))
+        output = self._start_output(item, self._free_slots.release)
         if self._job.split_type == NONE or self._streams:
             self._submit(output, lambda: self._whole_body(item))
             output.end_input()
@@ -126,9 +107,9 @@ class LocalEngine:
 
     def _submit(self, output: OrderedOutput, make_body: MakeBody) -> None:
         """Queue one batch, as soon as there is memory for it."""
-        self._free_slots.get()
+        self._free_slots.acquire()
         number = output.start_batch()
-        self._tasks.put(lambda: self._process(output, number, make_body))
+        self._pool.submit(self._process, output, number, make_body)
 
     def _process(self, output: OrderedOutput, number: int, make_body: MakeBody) -> None:
         """Send batch ``number`` and hand its outcome to ``output``; runs on one of the threads."""
@@ -172,10 +153,8 @@ class LocalEngine:
             while chunk := stream.read(READ_BYTES):
                 yield chunk
 
-    @contextlib.contextmanager
-    def _open(self, item: InputObject) -> "Iterator[IO[bytes]]":
-        with open_content(self._source.open(item), self._job.compression) as stream:
-            yield stream
+    def _open(self, item: InputObject) -> "AbstractContextManager[IO[bytes]]":
+        return open_content(self._open_object(item), self._job.compression)
 
 
 def is_too_large(job: Job, plan: ExecutionPlan, item: InputObject) -> bool:
@@ -193,13 +172,11 @@ def _too_large(item: InputObject, limit: int | None) -> ObjectFailed:
 def make_local_engine(
     options: TransformOptions,
     plan: ExecutionPlan,
-    endpoint: Endpoint,
+    endpoint: EndpointAddress,
     statistics: RunStatistics,
     start_output: StartOutput,
 ) -> LocalEngine:
     """The engine of a run on this machine; it counts its requests in ``statistics``."""
-    job = options.job
-    sender = Sender(endpoint, RequestOptions.of_job(job), plan.concurrent, statistics)
-    transformer = Transformer(job, data_processing(job), sender, options.on_error)
-    threads = plan.concurrent * (2 if options.uses_remote_storage else 1)
-    return LocalEngine(job, plan, SourceByAddress(options), transformer, start_output, threads)
+    return LocalEngine(
+        options, plan, Sender(endpoint, options.job, plan.concurrent, statistics), start_output
+    )

@@ -15,7 +15,7 @@ from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.leftovers import Leftovers, find_leftovers, log_plan
 from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.progress import Progress
+from tfs_proxy.transform.progress import shown_progress
 from tfs_proxy.transform.run_statistics import RunStatistics
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import STATE_FOLDER
@@ -60,7 +60,7 @@ def _distribute(
         plan = cluster.wait_ready().plan
         log_plan(options, plan, leftovers.items)
         terms = RunTerms(leftovers.fingerprint, plan.strategy, plan.payload_bytes)
-        with Progress(leftovers.statistics, sys.stderr):
+        with shown_progress(leftovers.statistics, sys.stderr):
             cluster.transform(leftovers.items, terms, leftovers.statistics, give_up)
     finally:
         cluster.close()

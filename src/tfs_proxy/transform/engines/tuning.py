@@ -1,24 +1,25 @@
 """--tune: measures a sample of the input at growing concurrency, and advises which values to use."""
 
+import contextlib
 import itertools
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
 from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, ExecutionPlan, Job
 from tfs_proxy.transform.records.batches import MiniBatch, pack, whole_object
-from tfs_proxy.transform.records.processing import data_processing
 from tfs_proxy.transform.records.split import open_content, records, with_failure_location
-from tfs_proxy.transform.run_statistics import RunStatistics, Workload
-from tfs_proxy.transform.send.connection import Endpoint
+from tfs_proxy.transform.run_statistics import RunStatistics
+from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.isolation import PLACEHOLDER, Outcome, Transformer
-from tfs_proxy.transform.send.sender import RequestOptions, Sender
+from tfs_proxy.transform.send.sender import Sender
 from tfs_proxy.transform.send.stack import fetch_execution_parameters
-from tfs_proxy.transform.stores.interface import InputObject, ObjectSource
+from tfs_proxy.transform.stores.interface import InputObject, OpenObject
 
 MEASURE_SECONDS = 4.0
 SAMPLE_BATCHES = 256
@@ -47,12 +48,12 @@ class Measurement:
 
 
 def sample_of(
-    job: Job, plan: ExecutionPlan, items: Iterable[InputObject], source: ObjectSource
+    job: Job, plan: ExecutionPlan, items: Iterable[InputObject], open_object: OpenObject
 ) -> list[MiniBatch]:
     """The first mini-batches of the input. Raises SettingsError if there are none."""
     sample: list[MiniBatch] = []
     size = 0
-    for batch in itertools.islice(_batches(job, plan, items, source), SAMPLE_BATCHES):
+    for batch in itertools.islice(_batches(job, plan, items, open_object), SAMPLE_BATCHES):
         sample.append(batch)
         size += len(batch.body)
         if size >= SAMPLE_BYTES:
@@ -63,7 +64,7 @@ def sample_of(
 
 
 def sweep(
-    job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, environment: Mapping[str, str]
+    job: Job, sample: Sequence[MiniBatch], endpoint: EndpointAddress, environment: Mapping[str, str]
 ) -> list[Measurement]:
     """Measure powers of two, until two in a row bring no gain or the platform's 100 MB are reached.
 
@@ -75,7 +76,7 @@ def sweep(
     concurrent, without_gain = 1, 0
     while concurrent <= most and without_gain < 2:  # noqa: PLR2004
         statistics = measure(job, sample, endpoint, concurrent)
-        rate = statistics.counts.records / statistics.seconds
+        rate = statistics.counts["records"] / statistics.seconds
         best_rate = max((measurement.rate for measurement in measurements), default=0.0)
         without_gain = 0 if rate > MIN_GAIN * best_rate else without_gain + 1
         measurements.append(Measurement(environment, concurrent, rate))
@@ -90,49 +91,41 @@ def sweep(
     return measurements
 
 
-def measure(job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, concurrent: int) -> RunStatistics:
+def measure(
+    job: Job, sample: Sequence[MiniBatch], endpoint: EndpointAddress, concurrent: int
+) -> RunStatistics:
     """Send ``sample`` over and over for some seconds; the statistics count the records that got an answer.
 
     A failure is not tried again: pauses would be measured, and a sample that fails would take minutes.
     Raises SettingsError if no record is answered well.
     """
-    statistics = RunStatistics(Workload(0, 0))
-    options = replace(RequestOptions.of_job(job), max_retries=0)
-    sender = Sender(endpoint, options, concurrent, statistics)
-    transformer = Transformer(job, data_processing(job), sender, PLACEHOLDER)
-    batches, ended = itertools.cycle(sample), threading.Event()
-    batches_lock, errors = threading.Lock(), list[BaseException]()
+    statistics = RunStatistics()
+    sender = Sender(endpoint, replace(job, max_retries=0), concurrent, statistics)
+    transform = Transformer(job, sender, PLACEHOLDER)
+    batches, batches_lock, ended = itertools.cycle(sample), threading.Lock(), threading.Event()
 
     def send() -> None:
-        try:
-            while not ended.is_set():
-                with batches_lock:
-                    batch = next(batches)
-                _count(statistics, transformer(batch, "sample"))
-        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
-            errors.append(error)
-            ended.set()
+        while not ended.is_set():
+            with batches_lock:
+                batch = next(batches)
+            _count(statistics, transform(batch, "sample"))
 
-    _run_for_some_seconds(send, concurrent, ended)
+    with contextlib.closing(sender), ThreadPoolExecutor(concurrent) as threads:
+        sending = [threads.submit(send) for _ in range(concurrent)]
+        wait(sending, MEASURE_SECONDS, FIRST_EXCEPTION)
+        ended.set()
     statistics.end()
-    sender.close()
-    if errors:
-        raise _explained(errors[0])
-    if not statistics.counts.records:
+    try:
+        for sent in sending:
+            sent.result()
+    except ObjectFailed as error:
+        # The answer to the sample does not fit the job's filters or its join.
+        raise SettingsError(f"There is nothing to tune: {error}") from error
+    if not statistics.counts["records"]:
         raise SettingsError(
             f"The server refuses every record, so there is nothing to tune: {statistics.failures[0]}"
         )
     return statistics
-
-
-def _run_for_some_seconds(send: Callable[[], None], concurrent: int, ended: threading.Event) -> None:
-    threads = [threading.Thread(target=send) for _ in range(concurrent)]
-    for thread in threads:
-        thread.start()
-    ended.wait(MEASURE_SECONDS)
-    ended.set()
-    for thread in threads:
-        thread.join()
 
 
 def _count(statistics: RunStatistics, outcome: Outcome) -> None:
@@ -142,15 +135,10 @@ def _count(statistics: RunStatistics, outcome: Outcome) -> None:
         statistics.fail(bad_record)
 
 
-def _explained(error: BaseException) -> BaseException:
-    # The answer to the sample does not fit the job's filters or its join.
-    return SettingsError(f"There is nothing to tune: {error}") if isinstance(error, ObjectFailed) else error
-
-
 def _refusals_note(statistics: RunStatistics) -> str:
-    if not statistics.counts.bad_records:
+    if not statistics.counts["bad_records"]:
         return ""
-    return f" ({statistics.counts.bad_records} more were refused, the first: {statistics.failures[0]})"
+    return f" ({statistics.counts['bad_records']} more were refused, the first: {statistics.failures[0]})"
 
 
 def best_measurement(measurements: Sequence[Measurement]) -> Measurement:
@@ -179,13 +167,13 @@ def with_environment(job: Job, added: Mapping[str, str]) -> Job:
 
 
 def _batches(
-    job: Job, plan: ExecutionPlan, items: Iterable[InputObject], source: ObjectSource
+    job: Job, plan: ExecutionPlan, items: Iterable[InputObject], open_object: OpenObject
 ) -> Iterator[MiniBatch]:
     """The batches of all objects that can be read; the run itself reports the others."""
     limit = plan.payload_bytes
     for item in items:
         try:
-            with open_content(source.open(item), job.compression) as stream:
+            with open_content(open_object(item), job.compression) as stream:
                 if job.split_type != NONE:
                     frames = with_failure_location(records(stream, job.split_type, limit), item.name)
                     yield from pack(frames, plan.strategy, limit, item.name)

@@ -51,16 +51,18 @@ def _single(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterat
 
 def _multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
     """As many records as fit, framing and checksums included. Raises ObjectFailed if one is too large."""
-    packing, first = _Packing(), 1
+    body, offsets, ends, first = bytearray(), array("Q"), array("Q"), 1
     for number, frame in enumerate(frames, 1):
         size = len(frame.framed)
         _check_fits(size, max_bytes, number, frame, name)
-        if max_bytes is not None and packing.size + size > max_bytes:
-            yield packing.batch(first)
-            packing, first = _Packing(), number
-        packing.add(frame)
-    if packing.parts:
-        yield packing.batch(first)
+        if max_bytes is not None and len(body) + size > max_bytes:
+            yield MiniBatch(first, bytes(body), offsets, ends)
+            body, offsets, ends, first = bytearray(), array("Q"), array("Q"), number
+        body += frame.framed
+        offsets.append(frame.offset)
+        ends.append(len(body))
+    if ends:
+        yield MiniBatch(first, bytes(body), offsets, ends)
 
 
 def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
@@ -71,25 +73,6 @@ def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: st
 def whole_object(body: bytes) -> MiniBatch:
     """A whole object as a batch of one record."""
     return MiniBatch(1, body, array("Q", [0]), array("Q", [len(body)]))
-
-
-class _Packing:
-    """A batch that is not full yet."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.size = 0
-        self._offsets = array("Q")
-        self._ends = array("Q")
-
-    def add(self, frame: Frame) -> None:
-        self.parts.append(frame.framed)
-        self.size += len(frame.framed)
-        self._offsets.append(frame.offset)
-        self._ends.append(self.size)
-
-    def batch(self, first: int) -> MiniBatch:
-        return MiniBatch(first, b"".join(self.parts), self._offsets, self._ends)
 
 
 def _check_fits(size: int, max_bytes: int | None, number: int, frame: Frame, name: str) -> None:

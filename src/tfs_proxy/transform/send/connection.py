@@ -2,10 +2,11 @@
 
 import socket
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import SplitResult, urlsplit
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
+from tfs_proxy.wire.connect import Connect, authority, connect_tcp, connect_tls
 from tfs_proxy.wire.connections import Connections, Timeouts
 
 CONNECT_SECONDS = 10.0
@@ -14,7 +15,7 @@ EXECUTION_PARAMETERS = "/execution-parameters"
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class EndpointAddress:
     """The address of a server; ``path`` is that of /invocations."""
 
     host: str
@@ -23,7 +24,7 @@ class Endpoint:
     tls: bool = False
 
     @classmethod
-    def parse(cls, url: str) -> "Endpoint":
+    def parse(cls, url: str) -> "EndpointAddress":
         """Read ``http://HOST:PORT`` with or without a path; raises SettingsError."""
         parts: SplitResult = urlsplit(url if "://" in url else f"http://{url}")
         try:
@@ -53,7 +54,7 @@ class EndpointNotReached(Exception):
     """Nothing accepts connections at the endpoint, or TLS with it fails; the text has the reason."""
 
 
-def connections(endpoint: Endpoint, timeout_seconds: float, idle: int = 0) -> Connections:
+def connections(endpoint: EndpointAddress, timeout_seconds: float, idle: int = 0) -> Connections:
     """The HTTP client of an endpoint, which keeps ``idle`` connections for the next requests.
 
     Its requests raise EndpointNotReached if no connection opens.
@@ -63,21 +64,14 @@ def connections(endpoint: Endpoint, timeout_seconds: float, idle: int = 0) -> Co
         endpoint.port,
         Timeouts(timeout_seconds, CONNECT_SECONDS, timeout_seconds),
         idle=idle,
-        connect=_connect_tls if endpoint.tls else _connect_tcp,
+        connect=partial(_connect, connect_tls if endpoint.tls else connect_tcp),
         server=endpoint.authority,
     )
 
 
-def _connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
+def _connect(connect: Connect, host: str, port: int, timeout_seconds: float | None) -> socket.socket:
     try:
-        return connect_tcp(host, port, timeout_seconds)
+        return connect(host, port, timeout_seconds)
     except OSError as error:
-        reason = error.strerror or error
-        raise EndpointNotReached(f"{authority(host, port)} can't be reached: {reason}") from error
-
-
-def _connect_tls(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    try:
-        return connect_tls(host, port, timeout_seconds)
-    except OSError as error:
-        raise EndpointNotReached(f"{authority(host, port)} can't be reached by TLS: {error}") from error
+        reason = f" by TLS: {error}" if connect is connect_tls else f": {error.strerror or error}"
+        raise EndpointNotReached(f"{authority(host, port)} can't be reached{reason}") from error
