@@ -40,8 +40,7 @@ def read_description(path: Path) -> dict[str, Any]:
         raise SettingsError(f"The job {path} can't be read: {error.strerror}.") from error
     except ValueError as error:
         raise SettingsError(f"The job {path} is not JSON: {error}.") from error
-    problems = _problems(description)
-    if problems:
+    if problems := _problems(description):
         raise SettingsError(f"The job {path} is not a CreateTransformJob request: {problems}")
     return dict(description)
 

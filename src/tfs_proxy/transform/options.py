@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from tfs_proxy.archive.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.fingerprints import model_digest
-from tfs_proxy.transform.job import MANIFEST, ExecutionPlan, Job
+from tfs_proxy.transform.job import MANIFEST, Job
 from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.isolation import FAIL
-from tfs_proxy.transform.send.stack import fetch_execution_parameters, serving, stack_environment
+from tfs_proxy.transform.send.stack import serving, stack_environment
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import LocalTarget, open_file
 from tfs_proxy.transform.stores.s3 import S3Stream
@@ -106,19 +105,6 @@ def open_endpoint(options: TransformOptions) -> Iterator[EndpointAddress]:
     log.info("serving %s for this run", options.model)
     with serving(options.model, environment, ("--model-server", options.model_server)) as address:
         yield EndpointAddress.parse(address)
-
-
-def served_content(options: TransformOptions) -> str:
-    """Identifies what is served: a digest of the model; for an endpoint, its address and its parameters.
-
-    Raises SettingsError if there is no such model, or if nothing listens at the endpoint.
-    """
-    if options.model is not None:
-        return model_digest(options.model, options.client)
-    plan = ExecutionPlan.resolve(
-        options.job, fetch_execution_parameters(EndpointAddress.parse(str(options.endpoint)))
-    )
-    return f"{options.endpoint} {plan.strategy} {plan.payload_bytes}"
 
 
 def output_target(options: TransformOptions, node: str = "") -> OutputTarget:

@@ -12,7 +12,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.engines import tuning
 from tfs_proxy.transform.engines.local import make_local_engine
 from tfs_proxy.transform.engines.on_cluster import on_cluster
-from tfs_proxy.transform.job import ExecutionPlan, Job
+from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.leftovers import find_leftovers, log_plan
 from tfs_proxy.transform.options import (
     RAY,
@@ -23,7 +23,7 @@ from tfs_proxy.transform.options import (
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.progress import shown_progress
 from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.stack import fetch_execution_parameters
+from tfs_proxy.transform.send.stack import fetch_plan
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import check_writable
 from tfs_proxy.transform.stores.objects import objects_of, shard
@@ -59,11 +59,11 @@ def tune(options: TransformOptions) -> int:
     items = chosen(options)
     measurements: list[tuning.Measurement] = []
     for environment in tuning.BATCHING if options.model else ({},):
-        job = tuning.with_environment(options.job, environment)
+        job = replace(options.job, environment={**options.job.environment, **environment})
         with open_endpoint(replace(options, job=job)) as endpoint:
-            plan = ExecutionPlan.resolve(job, fetch_execution_parameters(endpoint))
+            plan = fetch_plan(job, endpoint)
             sample = tuning.sample_of(job, plan, items, options.open_object)
-            measurements += tuning.sweep(job, sample, endpoint, environment)
+            measurements += tuning.sweep(job, plan, sample, endpoint, environment)
     sys.stdout.write(tuning.advice(options.job, tuning.best_measurement(measurements)) + "\n")
     return 0
 
@@ -83,7 +83,7 @@ def on_this_machine(
     if not leftovers.items:
         return leftovers.statistics
     with open_endpoint(options) as endpoint:
-        plan = ExecutionPlan.resolve(options.job, fetch_execution_parameters(endpoint))
+        plan = fetch_plan(options.job, endpoint)
         log_plan(options, plan, leftovers.items)
 
         def start_output(item: InputObject, release: Callable[[], None]) -> OrderedOutput:

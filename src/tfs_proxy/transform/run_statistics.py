@@ -51,19 +51,14 @@ class RunStatistics:
     _latencies: Latencies = field(default_factory=Latencies)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began: float = 0.0
-    _ended: float | None = None
 
     def __post_init__(self) -> None:
         self._began = self.clock()
 
     @property
     def seconds(self) -> float:
-        """How long the run took, up to `end` or until now."""
-        return (self.clock() if self._ended is None else self._ended) - self._began
-
-    def end(self) -> None:
-        """Stop the clock."""
-        self._ended = self.clock()
+        """How long the run has taken until now."""
+        return self.clock() - self._began
 
     def add(self, **increments: int) -> None:
         """Add to the counters of these names."""

@@ -8,8 +8,8 @@ import pytest
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.description import make_job, read_description
-from tfs_proxy.transform.fingerprints import job_fingerprint, model_digest
 from tfs_proxy.transform.job import ExecutionPlan, Job
+from tfs_proxy.transform.leftovers import job_fingerprint, model_digest
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.stack import stack_environment

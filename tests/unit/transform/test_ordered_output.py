@@ -170,7 +170,7 @@ def test_a_stopped_run_leaves_nothing() -> None:
     run = Run()
     run.start(2)
     run.output.deliver(0, Outcome(1, b"a"), 1)
-    run.output.fail_batch(RunStopped("the run was stopped"))
+    run.output.fail_batch(RunStopped())
     run.output.end_input()
     assert run.output.was_stopped
     assert (run.target.objects, run.target.aborts) == ({}, ["a.out"])
@@ -182,7 +182,7 @@ def test_a_failure_counts_more_than_a_stop() -> None:
     run = Run()
     run.start(2)
     run.output.fail_batch(bad(1))
-    run.output.fail_batch(RunStopped("the run was stopped"))
+    run.output.fail_batch(RunStopped())
     run.output.end_input()
     assert not run.output.was_stopped
     assert list(run.target.objects) == ["a.err"]

@@ -14,7 +14,7 @@ from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
 from tfs_proxy.transform.job import GZIP, LINE, MULTI, NONE, RECORDIO, SINGLE, TFRECORD
 from tfs_proxy.transform.records.batches import MiniBatch, pack
-from tfs_proxy.transform.records.split import lines, open_content, records
+from tfs_proxy.transform.records.split import SPLITS, lines, open_content
 
 FRAMES: dict[str, Callable[[bytes], bytes]] = {
     TFRECORD: tfrecord_frame,
@@ -25,7 +25,7 @@ TEXTS = st.binary(min_size=1, max_size=30).map(lambda data: b"x" + data.replace(
 
 
 def batches(data: bytes, split_type: str, strategy: str, limit: int | None) -> list[MiniBatch]:
-    return list(pack(records(io.BytesIO(data), split_type, limit), strategy, limit, "name"))
+    return list(pack(SPLITS[split_type](io.BytesIO(data), limit), strategy, limit, "name"))
 
 
 @given(st.lists(TEXTS, max_size=20), st.sampled_from(sorted(FRAMES)), st.integers(48, 200))
@@ -98,7 +98,7 @@ def test_broken_gzip(data: bytes) -> None:
 def test_damage_names_its_place() -> None:
     """The records before it come out."""
     data = tfrecord_frame(b"one") + tfrecord_frame(b"two")[:-1] + b"?"
-    frames = records(io.BytesIO(data), TFRECORD, None)
+    frames = SPLITS[TFRECORD](io.BytesIO(data), None)
     assert bytes(next(frames).payload) == b"one"
     with pytest.raises(BadInput, match="TFRecord 2, at byte 19"):
         next(frames)

@@ -15,11 +15,12 @@ from tfs_proxy.settings import inherited_environment
 from tfs_proxy.transform.engines.local import make_local_engine
 from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.job import ExecutionPlan
-from tfs_proxy.transform.options import TransformOptions, open_endpoint, output_target, served_content
+from tfs_proxy.transform.leftovers import served_content
+from tfs_proxy.transform.options import TransformOptions, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.run_statistics import Counts, ObjectReport, RunStatistics
 from tfs_proxy.transform.send.connection import EndpointAddress
-from tfs_proxy.transform.send.stack import fetch_execution_parameters
+from tfs_proxy.transform.send.stack import fetch_plan
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import local_object
 
@@ -37,12 +38,11 @@ class RunTerms:
     """What all nodes of a run share, so that an output does not depend on the node that makes it."""
 
     fingerprint: str
-    strategy: str
-    payload_bytes: int | None
+    plan: ExecutionPlan
 
     def plan_of(self, node: Capabilities) -> ExecutionPlan:
         """The plan of a node: its own concurrency, and the payload and strategy of the whole run."""
-        return replace(node.plan, strategy=self.strategy, payload_bytes=self.payload_bytes)
+        return replace(self.plan, concurrent=node.plan.concurrent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,7 @@ class Node:
                 self._probe.check()
                 content = served_content(self._options)
                 self._endpoint = self._stack.enter_context(open_endpoint(self._options))
-                parameters = fetch_execution_parameters(self._endpoint)
-                plan = ExecutionPlan.resolve(self._options.job, parameters)
-                self._capabilities = Capabilities(plan, content)
+                self._capabilities = Capabilities(fetch_plan(self._options.job, self._endpoint), content)
             return self._capabilities, self._endpoint
 
     def _add(self, item: InputObject, terms: RunTerms) -> "Future[ObjectReport]":
@@ -191,7 +189,7 @@ class EngineThread:
         report.set_result(statistics.drain())
 
     def _run(self) -> None:
-        end_reason: BaseException = RunStopped("the run was stopped")
+        end_reason: BaseException = RunStopped()
         try:
             self._engine.run(iter(self._items.get, None))
         except BaseException as error:  # noqa: BLE001 - every open report raises it

@@ -30,7 +30,7 @@ def on_cluster(
     Raises SettingsError if Ray or the cluster can't be used, and StopServing if no node can go on.
     """
     try:
-        from tfs_proxy.transform.engines.ray.connection import ray_connection
+        from tfs_proxy.transform.engines.ray.cluster import ray_connection
     except ImportError as error:
         raise SettingsError(
             f"--engine ray needs Ray ({error}): pip install 'tfs-proxy[ray]', here and on all nodes."
@@ -59,7 +59,7 @@ def _distribute(
     try:
         plan = cluster.wait_ready().plan
         log_plan(options, plan, leftovers.items)
-        terms = RunTerms(leftovers.fingerprint, plan.strategy, plan.payload_bytes)
+        terms = RunTerms(leftovers.fingerprint, plan)
         with shown_progress(leftovers.statistics, sys.stderr):
             cluster.transform(leftovers.items, terms, leftovers.statistics, give_up)
     finally:

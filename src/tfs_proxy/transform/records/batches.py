@@ -3,10 +3,12 @@
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import IO
 
 from tfs_proxy.payload.formats.framing import Frame
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed
-from tfs_proxy.transform.job import SINGLE
+from tfs_proxy.transform.job import SINGLE, ExecutionPlan
+from tfs_proxy.transform.records.split import SPLITS, with_failure_location
 
 
 @dataclass(slots=True)
@@ -68,6 +70,15 @@ def _multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterato
 def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
     """Pack by BatchStrategy (docs/reference/sagemaker.md); ``name`` is the object's, for errors."""
     return (_single if strategy == SINGLE else _multi)(frames, max_bytes, name)
+
+
+def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: str) -> Iterator[MiniBatch]:
+    """The batches of the object ``name``, whose memory is bounded by one batch and one record.
+
+    Raises ObjectFailed with the position of a record that is damaged or too large.
+    """
+    frames = with_failure_location(SPLITS[split_type](stream, plan.payload_bytes), name)
+    return pack(frames, plan.strategy, plan.payload_bytes, name)
 
 
 def whole_object(body: bytes) -> MiniBatch:

@@ -50,14 +50,10 @@ SPLITS: Mapping[str, Split] = {
     TFRECORD: cast("Split", tfrecords),
     RECORDIO: cast("Split", recordio),
 }
+"""Each splits a stream; memory is bounded by one record of at most the bytes that the second argument allows.
 
-
-def records(stream: "IO[bytes]", split_type: str, max_bytes: int | None) -> Iterator[Frame]:
-    """Split ``stream``; memory is bounded by one record of at most ``max_bytes``.
-
-    Raises BadInput for damaged framing and PayloadTooLarge; both name the record and its position.
-    """
-    return SPLITS[split_type](stream, max_bytes)
+They raise BadInput for damaged framing and PayloadTooLarge; both name the record and its position.
+"""
 
 
 def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]:

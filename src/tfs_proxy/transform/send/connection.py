@@ -1,15 +1,12 @@
-"""The address of the server of a batch job, and the HTTP client for it."""
+"""The address of the server of a batch job."""
 
 import socket
 from dataclasses import dataclass
-from functools import partial
 from urllib.parse import SplitResult, urlsplit
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.wire.connect import Connect, authority, connect_tcp, connect_tls
-from tfs_proxy.wire.connections import Connections, Timeouts
+from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
 
-CONNECT_SECONDS = 10.0
 INVOCATIONS = "/invocations"
 EXECUTION_PARAMETERS = "/execution-parameters"
 
@@ -44,6 +41,14 @@ class EndpointAddress:
         """HOST:PORT, as the Host header has it."""
         return authority(self.host, self.port)
 
+    def connect(self, host: str, port: int, timeout_seconds: float | None) -> socket.socket:
+        """Open a connection. Raises EndpointNotReached."""
+        try:
+            return (connect_tls if self.tls else connect_tcp)(host, port, timeout_seconds)
+        except OSError as error:
+            reason = f" by TLS: {error}" if self.tls else f": {error.strerror or error}"
+            raise EndpointNotReached(f"{authority(host, port)} can't be reached{reason}") from error
+
     @property
     def parameters_path(self) -> str:
         """The path of its execution parameters."""
@@ -52,26 +57,3 @@ class EndpointAddress:
 
 class EndpointNotReached(Exception):
     """Nothing accepts connections at the endpoint, or TLS with it fails; the text has the reason."""
-
-
-def connections(endpoint: EndpointAddress, timeout_seconds: float, idle: int = 0) -> Connections:
-    """The HTTP client of an endpoint, which keeps ``idle`` connections for the next requests.
-
-    Its requests raise EndpointNotReached if no connection opens.
-    """
-    return Connections(
-        endpoint.host,
-        endpoint.port,
-        Timeouts(timeout_seconds, CONNECT_SECONDS, timeout_seconds),
-        idle=idle,
-        connect=partial(_connect, connect_tls if endpoint.tls else connect_tcp),
-        server=endpoint.authority,
-    )
-
-
-def _connect(connect: Connect, host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    try:
-        return connect(host, port, timeout_seconds)
-    except OSError as error:
-        reason = f" by TLS: {error}" if connect is connect_tls else f": {error.strerror or error}"
-        raise EndpointNotReached(f"{authority(host, port)} can't be reached{reason}") from error

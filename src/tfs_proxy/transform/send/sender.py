@@ -8,11 +8,13 @@ from tfs_proxy.errors import ServerLost, UpstreamError
 from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.connection import EndpointAddress, EndpointNotReached, connections
+from tfs_proxy.transform.send.connection import EndpointAddress, EndpointNotReached
 from tfs_proxy.transform.send.retries import Refused, with_retries
+from tfs_proxy.wire.connections import Connections, Timeouts
 from tfs_proxy.wire.exchange import Pieces
 from tfs_proxy.wire.http_messages import HttpResponse
 
+CONNECT_SECONDS = 10.0
 _OK = range(200, 300)
 
 
@@ -34,7 +36,14 @@ class Sender:
         self._statistics = statistics
         self._clock = clock
         self._stop = threading.Event()
-        self._connections = connections(endpoint, job.timeout_seconds, idle=concurrent)
+        self._connections = Connections(
+            endpoint.host,
+            endpoint.port,
+            Timeouts(job.timeout_seconds, CONNECT_SECONDS, job.timeout_seconds),
+            idle=concurrent,
+            connect=endpoint.connect,
+            server=endpoint.authority,
+        )
         self._free = threading.Semaphore(concurrent)
 
     def send(self, body: bytes | Pieces) -> bytes:
@@ -69,7 +78,7 @@ class Sender:
 
     def _post(self, body: bytes | Pieces) -> HttpResponse:
         if self._stop.is_set():
-            raise RunStopped("the run was stopped")
+            raise RunStopped
         started = self._clock()
         response = self._connections.request("POST", self._path, body, self._headers)
         self._statistics.add_request(self._clock() - started)

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tfs_proxy.errors import ProcessGaveUp, SettingsError, StopServing, UpstreamError
 from tfs_proxy.settings import for_inner_stack
-from tfs_proxy.transform.job import MULTI, SINGLE, Job
-from tfs_proxy.transform.send.connection import EndpointAddress, EndpointNotReached, connections
+from tfs_proxy.transform.job import MULTI, SINGLE, ExecutionPlan, Job
+from tfs_proxy.transform.send.connection import EndpointAddress, EndpointNotReached
+from tfs_proxy.wire.connections import get
 from tfs_proxy.wire.http_messages import HttpResponse
 
 READY_PAUSE_SECONDS = 0.05
@@ -118,19 +119,19 @@ def serving(model: str, environment: Mapping[str, str], flags: Sequence[str] = (
         stack.close()
 
 
-def fetch_execution_parameters(endpoint: EndpointAddress) -> dict[str, object]:
-    """What ``GET /execution-parameters`` answers; {} if the server does not know it.
+def fetch_plan(job: Job, endpoint: EndpointAddress) -> ExecutionPlan:
+    """How to send the records of ``job``; asks ``GET /execution-parameters``, which a server need not know.
 
     Raises SettingsError if nothing listens there.
     """
     try:
         response = _get(endpoint, endpoint.parameters_path)
-        values = json.loads(response.body) if response.status == _HTTP_OK else {}
+        values = json.loads(response.body) if response.status == _HTTP_OK else None
     except EndpointNotReached as error:
         raise SettingsError(f"The endpoint can't be used: {error}.") from error
     except (UpstreamError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
+        values = None
+    return ExecutionPlan.resolve(job, values if isinstance(values, dict) else {})
 
 
 def _answers_ping(ping: EndpointAddress) -> bool:
@@ -141,5 +142,11 @@ def _answers_ping(ping: EndpointAddress) -> bool:
 
 
 def _get(endpoint: EndpointAddress, path: str) -> HttpResponse:
-    with contextlib.closing(connections(endpoint, REQUEST_SECONDS)) as client:
-        return client.request("GET", path, None, {})
+    return get(
+        endpoint.host,
+        endpoint.port,
+        path,
+        REQUEST_SECONDS,
+        connect=endpoint.connect,
+        server=endpoint.authority,
+    )

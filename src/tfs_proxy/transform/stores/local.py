@@ -29,22 +29,20 @@ def local_objects(path: Path) -> Iterator[InputObject]:
     if path.is_file():
         yield local_object(path, path.name)
     elif path.is_dir():
-        for folder, files in _folders(path):
-            for file in files:
-                item = folder / file
-                yield local_object(item, item.relative_to(path).as_posix())
+        for file in _files(path):
+            yield local_object(file, file.relative_to(path).as_posix())
     else:
         raise SettingsError(f"There is no input {path}: give a file, a folder or an s3:// address.")
 
 
-def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Folders and the files in each; follows links, but visits no folder twice."""
+def _files(path: Path) -> Iterator[Path]:
+    """All files below ``path``; follows links, but visits no folder twice."""
     seen = {path.resolve()}
     for folder, folders, files in os.walk(path, followlinks=True):
         targets = {name: Path(folder, name).resolve() for name in folders if name != STATE_FOLDER}
         folders[:] = [name for name, target in targets.items() if target not in seen]
         seen.update(targets[name] for name in folders)
-        yield Path(folder), files
+        yield from (Path(folder, file) for file in files)
 
 
 def local_object(path: Path, name: str) -> InputObject:

@@ -4,13 +4,18 @@ Ray starts the actors, restarts one whose process died, and reports when a node 
 do what that node held. The state of the run is in this process alone.
 """
 
+import contextlib
 import logging
 import math
+import signal
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tfs_proxy.errors import ServerLost, StopServing
+import ray
+
+from tfs_proxy.errors import ServerLost, SettingsError, StopServing
 from tfs_proxy.transform.engines.node import Capabilities, RunTerms, SharedStorageProbe
 from tfs_proxy.transform.engines.ray.nodes import ClusterNodes, RemoteNode
 from tfs_proxy.transform.engines.scheduler import MAX_LOSSES, Scheduler
@@ -19,6 +24,7 @@ from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.run_statistics import Counts, ObjectReport, RunStatistics
 from tfs_proxy.transform.stores.interface import InputObject
 
+CONNECT_SECONDS = 10.0
 POLL_SECONDS = 1.0
 WAITING_LOG_SECONDS = 60.0
 
@@ -154,3 +160,40 @@ def _progress_callback(node: RemoteNode) -> Callable[[Counts], None]:
         node.in_progress, node.is_polled = in_progress, False
 
     return on_progress
+
+
+@contextlib.contextmanager
+def ray_connection(address: str | None) -> Iterator[None]:
+    """Use the cluster at ``address``, else one that Ray finds, else a new one on this machine.
+
+    Raises SettingsError if it can't be used.
+    """
+    if address is not None:
+        _check_reachable(address)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, logging_level=logging.WARNING)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise SettingsError(f"The Ray cluster {address or ''} can't be used: {error}") from error
+    # ray.init replaces the handler with one that would leave serving stacks running.
+    signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise SettingsError if nothing listens at ``address``.
+
+    ray.init itself would try again for a quarter of an hour and more.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdecimal():  # "auto" and "local" are words of Ray's own
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise SettingsError(
+            f"The Ray cluster {address} can't be reached: {error.strerror or error}."
+        ) from error
