@@ -3,44 +3,18 @@
 import base64
 import io
 import json
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.transform_doubles import FakeSender
 from tfs_proxy.errors import ServerLost
 from tfs_proxy.transform.failures import ObjectFailed
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.records.batches import MiniBatch, pack
 from tfs_proxy.transform.records.split import lines
-from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.isolation import FAIL, PLACEHOLDER, SIDECAR, Transformer
-from tfs_proxy.transform.send.retries import Refused
-from tfs_proxy.transform.send.sender import Sender
-from tfs_proxy.wire.exchange import Pieces
-
-
-def answer_unless_bad(body: bytes) -> bytes:
-    """A server that refuses a whole body if one of its lines is bad, and else answers in upper case."""
-    if b"bad" in body:
-        raise Refused(400, "this is bad")
-    return body.upper()
-
-
-class FakeSender(Sender):
-    """Answers bodies by ``respond`` and remembers them; it opens no connection."""
-
-    def __init__(self, respond: Callable[[bytes], bytes] = answer_unless_bad) -> None:
-        super().__init__(EndpointAddress("server", 80, "/"), Job(input="i", output="o"), 1, RunStatistics())
-        self.respond = respond
-        self.bodies: list[bytes] = []
-
-    def send(self, body: bytes | Pieces) -> bytes:
-        text = body if isinstance(body, bytes) else b"".join(body())
-        self.bodies.append(text)
-        return self.respond(text)
 
 
 def batch_of(texts: list[bytes]) -> MiniBatch:

@@ -1,65 +1,18 @@
 """The output of one object: its order, and that it is written whole or not at all."""
 
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.transform_doubles import MemoryTarget
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.send.isolation import Outcome
-from tfs_proxy.transform.stores.interface import OUT, InputObject
+from tfs_proxy.transform.stores.interface import InputObject
 
 ITEM = InputObject("/in/a", "a", 100, "version 1")
-
-
-@dataclass
-class MemoryTarget:
-    """Keeps outputs in memory; ``full_after`` is the number of writes after which the disk is full."""
-
-    objects: dict[str, bytes] = field(default_factory=dict)
-    created: list[tuple[str, str, str]] = field(default_factory=list)
-    commits: list[str] = field(default_factory=list)
-    aborts: list[str] = field(default_factory=list)
-    full_after: int = 1_000_000
-
-    def prepare(self, items: list[InputObject]) -> None:
-        """Nothing is left of earlier runs."""
-
-    def finished(self, fingerprint: str) -> dict[str, str]:
-        return {}
-
-    def create(self, item: InputObject, ending: str, fingerprint: str) -> "MemorySink":
-        if ending == OUT:
-            self.created.append((item.name, fingerprint, item.version))
-        return MemorySink(self, item.name + ending)
-
-    def remove(self, name: str, ending: str) -> None:
-        self.objects.pop(name + ending, None)
-
-
-@dataclass
-class MemorySink:
-    """One output in memory."""
-
-    target: MemoryTarget
-    name: str
-    text: bytes = b""
-
-    def write(self, data: bytes) -> None:
-        self.target.full_after -= 1
-        if self.target.full_after < 0:
-            raise StorageError("the disk is full")
-        self.text += data
-
-    def commit(self) -> None:
-        self.target.commits.append(self.name)
-        self.target.objects[self.name] = self.text
-
-    def abort(self) -> None:
-        self.target.aborts.append(self.name)
 
 
 class Run:
