@@ -33,7 +33,7 @@ class FakeConnections:
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], seconds: float
     ) -> HttpResponse:
         assert (method, path) == ("POST", "/invocations")
-        assert seconds > 0
+        assert 0 < seconds <= 10
         self.requests.append((self._port, body, headers))
         return self.answers[self._port](body, headers)
 

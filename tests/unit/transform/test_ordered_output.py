@@ -1,6 +1,5 @@
 """The output of one object: its order, and that it is written whole or not at all."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -161,3 +161,11 @@ def test_placeholders() -> None:
     """A bad record leaves a line in the answers' own type."""
     assert placeholder(csv_job(), "no") == b"ERROR\n"
     assert placeholder(csv_job(accept="application/jsonlines"), 'a "b"') == b'{"error":"a \\"b\\""}\n'
+
+
+def test_an_input_filter_leaves_answers_as_they_are() -> None:
+    """A filter of the input alone says nothing about answers, which need not be JSON lines as the input is."""
+    processing = DataProcessing(csv_job(content_type="application/jsonlines", input_filter="$.keep"))
+    records = batch_of(b'{"keep": [1, 2], "id": 7}\n')
+    assert processing.request(records) == b"[1,2]\n"
+    assert processing.output(records, b'{\n "predictions": [2.5]\n}') == b'{\n "predictions": [2.5]\n}\n'
