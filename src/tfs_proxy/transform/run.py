@@ -10,7 +10,7 @@ from pathlib import Path
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.engines import tuning
-from tfs_proxy.transform.engines.local import make_local_engine
+from tfs_proxy.transform.engines.local import LocalEngine
 from tfs_proxy.transform.engines.on_cluster import on_cluster
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.leftovers import find_leftovers, log_plan
@@ -23,6 +23,7 @@ from tfs_proxy.transform.options import (
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.progress import shown_progress
 from tfs_proxy.transform.run_statistics import RunStatistics
+from tfs_proxy.transform.send.sender import Sender
 from tfs_proxy.transform.send.stack import fetch_plan
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import check_writable
@@ -89,9 +90,9 @@ def on_this_machine(
         def start_output(item: InputObject, release: Callable[[], None]) -> OrderedOutput:
             return OrderedOutput(item, target, leftovers.fingerprint, leftovers.statistics, release)
 
-        engine = make_local_engine(options, plan, endpoint, leftovers.statistics, start_output)
+        sender = Sender(endpoint, options.job, plan.concurrent, leftovers.statistics)
         with shown_progress(leftovers.statistics, sys.stderr):
-            engine.run(leftovers.items)
+            LocalEngine(options, plan, sender, start_output).run(leftovers.items)
     return leftovers.statistics
 
 

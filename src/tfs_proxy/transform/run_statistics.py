@@ -12,7 +12,7 @@ from tfs_proxy.transform.failures import BadRecord
 MAX_LISTED_FAILURES = 1000
 
 
-Counts = Counter[str]
+RunCounts = Counter[str]
 """How far a run is: ``objects`` done, ``skipped`` (done by an earlier run) and ``failed``, ``records``,
 ``bad_records``, ``bytes`` as stored, ``requests`` and ``retries``."""
 
@@ -30,7 +30,7 @@ class Workload:
 class ObjectReport:
     """The statistics of one finished object, as a node sends them."""
 
-    counts: Counts
+    counts: RunCounts
     failures: tuple[BadRecord, ...]
     latencies: Latencies
 
@@ -45,9 +45,9 @@ class RunStatistics:
 
     workload: Workload = Workload()
     clock: Callable[[], float] = time.monotonic
-    counts: Counts = field(default_factory=Counts)
+    counts: RunCounts = field(default_factory=RunCounts)
     failures: list[BadRecord] = field(default_factory=list)
-    in_progress: Counts = field(default_factory=Counts)
+    in_progress: RunCounts = field(default_factory=RunCounts)
     _latencies: Latencies = field(default_factory=Latencies)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began: float = 0.0
@@ -81,7 +81,7 @@ class RunStatistics:
         """Return what was counted since the last call, and start from zero."""
         with self._lock:
             report = ObjectReport(self.counts, tuple(self.failures), self._latencies)
-            self.counts, self.failures, self._latencies = Counts(), [], Latencies()
+            self.counts, self.failures, self._latencies = RunCounts(), [], Latencies()
         return report
 
     def merge(self, report: ObjectReport) -> None:

@@ -99,8 +99,8 @@ def test_bad_records(data: Path, tmp_path: Path, echo: str, on_error: str) -> No
     lines[80] = b"BAD 80\n"
     (data / "a").write_bytes(b"".join(lines))
     done = transform(*run_flags(data, tmp_path / "out", echo, split_type="Line", on_error=on_error))
-    found = outputs(tmp_path / "out")
-    errors = [json.loads(line) for line in found["a.err"].splitlines()]
+    written = outputs(tmp_path / "out")
+    errors = [json.loads(line) for line in written["a.err"].splitlines()]
     assert (errors[0]["record"], errors[0]["offset"], errors[0]["status"]) == (
         38,
         sum(map(len, lines[:37])),
@@ -108,16 +108,16 @@ def test_bad_records(data: Path, tmp_path: Path, echo: str, on_error: str) -> No
     )
     assert "this is bad" in errors[0]["error"]
     if on_error == "fail":
-        assert (done.status, sorted(found), len(errors)) == (1, ["a.err"], 1)
+        assert (done.status, sorted(written), len(errors)) == (1, ["a.err"], 1)
         return
-    assert (done.status, [each["record"] for each in errors]) == (0, [38, 81])
+    assert (done.status, [error["record"] for error in errors]) == (0, [38, 81])
     assert done.summary["bad_records"] == 2
     if on_error == "placeholder":
         lines[37] = lines[80] = b"ERROR\n"
     else:
         assert base64.b64decode(errors[1]["data_base64"]) == b"BAD 80\n"
         del lines[80], lines[37]
-    assert found["a.out"] == b"".join(lines)
+    assert written["a.out"] == b"".join(lines)
 
 
 def test_only_server_errors_are_tried_again(data: Path, tmp_path: Path, echo: str) -> None:

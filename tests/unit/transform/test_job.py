@@ -96,8 +96,8 @@ def test_who_decides() -> None:
     offered = {"MaxConcurrentTransforms": 8, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 3}
     assert ExecutionPlan.resolve(job(), {}) == ExecutionPlan("MultiRecord", 6 << 20, 1)
     assert ExecutionPlan.resolve(job(), offered) == ExecutionPlan("SingleRecord", 3 << 20, 8)
-    asked = job(max_concurrent=2, max_payload_mb=1, strategy="MultiRecord")
-    assert ExecutionPlan.resolve(asked, offered) == ExecutionPlan("MultiRecord", 1 << 20, 2)
+    whole_job = job(max_concurrent=2, max_payload_mb=1, strategy="MultiRecord")
+    assert ExecutionPlan.resolve(whole_job, offered) == ExecutionPlan("MultiRecord", 1 << 20, 2)
     assert ExecutionPlan.resolve(job(max_payload_mb=0), {}).payload_bytes is None
     assert ExecutionPlan.resolve(job(max_payload_mb=50), offered).concurrent == 2
     assert ExecutionPlan.resolve(job(), {"MaxConcurrentTransforms": "many"}).concurrent == 1
@@ -121,7 +121,7 @@ def test_names_under_a_prefix(key: str, prefix: str, name: str) -> None:
 
 def test_shards() -> None:
     """Every object belongs to exactly one machine."""
-    items = [InputObject(f"/{place}", str(place), 1, "") for place in range(10)]
+    items = [InputObject(f"/{number}", str(number), 1, "") for number in range(10)]
     parts = [shard(items, index, 3) for index in range(3)]
     assert sorted(item.name for part in parts for item in part) == [item.name for item in items]
     assert max(map(len, parts)) - min(map(len, parts)) == 1
@@ -148,9 +148,9 @@ def test_the_environment_of_the_stack() -> None:
         "A": "b",
         "SAGEMAKER_BATCH": "true",
     }
-    asked = stack_environment({}, job(max_payload_mb=0, max_concurrent=2, strategy="SingleRecord"))
-    assert asked["SAGEMAKER_MAX_PAYLOAD_IN_MB"] == "0"
-    assert asked["SAGEMAKER_BATCH_STRATEGY"] == "SINGLE_RECORD"
+    variables = stack_environment({}, job(max_payload_mb=0, max_concurrent=2, strategy="SingleRecord"))
+    assert variables["SAGEMAKER_MAX_PAYLOAD_IN_MB"] == "0"
+    assert variables["SAGEMAKER_BATCH_STRATEGY"] == "SINGLE_RECORD"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_endpoints() -> None:
 def test_percentiles() -> None:
     """Within 2 % of the true ones."""
     statistics = RunStatistics(Workload(1, 1))
-    for place in range(1, 1001):
-        statistics.add_request(place / 1000)
+    for number in range(1, 1001):
+        statistics.add_request(number / 1000)
     for share in (0.5, 0.9, 0.99):
         assert statistics.percentile_seconds(share) == pytest.approx(share, rel=0.03)

@@ -17,7 +17,7 @@ DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "selected"),
     [
         ("$", DOCUMENT),
         ("$.id", 7),
@@ -36,9 +36,9 @@ DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x
         ('$["id"]', 7),
     ],
 )
-def test_paths(path: str, found: Any) -> None:
+def test_paths(path: str, selected: Any) -> None:
     """Every processing of the subset."""
-    assert JsonPath(path)(DOCUMENT) == found
+    assert JsonPath(path)(DOCUMENT) == selected
 
 
 @pytest.mark.parametrize(

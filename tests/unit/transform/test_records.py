@@ -31,7 +31,7 @@ def batches(data: bytes, split_type: str, strategy: str, limit: int | None) -> l
 @given(st.lists(TEXTS, max_size=20), st.sampled_from(sorted(FRAMES)), st.integers(48, 200))
 def test_multi_record_keeps_the_wrapping(payloads: list[bytes], split_type: str, limit: int) -> None:
     """Bodies put together are the object, none is over the limit, and none could have taken one more."""
-    data = b"".join(FRAMES[split_type](each) for each in payloads)
+    data = b"".join(FRAMES[split_type](payload) for payload in payloads)
     made = batches(data, split_type, MULTI, limit)
     assert b"".join(batch.body for batch in made) == data
     assert all(len(batch.body) <= limit for batch in made)
@@ -43,7 +43,7 @@ def test_multi_record_keeps_the_wrapping(payloads: list[bytes], split_type: str,
 @given(st.lists(TEXTS, max_size=20), st.sampled_from(sorted(FRAMES)))
 def test_single_record_strips_the_wrapping(payloads: list[bytes], split_type: str) -> None:
     """Each body is one payload; its number and its place in the object are known."""
-    frames = [FRAMES[split_type](each) for each in payloads]
+    frames = [FRAMES[split_type](payload) for payload in payloads]
     made = batches(b"".join(frames), split_type, SINGLE, None)
     assert [batch.body for batch in made] == payloads
     assert [batch.first for batch in made] == list(range(1, len(payloads) + 1))
@@ -53,7 +53,7 @@ def test_single_record_strips_the_wrapping(payloads: list[bytes], split_type: st
 @given(st.lists(TEXTS, min_size=2, max_size=20), st.data())
 def test_halves_of_a_batch(payloads: list[bytes], data: st.DataObject) -> None:
     """Parts of a batch hold its records, and know their numbers and places."""
-    (batch,) = batches(b"".join(each + b"\n" for each in payloads), LINE, MULTI, None)
+    (batch,) = batches(b"".join(payload + b"\n" for payload in payloads), LINE, MULTI, None)
     cut = data.draw(st.integers(1, len(batch) - 1))
     left, right = batch.part(0, cut), batch.part(cut, len(batch))
     assert left.records() + right.records() == batch.records()

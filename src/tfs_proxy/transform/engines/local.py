@@ -14,8 +14,6 @@ from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
 from tfs_proxy.transform.records.batches import MiniBatch, batches_of, whole_object
 from tfs_proxy.transform.records.split import READ_BYTES, open_content
-from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.isolation import Outcome, Transformer
 from tfs_proxy.transform.send.sender import Sender
 from tfs_proxy.transform.stores.interface import InputObject
@@ -33,11 +31,7 @@ class LocalEngine:
     """This machine's part of a job: at most ``plan.concurrent`` requests at once. It runs once."""
 
     def __init__(
-        self,
-        options: TransformOptions,
-        plan: ExecutionPlan,
-        sender: Sender,
-        start_output: StartOutput,
+        self, options: TransformOptions, plan: ExecutionPlan, sender: Sender, start_output: StartOutput
     ) -> None:
         self._job = options.job
         self._plan = plan
@@ -158,16 +152,3 @@ def is_too_large(job: Job, plan: ExecutionPlan, item: InputObject) -> bool:
 def _too_large(item: InputObject, limit: int | None) -> ObjectFailed:
     message = f"the object is larger than MaxPayloadInMB allows ({limit} bytes): raise it, or set SplitType"
     return ObjectFailed(BadRecord(item.name, None, None, None, message))
-
-
-def make_local_engine(
-    options: TransformOptions,
-    plan: ExecutionPlan,
-    endpoint: EndpointAddress,
-    statistics: RunStatistics,
-    start_output: StartOutput,
-) -> LocalEngine:
-    """The engine of a run on this machine; it counts its requests in ``statistics``."""
-    return LocalEngine(
-        options, plan, Sender(endpoint, options.job, plan.concurrent, statistics), start_output
-    )

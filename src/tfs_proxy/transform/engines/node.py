@@ -12,14 +12,15 @@ from queue import SimpleQueue
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.settings import inherited_environment
-from tfs_proxy.transform.engines.local import make_local_engine
+from tfs_proxy.transform.engines.local import LocalEngine
 from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.job import ExecutionPlan
 from tfs_proxy.transform.leftovers import served_content
 from tfs_proxy.transform.options import TransformOptions, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.run_statistics import Counts, ObjectReport, RunStatistics
+from tfs_proxy.transform.run_statistics import ObjectReport, RunCounts, RunStatistics
 from tfs_proxy.transform.send.connection import EndpointAddress
+from tfs_proxy.transform.send.sender import Sender
 from tfs_proxy.transform.send.stack import fetch_plan
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import local_object
@@ -97,9 +98,9 @@ class Node:
         """
         return await asyncio.wrap_future(await asyncio.to_thread(self._add, item, terms))
 
-    async def in_progress(self) -> Counts:
+    async def in_progress(self) -> RunCounts:
         """What unfinished objects have come to."""
-        return self._engine_thread.in_progress() if self._engine_thread else Counts()
+        return self._engine_thread.in_progress() if self._engine_thread else RunCounts()
 
     async def close(self) -> None:
         """Give up unfinished objects without leaving parts of them, and end the stack."""
@@ -148,7 +149,8 @@ class EngineThread:
         self._in_progress: dict[str, tuple[RunStatistics, Future[ObjectReport]]] = {}
         self._end_reason: BaseException | None = None
         self._lock = threading.Lock()
-        self._engine = make_local_engine(options, plan, endpoint, self._requests, self._start_output)
+        sender = Sender(endpoint, options.job, plan.concurrent, self._requests)
+        self._engine = LocalEngine(options, plan, sender, self._start_output)
         self._thread = threading.Thread(target=self._run, name="engine")
         self._thread.start()
 
@@ -163,10 +165,10 @@ class EngineThread:
                 self._items.put(item)
         return report
 
-    def in_progress(self) -> Counts:
+    def in_progress(self) -> RunCounts:
         """The sum over all unfinished objects."""
         with self._lock:
-            return sum((statistics.counts for statistics, _ in self._in_progress.values()), Counts())
+            return sum((statistics.counts for statistics, _ in self._in_progress.values()), RunCounts())
 
     def close(self) -> None:
         """Give up unfinished objects and wait for the thread."""

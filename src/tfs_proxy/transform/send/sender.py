@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 
 from tfs_proxy.errors import ServerLost, UpstreamError
 from tfs_proxy.transform.failures import RunStopped
@@ -22,19 +21,13 @@ class Sender:
     """Sends the requests of ``job`` for any number of threads, but never more than ``concurrent`` at once."""
 
     def __init__(
-        self,
-        endpoint: EndpointAddress,
-        job: Job,
-        concurrent: int,
-        statistics: RunStatistics,
-        clock: Callable[[], float] = time.monotonic,
+        self, endpoint: EndpointAddress, job: Job, concurrent: int, statistics: RunStatistics
     ) -> None:
         self._path = endpoint.path
         headers = {"Content-Type": job.content_type, "Accept": job.accept}
         self._headers = {name: value for name, value in headers.items() if value}
         self._max_retries = job.max_retries
         self._statistics = statistics
-        self._clock = clock
         self._stop = threading.Event()
         self._connections = Connections(
             endpoint.host,
@@ -79,9 +72,9 @@ class Sender:
     def _post(self, body: bytes | Pieces) -> HttpResponse:
         if self._stop.is_set():
             raise RunStopped
-        started = self._clock()
+        started = time.monotonic()
         response = self._connections.request("POST", self._path, body, self._headers)
-        self._statistics.add_request(self._clock() - started)
+        self._statistics.add_request(time.monotonic() - started)
         return response
 
 

@@ -21,7 +21,7 @@ from tfs_proxy.transform.engines.ray.nodes import ClusterNodes, RemoteNode
 from tfs_proxy.transform.engines.scheduler import MAX_LOSSES, Scheduler
 from tfs_proxy.transform.job import NONE
 from tfs_proxy.transform.options import TransformOptions
-from tfs_proxy.transform.run_statistics import Counts, ObjectReport, RunStatistics
+from tfs_proxy.transform.run_statistics import ObjectReport, RunCounts, RunStatistics
 from tfs_proxy.transform.stores.interface import InputObject
 
 CONNECT_SECONDS = 10.0
@@ -78,7 +78,7 @@ class Cluster:
             self._assign(node)
         while not scheduler.is_finished:
             self._step()
-        statistics.in_progress = Counts()
+        statistics.in_progress = RunCounts()
 
     def close(self) -> None:
         """End all serving stacks."""
@@ -152,11 +152,11 @@ class Cluster:
                 self._nodes.expect(node.actor.in_progress.remote(), node, _progress_callback(node))
 
     def _sum_in_progress(self, run: _Run) -> None:
-        run.statistics.in_progress = sum((node.in_progress for node in self._nodes), Counts())
+        run.statistics.in_progress = sum((node.in_progress for node in self._nodes), RunCounts())
 
 
-def _progress_callback(node: RemoteNode) -> Callable[[Counts], None]:
-    def on_progress(in_progress: Counts) -> None:
+def _progress_callback(node: RemoteNode) -> Callable[[RunCounts], None]:
+    def on_progress(in_progress: RunCounts) -> None:
         node.in_progress, node.is_polled = in_progress, False
 
     return on_progress

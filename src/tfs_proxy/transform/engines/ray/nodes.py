@@ -12,7 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tfs_proxy.errors import StopServing
 from tfs_proxy.transform.engines.node import Capabilities, Node, SharedStorageProbe
 from tfs_proxy.transform.options import TransformOptions
-from tfs_proxy.transform.run_statistics import Counts
+from tfs_proxy.transform.run_statistics import RunCounts
 
 CLOSE_SECONDS = 60.0
 MAX_RESTARTS = 2
@@ -33,7 +33,7 @@ class RemoteNode:
     address: str
     actor: Any
     capabilities: Capabilities | None = None
-    in_progress: Counts = field(default_factory=Counts)
+    in_progress: RunCounts = field(default_factory=RunCounts)
     is_polled: bool = False
 
 
