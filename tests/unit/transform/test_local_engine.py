@@ -176,7 +176,7 @@ def test_a_damaged_object_fails_alone() -> None:
     assert run.failure("d")["offset"] == len(good)
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"one\n" * 1000)[:-9], b"plain"])
+@pytest.mark.parametrize("content", [gzip.compress(b"one\n" * 1000)[:-9], b"plain"], ids=["cut", "plain"])
 def test_damaged_gzip_fails_its_object(content: bytes) -> None:
     """The error file says so."""
     run = Run({"a": content, "b": gzip.compress(b"good\n")}, FakeSender(), compression="Gzip")

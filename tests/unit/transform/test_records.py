@@ -88,7 +88,7 @@ def test_gzip() -> None:
     assert content_of(b"plain", NONE) == b"plain"
 
 
-@pytest.mark.parametrize("data", [gzip.compress(b"a" * 1000)[:-9], b"no gzip at all"])
+@pytest.mark.parametrize("data", [gzip.compress(b"a" * 1000)[:-9], b"no gzip at all"], ids=["cut", "plain"])
 def test_broken_gzip(data: bytes) -> None:
     """Truncated data and data that are not gzip raise an error that says so."""
     with pytest.raises(StorageError, match="gzip"):
