@@ -3,33 +3,12 @@
 import json
 import logging
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.job import Job
-
-PATHS: Mapping[str, tuple[str, ...]] = {
-    "name": ("TransformJobName",),
-    "input": ("TransformInput", "DataSource", "S3DataSource", "S3Uri"),
-    "data_type": ("TransformInput", "DataSource", "S3DataSource", "S3DataType"),
-    "content_type": ("TransformInput", "ContentType"),
-    "compression": ("TransformInput", "CompressionType"),
-    "split_type": ("TransformInput", "SplitType"),
-    "output": ("TransformOutput", "S3OutputPath"),
-    "accept": ("TransformOutput", "Accept"),
-    "assemble_with": ("TransformOutput", "AssembleWith"),
-    "strategy": ("BatchStrategy",),
-    "max_payload_mb": ("MaxPayloadInMB",),
-    "max_concurrent": ("MaxConcurrentTransforms",),
-    "environment": ("Environment",),
-    "input_filter": ("DataProcessing", "InputFilter"),
-    "output_filter": ("DataProcessing", "OutputFilter"),
-    "join": ("DataProcessing", "JoinSource"),
-    "timeout_seconds": ("ModelClientConfig", "InvocationsTimeoutInSeconds"),
-    "max_retries": ("ModelClientConfig", "InvocationsMaxRetries"),
-}
-"""The path of each field of a job in the request."""
+from tfs_proxy.transform.job import PATHS, Job
 
 WITHOUT_EFFECT = ("DataCaptureConfig", "ExperimentConfig", "Tags", "TransformResources")
 """Parts of a request that only SageMaker itself has a use for."""
@@ -61,8 +40,7 @@ def read_description(path: Path) -> dict[str, Any]:
         raise SettingsError(f"The job {path} can't be read: {error.strerror}.") from error
     except ValueError as error:
         raise SettingsError(f"The job {path} is not JSON: {error}.") from error
-    problems = _problems(description)
-    if problems:
+    if problems := _problems(description):
         raise SettingsError(f"The job {path} is not a CreateTransformJob request: {problems}")
     return dict(description)
 
@@ -81,9 +59,5 @@ def _problems(description: object) -> str:
 
 
 def _at(description: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    value: Any = description
-    for name in path:
-        if not isinstance(value, Mapping) or name not in value:
-            return None
-        value = value[name]
-    return value
+    *parents, name = path
+    return reduce(lambda part, parent: part.get(parent, {}), parents, description).get(name)

@@ -44,3 +44,6 @@ class StorageError(TfsProxyError):
 
 class RunStopped(TfsProxyError):
     """The run was stopped: the next run does what is not finished."""
+
+    def __init__(self) -> None:
+        super().__init__("the run was stopped")

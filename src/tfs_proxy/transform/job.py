@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.payload.media_types import CSV, JSON, JSON_LINES
@@ -10,10 +11,8 @@ from tfs_proxy.transform.records.jsonpath import JsonPath
 
 MEGABYTE = 1024 * 1024
 MAX_PRODUCT_MB = 100
-MAX_PAYLOAD_MB = 100
 DEFAULT_PAYLOAD_MB = 6
 DEFAULT_CONCURRENT = 1
-MAX_TIMEOUT_SECONDS = 3600
 MAX_RETRIES = 3
 
 NONE, LINE, RECORDIO, TFRECORD = "None", "Line", "RecordIO", "TFRecord"
@@ -21,6 +20,28 @@ SINGLE, MULTI = "SingleRecord", "MultiRecord"
 GZIP = "Gzip"
 S3_PREFIX, MANIFEST = "S3Prefix", "ManifestFile"
 INPUT = "Input"
+
+PATHS: Mapping[str, tuple[str, ...]] = {
+    "name": ("TransformJobName",),
+    "input": ("TransformInput", "DataSource", "S3DataSource", "S3Uri"),
+    "data_type": ("TransformInput", "DataSource", "S3DataSource", "S3DataType"),
+    "content_type": ("TransformInput", "ContentType"),
+    "compression": ("TransformInput", "CompressionType"),
+    "split_type": ("TransformInput", "SplitType"),
+    "output": ("TransformOutput", "S3OutputPath"),
+    "accept": ("TransformOutput", "Accept"),
+    "assemble_with": ("TransformOutput", "AssembleWith"),
+    "strategy": ("BatchStrategy",),
+    "max_payload_mb": ("MaxPayloadInMB",),
+    "max_concurrent": ("MaxConcurrentTransforms",),
+    "environment": ("Environment",),
+    "input_filter": ("DataProcessing", "InputFilter"),
+    "output_filter": ("DataProcessing", "OutputFilter"),
+    "join": ("DataProcessing", "JoinSource"),
+    "timeout_seconds": ("ModelClientConfig", "InvocationsTimeoutInSeconds"),
+    "max_retries": ("ModelClientConfig", "InvocationsMaxRetries"),
+}
+"""The path of each field of a job in the request."""
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "data_type": (S3_PREFIX, MANIFEST),
@@ -31,6 +52,14 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "join": (NONE, INPUT),
 }
 """The allowed values of fields, as in CreateTransformJob."""
+
+LIMITS: Mapping[str, tuple[int, float]] = {
+    "max_payload_mb": (0, 100),
+    "max_concurrent": (0, inf),
+    "timeout_seconds": (1, 3600),
+    "max_retries": (0, MAX_RETRIES),
+}
+"""The least and the highest value of numbers, as in CreateTransformJob."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,13 +93,12 @@ class Job:
         for name, allowed in CHOICES.items():
             value = getattr(self, name)
             if value not in allowed and not (name == "strategy" and value is None):
-                raise SettingsError(
-                    f"{_API_NAMES[name]} can't be {value}: it must be {' or '.join(allowed)}."
-                )
-        _check_range("MaxPayloadInMB", self.max_payload_mb, 0, MAX_PAYLOAD_MB)
-        _check_range("MaxConcurrentTransforms", self.max_concurrent, 0, None)
-        _check_range("InvocationsTimeoutInSeconds", self.timeout_seconds, 1, MAX_TIMEOUT_SECONDS)
-        _check_range("InvocationsMaxRetries", self.max_retries, 0, MAX_RETRIES)
+                raise SettingsError(f"{PATHS[name][-1]} can't be {value}: it must be {' or '.join(allowed)}.")
+        for name, (low, high) in LIMITS.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                limits = f"{low} or more" if high == inf else f"from {low} to {high}"
+                raise SettingsError(f"{PATHS[name][-1]} can't be {value}: it must be {limits}.")
         self._check_headers()
         self._check_product()
         self._check_processing()
@@ -171,19 +199,3 @@ def _record_type(content_type: str | None, split_type: str) -> str:
     if split_type == LINE:
         return {CSV: CSV, JSON: JSON_LINES, JSON_LINES: JSON_LINES}.get(media_type, "")
     return JSON if media_type == JSON and split_type == NONE else ""
-
-
-def _check_range(name: str, value: int | None, low: int, high: int | None) -> None:
-    if value is not None and (value < low or (high is not None and value > high)):
-        limits = f"from {low} to {high}" if high is not None else f"{low} or more"
-        raise SettingsError(f"{name} can't be {value}: it must be {limits}.")
-
-
-_API_NAMES = {
-    "data_type": "S3DataType",
-    "split_type": "SplitType",
-    "strategy": "BatchStrategy",
-    "assemble_with": "AssembleWith",
-    "compression": "CompressionType",
-    "join": "JoinSource",
-}

@@ -1,15 +1,26 @@
-"""What is left to do of a job: the chosen objects without those that an earlier run finished."""
+"""What is left to do of a job: the chosen objects without those that an equal run finished before."""
 
+import hashlib
+import json
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
+from tfs_proxy.archive.s3_client import S3_SCHEME
+from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.engines.local import is_too_large
-from tfs_proxy.transform.fingerprints import job_fingerprint
-from tfs_proxy.transform.job import ExecutionPlan
-from tfs_proxy.transform.options import TransformOptions, served_content
+from tfs_proxy.transform.job import ExecutionPlan, Job
+from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
+from tfs_proxy.transform.send.connection import EndpointAddress
+from tfs_proxy.transform.send.stack import fetch_plan
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
+from tfs_proxy.transform.stores.objects import S3ClientFactory
+from tfs_proxy.transform.stores.s3 import s3_objects
+
+_WITHOUT_EFFECT = ("name", "output", "max_concurrent", "timeout_seconds", "max_retries")
+"""Fields of a job that can't change what its outputs hold."""
 
 log = logging.getLogger(__name__)
 
@@ -50,3 +61,46 @@ def log_plan(options: TransformOptions, plan: ExecutionPlan, items: Sequence[Inp
             len(too_large),
             too_large[0].name,
         )
+
+
+def served_content(options: TransformOptions) -> str:
+    """Identifies what is served: a digest of the model; for an endpoint, its address and its parameters.
+
+    Raises SettingsError if there is no such model, or if nothing listens at the endpoint.
+    """
+    if options.model is not None:
+        return model_digest(options.model, options.client)
+    plan = fetch_plan(options.job, EndpointAddress.parse(str(options.endpoint)))
+    return f"{options.endpoint} {plan.strategy} {plan.payload_bytes}"
+
+
+def job_fingerprint(job: Job, on_error: str, served: str) -> str:
+    """A digest of all that outputs depend on; ``served`` identifies the model (see `served_content`)."""
+    parameters = {name: value for name, value in asdict(job).items() if name not in _WITHOUT_EFFECT}
+    text = json.dumps({**parameters, "on_error": on_error, "model": served}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def model_digest(model: str, client: S3ClientFactory) -> str:
+    """A digest of a model archive or folder: of its content or, in S3, of its ETags.
+
+    Raises SettingsError if there is no such model.
+    """
+    pairs: Iterator[tuple[str, str]]
+    if model.startswith(S3_SCHEME):
+        pairs = ((item.name, item.version) for item in s3_objects(client(), model))
+    else:
+        pairs = _contents(Path(model))
+    digest = hashlib.sha256()
+    for name, content in sorted(pairs):
+        digest.update(json.dumps([name, content]).encode())
+    return digest.hexdigest()
+
+
+def _contents(path: Path) -> Iterator[tuple[str, str]]:
+    if not path.exists():
+        raise SettingsError(f"There is no model {path}: give a model.tar.gz, a folder or an s3:// address.")
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    for file in files:
+        with file.open("rb") as content:
+            yield file.relative_to(path).as_posix(), hashlib.file_digest(content, "sha256").hexdigest()

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from tfs_proxy.archive.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.fingerprints import model_digest
-from tfs_proxy.transform.job import MANIFEST, ExecutionPlan, Job
-from tfs_proxy.transform.send.connection import Endpoint
+from tfs_proxy.transform.job import MANIFEST, Job
+from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.isolation import FAIL
-from tfs_proxy.transform.send.stack import fetch_execution_parameters, serving, stack_environment
+from tfs_proxy.transform.send.stack import serving, stack_environment
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
-from tfs_proxy.transform.stores.local import LocalSource, LocalTarget
-from tfs_proxy.transform.stores.s3 import S3Source
+from tfs_proxy.transform.stores.local import LocalTarget, open_file
+from tfs_proxy.transform.stores.s3 import S3Stream
 from tfs_proxy.transform.stores.s3_target import S3Target
 
 if TYPE_CHECKING:
@@ -72,6 +71,12 @@ class TransformOptions:
         """The S3 client of this process."""
         return shared_client(self.s3_timeout_seconds)
 
+    def open_object(self, item: InputObject) -> io.RawIOBase:
+        """The stored bytes of ``item``, in S3 or in a file. Raises StorageError."""
+        if item.address.startswith(S3_SCHEME):
+            return S3Stream(self.client(), item)
+        return open_file(item.address)
+
     @property
     def uses_remote_storage(self) -> bool:
         """Whether objects are, or may be, in S3, where reads and writes are slow."""
@@ -88,31 +93,18 @@ def shared_client(timeout_seconds: float) -> "S3Client":
 
 
 @contextlib.contextmanager
-def open_endpoint(options: TransformOptions) -> Iterator[Endpoint]:
+def open_endpoint(options: TransformOptions) -> Iterator[EndpointAddress]:
     """The endpoint to send to: the given one, or a stack that serves the model while the block runs."""
     if options.endpoint is not None:
         if options.job.environment:
             log.warning("the job's Environment has no effect on --endpoint")
-        yield Endpoint.parse(options.endpoint)
+        yield EndpointAddress.parse(options.endpoint)
         return
     assert options.model is not None  # noqa: S101 - __post_init__ checks that
     environment = stack_environment(options.environment, options.job)
     log.info("serving %s for this run", options.model)
     with serving(options.model, environment, ("--model-server", options.model_server)) as address:
-        yield Endpoint.parse(address)
-
-
-def served_content(options: TransformOptions) -> str:
-    """Identifies what is served: a digest of the model; for an endpoint, its address and its parameters.
-
-    Raises SettingsError if there is no such model, or if nothing listens at the endpoint.
-    """
-    if options.model is not None:
-        return model_digest(options.model, options.client)
-    plan = ExecutionPlan.resolve(
-        options.job, fetch_execution_parameters(Endpoint.parse(str(options.endpoint)))
-    )
-    return f"{options.endpoint} {plan.strategy} {plan.payload_bytes}"
+        yield EndpointAddress.parse(address)
 
 
 def output_target(options: TransformOptions, node: str = "") -> OutputTarget:
@@ -121,16 +113,3 @@ def output_target(options: TransformOptions, node: str = "") -> OutputTarget:
     if output.startswith(S3_SCHEME):
         return S3Target(options.client(), output)
     return LocalTarget(Path(output), f"{options.instance_index}-of-{options.instance_count}{node}")
-
-
-class SourceByAddress:
-    """Reads objects in S3 or in local files, as their addresses say."""
-
-    def __init__(self, options: TransformOptions) -> None:
-        self._client = options.client
-
-    def open(self, item: InputObject) -> io.RawIOBase:
-        """The stored bytes of ``item``. Raises StorageError."""
-        if item.address.startswith(S3_SCHEME):
-            return S3Source(self._client()).open(item)
-        return LocalSource().open(item)

@@ -34,8 +34,7 @@ class OrderedOutput:
         self._release = release
         self._on_end = on_end
         self._fingerprint = fingerprint
-        self._sink: OutputSink | None = None
-        self._error_sink: OutputSink | None = None
+        self._sinks: dict[str, OutputSink] = {}
         self._early: dict[int, tuple[Outcome, int]] = {}
         self._next = self._started = self._settled = 0
         self._counted_bytes = 0
@@ -119,21 +118,16 @@ class OrderedOutput:
             self._record_failure(error)
 
     def _write(self, outcome: Outcome) -> None:
-        self._open_sink().write(outcome.text)
+        self._sink(OUT).write(outcome.text)
         if outcome.errors:
-            self._write_errors(outcome.errors)
+            self._sink(ERRORS).write(outcome.errors)
             for bad_record in outcome.bad:
                 self._statistics.fail(bad_record)
 
-    def _open_sink(self) -> OutputSink:
-        if self._sink is None:
-            self._sink = self._target.create(self.item.name, self._fingerprint, self.item.version)
-        return self._sink
-
-    def _write_errors(self, lines: bytes) -> None:
-        if self._error_sink is None:
-            self._error_sink = self._target.create_errors(self.item.name)
-        self._error_sink.write(lines)
+    def _sink(self, ending: str) -> OutputSink:
+        if ending not in self._sinks:
+            self._sinks[ending] = self._target.create(self.item, ending, self._fingerprint)
+        return self._sinks[ending]
 
     def _end_if_last(self) -> None:
         if not self._input_ended or self._settled < self._started:
@@ -152,22 +146,21 @@ class OrderedOutput:
         self._on_end(self)
 
     def _commit(self) -> None:
-        sink = self._open_sink()
-        if self._error_sink is not None:
-            self._error_sink.commit()
+        output = self._sink(OUT)
+        if ERRORS in self._sinks:
+            self._sinks[ERRORS].commit()
         else:
             self._target.remove(self.item.name, ERRORS)
         # The output comes last: it marks the object as finished.
-        sink.commit()
+        output.commit()
 
     def _fail(self, failure: BadRecord) -> None:
-        if self._sink is not None:
-            self._sink.abort()
+        if OUT in self._sinks:
+            self._sinks[OUT].abort()
         self._remove_old_output()
         try:
-            self._write_errors(error_line(failure))
-            if self._error_sink is not None:
-                self._error_sink.commit()
+            self._sink(ERRORS).write(error_line(failure))
+            self._sink(ERRORS).commit()
         except StorageError:
             self._abort()
         self._statistics.fail(failure)
@@ -181,6 +174,5 @@ class OrderedOutput:
             log.warning("an earlier run's output remains beside %s%s: %s", self.item.name, ERRORS, error)
 
     def _abort(self) -> None:
-        for sink in (self._sink, self._error_sink):
-            if sink is not None:
-                sink.abort()
+        for sink in self._sinks.values():
+            sink.abort()

@@ -1,10 +1,11 @@
 """Shows the progress of a run: one line that is redrawn on a terminal, else a log line a minute."""
 
+import contextlib
 import logging
 import shutil
 import threading
-from types import TracebackType
-from typing import Self, TextIO
+from collections.abc import Iterator
+from typing import TextIO
 
 from tfs_proxy.transform.run_statistics import RunStatistics
 
@@ -16,41 +17,31 @@ SHORTEST_BAR_CHARACTERS = 5
 log = logging.getLogger(__name__)
 
 
-class Progress:
-    """Shows ``statistics`` on ``stream`` while the block runs, from a thread of its own."""
+@contextlib.contextmanager
+def shown_progress(
+    statistics: RunStatistics, stream: TextIO, log_seconds: float = LOG_SECONDS
+) -> Iterator[None]:
+    """Show ``statistics`` on ``stream`` while the block runs, from a thread of its own."""
+    on_terminal, ended = stream.isatty(), threading.Event()
 
-    def __init__(self, statistics: RunStatistics, stream: TextIO, log_seconds: float = LOG_SECONDS) -> None:
-        self._statistics = statistics
-        self._stream = stream
-        self._on_terminal = stream.isatty()
-        self._pause_seconds = TERMINAL_SECONDS if self._on_terminal else log_seconds
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._show_often, daemon=True, name="progress")
+    def redraw(end: str = "") -> None:
+        # No wider than the terminal, because a wrapped line can't be redrawn.
+        stream.write(f"\r\x1b[K{fitted(statistics, shutil.get_terminal_size().columns - 1)}{end}")
+        stream.flush()
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def show_often() -> None:
+        while not ended.wait(TERMINAL_SECONDS if on_terminal else log_seconds):
+            redraw() if on_terminal else log.info("%s", line(statistics))
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
-        if self._on_terminal:
-            self._stream.write(f"\r\x1b[K{self._fitted_line()}\n")
-            self._stream.flush()
-
-    def _show_often(self) -> None:
-        while not self._ended.wait(self._pause_seconds):
-            if self._on_terminal:
-                self._stream.write(f"\r\x1b[K{self._fitted_line()}")
-                self._stream.flush()
-            else:
-                log.info("%s", line(self._statistics))
-
-    def _fitted_line(self) -> str:
-        """A line no wider than the terminal, because a wrapped line can't be redrawn."""
-        return fitted(self._statistics, shutil.get_terminal_size().columns - 1)
+    thread = threading.Thread(target=show_often, daemon=True, name="progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        if on_terminal:
+            redraw("\n")
 
 
 def fitted(statistics: RunStatistics, columns: int) -> str:
@@ -68,12 +59,12 @@ def line(statistics: RunStatistics) -> str:
     Objects that an earlier run finished count as done; rate and time to go are those of this run.
     """
     counts, workload = statistics.counts, statistics.workload
-    settled = counts.objects + counts.failed + counts.skipped
-    parts = [f"{settled}/{workload.objects} objects", f"{counts.failed} failed"]
-    if counts.bad_records:
-        parts.append(f"{counts.bad_records} bad records")
+    settled = counts["objects"] + counts["failed"] + counts["skipped"]
+    parts = [f"{settled}/{workload.objects} objects", f"{counts['failed']} failed"]
+    if counts["bad_records"]:
+        parts.append(f"{counts['bad_records']} bad records")
     parts += [
-        f"{counts.records + statistics.in_progress.records} records",
+        f"{counts['records'] + statistics.in_progress['records']} records",
         _rate(_transferred(statistics) / max(statistics.seconds, 1e-9)),
         f"{_to_go(statistics)} to go",
     ]
@@ -81,7 +72,7 @@ def line(statistics: RunStatistics) -> str:
 
 
 def _transferred(statistics: RunStatistics) -> int:
-    return statistics.counts.bytes + statistics.in_progress.bytes
+    return statistics.counts["bytes"] + statistics.in_progress["bytes"]
 
 
 def _share(statistics: RunStatistics) -> float:

@@ -10,21 +10,21 @@ from pathlib import Path
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.engines import tuning
-from tfs_proxy.transform.engines.local import make_local_engine
+from tfs_proxy.transform.engines.local import LocalEngine
 from tfs_proxy.transform.engines.on_cluster import on_cluster
-from tfs_proxy.transform.job import ExecutionPlan, Job
+from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.leftovers import find_leftovers, log_plan
 from tfs_proxy.transform.options import (
     RAY,
-    SourceByAddress,
     TransformOptions,
     open_endpoint,
     output_target,
 )
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.progress import Progress
+from tfs_proxy.transform.progress import shown_progress
 from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.stack import fetch_execution_parameters
+from tfs_proxy.transform.send.sender import Sender
+from tfs_proxy.transform.send.stack import fetch_plan
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import check_writable
 from tfs_proxy.transform.stores.objects import objects_of, shard
@@ -44,11 +44,10 @@ def run(options: TransformOptions) -> int:
         check_writable(options.summary, "summary")
     items = chosen(options)
     target = output_target(options)
-    target.check(items)
     target.prepare(items)
     statistics = (on_cluster if options.engine == RAY else on_this_machine)(options, items, target)
     _report(statistics, options.summary)
-    return INCOMPLETE if statistics.counts.failed else 0
+    return INCOMPLETE if statistics.counts["failed"] else 0
 
 
 def tune(options: TransformOptions) -> int:
@@ -61,11 +60,11 @@ def tune(options: TransformOptions) -> int:
     items = chosen(options)
     measurements: list[tuning.Measurement] = []
     for environment in tuning.BATCHING if options.model else ({},):
-        job = tuning.with_environment(options.job, environment)
+        job = replace(options.job, environment={**options.job.environment, **environment})
         with open_endpoint(replace(options, job=job)) as endpoint:
-            plan = ExecutionPlan.resolve(job, fetch_execution_parameters(endpoint))
-            sample = tuning.sample_of(job, plan, items, SourceByAddress(options))
-            measurements += tuning.sweep(job, sample, endpoint, environment)
+            plan = fetch_plan(job, endpoint)
+            sample = tuning.sample_of(job, plan, items, options.open_object)
+            measurements += tuning.sweep(job, plan, sample, endpoint, environment)
     sys.stdout.write(tuning.advice(options.job, tuning.best_measurement(measurements)) + "\n")
     return 0
 
@@ -85,15 +84,15 @@ def on_this_machine(
     if not leftovers.items:
         return leftovers.statistics
     with open_endpoint(options) as endpoint:
-        plan = ExecutionPlan.resolve(options.job, fetch_execution_parameters(endpoint))
+        plan = fetch_plan(options.job, endpoint)
         log_plan(options, plan, leftovers.items)
 
         def start_output(item: InputObject, release: Callable[[], None]) -> OrderedOutput:
             return OrderedOutput(item, target, leftovers.fingerprint, leftovers.statistics, release)
 
-        engine = make_local_engine(options, plan, endpoint, leftovers.statistics, start_output)
-        with Progress(leftovers.statistics, sys.stderr):
-            engine.run(leftovers.items)
+        sender = Sender(endpoint, options.job, plan.concurrent, leftovers.statistics)
+        with shown_progress(leftovers.statistics, sys.stderr):
+            LocalEngine(options, plan, sender, start_output).run(leftovers.items)
     return leftovers.statistics
 
 
@@ -114,11 +113,11 @@ def _report(statistics: RunStatistics, path: Path | None) -> None:
     log.info(
         "%d object(s) done, %d finished before, %d failed; %d records, %d of them bad; %.1f s, %s records/s; "
         "latency p50 %.1f, p90 %.1f, p99 %.1f ms",
-        counts.objects,
-        counts.skipped,
-        counts.failed,
-        counts.records,
-        counts.bad_records,
+        counts["objects"],
+        counts["skipped"],
+        counts["failed"],
+        counts["records"],
+        counts["bad_records"],
         statistics.seconds,
         summary["records_per_second"],
         *(1000 * statistics.percentile_seconds(share) for share in (0.5, 0.9, 0.99)),

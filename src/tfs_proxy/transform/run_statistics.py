@@ -2,8 +2,9 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from tfs_proxy.latencies import Latencies
 from tfs_proxy.transform.failures import BadRecord
@@ -11,26 +12,17 @@ from tfs_proxy.transform.failures import BadRecord
 MAX_LISTED_FAILURES = 1000
 
 
-@dataclass(slots=True)
-class Counters:
-    """How far a run is. ``objects`` were done, ``skipped`` by an earlier run; ``bytes`` are as stored."""
-
-    objects: int = 0
-    skipped: int = 0
-    failed: int = 0
-    records: int = 0
-    bad_records: int = 0
-    bytes: int = 0
-    requests: int = 0
-    retries: int = 0
+RunCounts = Counter[str]
+"""How far a run is: ``objects`` done, ``skipped`` (done by an earlier run) and ``failed``, ``records``,
+``bad_records``, ``bytes`` as stored, ``requests`` and ``retries``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """The size of a job: objects and their stored bytes, and how many of these an earlier run finished."""
 
-    objects: int
-    bytes: int
+    objects: int = 0
+    bytes: int = 0
     finished_bytes: int = 0
 
 
@@ -38,7 +30,7 @@ class Workload:
 class ObjectReport:
     """The statistics of one finished object, as a node sends them."""
 
-    counts: Counters
+    counts: RunCounts
     failures: tuple[BadRecord, ...]
     latencies: Latencies
 
@@ -51,38 +43,32 @@ class RunStatistics:
     replaced by their reports when they end.
     """
 
-    workload: Workload
+    workload: Workload = Workload()
     clock: Callable[[], float] = time.monotonic
-    counts: Counters = field(default_factory=Counters)
+    counts: RunCounts = field(default_factory=RunCounts)
     failures: list[BadRecord] = field(default_factory=list)
-    in_progress: Counters = field(default_factory=Counters)
+    in_progress: RunCounts = field(default_factory=RunCounts)
     _latencies: Latencies = field(default_factory=Latencies)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began: float = 0.0
-    _ended: float | None = None
 
     def __post_init__(self) -> None:
         self._began = self.clock()
 
     @property
     def seconds(self) -> float:
-        """How long the run took, up to `end` or until now."""
-        return (self.clock() if self._ended is None else self._ended) - self._began
-
-    def end(self) -> None:
-        """Stop the clock."""
-        self._ended = self.clock()
+        """How long the run has taken until now."""
+        return self.clock() - self._began
 
     def add(self, **increments: int) -> None:
         """Add to the counters of these names."""
         with self._lock:
-            for name, increment in increments.items():
-                setattr(self.counts, name, getattr(self.counts, name) + increment)
+            self.counts.update(increments)
 
     def add_request(self, seconds: float) -> None:
         """Count one answered request and its latency."""
         with self._lock:
-            self.counts.requests += 1
+            self.counts["requests"] += 1
             self._latencies.add(seconds)
 
     def fail(self, bad_record: BadRecord) -> None:
@@ -95,12 +81,12 @@ class RunStatistics:
         """Return what was counted since the last call, and start from zero."""
         with self._lock:
             report = ObjectReport(self.counts, tuple(self.failures), self._latencies)
-            self.counts, self.failures, self._latencies = Counters(), [], Latencies()
+            self.counts, self.failures, self._latencies = RunCounts(), [], Latencies()
         return report
 
     def merge(self, report: ObjectReport) -> None:
         """Add what another collection has drained."""
-        self.add(**asdict(report.counts))
+        self.add(**report.counts)
         for failure in report.failures:
             self.fail(failure)
         with self._lock:
@@ -117,19 +103,15 @@ class RunStatistics:
         return {
             "objects": {
                 "all": self.workload.objects,
-                "done": counts.objects,
-                "already_done": counts.skipped,
-                "failed": counts.failed,
+                "done": counts["objects"],
+                "already_done": counts["skipped"],
+                "failed": counts["failed"],
             },
-            "records": counts.records,
-            "bad_records": counts.bad_records,
-            "bytes": counts.bytes,
-            "requests": counts.requests,
-            "retries": counts.retries,
+            **{name: counts[name] for name in ("records", "bad_records", "bytes", "requests", "retries")},
             "seconds": round(seconds, 3),
-            "records_per_second": round(counts.records / seconds, 2),
-            "requests_per_second": round(counts.requests / seconds, 2),
-            "mb_per_second": round(counts.bytes / seconds / 1e6, 3),
+            "records_per_second": round(counts["records"] / seconds, 2),
+            "requests_per_second": round(counts["requests"] / seconds, 2),
+            "mb_per_second": round(counts["bytes"] / seconds / 1e6, 3),
             "latency_ms": self._latencies.milliseconds(),
             "failures": [failure.to_values() for failure in self.failures],
         }

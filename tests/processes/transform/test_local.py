@@ -1,7 +1,6 @@
 """`tfs-proxy transform` on local folders, against a stand-in for the serving stack."""
 
 import base64
-import gzip
 import json
 import os
 import random
@@ -18,7 +17,7 @@ import pytest
 
 from support.transform_command import outputs, posts, release, stand_in, transform
 from support.waiting import wait_until
-from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
+from tfs_proxy.payload.formats.framing import tfrecord_frame
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +52,7 @@ def test_whole_objects(data: Path, tmp_path: Path, echo: str) -> None:
     assert done.summary["objects"] == {"all": 4, "done": 4, "already_done": 0, "failed": 0}
 
 
-@pytest.mark.parametrize("strategy", ["SingleRecord", "MultiRecord"])
-def test_order_is_kept(data: Path, tmp_path: Path, echo: str, strategy: str) -> None:
+def test_order_is_kept(data: Path, tmp_path: Path, echo: str) -> None:
     """Whatever the concurrency, and although some answers are slow."""
     lines = b"".join(b"%d%s\n" % (number, b" SLOW" if number % 50 == 0 else b"") for number in range(300))
     (data / "a").write_bytes(lines)
@@ -64,68 +62,14 @@ def test_order_is_kept(data: Path, tmp_path: Path, echo: str, strategy: str) -> 
         echo,
         split_type="Line",
         assemble_with="Line",
-        strategy=strategy,
+        strategy="SingleRecord",
         max_concurrent="8",
     )
     done = transform(*flags)
     assert done.status == 0, done.log
     assert outputs(tmp_path / "out") == {"a.out": lines}
     assert done.summary["records"] == 300
-    assert done.summary["requests"] == (300 if strategy == "SingleRecord" else 1)
-
-
-@pytest.mark.parametrize(
-    ("split_type", "frame"), [("TFRecord", tfrecord_frame), ("RecordIO", recordio_frame)]
-)
-def test_framings(data: Path, tmp_path: Path, echo: str, split_type: str, frame) -> None:  # type: ignore[no-untyped-def]
-    """SingleRecord sends payloads, MultiRecord framed records; gzip input is unpacked first."""
-    payloads = [random.Random(3).randbytes(size) for size in (0, 1, 5, 1000)]
-    framed = b"".join(map(frame, payloads))
-    (data / "a").write_bytes(gzip.compress(framed))
-    for strategy, expected in (("SingleRecord", b"".join(payloads)), ("MultiRecord", framed)):
-        out = tmp_path / strategy
-        done = transform(
-            *run_flags(data, out, echo, split_type=split_type, strategy=strategy, compression="Gzip")
-        )
-        assert done.status == 0, done.log
-        assert outputs(out) == {"a.out": expected}
-
-
-def test_damage_fails_its_object_only(data: Path, tmp_path: Path, echo: str) -> None:
-    """It has no output, its error file says where it is damaged; the others are whole."""
-    (data / "good").write_bytes(tfrecord_frame(b"one"))
-    (data / "bad").write_bytes(tfrecord_frame(b"one") + tfrecord_frame(b"two")[:-2])
-    done = transform(*run_flags(data, tmp_path / "out", echo, split_type="TFRecord", strategy="SingleRecord"))
-    assert done.status == 1
-    found = outputs(tmp_path / "out")
-    assert found.keys() == {"good.out", "bad.err"}
-    why = json.loads(found["bad.err"])
-    assert (why["object"], why["record"], why["offset"]) == ("bad", 2, 19)
-    assert "TFRecord 2, at byte 19, is cut off" in why["error"]
-
-
-def test_a_record_over_the_limit(data: Path, tmp_path: Path, echo: str) -> None:
-    """Its place is named, empty lines before it counted as bytes but not as records."""
-    (data / "a").write_bytes(b"1\n\n\n" + b"2" * (1 << 20) + b"2\n3\n")
-    done = transform(*run_flags(data, tmp_path / "out", echo, split_type="Line", max_payload_mb="1"))
-    why = json.loads(outputs(tmp_path / "out")["a.err"])
-    assert (done.status, why["record"], why["offset"]) == (1, 2, 4)
-
-
-def test_what_lies_in_a_folder(data: Path, tmp_path: Path, echo: str) -> None:
-    """Links are followed, once; a named pipe is refused, because reading it might never end."""
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "b").write_text("b")
-    (tmp_path / "elsewhere" / "round").symlink_to(tmp_path / "elsewhere")
-    (data / "link").symlink_to(tmp_path / "elsewhere")
-    (data / "a\udcff").write_text("BAD")
-    done = transform(*run_flags(data, tmp_path / "out", echo))
-    found = outputs(tmp_path / "out")
-    assert (done.status, set(found)) == (1, {"link/b.out", "a\udcff.err"})
-    assert json.loads(found["a\udcff.err"].decode())["object"] == "a\udcff"
-    os.mkfifo(data / "pipe")
-    done = transform(*run_flags(data, tmp_path / "out", echo))
-    assert (done.status, f"{data}/pipe is not a regular file" in done.log) == (2, True)
+    assert done.summary["requests"] == 300
 
 
 def test_two_runs_at_once(data: Path, tmp_path: Path) -> None:
@@ -147,21 +91,6 @@ def until_it_writes(run: "Popen[bytes]", out: Path) -> None:
     assert run.poll() is None
 
 
-@pytest.mark.parametrize("place", ["summary", "output"])
-def test_where_nothing_can_be_written(data: Path, tmp_path: Path, place: str) -> None:
-    """It is said before any work is done, even before the endpoint is looked for."""
-    (data / "a").write_text("a")
-    (tmp_path / "file").write_text("")
-    words = run_flags(data, tmp_path / "out", "http://127.0.0.1:1")
-    words += [f"--{place}", str(tmp_path / "file" / "below")]
-    done = subprocess.run(
-        [sys.executable, "-m", "tfs_proxy.cli", "transform", *words],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert f"The {place} {tmp_path}/file/below can't be written" in done.stderr
-
-
 @pytest.mark.parametrize("on_error", ["fail", "placeholder", "sidecar"])
 def test_bad_records(data: Path, tmp_path: Path, echo: str, on_error: str) -> None:
     """They are found inside their mini-batch, and named with the server's words."""
@@ -170,8 +99,8 @@ def test_bad_records(data: Path, tmp_path: Path, echo: str, on_error: str) -> No
     lines[80] = b"BAD 80\n"
     (data / "a").write_bytes(b"".join(lines))
     done = transform(*run_flags(data, tmp_path / "out", echo, split_type="Line", on_error=on_error))
-    found = outputs(tmp_path / "out")
-    errors = [json.loads(line) for line in found["a.err"].splitlines()]
+    written = outputs(tmp_path / "out")
+    errors = [json.loads(line) for line in written["a.err"].splitlines()]
     assert (errors[0]["record"], errors[0]["offset"], errors[0]["status"]) == (
         38,
         sum(map(len, lines[:37])),
@@ -179,16 +108,16 @@ def test_bad_records(data: Path, tmp_path: Path, echo: str, on_error: str) -> No
     )
     assert "this is bad" in errors[0]["error"]
     if on_error == "fail":
-        assert (done.status, sorted(found), len(errors)) == (1, ["a.err"], 1)
+        assert (done.status, sorted(written), len(errors)) == (1, ["a.err"], 1)
         return
-    assert (done.status, [each["record"] for each in errors]) == (0, [38, 81])
+    assert (done.status, [error["record"] for error in errors]) == (0, [38, 81])
     assert done.summary["bad_records"] == 2
     if on_error == "placeholder":
         lines[37] = lines[80] = b"ERROR\n"
     else:
         assert base64.b64decode(errors[1]["data_base64"]) == b"BAD 80\n"
         del lines[80], lines[37]
-    assert found["a.out"] == b"".join(lines)
+    assert written["a.out"] == b"".join(lines)
 
 
 def test_only_server_errors_are_tried_again(data: Path, tmp_path: Path, echo: str) -> None:
@@ -236,28 +165,6 @@ def test_an_object_that_fails_has_no_output(data: Path, tmp_path: Path, echo: st
     assert outputs(tmp_path / "out") == {"a.out": b"good again"}
 
 
-def test_an_input_filter_leaves_answers_as_they_are(data: Path, tmp_path: Path) -> None:
-    """A filter of the input alone says nothing about answers, which need not be JSON lines as the input is."""
-    (data / "a").write_text('{"keep": [1, 2], "id": 7}\n')
-    answer = '{\n    "predictions": [2.5]\n}'
-    with stand_in({"FIXED_ANSWER": answer}) as address:
-        flags = run_flags(
-            data, tmp_path / "out", address,
-            content_type="application/jsonlines", split_type="Line", input_filter="$.keep",
-        )  # fmt: skip
-        done = transform(*flags, "--assemble-with", "Line")
-    assert done.status == 0, done.log
-    assert outputs(tmp_path / "out") == {"a.out": answer.encode() + b"\n"}
-
-
-def test_a_streamed_object(data: Path, tmp_path: Path, echo: str) -> None:
-    """MaxPayloadInMB 0 sends a large object in chunks."""
-    (data / "a").write_bytes(bytes(range(256)) * 20_000)
-    done = transform(*run_flags(data, tmp_path / "out", echo, max_payload_mb="0"))
-    assert done.status == 0, done.log
-    assert outputs(tmp_path / "out")["a.out"] == (data / "a").read_bytes()
-
-
 def test_an_object_over_the_limit(data: Path, tmp_path: Path, echo: str) -> None:
     """It is said before work begins, and never sent; the others are."""
     (data / "large").write_bytes(bytes(1024 * 1024 + 1))
@@ -270,26 +177,6 @@ def test_an_object_over_the_limit(data: Path, tmp_path: Path, echo: str) -> None
     assert outputs(tmp_path / "out").keys() == {"small.out", "large.err"}
 
 
-def test_a_manifest(data: Path, tmp_path: Path, echo: str) -> None:
-    """Only what it lists is done."""
-    for name in ("a", "b", "c"):
-        (data / name).write_text(name)
-    manifest = tmp_path / "some.manifest"
-    manifest.write_text(json.dumps([{"prefix": f"{data}/"}, "a", "c"]))
-    assert transform(*run_flags(manifest, tmp_path / "out", echo)).status == 0
-    assert outputs(tmp_path / "out") == {"a.out": b"a", "c.out": b"c"}
-
-
-def test_shards_make_one_output(data: Path, tmp_path: Path, echo: str) -> None:
-    """Two machines do what one would, each its own objects."""
-    for number in range(7):
-        (data / f"{number}").write_text(f"{number}")
-    for index in ("0", "1"):
-        flags = run_flags(data, tmp_path / "out", echo, instance_index=index, instance_count="2")
-        assert transform(*flags).status == 0
-    assert outputs(tmp_path / "out") == {f"{number}.out": f"{number}".encode() for number in range(7)}
-
-
 def test_what_the_container_says_counts(data: Path, tmp_path: Path) -> None:
     """Without wishes of the job its execution parameters do."""
     (data / "a").write_bytes(b"1\n2\n3\n")
@@ -298,39 +185,6 @@ def test_what_the_container_says_counts(data: Path, tmp_path: Path) -> None:
         done = transform(*run_flags(data, tmp_path / "out", address, split_type="Line"))
     assert "3 request(s) at once, SingleRecord, payload 2 MB" in done.log
     assert done.summary["requests"] == 3
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ({"max_payload_mb": "60", "max_concurrent": "2"}, "120 MB"),
-        ({"instance_index": "1"}, "--instance-index 1"),
-        ({"model": "m.tar.gz"}, "either --model"),
-        ({"input": "/nonexistent"}, "There is no input"),
-    ],
-)
-def test_refusals(data: Path, tmp_path: Path, flags: dict[str, str], words: str) -> None:
-    """A job that can't be is refused in one sentence, with status 2, and nothing is written."""
-    (data / "a").write_text("a")
-    done = transform(*run_flags(data, tmp_path / "out", "http://127.0.0.1:1", **flags))
-    assert done.status == 2
-    assert words in done.log
-    assert "Traceback" not in done.log
-    assert not (tmp_path / "out").exists()
-
-
-def test_nobody_listens(data: Path, tmp_path: Path) -> None:
-    """A run without a server ends at once."""
-    (data / "a").write_text("a")
-    done = transform(*run_flags(data, tmp_path / "out", "http://127.0.0.1:1"))
-    assert done.status == 2
-    assert "can't be reached" in done.log
-
-
-def test_an_output_inside_the_input(data: Path, echo: str) -> None:
-    """It is refused: the next run would take outputs for inputs."""
-    (data / "a").write_text("a")
-    assert "is inside the input" in transform(*run_flags(data, data / "out", echo)).log
 
 
 def interrupted(flags: list[str], number: signal.Signals, wait: "Callable[[Popen[bytes]], object]") -> None:

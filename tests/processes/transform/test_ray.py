@@ -84,9 +84,9 @@ class RayCluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    found = RayCluster(2)
-    yield found
-    found.close()
+    cluster = RayCluster(2)
+    yield cluster
+    cluster.close()
 
 
 def on_ray(cluster: RayCluster, *words: str) -> Done:
@@ -143,12 +143,12 @@ def test_a_node_that_dies(tmp_path: Path, cluster: RayCluster) -> None:
 
 def processes_of(archive: Path) -> list[int]:
     """Processes that name ``archive`` on their command line."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*/cmdline"):
+    pids = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            if os.fsencode(archive) in each.read_bytes():
-                found.append(int(each.parent.name))
-    return found
+            if os.fsencode(archive) in path.read_bytes():
+                pids.append(int(path.parent.name))
+    return pids
 
 
 def test_it_goes_on_where_one_machine_stopped(tmp_path: Path, cluster: RayCluster) -> None:
@@ -175,10 +175,10 @@ def test_it_goes_on_where_one_machine_stopped(tmp_path: Path, cluster: RayCluste
         assert posts(echo) - before == 3
     assert (done.status, done.log.count("Traceback")) == (1, 0)
     assert done.summary["objects"] == {"all": 4, "done": 1, "already_done": 2, "failed": 1}
-    found = outputs(tmp_path / "out")
-    assert found.keys() == {"a.out", "b.out", "c.out", "d.err"}
-    assert found["b.out"] == b"other\n"
-    assert json.loads(found["d.err"])["record"] == 2
+    written = outputs(tmp_path / "out")
+    assert written.keys() == {"a.out", "b.out", "c.out", "d.err"}
+    assert written["b.out"] == b"other\n"
+    assert json.loads(written["d.err"])["record"] == 2
 
 
 def test_a_model_that_no_node_can_serve(tmp_path: Path, cluster: RayCluster) -> None:

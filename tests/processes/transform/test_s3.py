@@ -107,9 +107,9 @@ def test_a_job_as_json(s3: "S3Client", buckets: tuple[str, str], echo: str, tmp_
     }
     (tmp_path / "job.json").write_text(json.dumps(job))
     done = transform(str(tmp_path / "job.json"), "--endpoint", echo)
-    found = objects(s3, buckets[1])
-    assert (done.status, sorted(found)) == (1, ["a.err", "b.out"])
-    assert json.loads(found["a.err"])["record"] == 2
+    written = objects(s3, buckets[1])
+    assert (done.status, sorted(written)) == (1, ["a.err", "b.out"])
+    assert json.loads(written["a.err"])["record"] == 2
     s3.put_object(Bucket=buckets[0], Key="data/a", Body=b"1\n2\n")
     assert transform(str(tmp_path / "job.json"), "--endpoint", echo, "--no-resume").status == 0
     assert objects(s3, buckets[1]).keys() == {"a.out", "b.out"}
@@ -176,8 +176,8 @@ class Passing(BaseHTTPRequestHandler):
 
         ``whole`` is all of it: S3 is not asked, which might take longer than the client waits.
         """
-        asked = str(self.headers.get("Range", "bytes=0-"))
-        content = whole[int(asked.removeprefix("bytes=").removesuffix("-")) :]
+        ranges = str(self.headers.get("Range", "bytes=0-"))
+        content = whole[int(ranges.removeprefix("bytes=").removesuffix("-")) :]
         self.send_response(206 if "Range" in self.headers else 200)
         self.send_header("ETag", f'"{hashlib.md5(whole).hexdigest()}"')
         self.send_header("Content-Length", str(len(content)))
@@ -281,19 +281,19 @@ def test_what_a_killed_run_left(s3: "S3Client", buckets: tuple[str, str], echo: 
         s3.create_multipart_upload(Bucket=buckets[1], Key=key)
     assert run(buckets, echo).status == 0
     left = s3.list_multipart_uploads(Bucket=buckets[1])["Uploads"]
-    assert [each["Key"] for each in left] == ["results/other.out"]
+    assert [upload["Key"] for upload in left] == ["results/other.out"]
 
 
 def test_slow_reads(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: str) -> None:
     """Answers that drip, fall silent in the middle or never begin are asked for again from where they were."""
     s3.put_object(Bucket=buckets[0], Key="data/large", Body=LARGE)
-    asked: list[str | None] = []
+    ranges: list[str | None] = []
 
     def fault(request: Any) -> bool:
         if request.command != "GET" or "/data/large" not in request.path:
             return False
-        asked.append(request.headers.get("Range"))
-        match len(asked):
+        ranges.append(request.headers.get("Range"))
+        match len(ranges):
             case 1:
                 request.drip(LARGE, 600_000)
             case 2:
@@ -308,8 +308,8 @@ def test_slow_reads(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: s
     done = between(moto, fault, buckets=buckets, echo=echo, words=words)
     assert done.status == 0, done.log
     assert objects(s3, buckets[1]) == {"results/large.out": LARGE}
-    places = [int(str(each).removeprefix("bytes=").removesuffix("-")) for each in asked[1:]]
-    assert 500_000 < places[0] == places[1] < places[2]
+    offsets = [int(str(value).removeprefix("bytes=").removesuffix("-")) for value in ranges[1:]]
+    assert 500_000 < offsets[0] == offsets[1] < offsets[2]
 
 
 def test_a_read_that_never_ends(s3: "S3Client", moto: str, buckets: tuple[str, str], echo: str) -> None:

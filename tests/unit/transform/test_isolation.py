@@ -3,48 +3,18 @@
 import base64
 import io
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.transform_doubles import FakeSender
 from tfs_proxy.errors import ServerLost
 from tfs_proxy.transform.failures import ObjectFailed
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.records.batches import MiniBatch, pack
-from tfs_proxy.transform.records.processing import data_processing
 from tfs_proxy.transform.records.split import lines
 from tfs_proxy.transform.send.isolation import FAIL, PLACEHOLDER, SIDECAR, Transformer
-from tfs_proxy.transform.send.retries import Refused
-from tfs_proxy.wire.exchange import Pieces
-
-
-def answer_unless_bad(body: bytes) -> bytes:
-    """A server that refuses a whole body if one of its lines is bad, and else answers in upper case."""
-    if b"bad" in body:
-        raise Refused(400, "this is bad")
-    return body.upper()
-
-
-@dataclass
-class FakeSender:
-    """Answers bodies by ``respond`` and remembers them."""
-
-    respond: Callable[[bytes], bytes] = answer_unless_bad
-    bodies: list[bytes] = field(default_factory=list)
-
-    def send(self, body: bytes | Pieces) -> bytes:
-        text = body if isinstance(body, bytes) else b"".join(body())
-        self.bodies.append(text)
-        return self.respond(text)
-
-    def stop(self) -> None:
-        """Nothing is in flight."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def batch_of(texts: list[bytes]) -> MiniBatch:
@@ -60,7 +30,7 @@ def transformer(
         input="i", output="o", split_type="Line", assemble_with="Line", content_type="text/csv",
         input_filter=input_filter, join=join,
     )  # fmt: skip
-    return Transformer(job, data_processing(job), sender, on_error)
+    return Transformer(job, sender, on_error)
 
 
 def texts_of(is_bad: list[bool]) -> list[bytes]:

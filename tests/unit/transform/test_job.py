@@ -8,10 +8,10 @@ import pytest
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.description import make_job, read_description
-from tfs_proxy.transform.fingerprints import job_fingerprint, model_digest
 from tfs_proxy.transform.job import ExecutionPlan, Job
+from tfs_proxy.transform.leftovers import job_fingerprint, model_digest
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
-from tfs_proxy.transform.send.connection import Endpoint
+from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.stack import stack_environment
 from tfs_proxy.transform.stores.interface import InputObject
 from tfs_proxy.transform.stores.objects import shard
@@ -96,8 +96,8 @@ def test_who_decides() -> None:
     offered = {"MaxConcurrentTransforms": 8, "BatchStrategy": "SINGLE_RECORD", "MaxPayloadInMB": 3}
     assert ExecutionPlan.resolve(job(), {}) == ExecutionPlan("MultiRecord", 6 << 20, 1)
     assert ExecutionPlan.resolve(job(), offered) == ExecutionPlan("SingleRecord", 3 << 20, 8)
-    asked = job(max_concurrent=2, max_payload_mb=1, strategy="MultiRecord")
-    assert ExecutionPlan.resolve(asked, offered) == ExecutionPlan("MultiRecord", 1 << 20, 2)
+    whole_job = job(max_concurrent=2, max_payload_mb=1, strategy="MultiRecord")
+    assert ExecutionPlan.resolve(whole_job, offered) == ExecutionPlan("MultiRecord", 1 << 20, 2)
     assert ExecutionPlan.resolve(job(max_payload_mb=0), {}).payload_bytes is None
     assert ExecutionPlan.resolve(job(max_payload_mb=50), offered).concurrent == 2
     assert ExecutionPlan.resolve(job(), {"MaxConcurrentTransforms": "many"}).concurrent == 1
@@ -121,7 +121,7 @@ def test_names_under_a_prefix(key: str, prefix: str, name: str) -> None:
 
 def test_shards() -> None:
     """Every object belongs to exactly one machine."""
-    items = [InputObject(f"/{place}", str(place), 1, "") for place in range(10)]
+    items = [InputObject(f"/{number}", str(number), 1, "") for number in range(10)]
     parts = [shard(items, index, 3) for index in range(3)]
     assert sorted(item.name for part in parts for item in part) == [item.name for item in items]
     assert max(map(len, parts)) - min(map(len, parts)) == 1
@@ -148,9 +148,9 @@ def test_the_environment_of_the_stack() -> None:
         "A": "b",
         "SAGEMAKER_BATCH": "true",
     }
-    asked = stack_environment({}, job(max_payload_mb=0, max_concurrent=2, strategy="SingleRecord"))
-    assert asked["SAGEMAKER_MAX_PAYLOAD_IN_MB"] == "0"
-    assert asked["SAGEMAKER_BATCH_STRATEGY"] == "SINGLE_RECORD"
+    variables = stack_environment({}, job(max_payload_mb=0, max_concurrent=2, strategy="SingleRecord"))
+    assert variables["SAGEMAKER_MAX_PAYLOAD_IN_MB"] == "0"
+    assert variables["SAGEMAKER_BATCH_STRATEGY"] == "SINGLE_RECORD"
 
 
 @pytest.mark.parametrize(
@@ -159,20 +159,22 @@ def test_the_environment_of_the_stack() -> None:
 def test_no_endpoint(url: str) -> None:
     """An address that can't be one is refused in words."""
     with pytest.raises(SettingsError, match="--endpoint"):
-        Endpoint.parse(url)
+        EndpointAddress.parse(url)
 
 
 def test_endpoints() -> None:
     """A path may be given; its neighbour has the execution parameters."""
-    assert Endpoint.parse("localhost:8080") == Endpoint("localhost", 8080, "/invocations")
-    assert Endpoint.parse("https://host/a/invocations") == Endpoint("host", 443, "/a/invocations", tls=True)
-    assert Endpoint.parse("http://host/a/invocations").parameters_path == "/a/execution-parameters"
+    assert EndpointAddress.parse("localhost:8080") == EndpointAddress("localhost", 8080, "/invocations")
+    assert EndpointAddress.parse("https://host/a/invocations") == EndpointAddress(
+        "host", 443, "/a/invocations", tls=True
+    )
+    assert EndpointAddress.parse("http://host/a/invocations").parameters_path == "/a/execution-parameters"
 
 
 def test_percentiles() -> None:
     """Within 2 % of the true ones."""
     statistics = RunStatistics(Workload(1, 1))
-    for place in range(1, 1001):
-        statistics.add_request(place / 1000)
+    for number in range(1, 1001):
+        statistics.add_request(number / 1000)
     for share in (0.5, 0.9, 0.99):
         assert statistics.percentile_seconds(share) == pytest.approx(share, rel=0.03)

@@ -11,13 +11,13 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.records.batches import MiniBatch
 from tfs_proxy.transform.records.jsonpath import JsonPath, Missing
-from tfs_proxy.transform.records.processing import Unprocessable, data_processing, placeholder
+from tfs_proxy.transform.records.processing import DataProcessing, Unprocessable, placeholder
 
 DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x": 2}]}, "z": None}
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "selected"),
     [
         ("$", DOCUMENT),
         ("$.id", 7),
@@ -36,9 +36,9 @@ DOCUMENT = {"id": 7, "features": [1, 2, 3, 4, 5], "deep": {"a b": [{"x": 1}, {"x
         ('$["id"]', 7),
     ],
 )
-def test_paths(path: str, found: Any) -> None:
+def test_paths(path: str, selected: Any) -> None:
     """Every processing of the subset."""
-    assert JsonPath(path)(DOCUMENT) == found
+    assert JsonPath(path)(DOCUMENT) == selected
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def batch_of(*lines: bytes) -> MiniBatch:
 
 def test_csv_joined() -> None:
     """Predictions become further columns; cells keep their quotes."""
-    processing = data_processing(csv_job(join="Input", accept="text/csv"))
+    processing = DataProcessing(csv_job(join="Input", accept="text/csv"))
     rows = batch_of(b'"a, ""b""",1\n', b"c,2")
     assert processing.request(rows) == rows.body
     assert processing.output(rows, b"0.1,0.9\n0.2,0.8") == b'"a, ""b""",1,0.1,0.9\nc,2,0.2,0.8\n'
@@ -100,7 +100,7 @@ def test_csv_joined() -> None:
 
 def test_csv_filtered() -> None:
     """The id stays at home and comes out beside its prediction, as in AWS's own example."""
-    processing = data_processing(
+    processing = DataProcessing(
         csv_job(join="Input", accept="text/csv", input_filter="$[1:]", output_filter="$[0,-1]")
     )
     rows = batch_of(b"id1,1,2\n", b"id2,3,4\n")
@@ -110,7 +110,7 @@ def test_csv_filtered() -> None:
 
 def test_json_lines_joined() -> None:
     """Under SageMakerOutput; what is no object is wrapped."""
-    processing = data_processing(csv_job(content_type="application/jsonlines", join="Input"))
+    processing = DataProcessing(csv_job(content_type="application/jsonlines", join="Input"))
     rows = batch_of(b'{"id": 1, "n": 12345678901234567890}\n', b"[1]\n")
     assert processing.output(rows, b'{"p": 0.5}\n{"p": 0.25}\n') == (
         b'{"id":1,"n":12345678901234567890,"SageMakerOutput":{"p":0.5}}\n'
@@ -124,7 +124,7 @@ def test_a_json_document() -> None:
         input="i", output="o", content_type="application/json", join="Input",
         input_filter="$.x", output_filter="$['id','SageMakerOutput']",
     )  # fmt: skip
-    processing = data_processing(job)
+    processing = DataProcessing(job)
     whole = batch_of(b'{"id": "\xc3\xa4", "x": [1]}')
     assert processing.request(whole) == b"[1]"
     assert processing.output(whole, b"[2]") == '{"id":"ä","SageMakerOutput":[2]}'.encode()
@@ -132,19 +132,19 @@ def test_a_json_document() -> None:
 
 def test_answers_that_do_not_match() -> None:
     """A join says what it needs."""
-    processing = data_processing(csv_job(join="Input", accept="text/csv"))
+    processing = DataProcessing(csv_job(join="Input", accept="text/csv"))
     with pytest.raises(Unprocessable, match=r"2 record\(s\) got 1 answer"):
         processing.output(batch_of(b"1\n", b"2\n"), b"0.1\n")
 
 
 def test_records_that_can_not_be_filtered() -> None:
     """They are found before anything is sent."""
-    lines = data_processing(csv_job(content_type="application/jsonlines", input_filter="$.x"))
+    lines = DataProcessing(csv_job(content_type="application/jsonlines", input_filter="$.x"))
     with pytest.raises(Unprocessable, match="no member 'x'"):
         lines.request(batch_of(b'{"y": 1}\n'))
     with pytest.raises(Unprocessable, match="is not JSON"):
         lines.request(batch_of(b"{]\n"))
-    rows = data_processing(csv_job(input_filter="$[1]"))
+    rows = DataProcessing(csv_job(input_filter="$[1]"))
     with pytest.raises(Unprocessable, match="without a closing quote"):
         rows.request(batch_of(b'1,"2\n'))
 
@@ -152,7 +152,7 @@ def test_records_that_can_not_be_filtered() -> None:
 @pytest.mark.parametrize(("assemble_with", "written"), [("Line", b"a\n"), ("None", b"a")])
 def test_assemble_with(assemble_with: str, written: bytes) -> None:
     """Line ends each answer with a newline, once."""
-    processing = data_processing(csv_job(assemble_with=assemble_with))
+    processing = DataProcessing(csv_job(assemble_with=assemble_with))
     assert processing.output(batch_of(b"1\n"), b"a") == written
     assert processing.output(batch_of(b"1\n"), b"a\n") == b"a\n"
 
@@ -161,3 +161,11 @@ def test_placeholders() -> None:
     """A bad record leaves a line in the answers' own type."""
     assert placeholder(csv_job(), "no") == b"ERROR\n"
     assert placeholder(csv_job(accept="application/jsonlines"), 'a "b"') == b'{"error":"a \\"b\\""}\n'
+
+
+def test_an_input_filter_leaves_answers_as_they_are() -> None:
+    """A filter of the input alone says nothing about answers, which need not be JSON lines as the input is."""
+    processing = DataProcessing(csv_job(content_type="application/jsonlines", input_filter="$.keep"))
+    records = batch_of(b'{"keep": [1, 2], "id": 7}\n')
+    assert processing.request(records) == b"[1,2]\n"
+    assert processing.output(records, b'{\n "predictions": [2.5]\n}') == b'{\n "predictions": [2.5]\n}\n'

@@ -14,7 +14,7 @@ from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
 from tfs_proxy.transform.job import GZIP, LINE, MULTI, NONE, RECORDIO, SINGLE, TFRECORD
 from tfs_proxy.transform.records.batches import MiniBatch, pack
-from tfs_proxy.transform.records.split import lines, open_content, records
+from tfs_proxy.transform.records.split import SPLITS, lines, open_content
 
 FRAMES: dict[str, Callable[[bytes], bytes]] = {
     TFRECORD: tfrecord_frame,
@@ -25,13 +25,13 @@ TEXTS = st.binary(min_size=1, max_size=30).map(lambda data: b"x" + data.replace(
 
 
 def batches(data: bytes, split_type: str, strategy: str, limit: int | None) -> list[MiniBatch]:
-    return list(pack(records(io.BytesIO(data), split_type, limit), strategy, limit, "name"))
+    return list(pack(SPLITS[split_type](io.BytesIO(data), limit), strategy, limit, "name"))
 
 
 @given(st.lists(TEXTS, max_size=20), st.sampled_from(sorted(FRAMES)), st.integers(48, 200))
 def test_multi_record_keeps_the_wrapping(payloads: list[bytes], split_type: str, limit: int) -> None:
     """Bodies put together are the object, none is over the limit, and none could have taken one more."""
-    data = b"".join(FRAMES[split_type](each) for each in payloads)
+    data = b"".join(FRAMES[split_type](payload) for payload in payloads)
     made = batches(data, split_type, MULTI, limit)
     assert b"".join(batch.body for batch in made) == data
     assert all(len(batch.body) <= limit for batch in made)
@@ -43,7 +43,7 @@ def test_multi_record_keeps_the_wrapping(payloads: list[bytes], split_type: str,
 @given(st.lists(TEXTS, max_size=20), st.sampled_from(sorted(FRAMES)))
 def test_single_record_strips_the_wrapping(payloads: list[bytes], split_type: str) -> None:
     """Each body is one payload; its number and its place in the object are known."""
-    frames = [FRAMES[split_type](each) for each in payloads]
+    frames = [FRAMES[split_type](payload) for payload in payloads]
     made = batches(b"".join(frames), split_type, SINGLE, None)
     assert [batch.body for batch in made] == payloads
     assert [batch.first for batch in made] == list(range(1, len(payloads) + 1))
@@ -53,7 +53,7 @@ def test_single_record_strips_the_wrapping(payloads: list[bytes], split_type: st
 @given(st.lists(TEXTS, min_size=2, max_size=20), st.data())
 def test_halves_of_a_batch(payloads: list[bytes], data: st.DataObject) -> None:
     """Parts of a batch hold its records, and know their numbers and places."""
-    (batch,) = batches(b"".join(each + b"\n" for each in payloads), LINE, MULTI, None)
+    (batch,) = batches(b"".join(payload + b"\n" for payload in payloads), LINE, MULTI, None)
     cut = data.draw(st.integers(1, len(batch) - 1))
     left, right = batch.part(0, cut), batch.part(cut, len(batch))
     assert left.records() + right.records() == batch.records()
@@ -76,24 +76,29 @@ def test_records_over_the_limit() -> None:
     assert [batch.body for batch in batches(tfrecord_frame(b"0123456789"), TFRECORD, SINGLE, 12)]
 
 
+def content_of(stored: bytes, compression: str) -> bytes:
+    with open_content(io.BytesIO(stored), compression) as stream:  # type: ignore[arg-type]
+        return stream.read()
+
+
 def test_gzip() -> None:
     """Content is split as if it had never been packed, several members included."""
     packed = gzip.compress(b"a\nb") + gzip.compress(b"c\nd\n")
-    assert open_content(io.BytesIO(packed), GZIP).read() == b"a\nbc\nd\n"  # type: ignore[arg-type]
-    assert open_content(io.BytesIO(b"plain"), NONE).read() == b"plain"  # type: ignore[arg-type]
+    assert content_of(packed, GZIP) == b"a\nbc\nd\n"
+    assert content_of(b"plain", NONE) == b"plain"
 
 
-@pytest.mark.parametrize("data", [gzip.compress(b"a" * 1000)[:-9], b"no gzip at all"])
+@pytest.mark.parametrize("data", [gzip.compress(b"a" * 1000)[:-9], b"no gzip at all"], ids=["cut", "plain"])
 def test_broken_gzip(data: bytes) -> None:
     """Truncated data and data that are not gzip raise an error that says so."""
     with pytest.raises(StorageError, match="gzip"):
-        open_content(io.BytesIO(data), GZIP).read()  # type: ignore[arg-type]
+        content_of(data, GZIP)
 
 
 def test_damage_names_its_place() -> None:
     """The records before it come out."""
     data = tfrecord_frame(b"one") + tfrecord_frame(b"two")[:-1] + b"?"
-    frames = records(io.BytesIO(data), TFRECORD, None)
+    frames = SPLITS[TFRECORD](io.BytesIO(data), None)
     assert bytes(next(frames).payload) == b"one"
     with pytest.raises(BadInput, match="TFRecord 2, at byte 19"):
         next(frames)

@@ -24,8 +24,8 @@ def test_the_best_is_the_simplest_of_the_fast(
     rates: list[tuple[Mapping[str, str], int, float]], best: tuple[Mapping[str, str], int]
 ) -> None:
     """Five percent are not worth batching or more requests at once."""
-    found = best_measurement([Measurement(*each) for each in rates])
-    assert (found.environment, found.concurrent) == best
+    chosen = best_measurement([Measurement(*rate) for rate in rates])
+    assert (chosen.environment, chosen.concurrent) == best
 
 
 def test_advice() -> None:

@@ -3,56 +3,45 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from queue import SimpleQueue
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import IO
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed, RunStopped, StorageError
 from tfs_proxy.transform.job import GZIP, MULTI, NONE, ExecutionPlan, Job
-from tfs_proxy.transform.options import SourceByAddress, TransformOptions
+from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.records.batches import MiniBatch, pack, whole_object
-from tfs_proxy.transform.records.processing import data_processing
-from tfs_proxy.transform.records.split import READ_BYTES, open_content, records, with_failure_location
-from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.connection import Endpoint
+from tfs_proxy.transform.records.batches import MiniBatch, batches_of, whole_object
+from tfs_proxy.transform.records.split import READ_BYTES, open_content
 from tfs_proxy.transform.send.isolation import Outcome, Transformer
-from tfs_proxy.transform.send.sender import RequestOptions, Sender
-from tfs_proxy.transform.stores.interface import InputObject, ObjectSource
+from tfs_proxy.transform.send.sender import Sender
+from tfs_proxy.transform.stores.interface import InputObject
 
 BATCHES_PER_CONNECTION = 2
 """Batches in memory: the one in flight, and one that waits to be sent or written."""
 
-Task = Callable[[], None]
-Chunks = Callable[[], Iterator[bytes]]
-"""The bytes of a streamed object, from its beginning with each call."""
-MakeBody = Callable[[], MiniBatch | Chunks]
+Work = Callable[[], tuple[Outcome, int]]
+"""Sends a batch; returns its outcome, and how many stored bytes of the object it was."""
 StartOutput = Callable[[InputObject, Callable[[], None]], OrderedOutput]
 """Makes the output of an object; the output calls the second argument for each batch whose memory is free."""
 
 
 class LocalEngine:
-    """This machine's part of a job: at most ``plan.concurrent`` requests at once.
-
-    ``threads`` beyond that number let remote reads and writes go on while requests wait.
-    """
+    """This machine's part of a job: at most ``plan.concurrent`` requests at once. It runs once."""
 
     def __init__(
-        self,
-        job: Job,
-        plan: ExecutionPlan,
-        source: ObjectSource,
-        transform: Transformer,
-        start_output: StartOutput,
-        threads: int,
+        self, options: TransformOptions, plan: ExecutionPlan, sender: Sender, start_output: StartOutput
     ) -> None:
-        self._job = job
+        self._job = options.job
         self._plan = plan
-        self._source = source
-        self._transform = transform
+        self._open_object = options.open_object
+        self._sender = sender
+        self._transform = Transformer(options.job, sender, options.on_error)
         self._start_output = start_output
-        self._threads = threads
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._free_slots: SimpleQueue[None] = SimpleQueue()
+        # Threads beyond the requests at once let remote reads and writes go on while requests wait.
+        self._pool = ThreadPoolExecutor(plan.concurrent * (2 if options.uses_remote_storage else 1), "send")
+        self._free_slots = threading.Semaphore(plan.concurrent * BATCHES_PER_CONNECTION)
         self._fatal: BaseException | None = None
 
     def run(self, items: Iterable[InputObject]) -> None:
@@ -61,40 +50,26 @@ class LocalEngine:
         Memory is bounded by the payload limit times twice the concurrency, whatever the objects' size.
         Raises ServerLost; after any exception, KeyboardInterrupt included, no half-written output is left.
         """
-        for _ in range(self._plan.concurrent * BATCHES_PER_CONNECTION):
-            self._free_slots.put(None)
-        threads = [threading.Thread(target=self._work, name=f"send-{n}") for n in range(self._threads)]
-        for thread in threads:
-            thread.start()
-        try:
-            for item in items:
-                if self._fatal is not None:
-                    break
-                self._read(item)
-        except BaseException:
-            self.stop()
-            raise
-        finally:
-            for _ in threads:
-                self._tasks.put(None)
-            for thread in threads:
-                thread.join()
-            self._transform.sender.close()
+        with contextlib.closing(self._sender), self._pool:
+            try:
+                for item in items:
+                    if self._fatal is not None:
+                        break
+                    self._read(item)
+            except BaseException:
+                self.stop()
+                raise
         if self._fatal is not None:
             raise self._fatal
 
     def stop(self) -> None:
         """Let no further request begin; unfinished objects are given up."""
-        self._transform.sender.stop()
-
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task()
+        self._sender.stop()
 
     def _read(self, item: InputObject) -> None:
-        output = self._start_output(item, lambda: self._free_slots.put(None))
+        output = self._start_output(item, self._free_slots.release)
         if self._job.split_type == NONE or self._streams:
-            self._submit(output, lambda: self._whole_body(item))
+            self._submit(output, partial(self._send_whole, item))
             output.end_input()
             return
         error: Exception | None = None
@@ -103,19 +78,16 @@ class LocalEngine:
         except (StorageError, ObjectFailed) as caught:
             error = caught
         except BaseException:
-            output.end_input(RunStopped("the run was stopped"))
+            output.end_input(RunStopped())
             raise
         if self._fatal is not None:
-            error = RunStopped("the run was stopped")
+            error = RunStopped()
         output.end_input(error)
 
     def _submit_batches(self, item: InputObject, output: OrderedOutput) -> None:
-        payload_bytes = self._plan.payload_bytes
         with self._open(item) as stream:
-            split = records(stream, self._job.split_type, payload_bytes)
-            frames = with_failure_location(split, item.name)
-            for batch in pack(frames, self._plan.strategy, payload_bytes, item.name):
-                self._submit(output, lambda batch=batch: batch)  # type: ignore[misc]
+            for batch in batches_of(stream, self._job.split_type, self._plan, item.name):
+                self._submit(output, partial(self._send, item, batch))
                 if output.is_over or self._fatal is not None:
                     break
 
@@ -124,58 +96,50 @@ class LocalEngine:
         """Whether objects are sent whole although they have records: MaxPayloadInMB 0, MultiRecord."""
         return self._plan.payload_bytes is None and self._plan.strategy == MULTI
 
-    def _submit(self, output: OrderedOutput, make_body: MakeBody) -> None:
+    def _submit(self, output: OrderedOutput, work: Work) -> None:
         """Queue one batch, as soon as there is memory for it."""
-        self._free_slots.get()
+        self._free_slots.acquire()
         number = output.start_batch()
-        self._tasks.put(lambda: self._process(output, number, make_body))
+        self._pool.submit(self._process, output, number, work)
 
-    def _process(self, output: OrderedOutput, number: int, make_body: MakeBody) -> None:
+    def _process(self, output: OrderedOutput, number: int, work: Work) -> None:
         """Send batch ``number`` and hand its outcome to ``output``; runs on one of the threads."""
         try:
-            self._check_running(output)
-            body = make_body()
-            if isinstance(body, MiniBatch):
-                outcome = self._transform(body, output.item.name) if body.body else Outcome(0, b"")
-                output.deliver(number, outcome, self._progress_bytes(len(body.body)))
-            else:
-                output.deliver(number, self._transform.stream(body, output.item.name), 0)
+            if output.is_over or self._fatal is not None:
+                raise RunStopped  # noqa: TRY301 - settles the batch as a failure of its own does
+            outcome, size = work()
+            output.deliver(number, outcome, size)
         except (ObjectFailed, StorageError, RunStopped) as error:
             output.fail_batch(error)
         except BaseException as error:  # noqa: BLE001 - it ends the run: run() raises it
             self._fatal = self._fatal or error
             self.stop()
-            output.fail_batch(RunStopped("the run was stopped"))
+            output.fail_batch(RunStopped())
 
-    def _check_running(self, output: OrderedOutput) -> None:
-        if output.is_over or self._fatal is not None:
-            raise RunStopped("the object failed, or the run was stopped")
-
-    def _progress_bytes(self, size: int) -> int:
+    def _send(self, item: InputObject, batch: MiniBatch) -> tuple[Outcome, int]:
+        outcome = self._transform(batch, item.name) if batch.body else Outcome(0, b"")
         # What a batch of gzip input takes in storage is unknown: such bytes are counted at the object's end.
-        return 0 if self._job.compression == GZIP else size
+        return outcome, 0 if self._job.compression == GZIP else len(batch.body)
 
-    def _whole_body(self, item: InputObject) -> MiniBatch | Chunks:
+    def _send_whole(self, item: InputObject) -> tuple[Outcome, int]:
         limit = self._plan.payload_bytes
         if limit is None and not self._job.processes:
-            return lambda: self._chunks(item)
+            return self._transform.stream(lambda: self._chunks(item), item.name), 0
         if is_too_large(self._job, self._plan, item):
             raise _too_large(item, limit)
         with self._open(item) as stream:
             body = stream.read(-1 if limit is None else limit + 1)
         if limit is not None and len(body) > limit:
             raise _too_large(item, limit)
-        return whole_object(body)
+        return self._send(item, whole_object(body))
 
     def _chunks(self, item: InputObject) -> Iterator[bytes]:
         with self._open(item) as stream:
             while chunk := stream.read(READ_BYTES):
                 yield chunk
 
-    @contextlib.contextmanager
-    def _open(self, item: InputObject) -> "Iterator[IO[bytes]]":
-        with open_content(self._source.open(item), self._job.compression) as stream:
-            yield stream
+    def _open(self, item: InputObject) -> "AbstractContextManager[IO[bytes]]":
+        return open_content(self._open_object(item), self._job.compression)
 
 
 def is_too_large(job: Job, plan: ExecutionPlan, item: InputObject) -> bool:
@@ -188,18 +152,3 @@ def is_too_large(job: Job, plan: ExecutionPlan, item: InputObject) -> bool:
 def _too_large(item: InputObject, limit: int | None) -> ObjectFailed:
     message = f"the object is larger than MaxPayloadInMB allows ({limit} bytes): raise it, or set SplitType"
     return ObjectFailed(BadRecord(item.name, None, None, None, message))
-
-
-def make_local_engine(
-    options: TransformOptions,
-    plan: ExecutionPlan,
-    endpoint: Endpoint,
-    statistics: RunStatistics,
-    start_output: StartOutput,
-) -> LocalEngine:
-    """The engine of a run on this machine; it counts its requests in ``statistics``."""
-    job = options.job
-    sender = Sender(endpoint, RequestOptions.of_job(job), plan.concurrent, statistics)
-    transformer = Transformer(job, data_processing(job), sender, options.on_error)
-    threads = plan.concurrent * (2 if options.uses_remote_storage else 1)
-    return LocalEngine(job, plan, SourceByAddress(options), transformer, start_output, threads)

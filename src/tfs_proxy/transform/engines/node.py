@@ -1,5 +1,6 @@
 """One node of a job that several share: a serving stack, and an engine that gets object after object."""
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
@@ -10,15 +11,18 @@ from queue import SimpleQueue
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.transform.engines.local import LocalEngine, StartOutput, make_local_engine
+from tfs_proxy.settings import inherited_environment
+from tfs_proxy.transform.engines.local import LocalEngine
 from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.job import ExecutionPlan
-from tfs_proxy.transform.options import TransformOptions, open_endpoint, output_target, served_content
+from tfs_proxy.transform.leftovers import served_content
+from tfs_proxy.transform.options import TransformOptions, open_endpoint, output_target
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.run_statistics import Counters, ObjectReport, RunStatistics, Workload
-from tfs_proxy.transform.send.connection import Endpoint
-from tfs_proxy.transform.send.stack import fetch_execution_parameters
-from tfs_proxy.transform.stores.interface import InputObject
+from tfs_proxy.transform.run_statistics import ObjectReport, RunCounts, RunStatistics
+from tfs_proxy.transform.send.connection import EndpointAddress
+from tfs_proxy.transform.send.sender import Sender
+from tfs_proxy.transform.send.stack import fetch_plan
+from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import local_object
 
 
@@ -35,8 +39,11 @@ class RunTerms:
     """What all nodes of a run share, so that an output does not depend on the node that makes it."""
 
     fingerprint: str
-    strategy: str
-    payload_bytes: int | None
+    plan: ExecutionPlan
+
+    def plan_of(self, node: Capabilities) -> ExecutionPlan:
+        """The plan of a node: its own concurrency, and the payload and strategy of the whole run."""
+        return replace(self.plan, concurrent=node.plan.concurrent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,123 +72,103 @@ def _sees(item: InputObject) -> bool:
 
 
 class Node:
-    """Starts its stack with the first call; `close` ends it. ``name`` is different for every node."""
+    """Starts its stack with the first call; `close` ends it. ``name`` is different for every node.
+
+    Its methods are coroutines because that lets Ray run the calls of an actor concurrently.
+    """
 
     def __init__(self, options: TransformOptions, name: str, probe: SharedStorageProbe) -> None:
-        self._options = options
+        self._options = replace(options, environment=inherited_environment())
         self._name = name
         self._probe = probe
         self._stack = contextlib.ExitStack()
-        self._endpoint: Endpoint | None = None
+        self._endpoint: EndpointAddress | None = None
         self._capabilities: Capabilities | None = None
         self._engine_thread: EngineThread | None = None
         self._lock = threading.Lock()
 
-    def open(self) -> Capabilities:
+    async def open(self) -> Capabilities:
         """Serve the model, or find the endpoint. Raises StopServing."""
-        with self._lock:
-            return self._opened()[0]
+        return (await asyncio.to_thread(self._opened))[0]
 
-    def transform(self, item: InputObject, terms: RunTerms) -> "Future[ObjectReport]":
-        """Queue ``item``; its report comes when it is written or failed.
+    async def transform(self, item: InputObject, terms: RunTerms) -> ObjectReport:
+        """Transform ``item``; its report comes when it is written or failed.
 
-        Raises StopServing, at once or in place of the report, if this node can't go on.
+        Raises StopServing if this node can't go on.
         """
+        return await asyncio.wrap_future(await asyncio.to_thread(self._add, item, terms))
+
+    async def in_progress(self) -> RunCounts:
+        """What unfinished objects have come to."""
+        return self._engine_thread.in_progress() if self._engine_thread else RunCounts()
+
+    async def close(self) -> None:
+        """Give up unfinished objects without leaving parts of them, and end the stack."""
+        await asyncio.to_thread(self._close)
+
+    def _opened(self) -> tuple[Capabilities, EndpointAddress]:
         with self._lock:
-            capabilities, endpoint = self._opened()
+            if self._capabilities is None or self._endpoint is None:
+                self._probe.check()
+                content = served_content(self._options)
+                self._endpoint = self._stack.enter_context(open_endpoint(self._options))
+                self._capabilities = Capabilities(fetch_plan(self._options.job, self._endpoint), content)
+            return self._capabilities, self._endpoint
+
+    def _add(self, item: InputObject, terms: RunTerms) -> "Future[ObjectReport]":
+        capabilities, endpoint = self._opened()
+        with self._lock:
             if self._engine_thread is None:
-                self._engine_thread = self._start_engine(capabilities, endpoint, terms)
+                plan = terms.plan_of(capabilities)
+                target = output_target(self._options, self._name)
+                self._engine_thread = EngineThread(self._options, plan, endpoint, target, terms.fingerprint)
             return self._engine_thread.add(item)
 
-    def in_progress(self) -> Counters:
-        """What unfinished objects have come to."""
-        return self._engine_thread.in_progress() if self._engine_thread else Counters()
-
-    def close(self) -> None:
-        """Give up unfinished objects without leaving parts of them, and end the stack."""
+    def _close(self) -> None:
         with self._lock:
             if self._engine_thread is not None:
                 self._engine_thread.close()
             self._stack.close()
 
-    def _opened(self) -> tuple[Capabilities, Endpoint]:
-        if self._capabilities is None or self._endpoint is None:
-            self._probe.check()
-            content = served_content(self._options)
-            self._endpoint = self._stack.enter_context(open_endpoint(self._options))
-            parameters = fetch_execution_parameters(self._endpoint)
-            self._capabilities = Capabilities(ExecutionPlan.resolve(self._options.job, parameters), content)
-        return self._capabilities, self._endpoint
-
-    def _start_engine(
-        self, capabilities: Capabilities, endpoint: Endpoint, terms: RunTerms
-    ) -> "EngineThread":
-        plan = replace(capabilities.plan, strategy=terms.strategy, payload_bytes=terms.payload_bytes)
-        target = output_target(self._options, self._name)
-        requests = RunStatistics(Workload(0, 0))
-
-        def make_engine(start_output: StartOutput) -> LocalEngine:
-            return make_local_engine(self._options, plan, endpoint, requests, start_output)
-
-        def make_output(
-            item: InputObject, statistics: RunStatistics, release: Release, on_end: OnEnd
-        ) -> OrderedOutput:
-            return OrderedOutput(item, target, terms.fingerprint, statistics, release, on_end)
-
-        return EngineThread(make_engine, make_output, requests)
-
-
-Release = Callable[[], None]
-OnEnd = Callable[[OrderedOutput], None]
-MakeOutput = Callable[[InputObject, RunStatistics, Release, OnEnd], OrderedOutput]
-
-
-@dataclass(frozen=True, slots=True)
-class _InProgress:
-    """An unfinished object."""
-
-    statistics: RunStatistics
-    report: "Future[ObjectReport]"
-
 
 class EngineThread:
-    """Runs an engine in a thread of its own, which gets objects one by one; keeps statistics for each."""
+    """An engine on a thread of its own, whose objects are added one by one."""
 
     def __init__(
         self,
-        make_engine: Callable[[StartOutput], LocalEngine],
-        make_output: MakeOutput,
-        requests: RunStatistics,
+        options: TransformOptions,
+        plan: ExecutionPlan,
+        endpoint: EndpointAddress,
+        target: OutputTarget,
+        fingerprint: str,
     ) -> None:
-        self._make_output = make_output
-        self._requests = requests
+        self._target = target
+        self._fingerprint = fingerprint
+        self._requests = RunStatistics()
         self._items: SimpleQueue[InputObject | None] = SimpleQueue()
-        self._in_progress: dict[str, _InProgress] = {}
+        self._in_progress: dict[str, tuple[RunStatistics, Future[ObjectReport]]] = {}
         self._end_reason: BaseException | None = None
         self._lock = threading.Lock()
-        self._engine = make_engine(self._start_output)
+        sender = Sender(endpoint, options.job, plan.concurrent, self._requests)
+        self._engine = LocalEngine(options, plan, sender, self._start_output)
         self._thread = threading.Thread(target=self._run, name="engine")
         self._thread.start()
 
     def add(self, item: InputObject) -> "Future[ObjectReport]":
         """Queue ``item``; its report includes all requests since the report before."""
-        unfinished = _InProgress(RunStatistics(Workload(0, 0)), Future())
+        report: Future[ObjectReport] = Future()
         with self._lock:
             if self._end_reason is not None:
-                unfinished.report.set_exception(self._end_reason)
+                report.set_exception(self._end_reason)
             else:
-                self._in_progress[item.name] = unfinished
+                self._in_progress[item.name] = RunStatistics(), report
                 self._items.put(item)
-        return unfinished.report
+        return report
 
-    def in_progress(self) -> Counters:
+    def in_progress(self) -> RunCounts:
         """The sum over all unfinished objects."""
         with self._lock:
-            counts = [unfinished.statistics.counts for unfinished in self._in_progress.values()]
-        return Counters(
-            records=sum(counters.records for counters in counts),
-            bytes=sum(counters.bytes for counters in counts),
-        )
+            return sum((statistics.counts for statistics, _ in self._in_progress.values()), RunCounts())
 
     def close(self) -> None:
         """Give up unfinished objects and wait for the thread."""
@@ -189,8 +176,9 @@ class EngineThread:
         self._items.put(None)
         self._thread.join()
 
-    def _start_output(self, item: InputObject, release: Release) -> OrderedOutput:
-        return self._make_output(item, self._in_progress[item.name].statistics, release, self._on_end)
+    def _start_output(self, item: InputObject, release: Callable[[], None]) -> OrderedOutput:
+        statistics, _ = self._in_progress[item.name]
+        return OrderedOutput(item, self._target, self._fingerprint, statistics, release, self._on_end)
 
     def _on_end(self, output: OrderedOutput) -> None:
         if output.was_stopped:
@@ -198,20 +186,18 @@ class EngineThread:
             self._items.put(None)
             return
         with self._lock:
-            finished = self._in_progress.pop(output.item.name)
-        combined = RunStatistics(Workload(0, 0))
-        combined.merge(finished.statistics.drain())
-        combined.merge(self._requests.drain())
-        finished.report.set_result(combined.drain())
+            statistics, report = self._in_progress.pop(output.item.name)
+        statistics.merge(self._requests.drain())
+        report.set_result(statistics.drain())
 
     def _run(self) -> None:
-        end_reason: BaseException = RunStopped("the run was stopped")
+        end_reason: BaseException = RunStopped()
         try:
             self._engine.run(iter(self._items.get, None))
         except BaseException as error:  # noqa: BLE001 - every open report raises it
             end_reason = error
         with self._lock:
             self._end_reason = end_reason
-            for unfinished in self._in_progress.values():
-                unfinished.report.set_exception(end_reason)
+            for _, report in self._in_progress.values():
+                report.set_exception(end_reason)
             self._in_progress.clear()

@@ -15,7 +15,7 @@ from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.leftovers import Leftovers, find_leftovers, log_plan
 from tfs_proxy.transform.options import TransformOptions
 from tfs_proxy.transform.ordered_output import OrderedOutput
-from tfs_proxy.transform.progress import Progress
+from tfs_proxy.transform.progress import shown_progress
 from tfs_proxy.transform.run_statistics import RunStatistics
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import STATE_FOLDER
@@ -30,7 +30,7 @@ def on_cluster(
     Raises SettingsError if Ray or the cluster can't be used, and StopServing if no node can go on.
     """
     try:
-        from tfs_proxy.transform.engines.ray.connection import ray_connection
+        from tfs_proxy.transform.engines.ray.cluster import ray_connection
     except ImportError as error:
         raise SettingsError(
             f"--engine ray needs Ray ({error}): pip install 'tfs-proxy[ray]', here and on all nodes."
@@ -59,8 +59,8 @@ def _distribute(
     try:
         plan = cluster.wait_ready().plan
         log_plan(options, plan, leftovers.items)
-        terms = RunTerms(leftovers.fingerprint, plan.strategy, plan.payload_bytes)
-        with Progress(leftovers.statistics, sys.stderr):
+        terms = RunTerms(leftovers.fingerprint, plan)
+        with shown_progress(leftovers.statistics, sys.stderr):
             cluster.transform(leftovers.items, terms, leftovers.statistics, give_up)
     finally:
         cluster.close()

@@ -1,24 +1,24 @@
 """--tune: measures a sample of the input at growing concurrency, and advises which values to use."""
 
+import contextlib
 import itertools
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
 from tfs_proxy.transform.job import MAX_PRODUCT_MB, NONE, ExecutionPlan, Job
-from tfs_proxy.transform.records.batches import MiniBatch, pack, whole_object
-from tfs_proxy.transform.records.processing import data_processing
-from tfs_proxy.transform.records.split import open_content, records, with_failure_location
-from tfs_proxy.transform.run_statistics import RunStatistics, Workload
-from tfs_proxy.transform.send.connection import Endpoint
-from tfs_proxy.transform.send.isolation import PLACEHOLDER, Outcome, Transformer
-from tfs_proxy.transform.send.sender import RequestOptions, Sender
-from tfs_proxy.transform.send.stack import fetch_execution_parameters
-from tfs_proxy.transform.stores.interface import InputObject, ObjectSource
+from tfs_proxy.transform.records.batches import MiniBatch, batches_of, whole_object
+from tfs_proxy.transform.records.split import open_content
+from tfs_proxy.transform.run_statistics import RunStatistics
+from tfs_proxy.transform.send.connection import EndpointAddress
+from tfs_proxy.transform.send.isolation import PLACEHOLDER, Transformer
+from tfs_proxy.transform.send.sender import Sender
+from tfs_proxy.transform.stores.interface import InputObject, OpenObject
 
 MEASURE_SECONDS = 4.0
 SAMPLE_BATCHES = 256
@@ -47,12 +47,12 @@ class Measurement:
 
 
 def sample_of(
-    job: Job, plan: ExecutionPlan, items: Iterable[InputObject], source: ObjectSource
+    job: Job, plan: ExecutionPlan, items: Iterable[InputObject], open_object: OpenObject
 ) -> list[MiniBatch]:
     """The first mini-batches of the input. Raises SettingsError if there are none."""
     sample: list[MiniBatch] = []
     size = 0
-    for batch in itertools.islice(_batches(job, plan, items, source), SAMPLE_BATCHES):
+    for batch in itertools.islice(_batches(job, plan, items, open_object), SAMPLE_BATCHES):
         sample.append(batch)
         size += len(batch.body)
         if size >= SAMPLE_BYTES:
@@ -63,94 +63,73 @@ def sample_of(
 
 
 def sweep(
-    job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, environment: Mapping[str, str]
+    job: Job,
+    plan: ExecutionPlan,
+    sample: Sequence[MiniBatch],
+    endpoint: EndpointAddress,
+    environment: Mapping[str, str],
 ) -> list[Measurement]:
     """Measure powers of two, until two in a row bring no gain or the platform's 100 MB are reached.
 
     Raises SettingsError if no record of ``sample`` gets an answer that the job can use.
     """
-    payload_mb = (ExecutionPlan.resolve(job, fetch_execution_parameters(endpoint)).payload_bytes or 0) >> 20
+    payload_mb = (plan.payload_bytes or 0) >> 20
     most = min(MAX_CONCURRENT, MAX_PRODUCT_MB // payload_mb if payload_mb else MAX_CONCURRENT)
     measurements: list[Measurement] = []
     concurrent, without_gain = 1, 0
     while concurrent <= most and without_gain < 2:  # noqa: PLR2004
-        statistics = measure(job, sample, endpoint, concurrent)
-        rate = statistics.counts.records / statistics.seconds
+        rate, refusals = measure(job, sample, endpoint, concurrent)
         best_rate = max((measurement.rate for measurement in measurements), default=0.0)
         without_gain = 0 if rate > MIN_GAIN * best_rate else without_gain + 1
         measurements.append(Measurement(environment, concurrent, rate))
-        log.info(
-            "%d at once%s: %.1f records/s%s",
-            concurrent,
-            _batching_note(environment),
-            rate,
-            _refusals_note(statistics),
-        )
+        size = environment.get("SAGEMAKER_TFS_MAX_BATCH_SIZE")
+        batching = f", batches of {size}" if size else ""
+        log.info("%d at once%s: %.1f records/s%s", concurrent, batching, rate, refusals)
         concurrent *= 2
     return measurements
 
 
-def measure(job: Job, sample: Sequence[MiniBatch], endpoint: Endpoint, concurrent: int) -> RunStatistics:
-    """Send ``sample`` over and over for some seconds; the statistics count the records that got an answer.
+def measure(
+    job: Job, sample: Sequence[MiniBatch], endpoint: EndpointAddress, concurrent: int
+) -> tuple[float, str]:
+    """Send ``sample`` over and over for some seconds; returns answered records per second, and a note.
 
     A failure is not tried again: pauses would be measured, and a sample that fails would take minutes.
     Raises SettingsError if no record is answered well.
     """
-    statistics = RunStatistics(Workload(0, 0))
-    options = replace(RequestOptions.of_job(job), max_retries=0)
-    sender = Sender(endpoint, options, concurrent, statistics)
-    transformer = Transformer(job, data_processing(job), sender, PLACEHOLDER)
-    batches, ended = itertools.cycle(sample), threading.Event()
-    batches_lock, errors = threading.Lock(), list[BaseException]()
+    statistics = RunStatistics()
+    sender = Sender(endpoint, replace(job, max_retries=0), concurrent, statistics)
+    transform = Transformer(job, sender, PLACEHOLDER)
+    batches, batches_lock, ended = itertools.cycle(sample), threading.Lock(), threading.Event()
 
     def send() -> None:
-        try:
-            while not ended.is_set():
-                with batches_lock:
-                    batch = next(batches)
-                _count(statistics, transformer(batch, "sample"))
-        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
-            errors.append(error)
-            ended.set()
+        while not ended.is_set():
+            with batches_lock:
+                batch = next(batches)
+            outcome = transform(batch, "sample")
+            # A refused record is not a measure of the model: a refusal is faster than an answer.
+            statistics.add(records=outcome.records - len(outcome.bad), bad_records=len(outcome.bad))
+            for bad_record in outcome.bad:
+                statistics.fail(bad_record)
 
-    _run_for_some_seconds(send, concurrent, ended)
-    statistics.end()
-    sender.close()
-    if errors:
-        raise _explained(errors[0])
-    if not statistics.counts.records:
+    with contextlib.closing(sender), ThreadPoolExecutor(concurrent) as threads:
+        sending = [threads.submit(send) for _ in range(concurrent)]
+        wait(sending, MEASURE_SECONDS, FIRST_EXCEPTION)
+        ended.set()
+    seconds = statistics.seconds
+    try:
+        for sent in sending:
+            sent.result()
+    except ObjectFailed as error:
+        # The answer to the sample does not fit the job's filters or its join.
+        raise SettingsError(f"There is nothing to tune: {error}") from error
+    answered, refused = statistics.counts["records"], statistics.counts["bad_records"]
+    if not answered:
         raise SettingsError(
             f"The server refuses every record, so there is nothing to tune: {statistics.failures[0]}"
         )
-    return statistics
-
-
-def _run_for_some_seconds(send: Callable[[], None], concurrent: int, ended: threading.Event) -> None:
-    threads = [threading.Thread(target=send) for _ in range(concurrent)]
-    for thread in threads:
-        thread.start()
-    ended.wait(MEASURE_SECONDS)
-    ended.set()
-    for thread in threads:
-        thread.join()
-
-
-def _count(statistics: RunStatistics, outcome: Outcome) -> None:
-    # A refused record is not a measure of the model: a refusal is faster than an answer.
-    statistics.add(records=outcome.records - len(outcome.bad), bad_records=len(outcome.bad))
-    for bad_record in outcome.bad:
-        statistics.fail(bad_record)
-
-
-def _explained(error: BaseException) -> BaseException:
-    # The answer to the sample does not fit the job's filters or its join.
-    return SettingsError(f"There is nothing to tune: {error}") if isinstance(error, ObjectFailed) else error
-
-
-def _refusals_note(statistics: RunStatistics) -> str:
-    if not statistics.counts.bad_records:
-        return ""
-    return f" ({statistics.counts.bad_records} more were refused, the first: {statistics.failures[0]})"
+    note = f" ({refused} more were refused, the first: {statistics.failures[0]})" if refused else ""
+    return answered / seconds, note
 
 
 def best_measurement(measurements: Sequence[Measurement]) -> Measurement:
@@ -173,28 +152,18 @@ def advice(job: Job, best: Measurement) -> str:
     return "\n".join([*lines, json.dumps(values, indent=1)])
 
 
-def with_environment(job: Job, added: Mapping[str, str]) -> Job:
-    """``job`` with the variables ``added`` for its serving stack."""
-    return replace(job, environment={**job.environment, **added})
-
-
 def _batches(
-    job: Job, plan: ExecutionPlan, items: Iterable[InputObject], source: ObjectSource
+    job: Job, plan: ExecutionPlan, items: Iterable[InputObject], open_object: OpenObject
 ) -> Iterator[MiniBatch]:
     """The batches of all objects that can be read; the run itself reports the others."""
-    limit = plan.payload_bytes
     for item in items:
         try:
-            with open_content(source.open(item), job.compression) as stream:
+            with open_content(open_object(item), job.compression) as stream:
                 if job.split_type != NONE:
-                    frames = with_failure_location(records(stream, job.split_type, limit), item.name)
-                    yield from pack(frames, plan.strategy, limit, item.name)
-                elif (body := stream.read(SAMPLE_BYTES)) and (limit is None or len(body) <= limit):
+                    yield from batches_of(stream, job.split_type, plan, item.name)
+                elif (body := stream.read(SAMPLE_BYTES)) and (
+                    plan.payload_bytes is None or len(body) <= plan.payload_bytes
+                ):
                     yield whole_object(body)
         except (StorageError, ObjectFailed) as error:
             log.warning("the sample leaves out %s: %s", item.name, error)
-
-
-def _batching_note(environment: Mapping[str, str]) -> str:
-    size = environment.get("SAGEMAKER_TFS_MAX_BATCH_SIZE")
-    return f", batches of {size}" if size else ""

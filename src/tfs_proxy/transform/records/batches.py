@@ -3,10 +3,12 @@
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import IO
 
 from tfs_proxy.payload.formats.framing import Frame
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed
-from tfs_proxy.transform.job import SINGLE
+from tfs_proxy.transform.job import SINGLE, ExecutionPlan
+from tfs_proxy.transform.records.split import SPLITS, with_failure_location
 
 
 @dataclass(slots=True)
@@ -51,16 +53,18 @@ def _single(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterat
 
 def _multi(frames: Iterable[Frame], max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
     """As many records as fit, framing and checksums included. Raises ObjectFailed if one is too large."""
-    packing, first = _Packing(), 1
+    body, offsets, ends, first = bytearray(), array("Q"), array("Q"), 1
     for number, frame in enumerate(frames, 1):
         size = len(frame.framed)
         _check_fits(size, max_bytes, number, frame, name)
-        if max_bytes is not None and packing.size + size > max_bytes:
-            yield packing.batch(first)
-            packing, first = _Packing(), number
-        packing.add(frame)
-    if packing.parts:
-        yield packing.batch(first)
+        if max_bytes is not None and len(body) + size > max_bytes:
+            yield MiniBatch(first, bytes(body), offsets, ends)
+            body, offsets, ends, first = bytearray(), array("Q"), array("Q"), number
+        body += frame.framed
+        offsets.append(frame.offset)
+        ends.append(len(body))
+    if ends:
+        yield MiniBatch(first, bytes(body), offsets, ends)
 
 
 def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: str) -> Iterator[MiniBatch]:
@@ -68,28 +72,18 @@ def pack(frames: Iterable[Frame], strategy: str, max_bytes: int | None, name: st
     return (_single if strategy == SINGLE else _multi)(frames, max_bytes, name)
 
 
+def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: str) -> Iterator[MiniBatch]:
+    """The batches of the object ``name``, whose memory is bounded by one batch and one record.
+
+    Raises ObjectFailed with the position of a record that is damaged or too large.
+    """
+    frames = with_failure_location(SPLITS[split_type](stream, plan.payload_bytes), name)
+    return pack(frames, plan.strategy, plan.payload_bytes, name)
+
+
 def whole_object(body: bytes) -> MiniBatch:
     """A whole object as a batch of one record."""
     return MiniBatch(1, body, array("Q", [0]), array("Q", [len(body)]))
-
-
-class _Packing:
-    """A batch that is not full yet."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.size = 0
-        self._offsets = array("Q")
-        self._ends = array("Q")
-
-    def add(self, frame: Frame) -> None:
-        self.parts.append(frame.framed)
-        self.size += len(frame.framed)
-        self._offsets.append(frame.offset)
-        self._ends.append(self.size)
-
-    def batch(self, first: int) -> MiniBatch:
-        return MiniBatch(first, b"".join(self.parts), self._offsets, self._ends)
 
 
 def _check_fits(size: int, max_bytes: int | None, number: int, frame: Frame, name: str) -> None:

@@ -1,17 +1,25 @@
 """The subset of JSONPath that SageMaker's InputFilter and OutputFilter know (docs/reference/sagemaker.md)."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from tfs_proxy.errors import SettingsError
 
 MAX_CHARACTERS = 63
 
-_NAME = re.compile(r"\.([A-Za-z_$][\w$-]*)")
-_QUOTED = re.compile(r"\s*'((?:[^'\\]|\\.)*)'\s*|\s*\"((?:[^\"\\]|\\.)*)\"\s*")
-_INDICES = re.compile(r"\s*-?\d+\s*(,\s*-?\d+\s*)*")
-_SLICE = re.compile(r"\s*(-?\d+)?\s*:\s*(-?\d+)?\s*")
+_STEP = re.compile(
+    r"""
+    \.(?P<name>[A-Za-z_$][\w$-]*)
+  | (?P<all>\.\*|\[\*\])
+  | \[\s*(?P<indices>-?\d+\s*(?:,\s*-?\d+\s*)*)\]
+  | \[\s*(?P<low>-?\d+)?\s*:\s*(?P<high>-?\d+)?\s*\]
+  | \[(?P<names>QUOTED(?:,QUOTED)*)\]
+    """.replace("QUOTED", r"""\s*(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*"""),
+    re.VERBOSE,
+)
+_QUOTED_NAME = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
 
 Step = Callable[[Any], Any]
 
@@ -52,71 +60,45 @@ class JsonPath:
         return not self._steps
 
 
-def _steps(text: str) -> "list[tuple[Step, bool]]":
+def _steps(text: str) -> Iterator[tuple[Step, bool]]:
     if not text.startswith("$"):
-        raise _refused(text, "it must begin with $")
-    steps, at = [], 1
+        raise SettingsError(f"The filter {text} can't be used: it must begin with $.")
+    at = 1
     while at < len(text):
-        if name := _NAME.match(text, at):
-            steps.append((_member(name[1]), False))
-            at = name.end()
-        elif text.startswith((".*", "[*]"), at):
-            steps.append((_all_members, True))
-            at += 2 if text[at] == "." else 3
-        elif text[at] == "[" and (end := _closing(text, at)) > 0:
-            steps.append(_bracket(text, text[at + 1 : end]))
-            at = end + 1
-        else:
-            raise _refused(text, f"it can't be parsed from character {at + 1} on")
-    return steps
-
-
-def _closing(text: str, at: int) -> int:
-    """Where the bracket that opens at ``at`` closes, outside of quoted names; -1 if it does not close."""
-    match = re.compile(r"\[(?:[^'\"\]]|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")*\]").match(text, at)
-    return match.end() - 1 if match else -1
-
-
-def _bracket(text: str, inside: str) -> tuple[Step, bool]:
-    if _INDICES.fullmatch(inside):
-        indices = [int(index) for index in inside.split(",")]
-        return (_item(indices[0]), False) if len(indices) == 1 else (_items(indices), True)
-    if bounds := _SLICE.fullmatch(inside):
-        low, high = (None if bound is None else int(bound) for bound in bounds.groups())
-        return _slice(low, high), True
-    names = _names(inside)
-    if not names:
-        raise _refused(text, f"[{inside}] is neither a list of names or numbers nor a slice")
-    return (_member(names[0]), False) if len(names) == 1 else (_members(names), False)
-
-
-def _names(inside: str) -> list[str]:
-    names, at = [], 0
-    while match := _QUOTED.match(inside, at):
-        names.append(re.sub(r"\\(.)", r"\1", match[1] if match[1] is not None else match[2]))
+        match = _STEP.match(text, at)
+        if match is None:
+            raise SettingsError(
+                f"The filter {text} can't be used: it can't be parsed from character {at + 1} on."
+            )
+        yield _step(match)
         at = match.end()
-        if at == len(inside):
-            return names
-        if inside[at] != ",":
-            return []
-        at += 1
-    return []
 
 
-def _member(name: str) -> Step:
-    def step(value: Any) -> Any:
-        if not isinstance(value, dict) or name not in value:
-            raise Missing(f"no member {name!r}")
-        return value[name]
+def _step(match: "re.Match[str]") -> tuple[Step, bool]:
+    """What a part of a path selects, and whether the steps after it apply to each of several values."""
+    if match["all"]:
+        return _all_members, True
+    if match["name"]:
+        return partial(_member, match["name"]), False
+    if match["indices"]:
+        indices = [int(index) for index in match["indices"].split(",")]
+        return (partial(_elements, indices), True) if indices[1:] else (partial(_element, indices[0]), False)
+    if match["names"]:
+        quoted = _QUOTED_NAME.findall(match["names"])
+        names = [re.sub(r"\\(.)", r"\1", single or double) for single, double in quoted]
+        return (partial(_members, names), False) if names[1:] else (partial(_member, names[0]), False)
+    low, high = (None if bound is None else int(bound) for bound in match.group("low", "high"))
+    return partial(_slice, slice(low, high)), True
 
-    return step
+
+def _member(name: str, value: Any) -> Any:
+    if not isinstance(value, dict) or name not in value:
+        raise Missing(f"no member {name!r}")
+    return value[name]
 
 
-def _members(names: list[str]) -> Step:
-    def step(value: Any) -> Any:
-        return {name: _member(name)(value) for name in names}
-
-    return step
+def _members(names: list[str], value: Any) -> Any:
+    return {name: _member(name, value) for name in names}
 
 
 def _all_members(value: Any) -> Any:
@@ -127,30 +109,17 @@ def _all_members(value: Any) -> Any:
     raise Missing("no members")
 
 
-def _item(index: int) -> Step:
-    def step(value: Any) -> Any:
-        if not isinstance(value, list) or not -len(value) <= index < len(value):
-            raise Missing(f"no element {index}")
-        return value[index]
-
-    return step
+def _element(index: int, value: Any) -> Any:
+    if not isinstance(value, list) or not -len(value) <= index < len(value):
+        raise Missing(f"no element {index}")
+    return value[index]
 
 
-def _items(indices: list[int]) -> Step:
-    def step(value: Any) -> Any:
-        return [_item(index)(value) for index in indices]
-
-    return step
+def _elements(indices: list[int], value: Any) -> Any:
+    return [_element(index, value) for index in indices]
 
 
-def _slice(low: int | None, high: int | None) -> Step:
-    def step(value: Any) -> Any:
-        if not isinstance(value, list):
-            raise Missing("no list to slice")
-        return value[low:high]
-
-    return step
-
-
-def _refused(text: str, reason: str) -> SettingsError:
-    return SettingsError(f"The filter {text} can't be used: {reason}.")
+def _slice(bounds: slice, value: Any) -> Any:
+    if not isinstance(value, list):
+        raise Missing("no list to slice")
+    return value[bounds]

@@ -20,36 +20,21 @@ class Unprocessable(Exception):
     """A record or an answer that filters or joins can't be applied to."""
 
 
-class PassThrough:
-    """Passes bodies and answers through; AssembleWith Line ends each answer with a newline."""
-
-    def __init__(self, job: Job) -> None:
-        self._ending = b"\n" if job.assemble_with == LINE else b""
-
-    def request(self, batch: MiniBatch) -> bytes:
-        """The body to send."""
-        return batch.body
-
-    def output(self, _batch: MiniBatch, answer: bytes) -> bytes:
-        """The output for ``answer``."""
-        return answer + self._ending if self._ending and not answer.endswith(self._ending) else answer
-
-
 class DataProcessing:
     """SageMaker's DataProcessing: InputFilter, the model, JoinSource, OutputFilter, in this order.
 
-    docs/reference/sagemaker.md has the rules.
+    docs/reference/sagemaker.md has the rules. Without filters and joins, bodies and answers pass as they are,
+    but AssembleWith Line ends each answer with a newline.
     """
 
     def __init__(self, job: Job) -> None:
         self._input_filter = JsonPath(job.input_filter)
         self._output_filter = JsonPath(job.output_filter)
         self._joins = job.join == INPUT
-        self._read, self._write, self._join = _CODECS[job.record_type]
-        self._read_answer = _CODECS[job.answer_type or job.record_type][0]
-        self._write_answer = _CODECS[job.answer_type or job.record_type][1]
+        if job.processes:
+            self._read, self._write, self._join = _CODECS[job.record_type]
+            self._read_answer, self._write_answer, _ = _CODECS[job.answer_type or job.record_type]
         self._ending = b"\n" if job.assemble_with == LINE else b""
-        self._plain = PassThrough(job)
         self._keeps_answers = not self._joins and self._output_filter.is_identity
 
     def request(self, batch: MiniBatch) -> bytes:
@@ -66,12 +51,14 @@ class DataProcessing:
         If the job neither joins nor filters answers, they are written unread.
         """
         if self._keeps_answers:
-            return self._plain.output(batch, answer)
+            return self._ended(answer)
         answers = self._read_answer(answer)
         if self._joins:
             answers = self._joined(batch, answers)
-        text = self._write_answer(_filtered(self._output_filter, answers))
-        return text + self._ending if self._ending and not text.endswith(self._ending) else text
+        return self._ended(self._write_answer(_filtered(self._output_filter, answers)))
+
+    def _ended(self, text: bytes) -> bytes:
+        return text if text.endswith(self._ending) else text + self._ending
 
     def _joined(self, batch: MiniBatch, answers: Values) -> Values:
         records = self._read(batch.body)
@@ -81,11 +68,6 @@ class DataProcessing:
                 f"in {CSV} or {JSON_LINES} as the input is"
             )
         return [self._join(record, answer) for record, answer in zip(records, answers, strict=True)]
-
-
-def data_processing(job: Job) -> "PassThrough | DataProcessing":
-    """The processing that ``job`` asks for."""
-    return DataProcessing(job) if job.processes else PassThrough(job)
 
 
 def _filtered(path: JsonPath, values: Values) -> Values:
@@ -120,20 +102,12 @@ def _write_csv(rows: Values) -> bytes:
     return "".join(line + "\n" for line in lines).encode("utf-8", "surrogateescape")
 
 
-def _join_csv(record: Any, answer: Any) -> Any:
-    return [*record, *answer]
-
-
 def _read_lines(text: bytes) -> Values:
     return [_loads(line) for line in text.split(b"\n") if line.strip()]
 
 
 def _write_lines(values: Values) -> bytes:
-    return "".join(_dumps(value) + "\n" for value in values).encode("utf-8", "surrogatepass")
-
-
-def _read_document(text: bytes) -> Values:
-    return [_loads(text)]
+    return b"".join(_encode(value) + b"\n" for value in values)
 
 
 def _loads(text: bytes) -> Any:
@@ -143,24 +117,20 @@ def _loads(text: bytes) -> Any:
         raise Unprocessable(f"{text[:100].decode(errors='replace')} is not JSON ({error})") from error
 
 
-def _write_document(values: Values) -> bytes:
-    return _dumps(values[0]).encode("utf-8", "surrogatepass")
-
-
 def _join_json(record: Any, answer: Any) -> Any:
     if isinstance(record, dict):
         return {**record, OUTPUT_KEY: answer}
     return {INPUT_KEY: record, OUTPUT_KEY: answer}
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _encode(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
 _CODECS: dict[str, tuple[Callable[[bytes], Values], Callable[[Values], bytes], Callable[[Any, Any], Any]]] = {
-    CSV: (_read_csv, _write_csv, _join_csv),
+    CSV: (_read_csv, _write_csv, lambda record, answer: [*record, *answer]),
     JSON_LINES: (_read_lines, _write_lines, _join_json),
-    JSON: (_read_document, _write_document, _join_json),
+    JSON: (lambda text: [_loads(text)], lambda values: _encode(values[0]), _join_json),
 }
 
 
@@ -170,5 +140,5 @@ def placeholder(job: Job, error: str) -> bytes:
     JSON quotes the server's ``error``; other types have ERROR, as AWS recommends.
     """
     kind = (job.accept or job.content_type or "").partition(";")[0].strip().lower()
-    text = _dumps({"error": error}).encode() if "json" in kind else b"ERROR"
+    text = _encode({"error": error}) if "json" in kind else b"ERROR"
     return text + b"\n" if LINE in {job.assemble_with, job.split_type} else text

@@ -1,5 +1,6 @@
 """Splits the content of an object into records, by SplitType."""
 
+import contextlib
 import gzip
 import io
 import zlib
@@ -49,14 +50,10 @@ SPLITS: Mapping[str, Split] = {
     TFRECORD: cast("Split", tfrecords),
     RECORDIO: cast("Split", recordio),
 }
+"""Each splits a stream; memory is bounded by one record of at most the bytes that the second argument allows.
 
-
-def records(stream: "IO[bytes]", split_type: str, max_bytes: int | None) -> Iterator[Frame]:
-    """Split ``stream``; memory is bounded by one record of at most ``max_bytes``.
-
-    Raises BadInput for damaged framing and PayloadTooLarge; both name the record and its position.
-    """
-    return SPLITS[split_type](stream, max_bytes)
+They raise BadInput for damaged framing and PayloadTooLarge; both name the record and its position.
+"""
 
 
 def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]:
@@ -72,36 +69,20 @@ def with_failure_location(frames: Iterable[Frame], name: str) -> Iterator[Frame]
         raise ObjectFailed(BadRecord(name, number + 1, offset, None, str(error))) from error
 
 
-def open_content(raw: io.RawIOBase, compression: str) -> "IO[bytes]":
-    """A buffered stream of an object's content, decompressed if ``compression`` is Gzip."""
-    buffered = io.BufferedReader(raw, READ_BYTES)
-    if compression != GZIP:
-        return buffered
-    return io.BufferedReader(_Gunzipped(buffered), READ_BYTES)
+@contextlib.contextmanager
+def open_content(raw: io.RawIOBase, compression: str) -> "Iterator[IO[bytes]]":
+    """A buffered stream of an object's content, decompressed if ``compression`` is Gzip.
 
-
-class _Gunzipped(io.RawIOBase):
-    """The content of gzip data as a raw stream; raises StorageError for damaged data."""
-
-    def __init__(self, packed: "IO[bytes]") -> None:
-        self._packed = packed
-        self._content = gzip.GzipFile(fileobj=packed, mode="rb")
-
-    def readable(self) -> bool:
-        """True."""
-        return True
-
-    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
-        """Decompress up to the size of ``buffer``."""
+    In the block, damaged gzip data raise StorageError.
+    """
+    with io.BufferedReader(raw, READ_BYTES) as stored:
+        if compression != GZIP:
+            yield stored
+            return
         try:
-            return self._content.readinto(buffer)
+            with io.BufferedReader(gzip.GzipFile(fileobj=stored), READ_BYTES) as content:
+                yield content
         except EOFError as error:
             raise StorageError("its gzip data is truncated") from error
         except (gzip.BadGzipFile, zlib.error) as error:
             raise StorageError(f"it is not gzip data ({error})") from error
-
-    def close(self) -> None:
-        """Close it and the stream below."""
-        self._content.close()
-        self._packed.close()
-        super().close()

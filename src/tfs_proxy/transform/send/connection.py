@@ -1,4 +1,4 @@
-"""The address of the server of a batch job, and the HTTP client for it."""
+"""The address of the server of a batch job."""
 
 import socket
 from dataclasses import dataclass
@@ -6,15 +6,13 @@ from urllib.parse import SplitResult, urlsplit
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
-from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 
-CONNECT_SECONDS = 10.0
 INVOCATIONS = "/invocations"
 EXECUTION_PARAMETERS = "/execution-parameters"
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class EndpointAddress:
     """The address of a server; ``path`` is that of /invocations."""
 
     host: str
@@ -23,7 +21,7 @@ class Endpoint:
     tls: bool = False
 
     @classmethod
-    def parse(cls, url: str) -> "Endpoint":
+    def parse(cls, url: str) -> "EndpointAddress":
         """Read ``http://HOST:PORT`` with or without a path; raises SettingsError."""
         parts: SplitResult = urlsplit(url if "://" in url else f"http://{url}")
         try:
@@ -43,6 +41,14 @@ class Endpoint:
         """HOST:PORT, as the Host header has it."""
         return authority(self.host, self.port)
 
+    def connect(self, host: str, port: int, timeout_seconds: float | None) -> socket.socket:
+        """Open a connection. Raises EndpointNotReached."""
+        try:
+            return (connect_tls if self.tls else connect_tcp)(host, port, timeout_seconds)
+        except OSError as error:
+            reason = f" by TLS: {error}" if self.tls else f": {error.strerror or error}"
+            raise EndpointNotReached(f"{authority(host, port)} can't be reached{reason}") from error
+
     @property
     def parameters_path(self) -> str:
         """The path of its execution parameters."""
@@ -51,33 +57,3 @@ class Endpoint:
 
 class EndpointNotReached(Exception):
     """Nothing accepts connections at the endpoint, or TLS with it fails; the text has the reason."""
-
-
-def connections(endpoint: Endpoint, timeout_seconds: float, idle: int = 0) -> ConnectionPool:
-    """The HTTP client of an endpoint, which keeps ``idle`` connections for the next requests.
-
-    Its requests raise EndpointNotReached if no connection opens.
-    """
-    return ConnectionPool(
-        endpoint.host,
-        endpoint.port,
-        Timeouts(timeout_seconds, CONNECT_SECONDS, timeout_seconds),
-        idle=idle,
-        connect=_connect_tls if endpoint.tls else _connect_tcp,
-        server=endpoint.authority,
-    )
-
-
-def _connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    try:
-        return connect_tcp(host, port, timeout_seconds)
-    except OSError as error:
-        reason = error.strerror or error
-        raise EndpointNotReached(f"{authority(host, port)} can't be reached: {reason}") from error
-
-
-def _connect_tls(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
-    try:
-        return connect_tls(host, port, timeout_seconds)
-    except OSError as error:
-        raise EndpointNotReached(f"{authority(host, port)} can't be reached by TLS: {error}") from error

@@ -4,30 +4,16 @@ import base64
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.records.batches import MiniBatch, whole_object
-from tfs_proxy.transform.records.processing import DataProcessing, PassThrough, Unprocessable, placeholder
+from tfs_proxy.transform.records.processing import DataProcessing, Unprocessable, placeholder
 from tfs_proxy.transform.send.retries import Refused
-from tfs_proxy.wire.exchange import Pieces
+from tfs_proxy.transform.send.sender import Sender
 
 FAIL, PLACEHOLDER, SIDECAR = "fail", "placeholder", "sidecar"
 ON_ERROR = (FAIL, PLACEHOLDER, SIDECAR)
-
-
-class BodySender(Protocol):
-    """Sends one request body; `Sender` is the one that uses HTTP."""
-
-    def send(self, body: bytes | Pieces) -> bytes:
-        """The body of the answer. Raises Refused, ServerLost and RunStopped."""
-
-    def stop(self) -> None:
-        """Let no further request begin."""
-
-    def close(self) -> None:
-        """Free what it holds."""
 
 
 @dataclass(slots=True)
@@ -48,14 +34,14 @@ class Outcome:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Transformer:
     """Turns batches into outcomes by means of the server. Thread-safe."""
 
-    job: Job
-    processing: PassThrough | DataProcessing
-    sender: BodySender
-    on_error: str
+    def __init__(self, job: Job, sender: Sender, on_error: str) -> None:
+        self._job = job
+        self._processing = DataProcessing(job)
+        self._sender = sender
+        self._on_error = on_error
 
     def __call__(self, batch: MiniBatch, name: str) -> Outcome:
         """Send ``batch`` of the object ``name``.
@@ -77,25 +63,25 @@ class Transformer:
     def stream(self, chunks: Callable[[], Iterable[bytes]], name: str) -> Outcome:
         """Stream the whole object ``name``; each attempt calls ``chunks`` again. Raises as a call does."""
         try:
-            answer = self.sender.send(chunks)
+            answer = self._sender.send(chunks)
         except Refused as refused:
             raise ObjectFailed(BadRecord(name, None, None, refused.status, refused.message)) from refused
-        return Outcome(1, self.processing.output(whole_object(b""), answer))
+        return Outcome(1, self._processing.output(whole_object(b""), answer))
 
     def _send(self, batch: MiniBatch, name: str) -> Outcome:
-        answer = self.sender.send(self.processing.request(batch))
+        answer = self._sender.send(self._processing.request(batch))
         try:
-            return Outcome(len(batch), self.processing.output(batch, answer))
+            return Outcome(len(batch), self._processing.output(batch, answer))
         except Unprocessable as error:
             # Not the records' fault: halving the batch would repeat the same answer for each part.
             message = f"the answer can't be used: {error}"
             raise ObjectFailed(BadRecord(name, batch.first, batch.offsets[0], None, message)) from error
 
     def _settle_bad(self, batch: MiniBatch, bad_record: BadRecord) -> Outcome:
-        if self.on_error == FAIL:
+        if self._on_error == FAIL:
             raise ObjectFailed(bad_record)
-        if self.on_error == PLACEHOLDER:
-            return Outcome(1, placeholder(self.job, bad_record.error), error_line(bad_record), [bad_record])
+        if self._on_error == PLACEHOLDER:
+            return Outcome(1, placeholder(self._job, bad_record.error), error_line(bad_record), [bad_record])
         return Outcome(1, b"", error_line(bad_record, batch.body), [bad_record])
 
 

@@ -2,54 +2,41 @@
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from tfs_proxy.errors import ServerLost, UpstreamError
 from tfs_proxy.transform.failures import RunStopped
 from tfs_proxy.transform.job import Job
 from tfs_proxy.transform.run_statistics import RunStatistics
-from tfs_proxy.transform.send.connection import Endpoint, EndpointNotReached, connections
+from tfs_proxy.transform.send.connection import EndpointAddress, EndpointNotReached
 from tfs_proxy.transform.send.retries import Refused, with_retries
+from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 from tfs_proxy.wire.exchange import Pieces
 from tfs_proxy.wire.http_messages import HttpResponse
 
+CONNECT_SECONDS = 10.0
 _OK = range(200, 300)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestOptions:
-    """What all requests of a job share: their headers, and the limits of its ModelClientConfig."""
-
-    content_type: str | None
-    accept: str | None
-    timeout_seconds: float
-    max_retries: int
-
-    @classmethod
-    def of_job(cls, job: Job) -> "RequestOptions":
-        """The options that ``job`` asks for."""
-        return cls(job.content_type, job.accept, job.timeout_seconds, job.max_retries)
-
-
 class Sender:
-    """Sends requests for any number of threads, but never more than ``concurrent`` at once."""
+    """Sends the requests of ``job`` for any number of threads, but never more than ``concurrent`` at once."""
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        request_options: RequestOptions,
-        concurrent: int,
-        statistics: RunStatistics,
-        clock: Callable[[], float] = time.monotonic,
+        self, endpoint: EndpointAddress, job: Job, concurrent: int, statistics: RunStatistics
     ) -> None:
         self._path = endpoint.path
-        self._headers = _headers(request_options)
-        self._request_options = request_options
+        headers = {"Content-Type": job.content_type, "Accept": job.accept}
+        self._headers = {name: value for name, value in headers.items() if value}
+        self._max_retries = job.max_retries
         self._statistics = statistics
-        self._clock = clock
         self._stop = threading.Event()
-        self._connections = connections(endpoint, request_options.timeout_seconds, idle=concurrent)
+        self._connections = ConnectionPool(
+            endpoint.host,
+            endpoint.port,
+            Timeouts(job.timeout_seconds, CONNECT_SECONDS, job.timeout_seconds),
+            idle=concurrent,
+            connect=endpoint.connect,
+            server=endpoint.authority,
+        )
         self._free = threading.Semaphore(concurrent)
 
     def send(self, body: bytes | Pieces) -> bytes:
@@ -59,7 +46,7 @@ class Sender:
         """
         return with_retries(
             lambda: self._attempt(body),
-            self._request_options.max_retries,
+            self._max_retries,
             self._stop.wait,
             lambda: self._statistics.add(retries=1),
         )
@@ -84,18 +71,13 @@ class Sender:
 
     def _post(self, body: bytes | Pieces) -> HttpResponse:
         if self._stop.is_set():
-            raise RunStopped("the run was stopped")
-        started = self._clock()
+            raise RunStopped
+        started = time.monotonic()
         response = self._connections.request("POST", self._path, body, self._headers)
-        self._statistics.add_request(self._clock() - started)
+        self._statistics.add_request(time.monotonic() - started)
         return response
 
 
 def _refusal(response: HttpResponse) -> Refused:
     message = " ".join(response.body[:2048].decode("utf-8", "replace").split())
     return Refused(response.status, message or "the answer's body is empty")
-
-
-def _headers(request_options: RequestOptions) -> dict[str, str]:
-    headers = {"Content-Type": request_options.content_type, "Accept": request_options.accept}
-    return {name: value for name, value in headers.items() if value}

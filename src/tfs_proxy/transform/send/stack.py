@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tfs_proxy.errors import ProcessGaveUp, SettingsError, StopServing, UpstreamError
 from tfs_proxy.settings import for_inner_stack
-from tfs_proxy.transform.job import MULTI, SINGLE, Job
-from tfs_proxy.transform.send.connection import Endpoint, EndpointNotReached, connections
+from tfs_proxy.transform.job import MULTI, SINGLE, ExecutionPlan, Job
+from tfs_proxy.transform.send.connection import EndpointAddress, EndpointNotReached
+from tfs_proxy.wire.connections import get
 from tfs_proxy.wire.http_messages import HttpResponse
 
 READY_PAUSE_SECONDS = 0.05
@@ -68,7 +69,7 @@ class Stack:
         """
         while True:
             self._check_alive()
-            if self._port is not None and _answers_ping(Endpoint("127.0.0.1", self._port, "/ping")):
+            if self._port is not None and _answers_ping(EndpointAddress("127.0.0.1", self._port, "/ping")):
                 return f"http://127.0.0.1:{self._port}"
             time.sleep(READY_PAUSE_SECONDS)
 
@@ -118,28 +119,34 @@ def serving(model: str, environment: Mapping[str, str], flags: Sequence[str] = (
         stack.close()
 
 
-def fetch_execution_parameters(endpoint: Endpoint) -> dict[str, object]:
-    """What ``GET /execution-parameters`` answers; {} if the server does not know it.
+def fetch_plan(job: Job, endpoint: EndpointAddress) -> ExecutionPlan:
+    """How to send the records of ``job``; asks ``GET /execution-parameters``, which a server need not know.
 
     Raises SettingsError if nothing listens there.
     """
     try:
         response = _get(endpoint, endpoint.parameters_path)
-        values = json.loads(response.body) if response.status == _HTTP_OK else {}
+        values = json.loads(response.body) if response.status == _HTTP_OK else None
     except EndpointNotReached as error:
         raise SettingsError(f"The endpoint can't be used: {error}.") from error
     except (UpstreamError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
+        values = None
+    return ExecutionPlan.resolve(job, values if isinstance(values, dict) else {})
 
 
-def _answers_ping(ping: Endpoint) -> bool:
+def _answers_ping(ping: EndpointAddress) -> bool:
     try:
         return _get(ping, ping.path).status == _HTTP_OK
     except (EndpointNotReached, UpstreamError):
         return False
 
 
-def _get(endpoint: Endpoint, path: str) -> HttpResponse:
-    with contextlib.closing(connections(endpoint, REQUEST_SECONDS)) as client:
-        return client.request("GET", path, None, {})
+def _get(endpoint: EndpointAddress, path: str) -> HttpResponse:
+    return get(
+        endpoint.host,
+        endpoint.port,
+        path,
+        REQUEST_SECONDS,
+        connect=endpoint.connect,
+        server=endpoint.authority,
+    )

@@ -1,6 +1,7 @@
 """Interfaces to where objects are read and outputs are written; `local` and `s3` implement them."""
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,11 +23,8 @@ class InputObject:
     version: str
 
 
-class ObjectSource(Protocol):
-    """Reads objects."""
-
-    def open(self, item: InputObject) -> io.RawIOBase:
-        """The stored bytes of ``item``. Raises StorageError."""
+OpenObject = Callable[[InputObject], io.RawIOBase]
+"""Gives the stored bytes of an object. Raises StorageError."""
 
 
 class OutputSink(Protocol):
@@ -45,26 +43,20 @@ class OutputSink(Protocol):
 class OutputTarget(Protocol):
     """Writes outputs, and knows which are finished."""
 
-    def check(self, items: list[InputObject]) -> None:
-        """Raise SettingsError if an output could not be written under its name."""
-
     def prepare(self, items: list[InputObject]) -> None:
-        """Delete what a killed run left of these objects' outputs. Raises SettingsError."""
+        """Delete what a killed run left of these objects' outputs.
+
+        Raises SettingsError if one could not be written under its name.
+        """
 
     def finished(self, fingerprint: str) -> dict[str, str]:
         """Names and versions of the objects that a job of this ``fingerprint`` finished."""
 
-    def create(self, name: str, fingerprint: str, version: str) -> OutputSink:
-        """Begin ``name``.out; commit records it as finished for ``fingerprint`` and ``version``.
+    def create(self, item: InputObject, ending: str, fingerprint: str) -> OutputSink:
+        """Begin the output of ``item`` (``ending`` OUT) or its error file (ERRORS).
 
-        Raises StorageError.
+        Commit of an output records ``item`` as finished for ``fingerprint``. Raises StorageError.
         """
-
-    def create_errors(self, name: str) -> OutputSink:
-        """Begin ``name``.err. Raises StorageError."""
 
     def remove(self, name: str, ending: str) -> None:
-        """Delete an earlier run's ``name`` + ``ending`` (OUT or ERRORS), if there is one.
-
-        Raises StorageError.
-        """
+        """Delete an earlier run's ``name`` + ``ending``, if there is one. Raises StorageError."""

@@ -15,7 +15,7 @@ from typing import IO
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.failures import StorageError
-from tfs_proxy.transform.stores.interface import ERRORS, OUT, InputObject
+from tfs_proxy.transform.stores.interface import OUT, InputObject
 
 STATE_FOLDER = ".tfs-proxy-transform"
 MAX_NAME_BYTES = 255
@@ -29,22 +29,20 @@ def local_objects(path: Path) -> Iterator[InputObject]:
     if path.is_file():
         yield local_object(path, path.name)
     elif path.is_dir():
-        for folder, files in _folders(path):
-            for file in files:
-                item = folder / file
-                yield local_object(item, item.relative_to(path).as_posix())
+        for file in _files(path):
+            yield local_object(file, file.relative_to(path).as_posix())
     else:
         raise SettingsError(f"There is no input {path}: give a file, a folder or an s3:// address.")
 
 
-def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Folders and the files in each; follows links, but visits no folder twice."""
+def _files(path: Path) -> Iterator[Path]:
+    """All files below ``path``; follows links, but visits no folder twice."""
     seen = {path.resolve()}
     for folder, folders, files in os.walk(path, followlinks=True):
         targets = {name: Path(folder, name).resolve() for name in folders if name != STATE_FOLDER}
         folders[:] = [name for name, target in targets.items() if target not in seen]
         seen.update(targets[name] for name in folders)
-        yield Path(folder), files
+        yield from (Path(folder, file) for file in files)
 
 
 def local_object(path: Path, name: str) -> InputObject:
@@ -58,15 +56,12 @@ def local_object(path: Path, name: str) -> InputObject:
     return InputObject(str(path), name, status.st_size, f"{status.st_size}-{status.st_mtime_ns}")
 
 
-class LocalSource:
-    """Reads files."""
-
-    def open(self, item: InputObject) -> io.RawIOBase:
-        """The file's bytes. Raises StorageError."""
-        try:
-            return io.FileIO(item.address)
-        except OSError as error:
-            raise StorageError(f"it can't be read: {error.strerror}") from error
+def open_file(path: str) -> io.FileIO:
+    """The bytes of a file. Raises StorageError."""
+    try:
+        return io.FileIO(path)
+    except OSError as error:
+        raise StorageError(f"it can't be read: {error.strerror}") from error
 
 
 class LocalTarget:
@@ -86,8 +81,11 @@ class LocalTarget:
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 
-    def check(self, items: list[InputObject]) -> None:
-        """Raise SettingsError if the folder can't be written, or if a key can't be a path below it."""
+    def prepare(self, items: list[InputObject]) -> None:
+        """Raise SettingsError if the folder can't be written, or if a key can't be a path below it.
+
+        What a killed run left is deleted by the first output of this one.
+        """
         check_writable(self._folder, "output")
         for item in items:
             parts = (item.name + OUT).split("/")
@@ -98,44 +96,36 @@ class LocalTarget:
                     f"The key {item.name!r} is too long for a local file: give an s3:// output."
                 )
 
-    def prepare(self, items: list[InputObject]) -> None:
-        """Do nothing: the first output of a run deletes what a killed run left."""
-
     def finished(self, fingerprint: str) -> dict[str, str]:
         """Read the journals of all shards; outputs that were deleted since do not count."""
         finished: dict[str, str] = {}
         for journal in self._state.glob("finished-*.jsonl"):
             for line in journal.read_bytes().splitlines():
-                with contextlib.suppress(
-                    ValueError
-                ):  # a run that is killed while it writes leaves half a line
+                # A run that is killed while it writes leaves half a line.
+                with contextlib.suppress(ValueError):
                     entry = json.loads(line)
                     if entry.get("fingerprint") == fingerprint and self._path(entry["name"], OUT).is_file():
                         finished[entry["name"]] = entry["version"]
         return finished
 
-    def create(self, name: str, fingerprint: str, version: str) -> "LocalSink":
+    def create(self, item: InputObject, ending: str, fingerprint: str) -> "LocalSink":
         """Begin an output. Raises StorageError, and SettingsError if another run writes there."""
-        self._open_journal()
-        entry = {"fingerprint": fingerprint, "name": name, "version": version}
+        with self._lock:
+            if self._journal is None:
+                self._journal = self._locked_journal()
+        journal, entry = (
+            self._journal,
+            {"fingerprint": fingerprint, "name": item.name, "version": item.version},
+        )
+        record = json.dumps(entry).encode() + b"\n" if ending == OUT else b""
         growing = self._growing / str(next(self._numbers))
-        return LocalSink(growing, self._path(name, OUT), lambda: self._record(entry))
-
-    def create_errors(self, name: str) -> "LocalSink":
-        """Begin an error file. Raises StorageError."""
-        self._open_journal()
-        return LocalSink(self._growing / str(next(self._numbers)), self._path(name, ERRORS), lambda: None)
+        return LocalSink(growing, self._path(item.name, ending), lambda: journal.write(record))
 
     def remove(self, name: str, ending: str) -> None:
         """Remove an earlier run's output or error file. Raises StorageError."""
         path = self._path(name, ending)
         with _disk_errors(path):
             path.unlink(missing_ok=True)
-
-    def _open_journal(self) -> None:
-        with self._lock:
-            if self._journal is None:
-                self._journal = self._locked_journal()
 
     def _locked_journal(self) -> "IO[bytes]":
         try:
@@ -154,10 +144,6 @@ class LocalTarget:
         else:
             return journal
 
-    def _record(self, entry: dict[str, str]) -> None:
-        assert self._journal is not None  # noqa: S101 - create() has opened it
-        self._journal.write(json.dumps(entry).encode() + b"\n")
-
     def _path(self, name: str, ending: str) -> Path:
         return self._folder.joinpath(*(name + ending).split("/"))
 
@@ -174,7 +160,7 @@ def check_writable(path: Path, what: str) -> None:
 class LocalSink:
     """One output file, invisible until it is committed."""
 
-    def __init__(self, growing: Path, final: Path, on_commit: Callable[[], None]) -> None:
+    def __init__(self, growing: Path, final: Path, on_commit: Callable[[], object]) -> None:
         self._growing = growing
         self._final = final
         self._on_commit = on_commit

@@ -12,7 +12,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.job import MANIFEST
 from tfs_proxy.transform.stores.interface import InputObject
 from tfs_proxy.transform.stores.local import local_object, local_objects
-from tfs_proxy.transform.stores.s3 import CONCURRENT_HEADS, S3Source, s3_object, s3_objects
+from tfs_proxy.transform.stores.s3 import CONCURRENT_HEADS, S3Stream, s3_object, s3_objects
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -70,8 +70,7 @@ def _checked_key(address: str, name: object) -> str:
 def _read_manifest(address: str, client: S3ClientFactory) -> list[object]:
     try:
         if address.startswith(S3_SCHEME):
-            item = s3_object(client(), address, address)
-            text = S3Source(client()).open(item).readall() or b""
+            text = S3Stream(client(), s3_object(client(), address, address)).readall() or b""
         else:
             text = Path(address).read_bytes()
         entries = json.loads(text)

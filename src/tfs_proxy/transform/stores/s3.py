@@ -13,6 +13,7 @@ from tfs_proxy.transform.stores.interface import InputObject
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectTypeDef
 
 READ_ATTEMPTS = 5
 READ_BYTES = 128 * 1024  # small, so that a timeout loses little and every attempt makes progress
@@ -27,13 +28,16 @@ def s3_objects(client: "S3Client", address: str) -> Iterator[InputObject]:
     """
     bucket, prefix = parse_address(address)
     with s3_errors(address, SettingsError):
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        for page in pages:
-            for item in page.get("Contents", []):
-                if item["Key"].endswith("/") and item["Size"] == 0:
-                    continue
+        for item in list_keys(client, bucket, prefix):
+            if not item["Key"].endswith("/") or item["Size"]:
                 name = relative_name(item["Key"], prefix)
                 yield InputObject(f"s3://{bucket}/{item['Key']}", name, item["Size"], item["ETag"].strip('"'))
+
+
+def list_keys(client: "S3Client", bucket: str, prefix: str) -> "Iterator[ObjectTypeDef]":
+    """Yield what S3 lists below ``prefix``."""
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        yield from page.get("Contents", [])
 
 
 def relative_name(key: str, prefix: str) -> str:
@@ -54,18 +58,7 @@ def s3_object(client: "S3Client", address: str, name: str) -> InputObject:
     return InputObject(address, name, head["ContentLength"], head["ETag"].strip('"'))
 
 
-class S3Source:
-    """Reads objects in S3."""
-
-    def __init__(self, client: "S3Client") -> None:
-        self._client = client
-
-    def open(self, item: InputObject) -> io.RawIOBase:
-        """A stream of ``item`` that resumes where it stopped if a connection breaks."""
-        return _S3Stream(self._client, item)
-
-
-class _S3Stream(io.RawIOBase):
+class S3Stream(io.RawIOBase):
     """The bytes of one object; a broken read resumes at its offset, of the same version only."""
 
     def __init__(self, client: Any, item: InputObject) -> None:
@@ -81,12 +74,15 @@ class _S3Stream(io.RawIOBase):
 
     def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
         """Read up to the size of ``buffer``. Raises StorageError."""
+        from botocore.exceptions import BotoCoreError
+        from urllib3.exceptions import HTTPError
+
         if self._offset >= self._item.size:
             return 0
         for attempt in range(1, READ_ATTEMPTS + 1):
             try:
                 data = self._read(min(len(buffer), READ_BYTES))
-            except _broken_reads() as error:
+            except (BotoCoreError, HTTPError, OSError) as error:
                 self._disconnect()
                 if attempt == READ_ATTEMPTS:
                     message = f"it can't be read from S3 at byte {self._offset} ({_broken_read(error)})"
@@ -120,13 +116,6 @@ class _S3Stream(io.RawIOBase):
         """Close the connection."""
         self._disconnect()
         super().close()
-
-
-def _broken_reads() -> tuple[type[Exception], ...]:
-    from botocore.exceptions import BotoCoreError, HTTPClientError
-    from urllib3.exceptions import HTTPError
-
-    return (BotoCoreError, HTTPClientError, HTTPError, OSError)
 
 
 def _broken_read(error: BaseException) -> str:

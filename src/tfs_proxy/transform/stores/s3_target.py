@@ -12,7 +12,7 @@ from tfs_proxy.archive.s3_client import one_line, parse_address, s3_errors
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.failures import StorageError
 from tfs_proxy.transform.stores.interface import ERRORS, OUT, InputObject
-from tfs_proxy.transform.stores.s3 import CONCURRENT_HEADS
+from tfs_proxy.transform.stores.s3 import CONCURRENT_HEADS, list_keys
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -34,30 +34,28 @@ class S3Target:
         self._prefix = prefix if not prefix or prefix.endswith("/") else prefix + "/"
         self._old_keys: set[str] | None = None
 
-    def check(self, items: list[InputObject]) -> None:
-        """Raise SettingsError if a key would be too long."""
+    def prepare(self, items: list[InputObject]) -> None:
+        """Delete the parts that a killed run left of the same outputs, if the credentials allow that.
+
+        Raises SettingsError if a key would be too long.
+        """
+        from botocore.exceptions import ClientError
+
         for item in items:
             if len((self._prefix + item.name + OUT).encode()) > MAX_KEY_BYTES:
                 raise SettingsError(
                     f"The key {item.name!r} is too long for S3 below the output prefix: shorten one."
                 )
-
-    def prepare(self, items: list[InputObject]) -> None:
-        """Delete the parts that a killed run left of the same outputs, if the credentials allow that."""
-        from botocore.exceptions import ClientError
-
         ours = {self._prefix + item.name + ending for item in items for ending in (OUT, ERRORS)}
         try:
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
                 Bucket=self._bucket, Prefix=self._prefix
             )
-            leftovers = [
-                upload for page in pages for upload in page.get("Uploads", []) if upload["Key"] in ours
-            ]
-            for upload in leftovers:
-                self._client.abort_multipart_upload(
-                    Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-                )
+            for upload in [upload for page in pages for upload in page.get("Uploads", [])]:
+                if upload["Key"] in ours:
+                    self._client.abort_multipart_upload(
+                        Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                    )
         except ClientError as error:
             # Listing uploads is a permission of its own, which a job does not need otherwise.
             log.info("can't look for parts that a killed run may have left: %s", one_line(error))
@@ -65,10 +63,7 @@ class S3Target:
     def finished(self, fingerprint: str) -> dict[str, str]:
         """Read the metadata of all outputs below the prefix."""
         with s3_errors(f"s3://{self._bucket}/{self._prefix}", SettingsError):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._prefix
-            )
-            keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
+            keys = [item["Key"] for item in list_keys(self._client, self._bucket, self._prefix)]
             self._old_keys = {key for key in keys if key.endswith((OUT, ERRORS))}
             outputs = [key for key in keys if key.endswith(OUT)]
             with ThreadPoolExecutor(CONCURRENT_HEADS) as heads:
@@ -79,14 +74,10 @@ class S3Target:
             if values.get(FINGERPRINT_KEY) == fingerprint
         }
 
-    def create(self, name: str, fingerprint: str, version: str) -> "S3Sink":
+    def create(self, item: InputObject, ending: str, fingerprint: str) -> "S3Sink":
         """Begin an output; nothing is sent before the first part is full."""
-        metadata = {FINGERPRINT_KEY: fingerprint, VERSION_KEY: version}
-        return S3Sink(self._client, self._bucket, self._prefix + name + OUT, metadata)
-
-    def create_errors(self, name: str) -> "S3Sink":
-        """Begin an error file."""
-        return S3Sink(self._client, self._bucket, self._prefix + name + ERRORS, {})
+        metadata = {FINGERPRINT_KEY: fingerprint, VERSION_KEY: item.version} if ending == OUT else {}
+        return S3Sink(self._client, self._bucket, self._prefix + item.name + ending, metadata)
 
     def remove(self, name: str, ending: str) -> None:
         """Remove an earlier run's object, unless `finished` found that there is none.

@@ -4,21 +4,27 @@ Ray starts the actors, restarts one whose process died, and reports when a node 
 do what that node held. The state of the run is in this process alone.
 """
 
+import contextlib
 import logging
 import math
+import signal
+import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from tfs_proxy.errors import ServerLost, StopServing
+import ray
+
+from tfs_proxy.errors import ServerLost, SettingsError, StopServing
 from tfs_proxy.transform.engines.node import Capabilities, RunTerms, SharedStorageProbe
 from tfs_proxy.transform.engines.ray.nodes import ClusterNodes, RemoteNode
 from tfs_proxy.transform.engines.scheduler import MAX_LOSSES, Scheduler
-from tfs_proxy.transform.job import NONE, ExecutionPlan
+from tfs_proxy.transform.job import NONE
 from tfs_proxy.transform.options import TransformOptions
-from tfs_proxy.transform.run_statistics import Counters, ObjectReport, RunStatistics
+from tfs_proxy.transform.run_statistics import ObjectReport, RunCounts, RunStatistics
 from tfs_proxy.transform.stores.interface import InputObject
 
+CONNECT_SECONDS = 10.0
 POLL_SECONDS = 1.0
 WAITING_LOG_SECONDS = 60.0
 
@@ -36,12 +42,6 @@ class _Run:
     terms: RunTerms
     statistics: RunStatistics
     give_up: GiveUp
-
-    def plan_for(self, capabilities: Capabilities) -> ExecutionPlan:
-        """The plan of a node: its own concurrency, and the payload and strategy of the whole run."""
-        return replace(
-            capabilities.plan, strategy=self.terms.strategy, payload_bytes=self.terms.payload_bytes
-        )
 
 
 class Cluster:
@@ -78,7 +78,7 @@ class Cluster:
             self._assign(node)
         while not scheduler.is_finished:
             self._step()
-        statistics.in_progress = Counters()
+        statistics.in_progress = RunCounts()
 
     def close(self) -> None:
         """End all serving stacks."""
@@ -116,7 +116,7 @@ class Cluster:
         run = self._run
         if run is None or node.capabilities is None:
             return
-        plan = run.plan_for(node.capabilities)
+        plan = run.terms.plan_of(node.capabilities)
         while (item := run.scheduler.take(node.node_id, plan, len(self._nodes))) is not None:
             self._transform(run, node, item)
 
@@ -124,10 +124,7 @@ class Cluster:
         def on_report(report: ObjectReport) -> None:
             run.statistics.merge(report)
             # The object's counts have moved from the node's progress into the run's statistics.
-            node.in_progress = Counters(
-                records=max(0, node.in_progress.records - report.counts.records),
-                bytes=max(0, node.in_progress.bytes - report.counts.bytes),
-            )
+            node.in_progress -= report.counts
             self._sum_in_progress(run)
             run.scheduler.finish(node.node_id, item)
             self._assign(node)
@@ -155,14 +152,48 @@ class Cluster:
                 self._nodes.expect(node.actor.in_progress.remote(), node, _progress_callback(node))
 
     def _sum_in_progress(self, run: _Run) -> None:
-        run.statistics.in_progress = Counters(
-            records=sum(node.in_progress.records for node in self._nodes),
-            bytes=sum(node.in_progress.bytes for node in self._nodes),
-        )
+        run.statistics.in_progress = sum((node.in_progress for node in self._nodes), RunCounts())
 
 
-def _progress_callback(node: RemoteNode) -> Callable[[Counters], None]:
-    def on_progress(in_progress: Counters) -> None:
+def _progress_callback(node: RemoteNode) -> Callable[[RunCounts], None]:
+    def on_progress(in_progress: RunCounts) -> None:
         node.in_progress, node.is_polled = in_progress, False
 
     return on_progress
+
+
+@contextlib.contextmanager
+def ray_connection(address: str | None) -> Iterator[None]:
+    """Use the cluster at ``address``, else one that Ray finds, else a new one on this machine.
+
+    Raises SettingsError if it can't be used.
+    """
+    if address is not None:
+        _check_reachable(address)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address, logging_level=logging.WARNING)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise SettingsError(f"The Ray cluster {address or ''} can't be used: {error}") from error
+    # ray.init replaces the handler with one that would leave serving stacks running.
+    signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise SettingsError if nothing listens at ``address``.
+
+    ray.init itself would try again for a quarter of an hour and more.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not port.isdecimal():  # "auto" and "local" are words of Ray's own
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise SettingsError(
+            f"The Ray cluster {address} can't be reached: {error.strerror or error}."
+        ) from error

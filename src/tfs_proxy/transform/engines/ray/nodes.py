@@ -1,20 +1,23 @@
 """The nodes of a cluster that take part in a run, and the results that they still owe."""
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tfs_proxy.errors import StopServing
-from tfs_proxy.transform.engines.node import Capabilities, SharedStorageProbe
-from tfs_proxy.transform.engines.ray.actor import start_actor
+from tfs_proxy.transform.engines.node import Capabilities, Node, SharedStorageProbe
 from tfs_proxy.transform.options import TransformOptions
-from tfs_proxy.transform.run_statistics import Counters
+from tfs_proxy.transform.run_statistics import RunCounts
 
 CLOSE_SECONDS = 60.0
+MAX_RESTARTS = 2
+"""How often Ray restarts an actor that died on its node, and repeats the calls that it was working on."""
+_STACK_SETTINGS = ("SAGEMAKER_", "TFS_")
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ class RemoteNode:
     address: str
     actor: Any
     capabilities: Capabilities | None = None
-    in_progress: Counters = field(default_factory=Counters)
+    in_progress: RunCounts = field(default_factory=RunCounts)
     is_polled: bool = False
 
 
@@ -68,7 +71,7 @@ class ClusterNodes:
             if state["Alive"] and resources.get("CPU", 0) >= 1 and node_id not in self._seen:
                 name = f"-ray-{len(self._seen)}"
                 self._seen.add(node_id)
-                actor = start_actor(self._options, name, self._probe, node_id, resources)
+                actor = _start_actor(self._options, name, self._probe, node_id, resources)
                 node = RemoteNode(node_id, state["NodeManagerAddress"], actor)
                 self._nodes[node_id] = node
                 log.info("node %s of the Ray cluster takes part", node.address)
@@ -118,3 +121,34 @@ class ClusterNodes:
             self._on_loss(node, None)
         else:
             on_result(result)
+
+
+def _start_actor(
+    options: TransformOptions,
+    name: str,
+    probe: SharedStorageProbe,
+    node_id: str,
+    resources: Mapping[str, float],
+) -> Any:
+    """Start a `Node` on the node ``node_id``; ``name`` is different for every node.
+
+    A serving stack takes all CPUs and GPUs of its node; an actor that only sends takes one CPU.
+    """
+    serves = options.model is not None
+    return (
+        ray.remote(Node)
+        .options(
+            num_cpus=resources["CPU"] if serves else 1,
+            num_gpus=resources.get("GPU", 0) if serves else 0,
+            max_restarts=MAX_RESTARTS,
+            max_task_retries=MAX_RESTARTS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+            runtime_env={"env_vars": _stack_settings(options.environment)},
+        )
+        .remote(replace(options, environment={}), name, probe)
+    )
+
+
+def _stack_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings of serving stacks; other variables, such as PATH, belong to each machine."""
+    return {name: value for name, value in environment.items() if name.startswith(_STACK_SETTINGS)}

@@ -1,0 +1,99 @@
+"""`serve`, `pipeline` and `tensorflow-serving`: what they refuse before anything starts, and how they end."""
+
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.cli import command_parser, main
+from tfs_proxy.commands.pipeline import request_from
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.supervisor.host.stop_signals import stop_signals
+
+NAMES = st.text("ABC_", min_size=1, max_size=5)
+
+
+@pytest.fixture(autouse=True)
+def _signal_handlers_as_before() -> Iterator[None]:
+    """The commands replace handlers of signals: undo that."""
+    handlers = {number: signal.getsignal(number) for number in stop_signals()}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("command", ["serve", "pipeline"])
+@pytest.mark.parametrize("port", ["70000", "-1", "http"])
+def test_a_port_that_is_none_is_named(command: str, port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2, as for any flag that can't be parsed."""
+    with pytest.raises(SystemExit, match="2"):
+        main([command, f"--port={port}"])
+    assert f"{port} is not a port: take a number from 0 to 65535" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command", [["serve"], ["pipeline", "a", "b"], ["tensorflow-serving"], ["container"]]
+)
+def test_a_setting_that_cannot_be_used_is_named(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 2 and the variable with its value, before the port opens."""
+    monkeypatch.setenv("SAGEMAKER_GUNICORN_WORKERS", "many")
+    assert main(command) == 2
+    assert "SAGEMAKER_GUNICORN_WORKERS=many can't be used" in capsys.readouterr().err
+
+
+def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside the commands that there are."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["sevre"])
+    shown = capsys.readouterr().err
+    assert "invalid choice: 'sevre'" in shown
+    assert "serve" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ([], "a pipeline has 2 to 15 stages, not 0"),
+        (["one.tar.gz"], "a pipeline has 2 to 15 stages, not 1"),
+        (["a.tar.gz"] * 16, "a pipeline has 2 to 15 stages, not 16"),
+        (
+            ["a", "b", "--env", "3:A=b"],
+            "--env 3:A=b can't be used: it must be N:NAME=VALUE, with N from 1 to 2",
+        ),
+        (["a", "b", "--env", "A=b"], "--env A=b can't be used"),
+        (["a", "b", "--env", "1:=b"], "--env 1:=b can't be used"),
+        (["a", "b", "--env", "1:A"], "--env 1:A can't be used"),
+    ],
+)
+def test_what_cannot_be_a_pipeline_is_refused(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 2 and one sentence, before the port opens."""
+    assert main(["pipeline", *words]) == 2
+    assert text in capsys.readouterr().err
+
+
+@given(st.lists(st.dictionaries(NAMES, st.text("ab=: ", max_size=5), max_size=4), min_size=2, max_size=15))
+def test_each_stage_gets_its_own_variables(variables: list[dict[str, str]]) -> None:
+    """Any text is a value, = and : included."""
+    words = [f"part-{number}" for number in range(1, len(variables) + 1)]
+    for number, values in enumerate(variables, start=1):
+        for name, value in values.items():
+            words += ["--env", f"{number}:{name}={value}"]
+    request = request_from(command_parser("pipeline").parse_args(words), {"COMMON": "1"})
+    assert [order.variables for order in request.orders] == variables
+    assert [order.archive for order in request.orders] == words[: len(variables)]
+    assert request.environ == {"COMMON": "1"}
+
+
+@given(st.text("0123:=A", max_size=8).filter(lambda text: not re.match("[12]:[^=]+=", text)))
+def test_any_other_text_of_env_is_named(text: str) -> None:
+    """Only a number of a stage, a name and a value are a variable."""
+    arguments = command_parser("pipeline").parse_args(["a", "b", f"--env={text}"])
+    with pytest.raises(SettingsError, match=re.escape(f"--env {text} can't be used")):
+        request_from(arguments, {})

@@ -1,0 +1,189 @@
+"""`tfs-proxy transform`: its flags become a job, and what can't be a job is refused in one sentence."""
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.cli import command_parser, main
+from tfs_proxy.commands.transform import request_from
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.transform import run as transform_run
+from tfs_proxy.transform.job import CHOICES
+from tfs_proxy.transform.options import TransformOptions
+
+ENDPOINT = "http://127.0.0.1:1"
+
+
+@pytest.fixture(autouse=True)
+def _process_as_before() -> Iterator[None]:
+    """The command sets a handler of SIGTERM and the log: undo both."""
+    handler, handlers, level = signal.getsignal(signal.SIGTERM), logging.root.handlers[:], logging.root.level
+    yield
+    signal.signal(signal.SIGTERM, handler)
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """Flags of a job over a folder with one file; nothing listens at its endpoint."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text("a")
+    return ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--endpoint", ENDPOINT]
+
+
+def options_of(*words: str) -> TransformOptions:
+    return request_from(command_parser("transform").parse_args(words), {"SAGEMAKER_X": "1"})
+
+
+def test_the_least_that_a_job_needs() -> None:
+    """Everything else is as CreateTransformJob leaves it."""
+    options = options_of("--input", "in", "--output", "out", "--model", "m.tar.gz")
+    assert (options.model, options.endpoint, options.model_server) == ("m.tar.gz", None, "auto")
+    job = options.job
+    assert (job.input, job.output, job.split_type, job.strategy, job.data_type) == (
+        "in", "out", "None", None, "S3Prefix",
+    )  # fmt: skip
+    assert (options.on_error, options.resume, options.engine) == ("fail", True, "local")
+    assert options.environment == {"SAGEMAKER_X": "1"}
+
+
+def test_flags_override_the_json(tmp_path: Path) -> None:
+    """What no flag says is as in the file."""
+    request = {
+        "TransformJobName": "j",
+        "ModelName": "m",
+        "MaxPayloadInMB": 3,
+        "TransformInput": {
+            "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://bucket/in"}},
+            "SplitType": "Line",
+        },
+        "TransformOutput": {"S3OutputPath": "s3://bucket/out", "AssembleWith": "Line"},
+        "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+    }
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(request))
+    job = options_of(str(path), "--endpoint", ENDPOINT, "--output", "here", "--max-concurrent", "2").job
+    assert (job.input, job.output, job.split_type, job.max_payload_mb, job.max_concurrent) == (
+        "s3://bucket/in", "here", "Line", 3, 2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flags", "data_type"), [([], "ManifestFile"), (["--s3-data-type", "S3Prefix"], "S3Prefix")]
+)
+def test_a_manifest_is_known_by_its_name(flags: list[str], data_type: str) -> None:
+    """Unless a flag says otherwise."""
+    words = ["--input", "a.manifest", "--output", "out", "--endpoint", ENDPOINT, *flags]
+    assert options_of(*words).job.data_type == data_type
+
+
+@given(st.fixed_dictionaries({}, optional={name: st.sampled_from(CHOICES[name]) for name in (
+    "split_type", "strategy", "assemble_with", "compression",
+)}), st.one_of(st.none(), st.integers(0, 100)), st.sampled_from(["fail", "placeholder", "sidecar"]))  # fmt: skip
+def test_every_flag_reaches_its_field(choices: dict[str, str], payload: int | None, on_error: str) -> None:
+    """In any combination."""
+    words = ["--input", "in", "--output", "out", "--endpoint", ENDPOINT, "--on-error", on_error]
+    for name, value in choices.items():
+        words += ["--" + name.replace("_", "-"), value]
+    if payload is not None:
+        words += ["--max-payload-mb", str(payload)]
+    options = options_of(*words)
+    assert {name: getattr(options.job, name) for name in choices} == choices
+    assert (options.job.max_payload_mb, options.on_error) == (payload, on_error)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--max-payload-mb", "60", "--max-concurrent", "2"], "is 120 MB: at most 100 MB are allowed"),
+        (["--max-payload-mb", "101"], "MaxPayloadInMB can't be 101: it must be from 0 to 100"),
+        (["--max-concurrent", "-1"], "MaxConcurrentTransforms can't be -1: it must be 0 or more"),
+        (["--timeout-seconds", "0"], "InvocationsTimeoutInSeconds can't be 0: it must be from 1 to 3600"),
+        (["--max-retries", "4"], "InvocationsMaxRetries can't be 4: it must be from 0 to 3"),
+        (["--instance-index", "1"], "--instance-index 1 must be from 0 to 0"),
+        (["--model", "m.tar.gz"], "Give either --model"),
+        (["--ray-address", "host:1"], "--ray-address has an effect only with --engine ray"),
+        (["--engine", "ray", "--tune"], "--tune measures this machine"),
+        (["--input", "/nonexistent"], "There is no input /nonexistent"),
+        (["--input", "s3://"], "s3:// is not an S3 address"),
+        (["--input-filter", "id"], "The filter id can't be used: it must begin with $"),
+        (["--join", "Input"], "Filters and joins need CSV"),
+        (["--accept", "text/ü"], "Accept can't be 'text/ü'"),
+        (["--endpoint", "ftp://host"], "--endpoint ftp://host can't be used: it must be http://HOST:PORT"),
+        ([], "The endpoint can't be used: 127.0.0.1:1 can't be reached"),
+        (["/nonexistent.json"], "The job /nonexistent.json can't be read"),
+    ],
+)
+def test_what_is_no_job_is_refused(
+    words: list[str], flags: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit status 2 and a sentence that names it; no output is written."""
+    assert main(["transform", *words, *flags]) == 2
+    assert text in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.out")) + list(tmp_path.rglob("*.err"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--split-type", "Lines"], "--split-type: invalid choice: 'Lines'"),
+        (["--max-payload-mb", "many"], "--max-payload-mb: invalid int value: 'many'"),
+        (["--on-error", "ignore"], "--on-error: invalid choice: 'ignore'"),
+        (["--nothing-of-this-name"], "unrecognized arguments: --nothing-of-this-name"),
+    ],
+)
+def test_flags_that_cannot_be_parsed(flags: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2, and the flag is named."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["transform", *flags])
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["input", "output"])
+def test_a_job_without_input_or_output(missing: str) -> None:
+    """The flag to give is named."""
+    other = "output" if missing == "input" else "input"
+    with pytest.raises(SettingsError, match=f"give --{missing}"):
+        options_of(f"--{other}", "x", "--endpoint", ENDPOINT)
+
+
+def test_an_output_inside_the_input_is_refused(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next run would take outputs for inputs."""
+    assert main(["transform", *words, "--output", str(tmp_path / "in" / "out")]) == 2
+    assert "is inside the input" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["summary", "output"])
+def test_what_cannot_be_written_is_refused_first(
+    words: list[str], tmp_path: Path, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the endpoint is looked for."""
+    (tmp_path / "file").write_text("")
+    below = tmp_path / "file" / "below"
+    assert main(["transform", *words, f"--{flag}", str(below)]) == 2
+    assert f"The {flag} {below} can't be written" in capsys.readouterr().err
+
+
+def test_a_stop_signal_has_an_exit_status_of_its_own(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SIGTERM as Ctrl-C: 130, and the log says how to continue."""
+
+    def stopped(_options: TransformOptions) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+        raise AssertionError("the signal ends the run")
+
+    monkeypatch.setattr(transform_run, "run", stopped)
+    assert main(["transform", *words]) == 130
+    assert "the same command continues from here" in capsys.readouterr().err
