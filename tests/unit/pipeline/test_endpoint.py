@@ -83,7 +83,7 @@ def test_other_paths_and_methods_are_refused(answers: Answers, method: str, path
         (HttpResponse(503, b'{"error": "loading m"}'), "loading m"),
         (HttpResponse(500), "/ping answers 500"),
         (UpstreamTimeout("late"), "no answer to /ping within 2 s"),
-        (UpstreamError("refused"), "nothing listens yet, or any more"),
+        (UpstreamError("refused"), "nothing listens on its port"),
     ],
 )
 @pytest.mark.parametrize(("method", "path"), [("GET", "/ping"), ("POST", "/invocations")])
@@ -101,7 +101,7 @@ def test_every_stage_that_is_not_ready_is_named(answers: Answers) -> None:
     answers[1, "/ping"] = HttpResponse(500)
     answers[2, "/ping"] = UpstreamError("refused")
     text = json.loads(respond("GET", "/ping").body)["error"]
-    assert text == "stage 1 (one.tar.gz): /ping answers 500; stage 2 (two): nothing listens yet, or any more"
+    assert text == "stage 1 (one.tar.gz): /ping answers 500; stage 2 (two): nothing listens on its port"
 
 
 def test_the_moment_before_the_pipeline_is_ready(answers: Answers) -> None:
