@@ -77,6 +77,17 @@ def test_the_port_accepts_at_once_and_says_why_it_is_not_ready(
         assert stack.invoke('{"instances": [1]}').status == 200
 
 
+def test_a_line_names_the_ports_that_are_open_to_the_outside(tmp_path: Path, program: str) -> None:
+    """The official binary has no flag to listen on 127.0.0.1; without a script its gRPC port is closed."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with serving(str(archive), "--model-server", program) as stack:
+        said = [line for line in stack.log.splitlines() if "open to the outside are" in line]
+
+    assert len(said) == 1
+    assert "(REST). To close them, publish only the HTTP port" in said[0]
+    assert "--port=0 " in stack.log
+
+
 @contextlib.contextmanager
 def starting(folder: Path, program: str, env: Mapping[str, str]) -> Iterator[tuple[Stack, Gate]]:
     """A stack whose model loads until the gate is open."""
