@@ -18,6 +18,7 @@ from tfs_proxy.archive.links import LinkRefused, check_links
 from tfs_proxy.archive.permissions import unreadable
 from tfs_proxy.archive.tar import Member, MemberKind, TarReader
 from tfs_proxy.errors import ArchiveError
+from tfs_proxy.names import printable
 
 GIGABYTE = 1024**3
 RATIO_FREE_BYTES = GIGABYTE
@@ -236,8 +237,7 @@ def _write_all(file: io.FileIO, piece: memoryview) -> None:
 
 def _shown(name: bytes) -> str:
     """A member's name for a sentence: printable and not too long."""
-    text = name.decode("utf-8", "backslashreplace")
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    text = printable(name.decode("utf-8", "backslashreplace"))
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
 

@@ -205,13 +205,14 @@ def test_several_instances_need_no_port_range(tmp_path: Path, program: str) -> N
 
 def test_ports_of_the_safe_range_are_taken(tmp_path: Path, program: str) -> None:
     """GRPC LOW, REST LOW+1; the front listens on SAGEMAKER_BIND_TO_PORT."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    archive = stand_in_archive(tmp_path / "model.tar.gz", HANDLER)
     low = free_range(10)
 
     with serving(
         str(archive), "--model-server", program, env={"SAGEMAKER_SAFE_PORT_RANGE": f"{low}-{low + 9}"}
     ) as stack:
-        stack.wait_for_log(f"--port={low} --rest_api_port={low + 1}")
+        stack.wait_for_log(f" --port={low} ")
+        stack.wait_for_log(f" --rest_api_port={low + 1} ")
 
 
 def test_a_member_that_leaves_the_target_is_refused(tmp_path: Path, failing: Failing) -> None:
@@ -223,6 +224,19 @@ def test_a_member_that_leaves_the_target_is_refused(tmp_path: Path, failing: Fai
     assert status == 2
     assert "../evil" in log
     assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("folder", ["m\ntfs-proxy: ready", "\r\x1b[2Ktfs-proxy: ready"])
+def test_a_folder_s_name_forges_no_line_of_the_log(tmp_path: Path, failing: Failing, folder: str) -> None:
+    """A name from the archive is shown escaped."""
+    archive = pack(tmp_path / "model.tar.gz", {f"{folder}/1/saved_model.pb": SAVED_MODEL})
+
+    status, log = failing(archive)
+
+    assert status == 2
+    assert "\ntfs-proxy: ready" not in log
+    assert "\r" not in log
+    assert folder.encode("unicode_escape").decode() in log
 
 
 def test_an_archive_over_the_configured_limits_is_refused(tmp_path: Path, failing: Failing) -> None:

@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tfs_proxy.names import printable
+
 IsNoexec = Callable[[Path], bool]
 
 
@@ -18,8 +20,9 @@ def warning(folders: Iterable[Path], is_noexec: IsNoexec = is_noexec) -> str | N
         if folder.is_dir() and is_noexec(folder):
             module = next((path for pattern in ("*.so", "*.so.*") for path in folder.rglob(pattern)), None)
             if module is not None:
+                name = printable(module.name)
                 return (
-                    f"{folder} is mounted noexec, so native modules there such as {module.name} can't be "
+                    f"{folder} is mounted noexec, so native modules there such as {name} can't be "
                     "loaded: mount it with exec (docker run --tmpfs /tmp:exec), or set TFS_PROXY_HOME to a "
                     "volume"
                 )
