@@ -226,6 +226,20 @@ def test_a_member_that_leaves_the_target_is_refused(tmp_path: Path, failing: Fai
     assert not (tmp_path / "evil").exists()
 
 
+@pytest.mark.parametrize("name", ["a b", 'say "a"', "x" * 90])
+def test_a_home_that_can_not_be_used_is_refused_in_a_sentence(
+    tmp_path: Path, program: str, failing: Failing, name: str
+) -> None:
+    """No restart loop, no traceback, and nothing is made there."""
+    home = tmp_path / name
+    status, log = failing(stand_in_archive(tmp_path / "model.tar.gz"), {"TFS_PROXY_HOME": str(home)})
+
+    assert status == 2
+    assert log.splitlines()[-1].startswith(f"tfs-proxy: TFS_PROXY_HOME={home} can't be used: ")
+    assert "Traceback" not in log
+    assert not home.exists()
+
+
 @pytest.mark.parametrize("folder", ["m\ntfs-proxy: ready", "\r\x1b[2Ktfs-proxy: ready"])
 def test_a_folder_s_name_forges_no_line_of_the_log(tmp_path: Path, failing: Failing, folder: str) -> None:
     """A name from the archive is shown escaped."""
