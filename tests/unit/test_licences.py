@@ -33,8 +33,8 @@ def licences(name: str) -> Iterator[str]:
         for text in about.get_all("Classifier", [])
         if text.startswith("License ::")
     ]
-    expression = about.get("License-Expression")
-    written = [expression] if expression else classifiers or (about.get("License") or "").splitlines()[:1]
+    expressions = about.get_all("License-Expression", [])
+    written = expressions or classifiers or "\n".join(about.get_all("License", [])).splitlines()[:1]
     for text in written or [NOT_IN_METADATA.get(name, "none")]:
         yield from re.split(r" (?:AND|OR) ", text.replace("(Apache-2.0 OR MIT)", "Apache-2.0 OR MIT"))
 
