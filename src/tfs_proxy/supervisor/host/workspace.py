@@ -43,7 +43,10 @@ def make_workspace(home: str | None, prefix: str = PREFIX) -> Path:
 
 def refuse_unusable(home: str | None, prefix: str = PREFIX) -> None:
     """Raise SettingsError if sockets and configuration can't have paths in a workspace below ``home``."""
-    folder = Path(home or tempfile.gettempdir()).resolve()
+    try:
+        folder = Path(home or tempfile.gettempdir()).resolve()
+    except OSError:
+        return  # nothing can be written anywhere, which `make_workspace` says
     name = f"TFS_PROXY_HOME={printable(home)}" if home else f"The temporary folder {printable(str(folder))}"
     unusable = _UNUSABLE.search(str(folder))
     if unusable or not str(folder).isprintable():
