@@ -72,6 +72,10 @@ lint: $(READY)  ## ruff, formatting and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+.PHONY: audit
+audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins; skipped where the service does not answer
+	@scripts/audit
+
 .PHONY: bench
 bench: $(READY) try-nginx  ## measure requests per second, start-up and memory
 	@scripts/install-program wrk --if-allowed

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tfs_proxy import __version__
 from tfs_proxy.errors import StopServing
+from tfs_proxy.names import one_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(module.run(command_parser(arguments.command).parse_args(arguments.words)))
     except StopServing as error:
-        print(f"tfs-proxy: {error}", file=sys.stderr)
+        print(f"tfs-proxy: {one_entry(str(error))}", file=sys.stderr)
         return error.exit_status
 
 

@@ -1,6 +1,7 @@
 """What names of models, versions, labels, signatures and methods look like: each pattern stands here alone.
 
-The patterns are text, for Python's ``re`` and nginx's PCRE alike, to be matched whole.
+The patterns are text, for Python's ``re`` and nginx's PCRE alike, to be matched whole. Names that come from
+an archive are any bytes: `printable` and `one_entry` show them.
 """
 
 import re
@@ -27,3 +28,16 @@ def is_model_name(text: str) -> bool:
 def is_version(text: str) -> bool:
     """Whether ``text`` is written as a version number; it may be above `HIGHEST_VERSION` nevertheless."""
     return _VERSION.fullmatch(text) is not None
+
+
+def printable(text: str) -> str:
+    """``text`` with its control characters escaped, so that it stays on its line."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def one_entry(text: str) -> str:
+    """``text`` as one entry of a log: its further lines are indented, so that none looks like an entry."""
+    return "\n  ".join(map(printable, text.expandtabs().split("\n")))

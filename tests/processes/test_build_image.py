@@ -1,12 +1,19 @@
 """`scripts/build-image` with a docker that has no registry: what is missing is said before anything is built."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+LOCKED = dict(
+    line.split()
+    for line in (ROOT / "container" / "base-images.lock").read_text().splitlines()
+    if line[0] != "#"
+)
+PINNED = f"debian@{LOCKED['debian:trixie-slim']}"
 DOCKER = """\
 #!/bin/sh
 echo "$@" >> "$DOCKER_CALLS"
@@ -61,9 +68,32 @@ def test_a_missing_image_ends_it_before_anything_is_built(
     [("cpu", "debian:trixie-slim tensorflow/serving:2.20.0"), ("embedded", "debian:trixie-slim")],
 )
 def test_what_is_there_is_not_pulled(tmp_path: Path, name: str, has: str) -> None:
-    """The embedded image needs none but the base; then the build begins."""
+    """The embedded image needs none but the base; without a registry, the tag that is here will do, and that is said."""
     done, calls = built(tmp_path, name, has=has)
+
+    assert (
+        f"{PINNED} (container/base-images.lock) can't be pulled: building from the tag debian" in done.stderr
+    )
 
     assert "as far as the build" in done.stderr
     assert calls[-1].startswith("build ")
-    assert not any(call.startswith("pull") for call in calls)
+    assert [call for call in calls if call.startswith("pull")] == [f"pull --quiet {PINNED}"]
+    assert "BASE_IMAGE" not in calls[-1]
+
+
+def test_the_base_is_the_one_of_the_lock(tmp_path: Path) -> None:
+    """By its digest, where it can be had; an argument names another one."""
+    _, calls = built(tmp_path, "embedded", has=PINNED)
+    assert f"--build-arg BASE_IMAGE={PINNED} " in calls[-1]
+
+    done, calls = built(tmp_path, "embedded", "--build-arg", "BASE_IMAGE=mine:1", has=f"mine:1 {PINNED}")
+    assert "BASE_IMAGE=mine:1" in calls[-1]
+    assert PINNED not in calls[-1]
+    assert "can't be pulled" not in done.stderr
+
+
+@pytest.mark.parametrize("dockerfile", ["Dockerfile.cpu", "Dockerfile.gpu"])
+def test_the_lock_has_the_base_of_each_dockerfile(dockerfile: str) -> None:
+    """A new tag needs its digest."""
+    (base,) = re.findall(r"^ARG BASE_IMAGE=(\S+)$", (ROOT / dockerfile).read_text(), re.MULTILINE)
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", LOCKED[base])

@@ -91,8 +91,8 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
 def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Path]:
     """The base path of each model, as TF Serving reads it: a folder with a sub-folder for each version.
 
-    A model that is stored so keeps its folder; for another, creates ``folder/NAME`` with a symbolic link
-    to each version.
+    A model that is stored so keeps its folder; for another, and for one whose path can't be printed, creates
+    ``folder/NAME`` with a symbolic link to each version.
     """
     return {model.name: _base_path(model, folder) for model in models}
 
@@ -216,7 +216,9 @@ def _raise(error: OSError) -> None:
 def _base_path(model: DiscoveredModel, folder: Path) -> Path:
     paths = model.versions.values()
     if all(is_version(path.name) and int(path.name) == version for version, path in model.versions.items()):
-        return next(iter(paths)).parent
+        parent = next(iter(paths)).parent
+        if str(parent).isprintable():
+            return parent  # else the model server's log would have lines that a folder's name made
     base = folder / model.name
     base.mkdir(parents=True)
     for version, path in model.versions.items():

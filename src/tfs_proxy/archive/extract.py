@@ -16,6 +16,7 @@ from tfs_proxy.archive.links import LinkRefused, check_links
 from tfs_proxy.archive.permissions import unreadable
 from tfs_proxy.archive.tar import DamagedArchive, Member, MemberKind, TarReader
 from tfs_proxy.errors import ArchiveError
+from tfs_proxy.names import printable
 
 GIGABYTE = 1024**3
 RATIO_FREE_BYTES = GIGABYTE
@@ -228,8 +229,7 @@ class _Unpacking:
 
 def _shown(name: bytes) -> str:
     """A member's name for a sentence: printable and not too long."""
-    text = name.decode("utf-8", "backslashreplace")
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    text = printable(name.decode("utf-8", "backslashreplace"))
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
 
 

@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from socket import socket
 
+from tfs_proxy.names import one_entry
 from tfs_proxy.setting_values import HIGHEST_PORT
 from tfs_proxy.settings import Settings
 
@@ -59,7 +60,17 @@ def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings
     return settings, listener
 
 
+class _Entries(logging.Formatter):
+    """Each record is one entry, whatever names are in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text."""
+        return one_entry(super().format(record))
+
+
 def log_to_stderr(level: str) -> None:
     """Log to standard error, each line after ``tfs-proxy:``."""
-    logging.basicConfig(level=level, format="tfs-proxy: %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Entries("tfs-proxy: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
     logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs where it found credentials

@@ -20,7 +20,8 @@ _BFLOAT16 = "bfloat16"
 class ModelServerFlags:
     """Every flag of tensorflow_model_server 2.20 with its default there.
 
-    ``host`` is the one addition. Flags marked ``unused`` are accepted and have no effect here.
+    ``host`` and ``management_on_socket_only`` are additions. Flags marked ``unused`` are accepted and have
+    no effect here.
     """
 
     port: int = 8500
@@ -62,6 +63,7 @@ class ModelServerFlags:
     enable_serialization_as_tensor_content: bool = False
     version: bool = False
     host: str = "127.0.0.1"
+    management_on_socket_only: bool = False
     num_unload_threads: int = field(default=0, metadata={"unused": True})
     flush_filesystem_caches: bool = field(default=True, metadata={"unused": True})
     platform_config_file: str = field(default="", metadata={"unused": True})

@@ -23,7 +23,7 @@ from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import ModelServerFlags
-from tfs_proxy.embedded.grpc import health, security
+from tfs_proxy.embedded.grpc import health, management, security
 from tfs_proxy.embedded.grpc import server as grpc_server
 from tfs_proxy.embedded.grpc.profiler import Profiler
 from tfs_proxy.embedded.lifecycle.loader import Loader
@@ -182,6 +182,8 @@ class Server:
         handlers, streams = dict(services.handlers()), {}
         if flags.enable_profiler:
             handlers.update(self._profiler.handlers())
+        if flags.management_on_socket_only:
+            handlers = management.on_socket_only(handlers)
         if flags.enable_grpc_healthcheck_service:
             handlers[health.SERVICE] = {"Check": self._health.check}
             streams[health.SERVICE] = {"Watch": self._health.watch}

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tfs_proxy.batch import BYTES, Batch, Examples
 from tfs_proxy.errors import BadInput
 from tfs_proxy.payload.arrays import typed
-from tfs_proxy.payload.shapes import fits, shape_text
+from tfs_proxy.payload.shapes import fits, is_possible, shape_text
 from tfs_proxy.serving_json.text import BASE64, base64_of
 from tfs_proxy.signature import Signature, TensorSpec
 
@@ -71,6 +71,8 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
         rows.append(typed(feature.values, spec, subject).reshape(_shape(feature, spec, subject)))
         if rows[-1].shape != rows[0].shape:
             raise BadInput(f"{subject} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}.")
+    if not is_possible((len(rows), *rows[0].shape)):
+        raise BadInput(f'The feature "{spec.name}" of all records together has a shape that no array has.')
     return np.stack(rows)
 
 

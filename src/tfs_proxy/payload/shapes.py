@@ -4,12 +4,17 @@ TensorFlow Serving takes many shapes that a signature does not declare, so nothi
 shape alone; this explains what a model server has refused.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy.typing as npt
 
 from tfs_proxy.signature import Signature
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
+
+_WIDEST_ITEM_BYTES = 16
 
 Declared = Sequence[int | None] | None
 """A shape of a signature: None for an unknown rank, and in it None for an unknown size."""
@@ -22,6 +27,12 @@ def fits(shape: Sequence[int], declared: Declared) -> bool:
     return len(shape) == len(declared) and all(
         wanted in {None, size} for size, wanted in zip(shape, declared, strict=True)
     )
+
+
+def is_possible(shape: Sequence[int]) -> bool:
+    """Whether numpy can have an array of ``shape``, whatever its type; it counts sizes beside a 0, too."""
+    items = prod(size for size in shape if size)
+    return len(shape) <= MAX_DIMENSIONS and items * _WIDEST_ITEM_BYTES <= sys.maxsize
 
 
 def shape_text(declared: Sequence[int | None]) -> str:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tfs_proxy.attributes import HEADER
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain
@@ -82,7 +83,8 @@ class Pipeline:
         self._endpoint = PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes)
         self._watchdog = watchdog
         self._server = HttpServer(
-            self._endpoint.respond, RequestLimits(settings.max_payload_bytes, SILENCE_SECONDS)
+            self._endpoint.respond,
+            RequestLimits(settings.max_payload_bytes, SILENCE_SECONDS, frozenset({HEADER.lower()})),
         )
         self._children = [
             ChildProcess(

@@ -14,6 +14,7 @@ from tfs_proxy.archive.permissions import refuse_unreadable, unreadable
 from tfs_proxy.deployment import ServedModel
 from tfs_proxy.errors import ArchiveError, DiscoveryError, ScriptLoadError, SettingsError
 from tfs_proxy.layout import Workspace
+from tfs_proxy.names import printable
 from tfs_proxy.report.first_request import FirstRequest, first_request
 from tfs_proxy.report.served import Served, look_into
 from tfs_proxy.report.serving_flags import ServingFlags
@@ -68,9 +69,9 @@ def prepare(
         bases = base_paths(served.models, workspace.root / "models")
         report = describe(served, settings, environ)
     except (ArchiveError, DiscoveryError, ScriptLoadError) as error:
-        raise type(error)(without_workspace(str(error), workspace)) from error
+        raise type(error)(printable(without_workspace(str(error), workspace))) from error
     except PermissionError as error:
-        raise ArchiveError(unreadable(Path(error.filename), error)) from error
+        raise ArchiveError(printable(unreadable(Path(error.filename), error))) from error
     models = tuple(
         ServedModel(model.name, bases[model.name], tuple(sorted(model.versions))) for model in served.models
     )

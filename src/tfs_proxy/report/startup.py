@@ -12,6 +12,7 @@ from pathlib import Path
 from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.saved_model import SavedModelSummary, read_saved_model
 from tfs_proxy.layout import ModelLayout
+from tfs_proxy.names import printable
 from tfs_proxy.report.capacity import capacity
 from tfs_proxy.report.script import report_on_script, words_joined
 from tfs_proxy.report.served import Served
@@ -58,13 +59,13 @@ class Report:
     script_fault: str | None = None
 
     def lines(self) -> Iterator[str]:
-        """The report as text, about one screen, without `warning_lines`."""
-        yield f"Serving from {_printable(str(self.root))}"
-        yield from (_printable(line) for line in self._lines())
+        """The report as text, about a screen of it, without `warning_lines`."""
+        yield f"Serving from {printable(str(self.root))}"
+        yield from (printable(line) for line in self._lines())
 
     def warning_lines(self) -> Iterator[str]:
-        """The warnings as text; like `lines`, without control characters for a terminal."""
-        return (f"Warning: {_printable(warning)}" for warning in self.warnings)
+        """The warnings as text; nothing in it or in `lines` moves a terminal's cursor."""
+        return (f"Warning: {printable(warning)}" for warning in self.warnings)
 
     def _lines(self) -> Iterator[str]:
         for model in self.models[:MODELS_SHOWN]:
@@ -256,11 +257,3 @@ def _without_secrets(name: str, value: str) -> str:
     if SECRET_NAME.search(name):
         return "(hidden)"
     return SECRET_PAIR.sub(r"\1(hidden)", USER_IN_URL.sub("(hidden)@", value))
-
-
-def _printable(text: str) -> str:
-    """``text`` with control characters escaped: names in it come from an untrusted archive."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )

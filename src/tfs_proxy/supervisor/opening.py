@@ -78,6 +78,8 @@ def plan_processes(
     planned = plan.plan(prepared.models, prepared.served, prepared.settings, workspace, host)
     for path, text in planned.files.items():
         path.write_text(text)
+    if planned.open_ports:
+        log.info("%s", planned.open_ports)
     return planned
 
 

@@ -30,11 +30,15 @@ class HostResources:
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
-    """The processes of a run, and the files to be written before they start."""
+    """The processes of a run, and the files to be written before they start.
+
+    ``open_ports`` is a sentence on ports that are open to the outside and were not asked for.
+    """
 
     deployment: Deployment
     files: Mapping[Path, str]
     model_servers: tuple[ProcessSpec, ...]
+    open_ports: str | None = None
 
 
 def plan(
@@ -55,7 +59,13 @@ def plan(
     return ProcessPlan(
         deployment=deployment_of(served, settings, instances),
         files=files,
-        model_servers=tuple(_model_server(instance, settings, workspace, host) for instance in instances),
+        model_servers=tuple(
+            _model_server(instance, settings, workspace, host, script=served.script is not None)
+            for instance in instances
+        ),
+        open_ports=model_server.open_to_the_outside(
+            host.model_server, instances, script=served.script is not None
+        ),
     )
 
 
@@ -95,7 +105,7 @@ def transform_limits(settings: Settings) -> TransformLimits:
 
 
 def _model_server(
-    instance: Instance, settings: Settings, workspace: Workspace, host: HostResources
+    instance: Instance, settings: Settings, workspace: Workspace, host: HostResources, *, script: bool
 ) -> ProcessSpec:
     return ProcessSpec(
         name=f"model server {instance.index}",
@@ -106,6 +116,7 @@ def _model_server(
             workspace.model_config,
             workspace.batching_config,
             host.gpus,
+            script=script,
         ),
         env=model_server.environment(host.environ, settings, host.gpus, instance.index),
         record=True,

@@ -170,7 +170,9 @@ class Supervisor:
             log.info("all models are available after %.2f s", time.monotonic() - self._started_at)
 
     async def _start_workers(self, prepared: Prepared) -> None:
-        install = packages.plan_install(prepared.served.layout, self._workspace)
+        install = packages.plan_install(
+            prepared.served.layout, self._workspace, prepared.settings, self._request.environ
+        )
         if install is not None:
             log.info("installing %s", prepared.served.layout.requirements.name)
             await packages.run(install)

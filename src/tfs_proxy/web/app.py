@@ -35,6 +35,19 @@ class KnownMethods:
             raise falcon.HTTPMethodNotAllowed([resource.method])
 
 
+class CertainTargets:
+    """Middleware: 400 without the Host of HTTP/1.1, 404 for ``//ping``, which falcon takes for /ping."""
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Look before the request is routed; nginx has refused what lacks a Host, but in HTTP/1.0."""
+        environ = req.env
+        from_nginx = "HTTP_X_TFS_PROXY_REQUEST" in environ
+        if environ.get("SERVER_PROTOCOL") == "HTTP/1.1" and "HTTP_HOST" not in environ and not from_nginx:
+            raise falcon.HTTPBadRequest(description="the request has no Host header")
+        if req.path.startswith("//"):
+            raise falcon.HTTPRouteNotFound
+
+
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
     """The app with what it holds open, and the ``watch`` over the calls of its script."""
 
@@ -106,7 +119,7 @@ def create_script_model_app(
 def _app(deployment: Deployment, ping: Ping) -> ContainerApp:
     """All but ``/invocations``."""
     watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
-    app = ContainerApp(watch, middleware=[KnownMethods()])
+    app = ContainerApp(watch, middleware=[CertainTargets(), KnownMethods()])
     install(app)
     app.add_route("/ping", PingResource(ping))
     app.add_route("/execution-parameters", ExecutionParameters(deployment.transforms))

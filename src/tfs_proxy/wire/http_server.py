@@ -6,6 +6,7 @@ h11 knows the protocol; this module moves bytes, keeps limits and deadlines, and
 import asyncio
 import contextlib
 import logging
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ DISCARD_BYTES: Final = 8 * 1024 * 1024
 DISCARD_SECONDS: Final = 2.0
 _READ_BYTES: Final = 65536
 _MEGABYTE: Final = 1024 * 1024
+_HEAD: Final = re.compile(rb".*?\n\r?\n", re.DOTALL)
+_ODD_LINE: Final = re.compile(rb"(?<!\r)\n|\n[ \t]")
+"""A line that ends without a carriage return, or is folded: h11 takes both, and other servers do not."""
+_BODY_LENGTHS: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
@@ -35,11 +40,13 @@ log = logging.getLogger(__name__)
 class RequestLimits:
     """What a client may send, and how long it may be silent in the middle of a request.
 
-    ``body_bytes`` of None is for a server that needs no bodies: it discards them.
+    ``body_bytes`` of None is for a server that needs no bodies: it discards them. Headers of the names in
+    ``only_once``, in lower case, may not be repeated.
     """
 
     body_bytes: int | None = None
     silence_seconds: float = 10.0
+    only_once: frozenset[str] = frozenset()
 
 
 class HttpServer:
@@ -130,6 +137,7 @@ class _ServerConnection:
             if not isinstance(head, h11.Request):
                 return False
             self.busy = True
+            _refuse_ambiguous(head, self._limits.only_once)
             method = head.method.decode("ascii")
             response = await self._server.respond(await self._read(head))
         except h11.RemoteProtocolError as error:
@@ -193,11 +201,18 @@ class _ServerConnection:
 
     async def _next(self, silence_seconds: float) -> object:
         """The client's next event; raises TimeoutError if the client is silent for so long."""
-        while (event := self._protocol.next_event()) is h11.NEED_DATA:
+        while (event := self._next_event()) is h11.NEED_DATA:
             async with asyncio.timeout(silence_seconds):
                 received = await self._reader.read(_READ_BYTES)
             self._protocol.receive_data(received)
         return event
+
+    def _next_event(self) -> object:
+        if self._protocol.their_state is h11.IDLE:
+            head = _HEAD.match(self._protocol.trailing_data[0])
+            if head and _ODD_LINE.search(head[0]):
+                raise h11.RemoteProtocolError("a line of the head is folded, or ends without CR")
+        return self._protocol.next_event()
 
     async def _send(self, method: str, response: HttpResponse) -> None:
         """Write one whole answer to a request of ``method``."""
@@ -216,6 +231,15 @@ class _ServerConnection:
         # the first.
         self._writer.write(b"".join(part for part in parts if part))
         await self._writer.drain()
+
+
+def _refuse_ambiguous(head: h11.Request, only_once: frozenset[str]) -> None:
+    """Raise RemoteProtocolError for two lengths of the body, and for a repeated header of ``only_once``."""
+    names = [name for name, _ in head.headers]
+    if set(names) >= _BODY_LENGTHS:
+        raise h11.RemoteProtocolError("Content-Length and Transfer-Encoding together")
+    if any(names.count(name.encode()) > 1 for name in only_once):
+        raise h11.RemoteProtocolError("a header that may stand once is repeated")
 
 
 def _refusal(status: int) -> HttpResponse:

@@ -25,6 +25,15 @@ FRONTS = [
     pytest.param(without_nginx(), id="gunicorn"),
 ]
 CHUNKED = b"POST /invocations HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+TWICE = (
+    b"POST /invocations HTTP/1.1\r\nHost: a\r\n"
+    + b"X-Amzn-SageMaker-Custom-Attributes: tfs-method=%s\r\n"
+    * 2
+    % (
+        b"predict",
+        b"classify",
+    )
+)
 SCRIPT = f"""{gates.SCRIPT}
 import json
 
@@ -127,6 +136,11 @@ def error_of(reply: bytes) -> tuple[int, str]:
         (b"GET /ping HTTP/7.5\r\nHost: a\r\n\r\n", {400, 505}),
         (b"BREW /invocations HTTP/1.1\r\nHost: a\r\n\r\n", {400, 405}),
         (b"GET /../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n", {400, 404}),
+        (b"GET /ping HTTP/1.1\r\n\r\n", {400}),
+        (b"GET //ping HTTP/1.1\r\nHost: a\r\n\r\n", {404}),
+        (b"GET /%2fping HTTP/1.1\r\nHost: a\r\n\r\n", {404}),
+        (b"POST //invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}", {404}),
+        (TWICE + b"Content-Length: 21\r\n\r\n" + b'{"instances": [1, 2]}', {400}),
         (b"TRACE /invocations HTTP/1.1\r\nHost: a\r\n\r\n", {405}),
         (
             b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n" + b"a" * 3_000_000,

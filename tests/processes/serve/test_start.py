@@ -78,6 +78,17 @@ def test_the_port_accepts_at_once_and_says_why_it_is_not_ready(
         assert stack.invoke('{"instances": [1]}').status == 200
 
 
+def test_a_line_names_the_ports_that_are_open_to_the_outside(tmp_path: Path, program: str) -> None:
+    """The official binary has no flag to listen on 127.0.0.1; without a script its gRPC port is closed."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with serving(str(archive), "--model-server", program) as stack:
+        said = [line for line in stack.log.splitlines() if "open to the outside are" in line]
+
+    assert len(said) == 1
+    assert "(REST). To close them, publish only the HTTP port" in said[0]
+    assert "--port=0 " in stack.log
+
+
 @contextlib.contextmanager
 def starting(folder: Path, program: str, env: Mapping[str, str]) -> Iterator[tuple[Stack, Gate]]:
     """A stack whose model loads until the gate is open."""
@@ -201,13 +212,14 @@ def test_several_instances_need_no_port_range(tmp_path: Path, program: str) -> N
 
 def test_ports_of_the_safe_range_are_taken(tmp_path: Path, program: str) -> None:
     """GRPC LOW, REST LOW+1; the front listens on SAGEMAKER_BIND_TO_PORT."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    archive = stand_in_archive(tmp_path / "model.tar.gz", HANDLER)
     low = free_range(10)
 
     with serving(
         str(archive), "--model-server", program, env={"SAGEMAKER_SAFE_PORT_RANGE": f"{low}-{low + 9}"}
     ) as stack:
-        stack.wait_for_log(f"--port={low} --rest_api_port={low + 1}")
+        stack.wait_for_log(f" --port={low} ")
+        stack.wait_for_log(f" --rest_api_port={low + 1} ")
 
 
 def test_a_member_that_leaves_the_target_is_refused(tmp_path: Path, failing: Failing) -> None:
@@ -219,6 +231,33 @@ def test_a_member_that_leaves_the_target_is_refused(tmp_path: Path, failing: Fai
     assert status == 2
     assert "../evil" in log
     assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize("name", ["a b", 'say "a"', "x" * 90])
+def test_a_home_that_can_not_be_used_is_refused_in_a_sentence(
+    tmp_path: Path, program: str, failing: Failing, name: str
+) -> None:
+    """No restart loop, no traceback, and nothing is made there."""
+    home = tmp_path / name
+    status, log = failing(stand_in_archive(tmp_path / "model.tar.gz"), {"TFS_PROXY_HOME": str(home)})
+
+    assert status == 2
+    assert log.splitlines()[-1].startswith(f"tfs-proxy: TFS_PROXY_HOME={home} can't be used: ")
+    assert "Traceback" not in log
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("folder", ["m\ntfs-proxy: ready", "\r\x1b[2Ktfs-proxy: ready"])
+def test_a_folder_s_name_forges_no_line_of_the_log(tmp_path: Path, failing: Failing, folder: str) -> None:
+    """A name from the archive is shown escaped."""
+    archive = pack(tmp_path / "model.tar.gz", {f"{folder}/1/saved_model.pb": SAVED_MODEL})
+
+    status, log = failing(archive)
+
+    assert status == 2
+    assert "\ntfs-proxy: ready" not in log
+    assert "\r" not in log
+    assert folder.encode("unicode_escape").decode() in log
 
 
 def test_an_archive_over_the_configured_limits_is_refused(tmp_path: Path, failing: Failing) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from support.running import START_SECONDS
 from support.waiting import wait_until
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.programs.packages import Install, plan_install, run
 
 NO_SPEC = "no pip here"
@@ -47,11 +49,13 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelLayout:
     return layout
 
 
-def install(layout: ModelLayout, tmp_path: Path, *lines: str, pip: bool = True) -> Install:
+def install(layout: ModelLayout, tmp_path: Path, *lines: str, pip: bool = True, index: str = "") -> Install:
     layout.requirements.write_text("".join(f"{line}\n" for line in lines))
     find_spec = (lambda _: NO_SPEC) if pip else (lambda _: None)
     which = shutil.which if pip else (lambda name: shutil.which(name, path=str(Path(sys.executable).parent)))
-    planned = plan_install(layout, Workspace(tmp_path / "run"), find_spec, which)
+    environ = {**os.environ, "TFS_PROXY_INDEX": index}
+    settings = Settings.from_env(environ)
+    planned = plan_install(layout, Workspace(tmp_path / "run"), settings, environ, find_spec, which)
     assert planned is not None
     asyncio.run(run(planned))
     return planned
@@ -109,10 +113,34 @@ def test_modules_of_the_script_do_not_shadow_the_installer(layout: ModelLayout, 
 
 
 def test_a_failure_ends_with_the_installers_words(layout: ModelLayout, tmp_path: Path) -> None:
-    """What can't be had is named, by the installer itself; both attempts were made."""
+    """What can't be had is named, by the installer itself; the index is asked if the setting says so, and named so."""
     layout.wheels.mkdir()
-    with pytest.raises(RequirementsError, match="no-such-package-here"):
+    with pytest.raises(
+        RequirementsError, match=r"(?s)TFS_PROXY_INDEX=also .*no-such-package-here"
+    ) as offline:
         install(layout, tmp_path, "no-such-package-here==1")
+    with pytest.raises(RequirementsError, match="no-such-package-here") as online:
+        install(layout, tmp_path, "no-such-package-here==1", index="also")
+    assert "TFS_PROXY_INDEX" not in str(online.value)
+    assert "127.0.0.1:1" not in str(offline.value)
+
+
+def test_a_package_s_set_up_sees_no_secrets(
+    layout: ModelLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the installer runs has the filtered environment."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    seen = tmp_path / "seen"
+    program = f"import os, pathlib; pathlib.Path({str(seen)!r}).write_text(' '.join(os.environ))"
+    layout.requirements.touch()
+    environ = dict(os.environ)
+    planned = plan_install(layout, Workspace(tmp_path / "run"), Settings.from_env(environ), environ)
+    assert planned is not None
+
+    asyncio.run(run(replace(planned, attempts=((sys.executable, "-c", program),))))
+
+    assert "AWS_SECRET_ACCESS_KEY" not in seen.read_text()
+    assert "PIP_INDEX_URL" in seen.read_text()
 
 
 @pytest.mark.skipif(not Path(sys.executable).with_name("uv").exists(), reason="uv is not installed here")
@@ -128,7 +156,7 @@ def test_cancelling_kills_the_installer(layout: ModelLayout, tmp_path: Path) -> 
     marker = tmp_path / "pid"
     program = f"import os, time, pathlib; pathlib.Path({str(marker)!r}).write_text(str(os.getpid())); time.sleep(60)"
     overlay = tmp_path / "overlay"
-    slow = Install(overlay, overlay, layout.code, ((sys.executable, "-c", program),))
+    slow = Install(overlay, overlay, layout.code, ((sys.executable, "-c", program),), os.environ)
 
     async def start_and_cancel() -> None:
         task = asyncio.create_task(run(slow))

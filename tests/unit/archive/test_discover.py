@@ -162,3 +162,12 @@ def test_a_default_model_that_is_not_there() -> None:
     """The error names the setting, its value, and what there is."""
     with pytest.raises(DiscoveryError, match=r"SAGEMAKER_TFS_DEFAULT_MODEL_NAME=c .* a, b\."):
         default_model(MODELS, "c")
+
+
+def test_a_model_server_reads_no_path_that_can_not_be_printed(tmp_path: Path) -> None:
+    """It logs the paths that it is given, and a folder's name must not forge a line there."""
+    saved_model(tmp_path / "x\nserver: ready" / "half" / "1")
+    links = tmp_path / "links"
+
+    assert base_paths(discover(tmp_path), links) == {"half": links / "half"}
+    assert (links / "half" / "1" / "variables").is_dir()

@@ -18,11 +18,14 @@ from tfs_proxy.embedded.core.call_threads import never_wait_here, next_of
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.servable import Array, Backend, LoadedServable, PreparedCall
+from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.rest import app as rest_app
+from tfs_proxy.embedded.rest import routes
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
 from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
 from tfs_proxy.signature import PREDICT_METHOD
 from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 FLOAT = 1
 METRICS = "/monitoring/prometheus/metrics"
@@ -204,6 +207,22 @@ def test_a_path_that_is_no_uri_is_a_plain_400(pool: ThreadPoolExecutor, path: st
     reply = Server(pool).ask("GET", path)
     assert (reply.status, reply.headers["content-type"]) == (400, "text/html")
     assert b"<TITLE>400 Bad Request</TITLE>" in reply.body
+
+
+@pytest.mark.parametrize(
+    ("digits", "version"),
+    [("0" * 5000 + "7", 7), ("0", 0), (str(2**63 - 1), 2**63 - 1), (str(2**63), None), ("9" * 5000, None)],
+    ids=["zeros first", "0", "highest", "beyond", "5000 digits"],
+)
+def test_a_version_of_any_length_is_a_number_or_a_400(digits: str, version: int | None) -> None:
+    """Python itself refuses to read a number of over 4,300 digits."""
+    path = f"/v1/models/m/versions/{digits}"
+    if version is not None:
+        assert routes.match("GET", path).version == version
+    else:
+        with pytest.raises(ServingError, match="Failed to convert version: ") as caught:
+            routes.match("GET", path)
+        assert caught.value.code is GrpcCode.INVALID_ARGUMENT
 
 
 def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) -> None:

@@ -109,6 +109,12 @@ def test_damaged_npy_is_refused(junk: bytes, place: int, cut: bool) -> None:
         (_saved(np.zeros(2)) + b"\0", "17 bytes follow"),
         (_npy("{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999,), }"), "declares 99999"),
         (_npy("{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999999999,), }"), "no array has"),
+        (
+            _npy(f"{{'descr': '<f8', 'fortran_order': False, 'shape': (0, {10**18 - 1}, {10**18 - 1}), }}"),
+            "no array has",
+        ),
+        (_npy(f"{{'descr': '|i1', 'fortran_order': False, 'shape': (0, {10**18 - 1}), }}"), "no array has"),
+        (_npy(f"{{'descr': '|b1', 'fortran_order': False, 'shape': ({'0, ' * 65}), }}"), "no array has"),
         (_npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }"), "can't be read"),
         (_npy("{'descr': '|S0', 'fortran_order': False, 'shape': (5,), }"), "no width"),
         (_npy("{'descr': '<f7', 'fortran_order': False, 'shape': (5,), }"), "no input takes"),

@@ -242,6 +242,21 @@ def test_recordio_shapes() -> None:
         decode(recordio_frame(_record(x={"shape": [1] * 33})), RECORDIO, _signature(x=("DT_FLOAT", None)))
 
 
+def test_recordio_shapes_that_no_array_has() -> None:
+    """Sizes beside a 0 count for numpy, too, in one record and in all of them together."""
+    for shape, records in (([0, 2**62, 2**62], 1), ([0, 2**58], 4)):
+        body = recordio_frame(_record(x={"shape": shape})) * records
+        with pytest.raises(BadInput, match="a shape that no array has"):
+            decode(body, RECORDIO, _signature(x=("DT_FLOAT", None)))
+
+
+def test_a_feature_s_name_that_is_no_text() -> None:
+    """A record with such a name is refused, as a tf.Example is."""
+    body = recordio_frame(_record(x={"values": [1]}).replace(b"\x0a\x01x", b"\x0a\x01\xff"))
+    with pytest.raises(BadInput, match="Record 1 has a feature whose name is not UTF-8"):
+        decode(body, RECORDIO, _signature(x=("DT_FLOAT", None)))
+
+
 def test_recordio_that_is_none() -> None:
     """Neither framing nor a record, a damaged record, and a feature without value are 400s with a place."""
     signature = _signature(x=("DT_FLOAT", None))

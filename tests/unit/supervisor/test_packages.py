@@ -1,12 +1,16 @@
 """What is installed for a script, as argv, without running anything."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.resources import Resources
+from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.programs.packages import Install, plan_install
 
 
@@ -21,8 +25,18 @@ def model_with(root: Path, *names: str, script: str = "inference.py") -> ModelLa
     return layout
 
 
-def plan(layout: ModelLayout, pip: bool = True, uv: str | None = None) -> Install | None:
-    return plan_install(layout, Workspace(Path("/run")), lambda _: object() if pip else None, lambda _: uv)
+def plan(
+    layout: ModelLayout,
+    *,
+    pip: bool = True,
+    uv: str | None = None,
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> Install | None:
+    settings = Settings.from_env(environ, Resources(2))
+    workspace = Workspace(Path("/run"))
+    return plan_install(
+        layout, workspace, settings, environ, lambda _: object() if pip else None, lambda _: uv
+    )
 
 
 def test_nothing_without_requirements(tmp_path: Path) -> None:
@@ -52,16 +66,43 @@ def test_pip_installs_into_the_overlay(tmp_path: Path) -> None:
     assert install.folder == layout.code
 
 
-def test_wheels_are_tried_alone_first(tmp_path: Path) -> None:
-    """Without a network the wheels do; with one the index fills what they lack."""
+def test_with_wheels_no_index_is_asked(tmp_path: Path) -> None:
+    """A name that code/wheels lacks may be anybody's on the index: only the setting has it asked, after the wheels."""
     layout = model_with(tmp_path, "requirements.txt", "wheels/")
-    install = plan(layout)
+    install, also = plan(layout), plan(layout, environ={"TFS_PROXY_INDEX": "also"})
     assert install is not None
-    offline, online = install.attempts
+    assert also is not None
+    (offline,) = install.attempts
     assert "--no-index" in offline
-    assert "--no-index" not in online
     assert str(layout.wheels) in offline
-    assert str(layout.wheels) in online
+    assert also.attempts[0] == offline
+    assert "--no-index" not in also.attempts[1]
+    assert str(layout.wheels) in also.attempts[1]
+
+
+def test_the_installer_gets_no_secrets(tmp_path: Path) -> None:
+    """Set-up code of any package runs then; the installers' own settings and proxies stay, and a setting passes all."""
+    kept = {
+        "PATH": "/bin",
+        "PIP_INDEX_URL": "x",
+        "UV_INDEX_A_PASSWORD": "x",
+        "https_proxy": "x",
+        "TOKENS": "x",
+    }
+    secret = {
+        "AWS_SESSION_TOKEN": "x",
+        "AWS_REGION": "x",
+        "HF_TOKEN": "x",
+        "client_secret_id": "x",
+        "DB_PASSWORD": "x",
+    }
+    layout = model_with(tmp_path, "requirements.txt")
+    filtered = plan(layout, environ={**kept, **secret})
+    whole = plan(layout, environ={**kept, **secret, "TFS_PROXY_INSTALL_ENVIRONMENT": "all"})
+    assert filtered is not None
+    assert whole is not None
+    assert filtered.env == kept
+    assert secret.items() <= whole.env.items()
 
 
 def test_uv_stands_in_for_pip(tmp_path: Path) -> None:

@@ -29,10 +29,16 @@ def settings(**environ: str) -> Settings:
     return Settings.from_env(environ, Resources(2))
 
 
-def flags(given: Settings, gpus: int = 0) -> tuple[str, ...]:
+OFFICIAL = ("/usr/bin/tensorflow_model_server",)
+EMBEDDED = ("python", "-m", "tfs_proxy.embedded")
+
+
+def flags(
+    given: Settings, gpus: int = 0, words: tuple[str, ...] = OFFICIAL, *, script: bool = True
+) -> tuple[str, ...]:
     """A model server's flags."""
     return model_server.argv(
-        ("server",), INSTANCE, given, WORKSPACE.model_config, WORKSPACE.batching_config, gpus
+        words, INSTANCE, given, WORKSPACE.model_config, WORKSPACE.batching_config, gpus, script=script
     )
 
 
@@ -40,10 +46,26 @@ def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:
     """REST, gRPC and unix socket belong to one instance; the wait time is no request timeout."""
     words = flags(settings(TFS_PROXY_REQUEST_TIMEOUT_SECONDS="7", SAGEMAKER_TFS_WAIT_TIME_SECONDS="3"))
 
-    assert words[0] == "server"
+    assert words[0] == OFFICIAL[0]
     assert {"--port=8500", "--rest_api_port=8501", "--grpc_socket_path=/run/tfs/tfs1.sock"} <= set(words)
     assert "--rest_api_timeout_in_ms=7000" in words
     assert not any(word.startswith("--enable_batching") for word in words)
+
+
+def test_the_official_binary_opens_grpc_to_the_outside_for_a_script_alone() -> None:
+    """It listens on all addresses: gRPC over TCP is for scripts, and nobody profiles it; a sentence names the rest."""
+    assert {"--port=8500", "--enable_profiler=false"} <= set(flags(settings(), script=True))
+    assert {"--port=0", "--enable_profiler=false"} <= set(flags(settings(), script=False))
+    assert {"--port=8500", "--management_on_socket_only=true"} <= set(flags(settings(), words=EMBEDDED))
+
+    told = {
+        script: model_server.open_to_the_outside(OFFICIAL, [INSTANCE], script=script) or ""
+        for script in (True, False)
+    }
+    assert "open to the outside are 8501 (REST), 8500 (gRPC). To close them, publish only" in told[True]
+    assert "8500" not in told[False]
+    assert model_server.open_to_the_outside(EMBEDDED, [INSTANCE], script=True) is None
+    assert model_server.open_to_the_outside((), [], script=True) is None
 
 
 def test_batching_and_parallelism_become_flags_and_a_file() -> None:

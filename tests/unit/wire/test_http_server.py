@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Sequence
 
@@ -253,3 +254,46 @@ def test_clients_get_only_the_reason_before_workers_take_over(door: ControlApi) 
     response = asyncio.run(door.respond_early(HttpRequest("GET", "/deployment")))
 
     assert (response.status, response.keeps_connection) == (503, False)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\n 2\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\n\t2\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: a\n\n",
+        b"GET / HTTP/1.1\r\nHost: a\nX: 1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: 1\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nOnce: 1\r\nonce: 1\r\n\r\n",
+    ],
+    ids=[
+        "two lengths",
+        "fold",
+        "fold by tab",
+        "bare LF",
+        "one bare LF",
+        "bare LF at the end",
+        "no Host",
+        "twice",
+    ],
+)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_what_two_servers_could_read_differently_is_refused(head: bytes, size: int) -> None:
+    """One 400, and the connection is closed, however the bytes come and whatever came before."""
+    before = b"GET /before HTTP/1.1\r\nHost: a\r\n\r\n"
+    parts = [(before + head)[at : at + size] for at in range(0, len(before + head), size)]
+
+    sent = talk(parts, limits=RequestLimits(1000, only_once=frozenset({"once"}))).sent
+
+    assert re.findall(rb"HTTP/1.1 (\d+)", sent) == [b"200", b"400"]
+    assert b"connection: close" in sent.lower()
+
+
+def test_a_body_may_have_any_line_ends() -> None:
+    """Only heads are looked at."""
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\n"
+    sent = talk([head + b"a\n b\n\n"], limits=RequestLimits(1000)).sent
+
+    assert sent.startswith(b"HTTP/1.1 200")

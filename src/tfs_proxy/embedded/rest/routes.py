@@ -52,9 +52,7 @@ def match(method: str, path: str) -> Route:
     parts = matched.groupdict() if matched else {}
     if matched is None or (method == "POST" and parts["method"] not in _METHODS):
         raise invalid(f"Malformed request: {method} {path}")
-    version = parts["version"]
-    if version is not None and int(version) > HIGHEST_VERSION:
-        raise invalid(f"Failed to convert version: {version} to numeric.")
+    version = _version(parts["version"])
     action = (
         parts["method"]
         if method == "POST"
@@ -65,9 +63,18 @@ def match(method: str, path: str) -> Route:
     return Route(
         action,
         _decoded(parts["model"]),
-        int(version) if version is not None else None,
+        version,
         _decoded(parts["label"]) if parts["label"] is not None else None,
     )
+
+
+def _version(text: str | None) -> int | None:
+    if text is None:
+        return None
+    digits = text.lstrip("0") or "0"
+    if len(digits) > len(str(HIGHEST_VERSION)) or int(digits) > HIGHEST_VERSION:
+        raise invalid(f"Failed to convert version: {text} to numeric.")
+    return int(digits)
 
 
 def _decoded(text: str) -> str:

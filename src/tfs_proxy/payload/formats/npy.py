@@ -15,13 +15,13 @@ from tfs_proxy.batch import BYTES, Batch, Outputs
 from tfs_proxy.errors import BadInput, NotAcceptable
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.arrays import batch_of_arrays
+from tfs_proxy.payload.shapes import is_possible
 from tfs_proxy.signature import Signature
 
 MAGIC = b"\x93NUMPY"
 _HEAD_BYTES = {1: 10, 2: 12, 3: 12}
 MAX_HEADER_BYTES = 65536
 """Longer than any header without field names, whatever fills it up to a multiple of a page."""
-_MAX_DIMENSIONS = 64
 _MAX_DIGITS = 18
 _ENTRY = re.compile(
     r"\s*'(?P<key>descr|fortran_order|shape)'\s*:\s*"
@@ -110,10 +110,11 @@ def _header(body: bytes | memoryview, name: str) -> tuple[str, bool, list[int], 
     if entries is None or entries["fields"]:
         what = "of a structured type" if entries else "that can't be read"
         raise BadInput(f"{name} has a header {what}, at byte {size}: send arrays of numbers or strings.")
-    dimensions = [digits for digits in re.split(r"[\s,L]+", entries["shape"]) if digits]
-    if len(dimensions) > _MAX_DIMENSIONS or any(len(digits) > _MAX_DIGITS for digits in dimensions):
+    written = [text for text in re.split(r"[\s,L]+", entries["shape"]) if text]
+    shape = [int(text) for text in written if len(text) <= _MAX_DIGITS]
+    if len(shape) < len(written) or not is_possible(shape):
         raise BadInput(f"{name} declares a shape that no array has, at byte {size}.")
-    return entries["descr"], entries["bool"] == "True", [int(digits) for digits in dimensions], size + length
+    return entries["descr"], entries["bool"] == "True", shape, size + length
 
 
 def _entries(text: str) -> dict[str, str] | None:

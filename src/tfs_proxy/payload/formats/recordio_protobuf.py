@@ -13,6 +13,7 @@ from tfs_proxy.batch import BYTES, Batch, Examples
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.payload.features import Feature, Record, batch_of_features, examples_of_features
 from tfs_proxy.payload.formats.framing import RECORDIO_MAGIC, recordio
+from tfs_proxy.payload.shapes import is_possible
 from tfs_proxy.protos import RecordIORecord
 from tfs_proxy.signature import Signature
 
@@ -57,10 +58,17 @@ def _records(body: bytes, limit_bytes: int) -> Iterator[Record]:
     left = limit_bytes
     for number, message in enumerate(_messages(body, limit_bytes), 1):
         record: dict[str, Feature] = {}
-        for name, value in message.features.items():
+        for name, value in _features(message, number):
             record[name] = _feature(value, f'Record {number}, feature "{name}",', left)
             left -= record[name].values.nbytes
         yield record
+
+
+def _features(message: RecordIORecord, number: int) -> list[tuple[str, Any]]:
+    try:
+        return list(message.features.items())
+    except UnicodeDecodeError:
+        raise BadInput(f"Record {number} has a feature whose name is not UTF-8.") from None
 
 
 def _messages(body: bytes, limit_bytes: int) -> Iterator[RecordIORecord]:
@@ -90,6 +98,8 @@ def _feature(value: Any, subject: str, left: int) -> Feature:
     shape = tuple(tensor.shape)
     if len(shape) > _MAX_DIMENSIONS:
         raise BadInput(f"{subject} has {len(shape)} dimensions.")
+    if not is_possible(shape):
+        raise BadInput(f"{subject} has a shape that no array has.")
     if len(tensor.keys):
         return Feature(_dense(values, list(tensor.keys), shape, subject, left), shape)
     if shape and prod(shape) != values.size:

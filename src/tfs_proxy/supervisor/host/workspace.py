@@ -1,5 +1,6 @@
 """The folder of one run, made before anything else is written; if that fails, the error has the remedy."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -8,12 +9,22 @@ from pathlib import Path
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
+from tfs_proxy.names import printable
 
 PREFIX = "tfs-proxy-"
 REMEDY = (
     "If the root is read-only, mount a folder that can be written to (docker run --read-only --tmpfs /tmp, "
     "an emptyDir at /tmp in Kubernetes), or name one in TFS_PROXY_HOME."
 )
+SHORT_PLAIN = (
+    "Name a folder with a short path in TFS_PROXY_HOME, without blanks, quotes, backslashes and any of ;{}$%."
+)
+
+_UNUSABLE = re.compile(r"""[\s'"\\;{}$%]""")
+"""What nginx.conf or gRPC's ``unix:`` addresses take for something else than a letter of a path."""
+_SOCKET_PATH_BYTES = 107
+_LONGEST_NAME = "gate127.sock"
+_RANDOM_CHARACTERS = 8
 
 
 def make_workspace(home: str | None, prefix: str = PREFIX) -> Path:
@@ -28,6 +39,25 @@ def make_workspace(home: str | None, prefix: str = PREFIX) -> Path:
     except OSError as error:
         what = f"TFS_PROXY_HOME={home} can't be written" if home else "No folder can be written to"
         raise SettingsError(f"{what}: {error.strerror}. {REMEDY}") from error
+
+
+def refuse_unusable(home: str | None, prefix: str = PREFIX) -> None:
+    """Raise SettingsError if sockets and configuration can't have paths in a workspace below ``home``."""
+    try:
+        folder = Path(home or tempfile.gettempdir()).resolve()
+    except OSError:
+        return  # nothing can be written anywhere, which `make_workspace` says
+    name = f"TFS_PROXY_HOME={printable(home)}" if home else f"The temporary folder {printable(str(folder))}"
+    unusable = _UNUSABLE.search(str(folder))
+    if unusable or not str(folder).isprintable():
+        what = f" the character {unusable[0]!r}" if unusable else " a character that can't be printed"
+        raise SettingsError(f"{name} can't be used: the path has{what}. {SHORT_PLAIN}")
+    longest = folder / f"{prefix}{'x' * _RANDOM_CHARACTERS}" / _LONGEST_NAME
+    if (over := len(bytes(longest)) - _SOCKET_PATH_BYTES) > 0:
+        raise SettingsError(
+            f"{name} can't be used: sockets in it would have paths {over} bytes longer than the "
+            f"{_SOCKET_PATH_BYTES} that are allowed. {SHORT_PLAIN}"
+        )
 
 
 @contextmanager

@@ -53,6 +53,7 @@ def maps(default_model: str) -> str:
     map $http_x_amzn_sagemaker_custom_attributes $model_path {{
         default "";
         "" "/v1/models/{default_model}:predict";
+        "~, " "";
         "~^(?!.*{PREFIX})" "/v1/models/{default_model}:predict";
         "~^{model}{method}$" "/v1/models/$tfs_model:$method_or_predict";
         "~^{model}{version}{method}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";

@@ -67,11 +67,16 @@ def argv(
     model_config: Path,
     batching_config: Path,
     gpus: int,
+    *,
+    script: bool,
 ) -> tuple[str, ...]:
-    """The whole command of one instance (flags: docs/reference/tensorflow-serving.md)."""
+    """The whole command of one instance (flags: docs/reference/tensorflow-serving.md).
+
+    Without a ``script`` nobody needs gRPC over TCP, which the official binary opens on all addresses.
+    """
     callers = settings.gunicorn_workers * settings.gunicorn_threads
     flags = [
-        f"--port={instance.grpc_port}",
+        *_doors(is_embedded(words), instance, script=script),
         f"--rest_api_port={instance.rest_port}",
         f"--grpc_socket_path={instance.grpc_socket}",
         f"--model_config_file={model_config}",
@@ -92,6 +97,26 @@ def argv(
     if share is not None:
         flags.append(f"--per_process_gpu_memory_fraction={share:.4f}")
     return (*words, *flags, *settings.extra_args)
+
+
+def _doors(embedded: bool, instance: Instance, *, script: bool) -> tuple[str, ...]:
+    """The flags that say who reaches the gRPC API, and what of it."""
+    if embedded:
+        return f"--port={instance.grpc_port}", "--management_on_socket_only=true"
+    return f"--port={instance.grpc_port if script else 0}", "--enable_profiler=false"
+
+
+def open_to_the_outside(words: Sequence[str], instances: Sequence[Instance], *, script: bool) -> str | None:
+    """A sentence on the ports that are open on all addresses, and how to close them; None without any."""
+    if is_embedded(words) or not instances:
+        return None
+    ports = [f"{instance.rest_port} (REST)" for instance in instances]
+    ports += [f"{instance.grpc_port} (gRPC)" for instance in instances if script]
+    return (
+        f"{Path(words[0]).name} listens on all addresses, for want of a flag: open to the outside are "
+        f"{', '.join(ports)}. To close them, publish only the HTTP port of the container (no --network "
+        "host), block them in a firewall, or take --model-server embedded, which listens on 127.0.0.1."
+    )
 
 
 def environment(base: Mapping[str, str], settings: Settings, gpus: int, index: int) -> dict[str, str]:

@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import venv
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -25,39 +25,48 @@ from pathlib import Path
 
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.names import printable
+from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
 
 TAIL_LINES = 15
 MAX_LINE_BYTES = 256 * 1024
 BASE_PTH = "running-environment.pth"
+_SECRETS = re.compile(r"AWS_.*|.*_TOKEN|.*_SECRET.*|.*_PASSWORD", re.IGNORECASE | re.DOTALL)
+_INSTALLERS = re.compile(r"PIP_|UV_")
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """What is to be run: the first of ``attempts`` (argv lists) that succeeds is enough.
+    """What is to be run, with ``env``: the first of ``attempts`` (argv lists) that succeeds is enough.
 
     ``overlay`` is the virtual environment, ``site_packages`` its folder for the workers' import
-    path, ``folder`` that of requirements.txt: relative paths in it start there.
+    path, ``folder`` that of requirements.txt: relative paths in it start there. ``remedy`` is one more
+    thing to do if no attempt succeeds.
     """
 
     overlay: Path
     site_packages: Path
     folder: Path
     attempts: tuple[tuple[str, ...], ...]
+    env: Mapping[str, str]
+    remedy: str = ""
 
 
 def plan_install(
     layout: ModelLayout,
     workspace: Workspace,
+    settings: Settings,
+    environ: Mapping[str, str],
     find_spec: Callable[[str], object | None] = importlib.util.find_spec,
     which: Callable[[str], str | None] = shutil.which,
 ) -> Install | None:
     """Decide what to install; None without a script or a requirements.txt, or if there is a ``code/lib``.
 
-    With ``code/wheels`` a run without the package index comes first (AWS's container knows no such
-    folder). Raises RequirementsError if neither pip nor uv is installed.
+    With ``code/wheels`` the package index is not asked, but after a run without it if the settings say so
+    (AWS's container knows no such folder). Raises RequirementsError if neither pip nor uv is installed.
     """
     if not brings_packages(layout):
         return None
@@ -66,9 +75,24 @@ def plan_install(
     end = ("--requirement", str(layout.requirements.absolute()))
     links = ("--find-links", str(layout.wheels.absolute()))
     attempts: tuple[tuple[str, ...], ...] = ((*begin, *end),)
+    remedy = ""
     if layout.wheels.is_dir():
-        attempts = ((*begin, "--no-index", *links, *end), (*begin, *links, *end))
-    return Install(overlay, _site_packages(overlay), layout.code.absolute(), attempts)
+        attempts = ((*begin, "--no-index", *links, *end),)
+        if settings.index == "also":
+            attempts += ((*begin, *links, *end),)
+        else:
+            remedy = "set TFS_PROXY_INDEX=also to have the package index asked for them, "
+    env = environ if settings.install_environment == "all" else without_secrets(environ)
+    return Install(overlay, _site_packages(overlay), layout.code.absolute(), attempts, env, remedy)
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` without what the set-up code of packages must not see; installers keep their settings."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if _INSTALLERS.match(name) or not _SECRETS.fullmatch(name)
+    }
 
 
 def is_noexec(folder: Path) -> bool:
@@ -83,9 +107,9 @@ def noexec_warning(folders: Iterable[Path], is_noexec: Callable[[Path], bool] = 
             module = next((path for pattern in ("*.so", "*.so.*") for path in folder.rglob(pattern)), None)
             if module is not None:
                 return (
-                    f"{folder} is mounted noexec, so native modules there such as {module.name} can't be "
-                    "loaded: mount it with exec (docker run --tmpfs /tmp:exec), or set TFS_PROXY_HOME to a "
-                    "volume"
+                    f"{folder} is mounted noexec, so native modules there such as {printable(module.name)} "
+                    "can't be loaded: mount it with exec (docker run --tmpfs /tmp:exec), or set "
+                    "TFS_PROXY_HOME to a volume"
                 )
     return None
 
@@ -104,7 +128,7 @@ async def run(install: Install) -> None:
     await asyncio.to_thread(prepare, install)
     output: Sequence[str] = ()
     for number, argv in enumerate(install.attempts, start=1):
-        status, output = await _attempt(argv, install.folder)
+        status, output = await _attempt(argv, install.folder, install.env)
         if status == 0:
             _warn_of_replaced(install.site_packages)
             return
@@ -113,8 +137,9 @@ async def run(install: Install) -> None:
                 "code/wheels lacks some of what requirements.txt asks for: the package index is used too"
             )
     raise RequirementsError(
-        "code/requirements.txt can't be installed; put the missing wheels into code/wheels, vendor the "
-        "packages in code/lib, or correct the file. The installer's last lines:\n" + "\n".join(output)
+        f"code/requirements.txt can't be installed; put the missing wheels into code/wheels, {install.remedy}"
+        "vendor the packages in code/lib, or correct the file. The installer's last lines:\n"
+        + "\n".join(output)
     )
 
 
@@ -177,11 +202,12 @@ def _project_name(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
 
 
-async def _attempt(argv: Sequence[str], folder: Path) -> tuple[int, Sequence[str]]:
+async def _attempt(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[int, Sequence[str]]:
     """Run one argv, its output into the log; give its exit status and its last lines."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         cwd=folder,
+        env=dict(env),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from gunicorn import util
+from gunicorn.http.message import Message
 from gunicorn.workers.base import Worker
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
@@ -25,7 +26,7 @@ from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
 from tfs_proxy.web.workers.loading import watched_loading
-from tfs_proxy.web.workers.refusals import OUR_FAULT, OUT_OF_TIME, refusal
+from tfs_proxy.web.workers.refusals import OUR_FAULT, OUT_OF_TIME, refusal, refuse_repeated
 from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp, journaling
 from tfs_proxy.worker_environment import worker_workspace
 
@@ -150,6 +151,13 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def abandon(self, call: ScriptCall) -> None:
         """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""
         late_calls.answer_for(call, self.watch)
+
+    def handle_request(self, *arguments: Any) -> Any:
+        """Answer a request that gunicorn has parsed, unless a header that may stand once is there twice."""
+        for argument in arguments:
+            if isinstance(argument, Message):
+                refuse_repeated(argument.headers)
+        return super().handle_request(*arguments)
 
     def handle_error(self, _req: Any, client: Any, _address: Any, error: BaseException) -> None:
         """Answer what gunicorn refuses by itself, without repeating the client's text."""

@@ -1,9 +1,10 @@
 """What gunicorn refuses before the app sees it: its exceptions as JSON answers, for `web.workers.base`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from tfs_proxy.attributes import HEADER
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
     INTERNAL_ERROR,
@@ -11,6 +12,16 @@ from tfs_proxy.wire.error_body import (
     UNKNOWN_TRANSFER_CODING,
     error_body,
 )
+
+
+class RepeatedHeader(Exception):
+    """A header that says what a request is for stands there twice, and servers join two in their own ways."""
+
+
+def refuse_repeated(headers: Iterable[tuple[str, str]]) -> None:
+    """Raise RepeatedHeader for two headers of custom attributes."""
+    if sum(name.upper() == HEADER.upper() for name, _ in headers) > 1:
+        raise RepeatedHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "InvalidRequestMethod": Refusal(400, "the request's method is malformed"),
     "InvalidHTTPVersion": Refusal(400, UNKNOWN_HTTP_VERSION),
     "InvalidHeaderName": Refusal(400, "a header's name is malformed"),
+    "RepeatedHeader": Refusal(400, f"the header {HEADER} is there twice"),
     "InvalidHeader": Refusal(400, "a header is malformed"),
     "ObsoleteFolding": Refusal(400, "a header is folded over several lines, which is obsolete"),
     "InvalidSchemeHeaders": Refusal(400, "headers contradict each other about the scheme"),
