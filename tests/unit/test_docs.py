@@ -105,7 +105,7 @@ def sentences_of_the_code() -> Iterator[str]:
     for module in (ROOT / "src" / "tfs_proxy").rglob("*.py"):
         for node in ast.walk(ast.parse(module.read_text())):
             if isinstance(node, ast.JoinedStr):
-                yield "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+                yield "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
 
