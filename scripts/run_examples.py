@@ -17,40 +17,32 @@ Exit status: 0 if every command did what is written, else 1.
 """
 
 import contextlib
-import http.client
-import json
-import math
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from printed_answers import matches
 
 ROOT = Path(__file__).resolve().parents[1]
-EXAMPLES = ROOT / "code_examples"
-DOCS = ROOT / "docs"
+EXAMPLES, DOCS = ROOT / "code_examples", ROOT / "docs"
 MODEL_PAGE = "start/first-script.md"
 """Makes `my_model` and `model.tar.gz`, which the other pages use."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PORTS = ("8080", "8500")
 SERVER = re.compile(r"(?:[A-Z_]+=\S* )*tfs-proxy (?:serve|pipeline)\b")
-NUMBER = r"(?<![\d.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\d.])"
-DECIMAL = re.compile(r"-?\d+\.\d+(?:[eE][-+]?\d+)?")
-TOLERANCE = 0.02
 BASH = shutil.which("bash") or "bash"
-COMMAND_SECONDS = 600.0
-READY_SECONDS = 120.0
-STOP_SECONDS = 40.0
-SHOWN_LINES, SHOWN_COLUMNS = 12, 200
+COMMAND_SECONDS, READY_SECONDS, STOP_SECONDS = 600.0, 120.0, 40.0
+SHOWN_CHARACTERS = 800
 
 
 class NotAsWritten(Exception):
@@ -126,17 +118,16 @@ def run_all(texts: Mapping[str, tuple[Path, Path]]) -> int:
 
 def run(name: str, text: str, folder: Path) -> None:
     """Run a text's commands; raises NotAsWritten at the first that does something else."""
-    parts = list(read_parts(text))
-    if not any(isinstance(part, Step) for part in parts):
-        raise NotAsWritten("it has no commands")
     ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
     with contextlib.ExitStack() as server:
-        for part in parts:
+        for part in read_parts(text):
             if isinstance(part, File):
                 write(part, folder, ports)
             else:
                 print(f"{name} $ {part.command}", flush=True)
-                compare(part, do(part, folder, ports, server), ports)
+                printed, wanted = do(part, folder, ports, server), moved(part.printed, ports)
+                if wanted and not matches(wanted, printed):
+                    raise NotAsWritten(f"`{part.command}` printed\n{printed}\nand not\n{wanted}")
 
 
 def write(file: File, folder: Path, ports: Mapping[str, str]) -> None:
@@ -151,12 +142,13 @@ def do(step: Step, folder: Path, ports: Mapping[str, str], server: contextlib.Ex
     command = moved(step.command, ports)
     if not step.serves:
         printed = output_of(command, folder)
-        print(shortened(printed), flush=True)
+        print(printed[:SHOWN_CHARACTERS], flush=True)
         return printed
     server.close()
+    port = ports[PORTS[0]]
     if "--port" not in command:
-        command += f" --port {ports[PORTS[0]]}"
-    return server.enter_context(serving(command, folder)).read_text(errors="replace")
+        command += f" --port {port}"
+    return server.enter_context(serving(command, folder, port)).read_text(errors="replace")
 
 
 def read_steps(text: str) -> Iterator[Step]:
@@ -178,14 +170,6 @@ def console_steps(block: str) -> Iterator[Step]:
     for part in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
         command, _, printed = part.partition("\n")
         yield Step(re.sub(r" {2,}", " ", command.strip()), printed.strip("\n"))
-
-
-def shortened(text: str) -> str:
-    """The first lines of a long text, each cut to a limit."""
-    lines = [
-        line if len(line) <= SHOWN_COLUMNS else f"{line[:SHOWN_COLUMNS]}..." for line in text.splitlines()
-    ]
-    return "\n".join([*lines[:SHOWN_LINES], *(["..."] if len(lines) > SHOWN_LINES else [])])
 
 
 def free_ports(count: int) -> list[str]:
@@ -226,100 +210,40 @@ def output_of(command: str, folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def serving(command: str, folder: Path) -> Iterator[Path]:
+def serving(command: str, folder: Path, port: str) -> Iterator[Path]:
     """Run a server while the block runs; gives its log once it is ready."""
     with tempfile.NamedTemporaryFile(prefix="example-", suffix=".log") as log:
+        started = [BASH, "-c", f"exec env {command}"]
         server = subprocess.Popen(
-            [BASH, "-c", f"exec env {command}"],
-            cwd=folder,
-            env=environment(),
-            stdout=log,
-            stderr=subprocess.STDOUT,
+            started, cwd=folder, env=environment(), stdout=log, stderr=subprocess.STDOUT
         )
         try:
-            wait_until_ready(server, command, Path(log.name))
+            deadline = time.monotonic() + READY_SECONDS
+            while not pings(port):
+                if server.poll() is not None or time.monotonic() > deadline:
+                    raise NotAsWritten(f"`{command}` did not become ready:\n{Path(log.name).read_text()}")
+                time.sleep(0.1)
             yield Path(log.name)
         finally:
             stop(server)
 
 
-def wait_until_ready(server: "subprocess.Popen[bytes]", command: str, log: Path) -> None:
-    """Wait for 200 on /ping, at the port that the command names."""
-    named = re.search(r"--port[ =](\d+)", command)
-    if named is None:
-        raise NotAsWritten(f"`{command}` has no --port to ask whether it is ready")
-    deadline = time.monotonic() + READY_SECONDS
-    while not pings(int(named[1])):
-        if server.poll() is not None or time.monotonic() > deadline:
-            raise NotAsWritten(f"`{command}` did not become ready:\n{log.read_text(errors='replace')}")
-        time.sleep(0.1)
-
-
-def pings(port: int) -> bool:
+def pings(port: str) -> bool:
     """Whether /ping answers 200."""
-    try:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
-            connection.request("GET", "/ping")
-            return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with contextlib.suppress(OSError), opener.open(f"http://127.0.0.1:{port}/ping", timeout=5):
+        return True
+    return False
 
 
 def stop(server: "subprocess.Popen[bytes]") -> None:
     """Ask the server to stop, and wait until it has."""
-    server.send_signal(signal.SIGTERM)
+    server.terminate()
     try:
         server.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()
-
-
-def compare(step: Step, printed: str, ports: Mapping[str, str]) -> None:
-    """Raise NotAsWritten if a command did not print what is written below it."""
-    wanted = moved(step.printed, ports)
-    if wanted and not matches(wanted, printed):
-        raise NotAsWritten(f"`{step.command}` printed\n{printed}\nand not\n{wanted}")
-
-
-def matches(wanted: str, printed: str) -> bool:
-    """Whether a text is the wanted one: JSON as such, else `...` is anything, and white space is alike."""
-    if "..." in wanted:
-        return text_matches(wanted, printed)
-    try:
-        return same(json.loads(wanted), json.loads(printed))
-    except ValueError:
-        return text_matches(wanted, printed)
-
-
-def same(wanted: Any, answered: Any) -> bool:
-    """Whether two JSON values are equal, numbers within TOLERANCE."""
-    if isinstance(wanted, float) and isinstance(answered, (int, float)):
-        return math.isclose(wanted, answered, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-    if isinstance(wanted, dict) and isinstance(answered, dict):
-        return wanted.keys() == answered.keys() and all(same(wanted[key], answered[key]) for key in wanted)
-    if isinstance(wanted, list) and isinstance(answered, list):
-        return len(wanted) == len(answered) and all(map(same, wanted, answered))
-    return bool(wanted == answered)
-
-
-def text_matches(wanted: str, printed: str) -> bool:
-    """Whether a text is the wanted one; decimals may differ by TOLERANCE."""
-    numbers: list[float] = []
-    pattern = ""
-    for part in re.split(rf"(\.\.\.|{DECIMAL.pattern})", wanted.strip()):
-        if part == "...":
-            pattern += ".*"
-        elif DECIMAL.fullmatch(part):
-            numbers.append(float(part))
-            pattern += f"({NUMBER})"
-        else:
-            pattern += r"\s*".join(re.escape(word) for word in re.split(r"\s+", part))
-    found = re.fullmatch(pattern, printed.strip(), re.DOTALL)
-    return found is not None and all(
-        math.isclose(number, float(each), rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        for number, each in zip(numbers, found.groups(), strict=True)
-    )
 
 
 if __name__ == "__main__":

@@ -100,6 +100,30 @@ def test_commands_have_the_flags_that_the_pages_give_them() -> None:
         assert [flag for flag in flags if flag not in help_texts[name]] == [], name
 
 
+def sentences_of_the_code() -> Iterator[str]:
+    """Each text in the package's modules; what a formatted text inserts is left out."""
+    for module in (ROOT / "src" / "tfs_proxy").rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_messages_to_look_up_are_those_of_the_code() -> None:
+    """Who searches the page for a part of a message finds it; TensorFlow's messages are its own."""
+    page = (DOCS / "how-to" / "troubleshooting.md").read_text()
+    start = page.partition("## When a request fails")[0]
+    cells = re.findall(r"^\| (`.*?`) \|", start, re.MULTILINE)
+    entries = [*cells, *re.findall(r"^\*\*(`.*?`)\*\*", page, re.MULTILINE)]
+    messages = {message for entry in entries for message in re.findall("`(.*?)`", entry)}
+    of_tensorflow = {"The batch scheduling queue ... is full"}
+    text = "\n".join(sentences_of_the_code())
+
+    assert len(messages) > 20
+    assert {message for message in messages - of_tensorflow if message not in text} == set()
+
+
 @pytest.mark.parametrize("name", ["deploy.py", "transform.py", "pipeline.py"])
 def test_what_boto3_sends_is_what_aws_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """botocore validates every request by its service model before it would be sent; here none is."""
