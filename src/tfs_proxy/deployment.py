@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 
+from tfs_proxy.memory import DEFAULT_DECODED_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
@@ -58,6 +60,8 @@ class Deployment:
     import_paths: tuple[str, ...]
     max_payload_bytes: int
     request_timeout_seconds: float
+    max_decoded_bytes: int = DEFAULT_DECODED_BYTES
+    max_decoded_total_bytes: int = 2 * DEFAULT_DECODED_BYTES
     pool_requests: bool = True
     rest_api: bool = False
     transforms: TransformLimits = TransformLimits()

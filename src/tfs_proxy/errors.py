@@ -20,6 +20,7 @@ TfsProxyError
     ├── UnsupportedMediaType     no decoder reads the request's Content-Type
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
+    ├── Overloaded               too much else is being answered; try again
     ├── ScriptFailure            the user's script raised or returned something unusable
     ├── ScriptTimeout            the user's script did not answer before its deadline
     └── UpstreamError            the model server did not give an answer
@@ -147,6 +148,10 @@ class NotAcceptable(RequestError):
 
 class PayloadTooLarge(RequestError):
     """The body is over the limit."""
+
+
+class Overloaded(RequestError):
+    """Too much else is being answered; the same request can be sent again later."""
 
 
 class ScriptFailure(RequestError):

@@ -40,6 +40,7 @@ class Workspace:
         self.control_socket = root / "control.sock"  # the supervisor's control API
         self.heartbeat_socket = root / "beat.sock"  # workers send heartbeats to it
         self.worker_sockets = root / "worker-sockets"  # locked byte by byte: which worker accepts where
+        self.memory_ledger = root / "memory"  # what large requests of all workers take
         self.journal = root / "journal"  # the requests that each worker has begun, in a file named by its pid
         self.nginx = root / "nginx"  # its prefix: configuration, temporary files and pid file
         self.model_config = root / "models.pbtxt"  # the model server's --model_config_file

@@ -74,6 +74,14 @@ class Settings:
     max_payload_mb: int = ADDRESSES.setting(
         "SAGEMAKER_MAX_PAYLOAD_IN_MB", lambda value: parse.whole(0, 100_000)(value) or 100, 100,
         "largest request body in MB; 0 means 100", aws="no limit")
+    max_decoded_mb: int | None = ADDRESSES.setting(
+        "TFS_PROXY_MAX_DECODED_MB", parse.whole(1, 1_000_000), None,
+        "MB of memory that the values of one request's body may take; more is a 413",
+        shown="4 times the largest request body", aws="no limit")
+    max_decoded_total_mb: int | None = ADDRESSES.setting(
+        "TFS_PROXY_MAX_DECODED_TOTAL_MB", parse.whole(1, 1_000_000), None,
+        "MB of memory that large requests take together; the next ones wait 5 s, then get a 503",
+        shown="twice TFS_PROXY_MAX_DECODED_MB", aws="no limit")
 
     model: str | None = MODELS.setting(
         "SAGEMAKER_MODEL_URI", str, None,
@@ -278,6 +286,17 @@ class Settings:
     def max_payload_bytes(self) -> int:
         """The body limit in bytes."""
         return self.max_payload_mb * MEGABYTE
+
+    @property
+    def max_decoded_bytes(self) -> int:
+        """The limit in bytes of what one request's body becomes."""
+        return (self.max_decoded_mb or 4 * self.max_payload_mb) * MEGABYTE
+
+    @property
+    def max_decoded_total_bytes(self) -> int:
+        """The limit in bytes of what all requests take together: enough for the largest single one."""
+        total_bytes = (self.max_decoded_total_mb or 0) * MEGABYTE or 2 * self.max_decoded_bytes
+        return max(total_bytes, 3 * self.max_payload_bytes + self.max_decoded_bytes)
 
 
 TABLE = table_of(Settings)

@@ -201,6 +201,8 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         script=contents.script,
         import_paths=contents.import_paths,
         max_payload_bytes=settings.max_payload_bytes,
+        max_decoded_bytes=settings.max_decoded_bytes,
+        max_decoded_total_bytes=settings.max_decoded_total_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
         default_accept=settings.default_accept,
         script_model=contents.script_model,

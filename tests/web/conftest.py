@@ -83,6 +83,7 @@ def make_front(tmp_path: Path) -> MakeFront:
             script=None if script is None else script.path,
             import_paths=(),
             max_payload_bytes=LIMIT_BYTES,
+            max_decoded_bytes=4 * LIMIT_BYTES,
             request_timeout_seconds=60.0,
         )
         app = create_app(deployment, upstream, script, ping=lambda: (door.status, door.body))

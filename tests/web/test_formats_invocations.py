@@ -85,7 +85,7 @@ def test_refusals(
 
 
 def test_npz_bombs_are_too_large(front: Any) -> None:
-    """What unpacks to over the payload limit is a 413."""
+    """What unpacks to over the limit of decoded values is a 413."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, x=np.zeros(1001, np.uint8))
+    np.savez_compressed(buffer, x=np.zeros(4001, np.uint8))
     assert front.post(buffer.getvalue(), Content_Type="application/x-npz").status_code == 413

@@ -1,7 +1,7 @@
 """The data plane: a request's records or tensors -> a model's answer, with no HTTP inside."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy.typing as npt
@@ -11,8 +11,9 @@ from tfs_proxy.batch import Batch, Examples, Outputs
 from tfs_proxy.dataplane.tensors import as_batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.payload.decode import DEFAULT_LIMIT_BYTES, as_utf8, decode, decode_examples, readable
+from tfs_proxy.payload.decode import as_utf8, decode, decode_examples, readable
 from tfs_proxy.payload.encode import encode, encode_values
 from tfs_proxy.payload.formats.json_records import (
     COLUMN,
@@ -44,6 +45,8 @@ class Body:
 
     data: bytes
     content_type: str | None = None
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
+    """What the body may become."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +78,22 @@ class CallOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _ServingForm:
-    """A body that is TF Serving's JSON already, as sent and parsed."""
+    """A body that is TF Serving's JSON already; its values are not kept while the model server works."""
 
     data: bytes
-    form: Mapping[str, Any]
-
-    @property
-    def records(self) -> int:
-        """How many records it holds."""
-        for key in (ROW, EXAMPLES):
-            if type(self.form.get(key)) is list:
-                return len(self.form[key])
-        value = self.form.get(COLUMN)
-        columns = value.values() if type(value) is dict else [value]
-        return max((len(column) for column in columns if type(column) is list), default=1)
+    signature: str | None
+    records: int
 
 
 class DataPlane:
     """Decodes by the signature, asks the model server, encodes; one per worker, used by all its threads.
 
-    ``limit_bytes`` is what a compressed body may unpack to. Every method that asks a model raises
+    Every method that asks a model raises
     UpstreamUnavailable and UpstreamTimeout if the model server can't be reached.
     """
 
-    def __init__(self, upstream: Upstream, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+    def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
-        self._limit_bytes = limit_bytes
 
     def choose(self) -> Instance:
         """The instance of the model server for one request."""
@@ -116,7 +109,7 @@ class DataPlane:
         Raises BadInput that says where the body is wrong, UnsupportedMediaType, and PayloadTooLarge.
         """
         signature = self.signature(target)
-        batch = decode(body.data, parse_media_type(body.content_type), signature, self._limit_bytes)
+        batch = decode(body.data, parse_media_type(body.content_type), signature, body.budget)
         # An npy body's array shares the body's memory, which can't be written to.
         inputs = {
             name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
@@ -208,20 +201,22 @@ class DataPlane:
             text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
             # PERF: TF Serving's form starts with a brace; lists, often large, are parsed just once.
             if text.lstrip().startswith(b"{"):
-                return self._read_objects(target, text)
-        return self._decoded(target, body.data, kind)
+                return self._read_objects(target, text, body.budget)
+        return self._decoded(target, body, kind)
 
-    def _decoded(self, target: Target, data: bytes, kind: MediaType) -> Batch | Examples:
+    def _decoded(self, target: Target, body: Body, kind: MediaType) -> Batch | Examples:
         if target.method == PREDICT:
-            return decode(data, kind, self.signature(target), self._limit_bytes)
-        return decode_examples(data, kind, self._limit_bytes)
+            return decode(body.data, kind, self.signature(target), body.budget)
+        return decode_examples(body.data, kind, body.budget)
 
-    def _read_objects(self, target: Target, text: bytes) -> Batch | Examples | _ServingForm:
+    def _read_objects(
+        self, target: Target, text: bytes, budget: MemoryBudget
+    ) -> Batch | Examples | _ServingForm:
         """JSON that starts with an object: TF Serving's form, or records."""
-        values = documents(text)
+        values = documents(text, budget)
         form = serving_form(values, target.method)
         if form is not None:
-            return _ServingForm(text, form)
+            return _ServingForm(text, form.get(SIGNATURE_NAME), _records_of_form(form))
         if target.method != PREDICT:
             return examples_of(records_of(values))
         return decode_documents(values, self.signature(target))
@@ -229,15 +224,15 @@ class DataPlane:
     def _forward(self, target: Target, body: _ServingForm, instance: Instance | None) -> CallOutcome:
         """Send TF Serving's JSON; if it is refused and tensors can carry the same, send those."""
         answer = self._upstream.predict(target, body.data, instance=instance)
-        named = replace(target, signature=body.form.get(SIGNATURE_NAME) or target.signature)
-        batch = self._as_batch(named, body.form) if answer.status in NOT_TAKEN else None
+        named = replace(target, signature=body.signature or target.signature)
+        batch = self._as_batch(named, body.data) if answer.status in NOT_TAKEN else None
         if batch is not None:
             second = self._upstream.predict(named, batch, instance=instance)
             if second.ok:
                 return CallOutcome(second, named, batch.records)
         return CallOutcome(answer, named, body.records)
 
-    def _as_batch(self, target: Target, form: Mapping[str, Any]) -> Batch | None:
+    def _as_batch(self, target: Target, data: bytes) -> Batch | None:
         """A refused body as records, if TF Serving's JSON can't carry what the model takes or gives.
 
         The whole body is one record if the model has an input called ``instances`` or ``inputs``; the rows
@@ -247,6 +242,7 @@ class DataPlane:
             return None
         try:
             signature = self.signature(target)
+            (form,) = documents(data)
             if any(key in form and key in signature.inputs for key in (ROW, COLUMN)):
                 return decode_documents([form], signature)
             if has_json(signature) or COLUMN in form or type(form.get(ROW)) is not list:
@@ -268,6 +264,16 @@ class DataPlane:
             return EncodedAnswer(OK, encode(outputs, outcome.records, media_type), media_type)
         results = read_answer(answer.body).get("results", [])
         return EncodedAnswer(OK, encode_values(results, outcome.records, media_type), media_type)
+
+
+def _records_of_form(form: Mapping[str, Any]) -> int:
+    """How many records TF Serving's JSON holds."""
+    for key in (ROW, EXAMPLES):
+        if type(form.get(key)) is list:
+            return len(form[key])
+    value = form.get(COLUMN)
+    columns = value.values() if type(value) is dict else [value]
+    return max((len(column) for column in columns if type(column) is list), default=1)
 
 
 def _error(status: int, body: bytes) -> EncodedAnswer:

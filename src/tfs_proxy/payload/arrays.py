@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.shapes import fits
 from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.dtypes import Kind, array_type
@@ -27,7 +28,9 @@ _TAKEN = {
 """By the kind of an input's numpy type: what it takes in words, and the kinds of arrays that it takes."""
 
 
-def batch_of_arrays(arrays: Mapping[str, npt.NDArray[Any]], signature: Signature) -> Batch:
+def batch_of_arrays(
+    arrays: Mapping[str, npt.NDArray[Any]], signature: Signature, budget: MemoryBudget
+) -> Batch:
     """Make a batch of arrays by input name, ``[records, ...]``; if there is one input any name does.
 
     An array of one dimension less than the signature wants, but for that of its shape, is one
@@ -37,6 +40,9 @@ def batch_of_arrays(arrays: Mapping[str, npt.NDArray[Any]], signature: Signature
     if len(signature.inputs) == len(arrays) == 1:
         arrays = dict(zip(signature.inputs, arrays.values(), strict=True))
     check_names(arrays, signature)
+    for name, spec in signature.inputs.items():
+        if arrays[name].itemsize < array_type(spec).itemsize:
+            budget.take(arrays[name].size * array_type(spec).itemsize, f'Input "{name}"')
     inputs = {
         name: _by_record(typed(arrays[name], spec, f'Input "{name}"'), spec)
         for name, spec in signature.inputs.items()

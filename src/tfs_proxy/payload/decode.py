@@ -7,33 +7,33 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.payload.registry import FORMATS, Format, names_with, parse_media_type
 from tfs_proxy.signature import Signature
-
-DEFAULT_LIMIT_BYTES = 100 * 1024 * 1024
-"""What a body may unpack to unless a caller sets a limit of its own."""
 
 _UTF8 = frozenset({"utf-8", "ascii"})
 _CHARSETS = _UTF8 | {"iso8859-1", "iso8859-15", "cp1252", "utf-16", "utf-16-le", "utf-16-be"}
 
 
 def decode(
-    body: bytes, content_type: MediaType, signature: Signature, limit_bytes: int = DEFAULT_LIMIT_BYTES
+    body: bytes, content_type: MediaType, signature: Signature, budget: MemoryBudget | None = None
 ) -> Batch:
     """Decode a body for predict: arrays by input name, typed by the signature.
 
-    ``limit_bytes`` is what it may unpack to, if it is compressed. Raises BadInput that says where the body
-    is wrong, PayloadTooLarge if it unpacks to more, UnsupportedMediaType for a type that can't be read or
-    can't be converted for this model, and for an unknown charset.
+    Raises BadInput that says where the body is wrong, PayloadTooLarge if it becomes more than the budget
+    has left, UnsupportedMediaType for a type that can't be read or can't be converted for this model, and
+    for an unknown charset.
     """
     row = readable(content_type)
     assert row.decode is not None  # noqa: S101 - what `readable` promises
-    return row.decode(_text_or_bytes(body, content_type, row), content_type, signature, limit_bytes)
+    return row.decode(
+        _text_or_bytes(body, content_type, row), content_type, signature, budget or MemoryBudget()
+    )
 
 
-def decode_examples(body: bytes, content_type: MediaType, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Examples:
+def decode_examples(body: bytes, content_type: MediaType, budget: MemoryBudget | None = None) -> Examples:
     """Decode a body of named features for classify and regress; raises as `decode` does."""
     row = readable(content_type)
     if row.decode_examples is None:
@@ -41,10 +41,12 @@ def decode_examples(body: bytes, content_type: MediaType, limit_bytes: int = DEF
         raise UnsupportedMediaType(
             f"classify and regress take features by name: send {names}, not {content_type.name}."
         )
-    return row.decode_examples(_text_or_bytes(body, content_type, row), limit_bytes)
+    return row.decode_examples(_text_or_bytes(body, content_type, row), budget or MemoryBudget())
 
 
-def decode_array(body: bytes | str, content_type: str | None) -> npt.NDArray[Any]:
+def decode_array(
+    body: bytes | str, content_type: str | None, budget: MemoryBudget | None = None
+) -> npt.NDArray[Any]:
     """A body as an array, without a signature: JSON's nested lists, CSV as ``[rows, columns]``, or npy.
 
     CSV is float64 if every cell is a number or empty (NaN), else text. Raises BadInput, and
@@ -55,7 +57,7 @@ def decode_array(body: bytes | str, content_type: str | None) -> npt.NDArray[Any
     if row is None or row.decode_array is None:
         raise media.unreadable(kind, "an input_fn", names_with(lambda row: row.decode_array))
     data = body.encode() if isinstance(body, str) else body
-    return row.decode_array(_text_or_bytes(data, kind, row), kind)
+    return row.decode_array(_text_or_bytes(data, kind, row), kind, budget or MemoryBudget())
 
 
 def as_text(body: bytes, content_type: MediaType) -> str:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import BYTES, Batch, Examples
 from tfs_proxy.errors import BadInput
+from tfs_proxy.memory import ELEMENT_BYTES, STRING_BYTES, MemoryBudget
 from tfs_proxy.payload.arrays import typed
 from tfs_proxy.payload.shapes import fits, is_possible, shape_text
 from tfs_proxy.serving_json.text import BASE64, base64_of
@@ -32,6 +33,23 @@ class Feature:
 
 Record = Mapping[str, Feature]
 
+JSON_VALUE_BYTES = ELEMENT_BYTES + 32
+"""A value of classify and regress, which go as JSON: an object here, its text, and a value at the server."""
+
+
+def numbers_of(
+    values: Sequence[Any], dtype: npt.DTypeLike, budget: MemoryBudget, subject: str
+) -> npt.NDArray[Any]:
+    """The numbers of a repeated field as an array, without a list of them in between."""
+    budget.take(len(values) * np.dtype(dtype).itemsize, subject)
+    return np.fromiter(values, dtype, len(values))
+
+
+def strings_of(values: Sequence[bytes], budget: MemoryBudget, subject: str) -> npt.NDArray[Any]:
+    """The strings of a repeated field as an array of objects."""
+    budget.take(len(values) * STRING_BYTES, subject)
+    return np.fromiter(values, BYTES, len(values))
+
 
 def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
     """Arrays by input name; raises BadInput naming record and feature if one is missing or doesn't fit."""
@@ -41,10 +59,13 @@ def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
     return Batch(inputs, len(records))
 
 
-def examples_of_features(records: Sequence[Record]) -> Examples:
+def examples_of_features(records: Sequence[Record], budget: MemoryBudget) -> Examples:
     """Features as classify and regress take them; an empty one is as good as none."""
     if not records:
         raise BadInput("The body has no records.")
+    for record in records:
+        for name, feature in record.items():
+            budget.take(feature.values.size * JSON_VALUE_BYTES, f'The feature "{name}" as JSON')
     return Examples(
         tuple(
             {name: _json(feature.values) for name, feature in record.items() if feature.values.size}

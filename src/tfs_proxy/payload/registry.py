@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import Batch, Examples, Outputs
 from tfs_proxy.errors import NotAcceptable
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.formats import untyped
 from tfs_proxy.payload.formats.csv_records import csv_batch
@@ -36,9 +37,9 @@ from tfs_proxy.signature import Signature
 class Format:
     """One row: a media type with its aliases, and its converters; None if there is no such conversion.
 
-    ``decode`` reads arrays by the signature, for predict, and gets the limit of what the body may unpack
-    to, in bytes; ``decode_examples`` reads named features, for classify and regress; ``decode_array`` reads
-    an array without a signature, for scripts that are the model. ``encode`` writes arrays by output name,
+    ``decode`` reads arrays by the signature, for predict; ``decode_examples`` reads named features, for
+    classify and regress; ``decode_array`` reads an array without a signature, for scripts that are the
+    model. All three count what they make against a budget. ``encode`` writes arrays by output name,
     ``encode_results`` the JSON values that classify and regress give, ``encode_array`` what a script that
     is the model gives. A body of a format that ``is_text`` comes as UTF-8. If ``by_record``, an answer has
     one output record for each input record. ``has_complex`` says that it can carry complex numbers.
@@ -47,9 +48,9 @@ class Format:
     name: str
     aliases: tuple[str, ...] = ()
     is_text: bool = False
-    decode: Callable[[bytes, MediaType, Signature, int], Batch] | None = None
-    decode_examples: Callable[[bytes, int], Examples] | None = None
-    decode_array: Callable[[bytes, MediaType], npt.NDArray[Any]] | None = None
+    decode: Callable[[bytes, MediaType, Signature, MemoryBudget], Batch] | None = None
+    decode_examples: Callable[[bytes, MemoryBudget], Examples] | None = None
+    decode_array: Callable[[bytes, MediaType, MemoryBudget], npt.NDArray[Any]] | None = None
     encode: Callable[[Outputs], bytes] | None = None
     encode_results: Callable[[Sequence[Any]], bytes] | None = None
     encode_array: Callable[[Any], bytes] | None = None
@@ -72,8 +73,8 @@ _ROWS = (
     Format(
         media.JSON,
         is_text=True,
-        decode=lambda body, _, signature, __: decode_json(body, signature),
-        decode_examples=lambda body, _: examples_of(records_of(documents(body))),
+        decode=lambda body, _, signature, budget: decode_json(body, signature, budget),
+        decode_examples=lambda body, budget: examples_of(records_of(documents(body, budget))),
         decode_array=untyped.array_of_json,
         encode=json_of_outputs,
         encode_array=untyped.json_of_array,
@@ -84,8 +85,8 @@ _ROWS = (
             name,
             aliases,
             is_text=True,
-            decode=lambda body, _, signature, __: decode_lines(body, signature),
-            decode_examples=lambda body, _: examples_of(documents(body)),
+            decode=lambda body, _, signature, budget: decode_lines(body, signature, budget),
+            decode_examples=lambda body, budget: examples_of(documents(body, budget)),
             encode=lines_of_outputs,
             encode_results=lines_of_values,
         )
@@ -104,8 +105,8 @@ _ROWS = (
     Format(
         media.NPY,
         ("application/npy",),
-        decode=lambda body, _, signature, __: npy_batch(body, signature),
-        decode_array=lambda body, _: read_npy(body),
+        decode=lambda body, _, signature, budget: npy_batch(body, signature, budget),
+        decode_array=lambda body, _, budget: read_npy(body, budget),
         encode=npy_of_outputs,
         has_complex=True,
         encode_array=untyped.npy_of_array,
@@ -113,7 +114,7 @@ _ROWS = (
     Format(
         media.NPZ,
         ("application/npz",),
-        decode=lambda body, _, signature, limit: npz_batch(body, signature, limit),
+        decode=lambda body, _, signature, budget: npz_batch(body, signature, budget),
         encode=write_npz,
         has_complex=True,
     ),
@@ -123,17 +124,17 @@ _ROWS = (
     ),
     Format(
         media.TF_EXAMPLE,
-        decode=lambda body, _, signature, __: decode_example(body, signature),
-        decode_examples=lambda body, _: examples_of_example(body),
+        decode=lambda body, _, signature, budget: decode_example(body, signature, budget),
+        decode_examples=examples_of_example,
     ),
     Format(
         media.TF_RECORD,
-        decode=lambda body, _, signature, limit: decode_tfrecords(body, signature, limit),
+        decode=lambda body, _, signature, budget: decode_tfrecords(body, signature, budget),
         decode_examples=examples_of_tfrecords,
     ),
     Format(
         media.RECORDIO,
-        decode=lambda body, _, signature, limit: decode_recordio(body, signature, limit),
+        decode=lambda body, _, signature, budget: decode_recordio(body, signature, budget),
         decode_examples=examples_of_recordio,
     ),
 )

@@ -6,19 +6,22 @@ from typing import Any
 import orjson
 
 from tfs_proxy.errors import BadInput
+from tfs_proxy.memory import MemoryBudget
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SPACE = " \t\r\n"
 
 
-def documents(body: bytes) -> list[Any]:
+def documents(body: bytes, budget: MemoryBudget | None = None) -> list[Any]:
     """Every JSON document of a body, whatever white space stands between them.
 
     A byte order mark is overlooked, ``NaN``, ``Infinity`` and ``-Infinity`` are numbers (TF Serving
     reads them so), of equal names in an object the last one counts. Raises BadInput, naming
     document, line and byte offset, for anything else that is not JSON, for invalid UTF-8 and for
-    objects or lists nested too deeply.
+    objects or lists nested too deeply; PayloadTooLarge if the values are more than the budget has left.
     """
+    if budget is not None:
+        budget.take_json(body)
     body = body.removeprefix(BYTE_ORDER_MARK)
     try:
         return [orjson.loads(body)]

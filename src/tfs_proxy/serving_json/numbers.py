@@ -7,20 +7,23 @@ text and the array hardly anything is in memory.
 """
 
 import io
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import simdjson
 
-from tfs_proxy.serving_json.simd import numbers_of, shape_of, skeleton
+from tfs_proxy.memory import PARSED_NUMBER_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
+from tfs_proxy.serving_json.simd import numbers_of
 from tfs_proxy.signature import TensorSpec
-from tfs_proxy.wire.dtypes import DTYPES, Kind
+from tfs_proxy.wire.dtypes import DTYPES, MAX_DIMENSIONS, Kind
 
 _JSON_CHARACTERS = b"0123456789+-.eE \t\r\n"
 _CSV_WHOLES = b"0123456789+- \t\r\n"
 _CSV_FLOATS = _CSV_WHOLES + b".eEnaiftyNAIFTY"
+_BRACKETS_OR_SPACE = b"[] \t\r\n"
 _LINE_END = 10
 _PIECE_BYTES = 1 << 16
 """PERF: a parser of this size is allocated without the kernel, in half the time of one for a megabyte."""
@@ -33,27 +36,44 @@ def is_numeric(spec: TensorSpec) -> bool:
     return known is not None and known[0] in {Kind.FLOAT, Kind.INTEGER}
 
 
-def json_array(body: bytes, spec: TensorSpec) -> npt.NDArray[Any] | None:
+def json_array(body: bytes, spec: TensorSpec, budget: MemoryBudget) -> npt.NDArray[Any] | None:
     """A JSON document of nested lists of equal sizes, holding numbers only, as an array.
 
     None for every other body, errors included: those go the long way, which can explain them.
+    Raises PayloadTooLarge if the array is more than the budget has left.
     """
-    structure = body.translate(None, _JSON_CHARACTERS)
-    if structure.strip(b"[],"):
+    skeleton = body.translate(None, _JSON_CHARACTERS)
+    depth = len(skeleton) - len(skeleton.lstrip(b"["))
+    if not 0 < depth <= MAX_DIMENSIONS:
         return None
-    _, dtype = DTYPES[spec.dtype]
-    try:
-        document = simdjson.Parser().parse(body)
-        shape = shape_of(document)
-        if shape is None or structure != skeleton(shape):
-            return None
-        numbers = numbers_of(document, dtype)
-    except (ValueError, TypeError, RuntimeError):
+    shape = _shape(skeleton, depth)
+    if shape is None:
         return None
-    if numbers is None:
+    size = math.prod(shape)
+    if not size:
         return None
-    with np.errstate(over="ignore"):
-        return numbers.astype(dtype).reshape(shape)
+    budget.take(size * TEXT_NUMBER_BYTES)
+    # simdjson makes one flat buffer of lists in lists, and refuses whatever is not JSON.
+    array = _flat(_lists_of(body, shape, budget), size, spec)
+    return None if array is None else array.reshape(shape)
+
+
+def _lists_of(body: bytes, shape: Sequence[int], budget: MemoryBudget) -> Iterator[bytes]:
+    """A regular array's text in pieces, each a list of whole rows: so a parser needs little memory.
+
+    The rows are those of the first dimension that has several. Where white space stands between closing
+    brackets, a piece holds more of them.
+    """
+    level = next((level for level, size in enumerate(shape) if size > 1), len(shape) - 1)
+    budget.require(math.prod(shape[level + 1 :]) * PARSED_NUMBER_BYTES)
+    start, end = -1, len(body)
+    for _ in range(level + 1):
+        start, end = body.index(b"[", start + 1), body.rindex(b"]", 0, end)
+    if body[: start + 1].strip(_BRACKETS_OR_SPACE) or body[end:].strip(_BRACKETS_OR_SPACE):
+        yield b"?"  # a number stands outside of the lists
+    brackets = len(shape) - 1 - level
+    for piece in _pieces(body, b"]" * brackets + b",", end, start + 1, brackets):
+        yield b"[%b]" % piece
 
 
 def csv_array(body: bytes, spec: TensorSpec, delimiter: str = ",") -> npt.NDArray[Any] | None:
@@ -118,14 +138,39 @@ def _loaded_csv(body: bytes, spec: TensorSpec, delimiter: str) -> npt.NDArray[An
         return array.astype(dtype, copy=False)
 
 
-def _pieces(text: bytes, mark: bytes, end: int) -> Iterator[bytes]:
-    """The first ``end`` bytes of a text in pieces, parted at ``mark``, which is left out there."""
-    start = 0
+def _shape(skeleton: bytes, depth: int) -> list[int] | None:
+    """Sizes from the outermost list in, if the skeleton is that of a regular array."""
+    shape: list[int] = []
+    unit = b""
+    for level in range(depth - 1, -1, -1):
+        start = level + 1
+        size = _repeats(skeleton, start, unit)
+        unit = b"[" + b",".join([unit] * size) + b"]"
+        shape.insert(0, size)
+    return shape if skeleton == unit else None
+
+
+def _repeats(skeleton: bytes, start: int, unit: bytes) -> int:
+    """How many elements the first list that opens before ``start`` has, if all look as ``unit``."""
+    end = skeleton.find(b"]", start + len(unit))
+    step = len(unit) + 1
+    if not unit:
+        return end - start + 1
+    count, place = 1, start + len(unit)
+    while skeleton.startswith(b"," + unit, place):
+        count, place = count + 1, place + step
+    return count
+
+
+def _pieces(text: bytes, mark: bytes, end: int, start: int = 0, kept: int = 0) -> Iterator[bytes]:
+    """The text up to ``end`` in pieces, parted at ``mark``, of which the first ``kept`` bytes stay."""
     while start <= end:
         stop = text.find(mark, start + _PIECE_BYTES, end)
-        stop = end if stop < 0 else stop
-        yield text[start:stop]
-        start = stop + 1
+        if stop < 0:
+            yield text[start:end]
+            return
+        yield text[start : stop + kept]
+        start = stop + len(mark)
 
 
 def _flat(pieces: Iterable[bytes], size: int, spec: TensorSpec) -> npt.NDArray[Any] | None:

@@ -7,11 +7,13 @@ import falcon
 
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Deployment
+from tfs_proxy.memory import Ledger
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
+from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
@@ -68,20 +70,23 @@ def create_app(
     *,
     ping: Ping,
     pass_on: PassOn | None = None,
+    ledger: Ledger | None = None,
 ) -> ContainerApp:
     """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
     ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` asks the control API.
-    ``pass_on`` asks TF Serving's REST API; without it, that is not published.
+    ``pass_on`` asks TF Serving's REST API; without it, that is not published. ``ledger`` bounds the memory
+    that the requests of all workers take.
     Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
     when it is there; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too.
     """
     app = _app(deployment, ping)
     app.held.callback(upstream.close)
     upstream = Explaining(upstream, deployment.models.keys())
-    plane = DataPlane(upstream, deployment.max_payload_bytes)
+    plane = DataPlane(upstream)
+    bodies = BodyReader(deployment, ledger)
     if script is None:
-        app.add_route("/invocations", ModelInvocations(deployment, plane))
+        app.add_route("/invocations", ModelInvocations(deployment, bodies, plane))
     else:
         from tfs_proxy.script.handlers.call import ScriptCaller
         from tfs_proxy.script.handlers.model_client import WorkerModels
@@ -92,14 +97,14 @@ def create_app(
         caller = ScriptCaller(script, worker, OWN_ERRORS, app.watch)
         app.held.callback(caller.close)
         caller.begin()
-        app.add_route("/invocations", ScriptInvocations(deployment, caller))
+        app.add_route("/invocations", ScriptInvocations(deployment, bodies, caller))
     if pass_on is not None:
-        app.add_sink(ServingApi(pass_on, deployment.max_payload_bytes), PREFIX)
+        app.add_sink(ServingApi(bodies, pass_on), PREFIX)
     return app
 
 
 def create_script_model_app(
-    deployment: Deployment, script_model: "ScriptModel", *, ping: Ping
+    deployment: Deployment, script_model: "ScriptModel", *, ping: Ping, ledger: Ledger | None = None
 ) -> ContainerApp:
     """A WSGI app that serves a script model, whose model has been loaded when it is there.
 
@@ -112,7 +117,7 @@ def create_script_model_app(
     caller = ScriptModelCaller(script_model, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)
     caller.begin()
-    app.add_route("/invocations", ScriptModelInvocations(deployment, caller))
+    app.add_route("/invocations", ScriptModelInvocations(deployment, BodyReader(deployment, ledger), caller))
     return app
 
 

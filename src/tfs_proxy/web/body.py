@@ -1,12 +1,17 @@
 """The request's body, whole and within the limit: between gunicorn's stream and `web.invocations`."""
 
+import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import falcon
 
+from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.memory import Ledger, MemoryBudget
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.gzip_body import decoded_body
 
@@ -19,13 +24,48 @@ class BrokenBody(BadInput):
     """The body ended early or its framing is wrong: where a next request would begin is unknown."""
 
 
-def read_body(req: falcon.Request, limit_bytes: int) -> bytes:
-    """All of the body, whether Content-Length or chunks frame it, without its Content-Encoding.
+class BodyReader:
+    """Reads the bodies of one worker's requests, each with the memory that it may take.
 
-    Raises PayloadTooLarge beyond ``limit_bytes``, packed or unpacked, BrokenBody if it can't be read
-    to its end, and what `decoded_body` raises.
+    ``ledger`` bounds what the large requests of all workers take together.
     """
-    return decoded_body(_whole(req, limit_bytes), req.get_header("Content-Encoding"), limit_bytes)
+
+    def __init__(self, deployment: Deployment, ledger: Ledger | None = None) -> None:
+        self._limit_bytes = deployment.max_payload_bytes
+        self._decoded_bytes = deployment.max_decoded_bytes
+        self._ledger = ledger
+
+    @contextmanager
+    def read(self, req: falcon.Request) -> Iterator[tuple[bytes, MemoryBudget]]:
+        """All of the body, whether Content-Length or chunks frame it, without its Content-Encoding.
+
+        The budget is for what the body becomes; all of it is free again at the end of the block. Raises
+        PayloadTooLarge for a body over the limit, packed or unpacked, Overloaded if other requests have the
+        memory, BrokenBody if it can't be read to its end, and what `decoded_body` raises.
+        """
+        budget = MemoryBudget(self._decoded_bytes, self._ledger, partial(_is_connected, req))
+        try:
+            length = min(req.content_length or 0, self._limit_bytes)
+            # What it becomes takes as much again, and must not wait for others that wait for the same.
+            budget.reserve(length, ahead_bytes=length)
+            body = _whole(req, self._limit_bytes)
+            encoding = req.get_header("Content-Encoding")
+            yield decoded_body(body, encoding, self._limit_bytes, budget.reserve), budget
+        finally:
+            budget.release()
+
+
+def _is_connected(req: falcon.Request) -> bool:
+    """Whether the client has not hung up, as far as can be seen; nginx hangs up if its client does."""
+    connection = req.env.get("gunicorn.socket")
+    if connection is None:
+        return True
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
 
 
 def _whole(req: falcon.Request, limit_bytes: int) -> bytes:

@@ -9,6 +9,7 @@ import falcon
 from tfs_proxy.errors import (
     BadInput,
     NotAcceptable,
+    Overloaded,
     PayloadTooLarge,
     RequestError,
     ScriptFailure,
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 STATUS: Mapping[type[RequestError], int] = {
     BadInput: 400,
     NotAcceptable: 406,
+    Overloaded: 503,
     PayloadTooLarge: 413,
     UnsupportedMediaType: 415,
     ScriptFailure: 500,
@@ -35,6 +37,10 @@ STATUS: Mapping[type[RequestError], int] = {
     UpstreamUnavailable: 503,
     UpstreamTimeout: 504,
 }
+
+
+RETRY_SECONDS = 1
+"""After what time a client that was refused for the load may send its request again."""
 
 
 def install(app: "falcon.App[falcon.Request, falcon.Response]") -> None:
@@ -66,9 +72,11 @@ def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestErr
     _write(resp, status_of(error), body)
     if isinstance(error, (UpstreamUnavailable, UpstreamTimeout)):
         log.warning("answered %s: %s", resp.status, error)
-    if isinstance(error, (PayloadTooLarge, BrokenBody)):
+    if isinstance(error, Overloaded):
+        resp.set_header("Retry-After", str(RETRY_SECONDS))
+    if isinstance(error, (PayloadTooLarge, BrokenBody, Overloaded)):
         resp.set_header("Connection", "close")
-    if isinstance(error, PayloadTooLarge):
+    if isinstance(error, (PayloadTooLarge, Overloaded)):
         resp.data, resp.content_length = None, len(body)
         resp.stream = AnswerBeforeTheEnd(body, req)
 

@@ -9,7 +9,7 @@ from tfs_proxy.dataplane.plane import Body, DataPlane
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.script.handlers.context import ScriptRequest
 from tfs_proxy.script.script_model.context import ScriptModelRequest
-from tfs_proxy.web.body import read_body
+from tfs_proxy.web.body import BodyReader
 
 if TYPE_CHECKING:
     from tfs_proxy.script.handlers.call import ScriptCaller
@@ -22,17 +22,17 @@ class ModelInvocations:
 
     method = "POST"
 
-    def __init__(self, deployment: Deployment, plane: DataPlane) -> None:
+    def __init__(self, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> None:
         self._deployment = deployment
+        self._bodies = bodies
         self._plane = plane
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md, docs/reference/aws-container.md)."""
-        body = read_body(req, self._deployment.max_payload_bytes)
-        target = parse_target(req.get_header(HEADER), self._deployment.default_model)
-        answer = self._plane.answer(
-            target, Body(body, req.content_type), accept_of(req, self._deployment), self._plane.choose()
-        )
+        with self._bodies.read(req) as (data, budget):
+            target = parse_target(req.get_header(HEADER), self._deployment.default_model)
+            body = Body(data, req.content_type, budget)
+            answer = self._plane.answer(target, body, accept_of(req, self._deployment), self._plane.choose())
         resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.content_type
 
 
@@ -41,25 +41,27 @@ class ScriptInvocations:
 
     method = "POST"
 
-    def __init__(self, deployment: Deployment, caller: "ScriptCaller") -> None:
+    def __init__(self, deployment: Deployment, bodies: BodyReader, caller: "ScriptCaller") -> None:
         self._deployment = deployment
+        self._bodies = bodies
         self._caller = caller
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/aws-container.md)."""
-        body = read_body(req, self._deployment.max_payload_bytes)
-        attributes = req.get_header(HEADER)
-        reply = self._caller.answer(
-            ScriptRequest(
-                target=parse_target(attributes, self._deployment.default_model),
-                body=body,
-                content_type=req.content_type,
-                accept=accept_of(req, self._deployment),
-                custom_attributes=attributes,
-                content_length=req.content_length,
-                headers=req.headers,
+        with self._bodies.read(req) as (body, budget):
+            attributes = req.get_header(HEADER)
+            reply = self._caller.answer(
+                ScriptRequest(
+                    target=parse_target(attributes, self._deployment.default_model),
+                    body=body,
+                    content_type=req.content_type,
+                    accept=accept_of(req, self._deployment),
+                    custom_attributes=attributes,
+                    content_length=req.content_length,
+                    headers=req.headers,
+                    budget=budget,
+                )
             )
-        )
         _write(resp, reply)
 
 
@@ -68,19 +70,18 @@ class ScriptModelInvocations:
 
     method = "POST"
 
-    def __init__(self, deployment: Deployment, caller: "ScriptModelCaller") -> None:
+    def __init__(self, deployment: Deployment, bodies: BodyReader, caller: "ScriptModelCaller") -> None:
         self._deployment = deployment
+        self._bodies = bodies
         self._caller = caller
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md)."""
-        body = read_body(req, self._deployment.max_payload_bytes)
-        _write(
-            resp,
-            self._caller.answer(
-                ScriptModelRequest(body, req.content_type, accept_of(req, self._deployment), req.headers)
-            ),
-        )
+        with self._bodies.read(req) as (body, budget):
+            accept = accept_of(req, self._deployment)
+            request = ScriptModelRequest(body, req.content_type, accept, req.headers, budget)
+            reply = self._caller.answer(request)
+        _write(resp, reply)
 
 
 def accept_of(req: falcon.Request, deployment: Deployment) -> str | None:

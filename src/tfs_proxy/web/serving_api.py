@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import falcon
 
 from tfs_proxy.upstream.interface import ModelAnswer
-from tfs_proxy.web.body import read_body
+from tfs_proxy.web.body import BodyReader
 
 PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
 """Method, path, body and headers of a request -> the model server's answer."""
@@ -28,9 +28,9 @@ OF_ONE_HOP = {"connection", "content-length", "date", "keep-alive", "server", "t
 class ServingApi:
     """A sink: every path below ``/v1/``, as the client wrote it."""
 
-    def __init__(self, pass_on: PassOn, limit_bytes: int) -> None:
+    def __init__(self, bodies: BodyReader, pass_on: PassOn) -> None:
+        self._bodies = bodies
         self._pass_on = pass_on
-        self._limit_bytes = limit_bytes
 
     def __call__(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
         """Pass one request on, and the model server's answer back."""
@@ -40,10 +40,9 @@ class ServingApi:
         if not PREFIX.match(path):  # it goes up by dots: the model server does not follow them
             raise falcon.HTTPRouteNotFound
         headers = {name: value for name in PASSED if (value := req.get_header(name)) is not None}
-        body = read_body(req, self._limit_bytes) or None
-        if body is None and req.method == "POST":
-            body = b""
-        answer = self._pass_on(req.method, path, body, headers)
+        with self._bodies.read(req) as (data, _budget):
+            body = data or (b"" if req.method == "POST" else None)
+            answer = self._pass_on(req.method, path, body, headers)
         resp.status, resp.data, resp.content_type = answer.status, answer.body, None
         for name, value in answer.headers.items():
             if name.lower() not in OF_ONE_HOP:

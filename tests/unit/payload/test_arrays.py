@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as npst
 
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.arrays import batch_of_arrays
 from tfs_proxy.payload.decode import decode
 from tfs_proxy.payload.encode import encode
@@ -140,7 +141,7 @@ def test_npz_both_ways(arrays: dict[str, npt.NDArray[Any]]) -> None:
     """What is written numpy loads and we read, name by name; writing twice gives the same bytes."""
     body = write_npz(arrays)
     assert body == write_npz(arrays)
-    read = read_npz(body, LIMIT_BYTES)
+    read = read_npz(body, MemoryBudget(LIMIT_BYTES))
     with np.load(io.BytesIO(body), allow_pickle=False) as loaded:
         for name, array in arrays.items():
             np.testing.assert_array_equal(read[name], array)
@@ -154,7 +155,7 @@ def test_damaged_npz_is_refused(junk: bytes, place: int, cut: bool) -> None:
     whole = _archive(a=np.arange(50), b=np.ones((2, 2), np.float32))
     body = whole[:place] if cut else whole[:place] + junk + whole[place + len(junk) :]
     with suppress(RequestError):
-        read_npz(body, LIMIT_BYTES)
+        read_npz(body, MemoryBudget(LIMIT_BYTES))
 
 
 def test_zip_bombs_are_refused() -> None:
@@ -162,11 +163,11 @@ def test_zip_bombs_are_refused() -> None:
     bomb = _archive(a=np.zeros(LIMIT_BYTES, np.uint8), b=np.zeros(10))
     assert len(bomb) < LIMIT_BYTES / 100
     with pytest.raises(PayloadTooLarge, match="1000000 bytes"):
-        read_npz(bomb, LIMIT_BYTES)
+        read_npz(bomb, MemoryBudget(LIMIT_BYTES))
     lying = bomb.replace(struct.pack("<I", LIMIT_BYTES + 128), struct.pack("<I", 200))
     assert lying != bomb
     with pytest.raises(BadInput, match=r'member "a"'):
-        read_npz(lying, LIMIT_BYTES)
+        read_npz(lying, MemoryBudget(LIMIT_BYTES))
 
 
 def test_odd_archives_are_refused() -> None:
@@ -182,7 +183,7 @@ def test_odd_archives_are_refused() -> None:
         archive.writestr("a.npy", b"")
     for buffer, says in ((many, "1000 members"), (twice, "two members"), (packed, "use deflate")):
         with pytest.raises(BadInput, match=says):
-            read_npz(buffer.getvalue(), LIMIT_BYTES)
+            read_npz(buffer.getvalue(), MemoryBudget(LIMIT_BYTES))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_npz_names_inputs() -> None:
         with pytest.raises(BadInput, match=says):
             decode(_archive(**arrays), NPZ, both)
     with pytest.raises(BadInput, match="there are none"):
-        batch_of_arrays({}, _signature())
+        batch_of_arrays({}, _signature(), MemoryBudget())
 
 
 def test_npy_for_two_inputs() -> None:

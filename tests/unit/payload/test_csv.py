@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.decode import decode
 from tfs_proxy.payload.registry import parse_media_type
 from tfs_proxy.serving_json.numbers import csv_array, json_array
@@ -144,7 +145,7 @@ def test_doubles_are_exact(rows: list[list[float]], delimiter: str, end: str, la
 @given(st.text("0123456789-.,[] \n", max_size=12))
 def test_quick_json_reads_only_json(text: str) -> None:
     """Digits parted by brackets never run together: what the quick way reads is what JSON says."""
-    array = json_array(text.encode(), DOUBLES.inputs["x"])
+    array = json_array(text.encode(), DOUBLES.inputs["x"], MemoryBudget())
     if array is not None:
         assert array.tolist() == json.loads(text)
 
@@ -176,7 +177,9 @@ def test_bodies_of_many_pieces(rows: int) -> None:
     batch = _decoded(line * rows, FLOATS)
     assert batch.inputs["x"].shape == (rows, 2)
     assert np.unique(batch.inputs["x"], axis=0).tolist() == [[12345678, 2]]
-    as_json = json_array(f"[{','.join(['[12345678,2]'] * rows)}]".encode(), FLOATS.inputs["x"])
+    as_json = json_array(
+        f"[{','.join(['[12345678,2]'] * rows)}]".encode(), FLOATS.inputs["x"], MemoryBudget()
+    )
     np.testing.assert_array_equal(as_json, batch.inputs["x"])
     for bad, says in (("1\n", "has 1 cells"), ("1,x\n", 'column 2: "x"'), ("1,\n", "is empty")):
         with pytest.raises(BadInput, match=f"Row {rows + 1}.*{says}"):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.decode import decode, decode_examples
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.payload.registry import parse_media_type
@@ -219,7 +220,7 @@ def test_recordio_sparse_tensors_are_filled() -> None:
     with pytest.raises(PayloadTooLarge, match="limit"):
         decode(huge, RECORDIO, signature)
     with pytest.raises(PayloadTooLarge, match="limit"):
-        decode(body * 10, RECORDIO, signature, 150)
+        decode(body * 10, RECORDIO, signature, MemoryBudget(3100))
     wrongs: tuple[dict[str, list[int]], ...] = ({"keys": [9, 1]}, {"keys": [1]}, {"shape": []})
     for wrong in wrongs:
         with pytest.raises(BadInput, match="sparse"):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.serving_json.numbers import json_array
 from tfs_proxy.signature import TensorSpec
 
@@ -45,7 +46,7 @@ def test_nearly_json_is_not_read(inserted: list[tuple[int, str]], data: st.DataO
 def check(text: str) -> None:
     """The quick reader agrees with json, or leaves the text alone."""
     for spec in (FLOATS, WHOLES):
-        array = json_array(text.encode(), spec)
+        array = json_array(text.encode(), spec, MemoryBudget())
         if array is not None:
             np.testing.assert_array_equal(array, np.array(json.loads(text), array.dtype))
 
@@ -53,7 +54,7 @@ def check(text: str) -> None:
 @pytest.mark.parametrize("text", ["[1, 2]", " [\n[1.5e3 , -2 ],\t[3,4]] ", "[[[1]]]"])
 def test_lists_of_numbers_are_read(text: str) -> None:
     """White space is allowed wherever JSON allows it."""
-    array = json_array(text.encode(), FLOATS)
+    array = json_array(text.encode(), FLOATS, MemoryBudget())
 
     assert array is not None
     np.testing.assert_array_equal(array, np.array(json.loads(text), np.float32))

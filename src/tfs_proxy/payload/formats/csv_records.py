@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
+from tfs_proxy.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
 from tfs_proxy.payload.media_types import MediaType, shown
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.serving_json.numbers import csv_array, is_numeric
@@ -70,20 +71,25 @@ def csv_dialect(parameters: Mapping[str, str]) -> Dialect:
     return Dialect(_HEADERS[header], delimiter)
 
 
-def csv_batch(body: bytes, content_type: MediaType, signature: Signature, _: int) -> Batch:
+def csv_batch(body: bytes, content_type: MediaType, signature: Signature, budget: MemoryBudget) -> Batch:
     """Decode a body for predict, in the dialect that the parameters of its media type name."""
-    return decode_csv(body, signature, csv_dialect(content_type.parameters))
+    return decode_csv(body, signature, csv_dialect(content_type.parameters), budget)
 
 
-def decode_csv(body: bytes, signature: Signature, dialect: Dialect | None = None) -> Batch:
+def decode_csv(
+    body: bytes, signature: Signature, dialect: Dialect | None = None, budget: MemoryBudget | None = None
+) -> Batch:
     """Decode rows for predict.
 
     Models of several inputs need a header row; for one input any names will do, if the dialect says
     that there is one. Raises BadInput naming row and column, both counted from 1, blank lines and the
-    header row left out.
+    header row left out; PayloadTooLarge if the cells are more than the budget has left.
     """
     body = body.removeprefix(BYTE_ORDER_MARK)
     dialect = dialect or Dialect()
+    numeric = all(is_numeric(spec) for spec in signature.inputs.values())
+    cell_bytes = TEXT_NUMBER_BYTES if numeric else STRING_BYTES
+    (budget or MemoryBudget()).take(most_cells(body, dialect.delimiter) * cell_bytes)
     if not dialect.header and len(signature.inputs) == 1:
         ((name, spec),) = signature.inputs.items()
         array = csv_array(body, spec, dialect.delimiter) if is_numeric(spec) else None
@@ -108,6 +114,11 @@ def _is_header(row: Row, signature: Signature) -> bool:
         return True
     ((name, spec),) = signature.inputs.items()
     return dtype_of(spec)[0] is not Kind.STRING and not _NUMBER.fullmatch(name) and name.lower() not in _BOOLS
+
+
+def most_cells(body: bytes, delimiter: str) -> int:
+    """How many cells a table may have; those in quotes are counted by their delimiters, too."""
+    return body.count(delimiter.encode()) + body.count(b"\n") + body.count(b"\r") + 1
 
 
 def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:

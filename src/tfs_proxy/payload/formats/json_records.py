@@ -11,6 +11,7 @@ from typing import Any
 
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.errors import BadInput
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.serving_json.columns import batch_of, column
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.numbers import is_numeric, json_array
@@ -37,12 +38,12 @@ def serving_form(values: Sequence[Any], method: str) -> Mapping[str, Any] | None
     return values[0] if any(key in values[0] for key in keys) else None
 
 
-def decode_json(body: bytes, signature: Signature) -> Batch:
+def decode_json(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
     """Decode application/json for predict; TF Serving's row and column form are read too."""
-    fast = _numbers(body, signature)
+    fast = _numbers(body, signature, budget)
     if fast is not None:
         return fast
-    values = documents(body)
+    values = documents(body, budget)
     form = serving_form(values, PREDICT)
     return decode_documents(values, signature) if form is None else decode_serving_form(form, signature)
 
@@ -52,9 +53,9 @@ def decode_documents(values: Sequence[Any], signature: Signature) -> Batch:
     return batch_of(records_of(values), signature)
 
 
-def decode_lines(body: bytes, signature: Signature) -> Batch:
+def decode_lines(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
     """Decode JSON lines: each document of the body is one record."""
-    return batch_of(documents(body), signature)
+    return batch_of(documents(body, budget), signature)
 
 
 def examples_of(records: Sequence[Any]) -> Examples:
@@ -89,12 +90,12 @@ def _is_record(element: Any) -> bool:
     return type(element) in {list, dict} and not is_base64(element)
 
 
-def _numbers(body: bytes, signature: Signature) -> Batch | None:
+def _numbers(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch | None:
     """The fast way for lists of plain numbers; None if the long way has to be gone."""
     if len(signature.inputs) != 1:
         return None
     ((name, spec),) = signature.inputs.items()
-    array = json_array(body.removeprefix(BYTE_ORDER_MARK), spec) if is_numeric(spec) else None
+    array = json_array(body.removeprefix(BYTE_ORDER_MARK), spec, budget) if is_numeric(spec) else None
     if array is None:
         return None
     array = array[None] if array.ndim == 1 else array

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import BYTES, Batch, Outputs
 from tfs_proxy.errors import BadInput, NotAcceptable
+from tfs_proxy.memory import STRING_BYTES, MemoryBudget
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.arrays import batch_of_arrays
 from tfs_proxy.payload.shapes import is_possible
@@ -31,14 +32,14 @@ _ENTRY = re.compile(
 _DESCR = re.compile(r"[<>|=]?([biufcSU])([0-9]{1,9})", re.ASCII)
 
 
-def npy_batch(body: bytes, signature: Signature) -> Batch:
+def npy_batch(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
     """Decode a body for predict: the one input of a model; raises BadInput."""
     if len(signature.inputs) > 1:
         raise BadInput(
             f"An npy body holds one array, but the model takes {len(signature.inputs)} inputs "
             f"({', '.join(sorted(signature.inputs))}): send npz, with an array for each of them."
         )
-    return batch_of_arrays({"": read_npy(body)}, signature)
+    return batch_of_arrays({"": read_npy(body, budget)}, signature, budget)
 
 
 def npy_of_outputs(outputs: Outputs) -> bytes:
@@ -52,7 +53,9 @@ def npy_of_outputs(outputs: Outputs) -> bytes:
     return write_npy(array)
 
 
-def read_npy(body: bytes | memoryview, name: str = "The body") -> npt.NDArray[Any]:
+def read_npy(
+    body: bytes | memoryview, budget: MemoryBudget | None = None, name: str = "The body"
+) -> npt.NDArray[Any]:
     """The array of an npy file; text and bytes of fixed width become objects that are ``bytes``.
 
     Numbers share the body's memory. Raises BadInput, beginning with ``name`` and saying at which
@@ -74,6 +77,7 @@ def read_npy(body: bytes | memoryview, name: str = "The body") -> npt.NDArray[An
     else:
         values = np.empty(0, dtype)
     if dtype.kind in "SU":
+        (budget or MemoryBudget()).take(count * (STRING_BYTES + dtype.itemsize), name)
         values = _strings(values, name)
     return values.reshape(shape, order="F" if fortran else "C")
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy.typing as npt
 
 from tfs_proxy.batch import Batch, Outputs
-from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.errors import BadInput
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.arrays import batch_of_arrays
 from tfs_proxy.payload.formats.npy import read_npy, write_npy
 from tfs_proxy.signature import Signature
@@ -33,13 +34,13 @@ _BROKEN = (
 """What zipfile and what it calls raise for bytes that are not an archive."""
 
 
-def npz_batch(body: bytes, signature: Signature, limit_bytes: int) -> Batch:
+def npz_batch(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
     """Decode a body for predict: an array for each input; raises as `read_npz` does."""
-    return batch_of_arrays(read_npz(body, limit_bytes), signature)
+    return batch_of_arrays(read_npz(body, budget), signature, budget)
 
 
-def read_npz(body: bytes, limit_bytes: int) -> dict[str, npt.NDArray[Any]]:
-    """Arrays by name, stored or deflated, of at most ``limit_bytes`` unpacked, all together.
+def read_npz(body: bytes, budget: MemoryBudget) -> dict[str, npt.NDArray[Any]]:
+    """Arrays by name, stored or deflated; unpacked, all together count against the budget.
 
     Raises PayloadTooLarge for more, BadInput for anything else that can't be read, naming the member.
     """
@@ -52,8 +53,8 @@ def read_npz(body: bytes, limit_bytes: int) -> dict[str, npt.NDArray[Any]]:
         raise BadInput("The body is not an npz archive: it is not a zip file, or it is cut off.") from None
     with archive:
         members = archive.infolist()
-        _check(members, limit_bytes)
-        return {_name(member): _array(archive, member) for member in members}
+        _check(members, budget)
+        return {_name(member): _array(archive, member, budget) for member in members}
 
 
 def write_npz(outputs: Outputs) -> bytes:
@@ -65,9 +66,8 @@ def write_npz(outputs: Outputs) -> bytes:
     return buffer.getvalue()
 
 
-def _check(members: list[zipfile.ZipInfo], limit_bytes: int) -> None:
-    if sum(member.file_size for member in members) > limit_bytes:
-        raise PayloadTooLarge(f"The npz archive unpacks to over {limit_bytes} bytes, the limit of a body.")
+def _check(members: list[zipfile.ZipInfo], budget: MemoryBudget) -> None:
+    budget.take(sum(member.file_size for member in members), "The npz archive")
     names = [_name(member) for member in members]
     if len(set(names)) != len(names):
         raise BadInput("The npz archive has two members of one name.")
@@ -78,7 +78,7 @@ def _check(members: list[zipfile.ZipInfo], limit_bytes: int) -> None:
             )
 
 
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: MemoryBudget) -> npt.NDArray[Any]:
     """One member; no more is unpacked than it declares, which has been checked."""
     try:
         with archive.open(member) as stream:
@@ -87,7 +87,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any
         raise BadInput(f"{_place(member)} can't be unpacked: the archive is damaged.") from None
     if len(body) != member.file_size:
         raise BadInput(f"{_place(member)} declares {member.file_size} bytes and has {len(body)}.")
-    return read_npy(body, _place(member))
+    return read_npy(body, budget, _place(member))
 
 
 def _name(member: zipfile.ZipInfo) -> str:

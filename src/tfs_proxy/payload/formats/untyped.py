@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import BYTES
 from tfs_proxy.errors import BadInput
-from tfs_proxy.payload.formats.csv_records import Row, csv_dialect, csv_rows
+from tfs_proxy.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
+from tfs_proxy.payload.formats.csv_records import Row, csv_dialect, csv_rows, most_cells
 from tfs_proxy.payload.formats.csv_text import csv_of_outputs, csv_of_values
 from tfs_proxy.payload.formats.npy import write_npy
 from tfs_proxy.payload.media_types import MediaType
@@ -27,9 +28,9 @@ _NUMBERS = "biuf"
 _WIDEST_BYTES = 8
 
 
-def array_of_json(body: bytes, _: MediaType) -> npt.NDArray[Any]:
+def array_of_json(body: bytes, _: MediaType, budget: MemoryBudget) -> npt.NDArray[Any]:
     """One document of nested lists; raises BadInput."""
-    values = documents(body)
+    values = documents(body, budget)
     if len(values) != 1:
         raise BadInput(f"The body holds {len(values)} JSON documents: send one.")
     try:
@@ -38,13 +39,16 @@ def array_of_json(body: bytes, _: MediaType) -> npt.NDArray[Any]:
         raise BadInput(f"The body is not an array: {error}.") from None
 
 
-def array_of_csv(body: bytes, content_type: MediaType) -> npt.NDArray[Any]:
+def array_of_csv(body: bytes, content_type: MediaType, budget: MemoryBudget) -> npt.NDArray[Any]:
     """``[rows, columns]``: float64 if every cell is a number or empty (NaN), else text; raises BadInput."""
     dialect = csv_dialect(content_type.parameters)
     text = body.removeprefix(BYTE_ORDER_MARK)
+    cells = most_cells(text, dialect.delimiter)
+    budget.take(cells * TEXT_NUMBER_BYTES)
     numbers = None if dialect.header else csv_array(text, _DOUBLES, dialect.delimiter)
     if numbers is not None:
         return numbers
+    budget.take(cells * STRING_BYTES)
     rows = list(islice(csv_rows(text, dialect.delimiter), int(bool(dialect.header)), None))
     _check_widths(rows)
     try:

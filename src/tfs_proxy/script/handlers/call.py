@@ -104,7 +104,7 @@ class ScriptCaller:
     def _model_request(self, request: ScriptRequest, context: Context) -> tuple[Target, Body | bytes | Batch]:
         """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""
         if self._script.input_handler is None:
-            return request.target, Body(request.body, request.content_type)
+            return request.target, Body(request.body, request.content_type, request.budget)
         data = io.BytesIO(request.body)
         returned = self._runner.call(INPUT, self._script.input_handler, data, context)
         try:

@@ -10,6 +10,7 @@ from requests.structures import CaseInsensitiveDict
 
 from tfs_proxy.dataplane.plane import Body
 from tfs_proxy.deployment import Instance
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.script.handlers.model_client import LOGGER, ModelClient, WorkerModels
 from tfs_proxy.script.values import custom_attributes
 from tfs_proxy.signature import Target
@@ -30,6 +31,7 @@ class ScriptRequest:
     custom_attributes: str | None = None
     content_length: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
 
 
 class Context(ModelClient):
@@ -133,7 +135,9 @@ class Context(ModelClient):
         Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
         """
         body = data if isinstance(data, bytes) else data.read()
-        batch = self._worker.plane.decode(self._target, Body(body, self._request.content_type))
+        batch = self._worker.plane.decode(
+            self._target, Body(body, self._request.content_type, self._request.budget)
+        )
         self._records = batch.records
         return dict(batch.inputs)
 

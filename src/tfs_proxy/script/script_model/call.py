@@ -166,7 +166,7 @@ class ScriptModelCaller:
                 TRANSFORM, script_model.transform_fn, self._model, data, content_type, accept, context
             )
         if script_model.input_fn is None:
-            read = decode_array(request.body, request.content_type)
+            read = decode_array(request.body, request.content_type, request.budget)
         else:
             read = call(INPUT, script_model.input_fn, *_data_and_type(request), context)
         if script_model.predict_fn is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from requests.structures import CaseInsensitiveDict
 
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.script.handlers.context import INFERENCE_ID
 from tfs_proxy.script.handlers.model_client import LOGGER
 from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, custom_attributes
@@ -19,6 +20,7 @@ class ScriptModelRequest:
     content_type: str | None = None
     accept: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
 
 
 class ScriptModelContext:

@@ -1,0 +1,116 @@
+"""How much memory one request may become: a budget that readers of bodies ask before they allocate."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tfs_proxy.errors import PayloadTooLarge
+
+MEGABYTE = 1024 * 1024
+DEFAULT_BODY_BYTES = 100 * MEGABYTE
+DEFAULT_DECODED_BYTES = 4 * DEFAULT_BODY_BYTES
+SETTING = "TFS_PROXY_MAX_DECODED_MB"
+
+STRING_BYTES = 64
+"""A short string as an object, and its place in an array."""
+RECORD_BYTES = 300
+"""A record's own objects, whatever it holds."""
+ELEMENT_BYTES = 32
+"""A Python number and its place in a list, as all figures here as CPython 3.11 and orjson make them."""
+LIST_BYTES = 64
+OBJECT_BYTES = 200
+QUOTE_BYTES = 16
+KEY_BYTES = 90
+LINE_BYTES = 50
+WIDEST_CHARACTER_BYTES = 4
+DENSEST_JSON = 100
+"""More bytes than any one byte of JSON becomes as Python objects."""
+SMALL_BYTES = 16 * MEGABYTE
+"""What can't become more than this is not counted."""
+RESERVED_FROM_BYTES = MEGABYTE
+"""PERF: a reservation locks a file; small requests do without."""
+TEXT_NUMBER_BYTES = 16
+"""A number of a regular list or table, with its share of what the model server is sent."""
+PARSED_NUMBER_BYTES = 96
+"""A number in a piece of text that simdjson parses at once."""
+
+
+class Ledger(Protocol):
+    """Where large requests of all processes are added up."""
+
+    def reserve(self, size_bytes: int, is_wanted: Callable[[], bool]) -> None:
+        """Wait for ``size_bytes`` to be free, while the request is wanted; raises Overloaded without them."""
+
+    def release(self, size_bytes: int) -> None:
+        """Give them back."""
+
+
+class MemoryBudget:
+    """What is left of one request's memory, in bytes; used by one thread at a time.
+
+    ``is_wanted`` tells whether a client still waits for the answer.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int = DEFAULT_DECODED_BYTES,
+        ledger: Ledger | None = None,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.limit_bytes = limit_bytes
+        self._ledger = ledger
+        self._is_wanted = is_wanted
+        self._taken = self._wanted = self._reserved = 0
+
+    def require(self, size_bytes: int, subject: str = "The body") -> None:
+        """Raise PayloadTooLarge, which names ``subject``, if less than ``size_bytes`` is left."""
+        if self._taken + size_bytes > self.limit_bytes:
+            raise PayloadTooLarge(
+                f"{subject} becomes more than {_shown(self.limit_bytes)} of values: "
+                f"{SETTING} sets this limit."
+            )
+
+    def take(self, size_bytes: int, subject: str = "The body") -> None:
+        """Count ``size_bytes`` that are about to be allocated; raises as `require` does, and Overloaded."""
+        self.require(size_bytes, subject)
+        self._taken += size_bytes
+        self.reserve(size_bytes)
+
+    def reserve(self, size_bytes: int, ahead_bytes: int = 0) -> None:
+        """Reserve memory that is not for values, and ``ahead_bytes`` for what comes next; raises Overloaded.
+
+        One request alone has no limit here.
+        """
+        self._wanted += size_bytes
+        missing = self._wanted - self._reserved
+        if self._ledger is not None and missing >= RESERVED_FROM_BYTES:
+            self._ledger.reserve(missing + ahead_bytes, self._is_wanted)
+            self._reserved += missing + ahead_bytes
+
+    def take_json(self, body: bytes) -> None:
+        """Count the Python objects that a body of JSON becomes, before it is parsed."""
+        # PERF: counting takes a third of the time that parsing does, and most bodies can't become too much.
+        if len(body) * DENSEST_JSON > min(self.limit_bytes - self._taken, SMALL_BYTES):
+            self.take(json_bytes(body))
+
+    def release(self) -> None:
+        """Give everything back; idempotent."""
+        if self._ledger is not None and self._reserved:
+            self._ledger.release(self._reserved)
+        self._taken = self._wanted = self._reserved = 0
+
+
+def json_bytes(body: bytes) -> int:
+    """An upper bound of the memory that a body of JSON takes as Python objects."""
+    return (
+        (0 if body.isascii() else len(body) * WIDEST_CHARACTER_BYTES)
+        + body.count(b",") * ELEMENT_BYTES
+        + body.count(b"[") * LIST_BYTES
+        + body.count(b"{") * OBJECT_BYTES
+        + body.count(b'"') * QUOTE_BYTES
+        + body.count(b":") * KEY_BYTES
+        + body.count(b"\n") * LINE_BYTES
+    )
+
+
+def _shown(size_bytes: int) -> str:
+    return f"{size_bytes // MEGABYTE} MB" if size_bytes >= MEGABYTE else f"{size_bytes} bytes"
