@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 10.0
 """How long a good client waits beside the bad ones."""
 DISK_MB = 400
 UPLOAD_MB = 95
-UPLOADS = 4
+UPLOADS = 5
 MEGABYTE = 1 << 20
 HEAD = "POST {post} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 STARTS = {
@@ -85,7 +85,7 @@ def _idle(folder: Path, kind: str, name: str, limit: str) -> Iterator[Finding]:
 
 
 def disk(folder: Path, which: Sequence[str] = ()) -> list[Finding]:
-    """Uploads that stall just before their end, on a disk that holds as many and no more."""
+    """Uploads that stall just before their end, on a disk that does not hold them all."""
     if not can_mount():
         return []
     return [finding for kind in which or kinds() for finding in _stalled(folder / kind, kind)]

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,7 +108,9 @@ def front_of(kind: str, stack: Stack) -> Front:
 def all_fronts(folder: Path) -> Iterator[list[Front]]:
     """Every front that this machine can run, ready."""
     with contextlib.ExitStack() as running:
-        stacks = {kind: running.enter_context(stack_of(kind, folder / kind)) for kind in kinds()}
+        with ThreadPoolExecutor() as pool:  # a start waits most of the time
+            ready = pool.map(lambda kind: running.enter_context(stack_of(kind, folder / kind)), kinds())
+            stacks = dict(zip(kinds(), ready, strict=True))
         fronts = [front_of(kind, stack) for kind, stack in stacks.items()]
         yield [*fronts, *_inner(stacks["gunicorn"])]
 

@@ -22,7 +22,7 @@ CASES: tuple[Case, ...] = (
 )
 SILENT = -1
 """No answer in time, and the connection still open."""
-SILENCE_SECONDS = 20.0
+SILENCE_SECONDS = 12.0
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
 
