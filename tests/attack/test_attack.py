@@ -68,7 +68,7 @@ def test_idle_connections_do_not_use_up_the_descriptors(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not exhaustion.can_mount(), reason="no file system can be mounted here")
 def test_stalled_uploads_do_not_fill_the_disk(tmp_path: Path) -> None:
-    """Others are answered beside uploads that are larger than the disk."""
+    """Others are answered beside uploads as large as the disk."""
     assert fallen(exhaustion.disk(tmp_path, [FRONT])) == ""
 
 
