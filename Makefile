@@ -66,6 +66,14 @@ prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB obj
 	TRANSFORM_KILLS=20 TRANSFORM_OBJECT_MB=2048 $(BIN)/python -m pytest -s --timeout 600 \
 		tests/processes/transform/test_local.py -k "killed or memory"
 
+.PHONY: attack attack-short soak
+attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes; the table is in build/attack/
+	PYTHONPATH=tests $(BIN)/python -m attack
+attack-short: $(READY) try-nginx  ## the same in two minutes
+	$(BIN)/python -m pytest tests/attack
+soak: $(READY) try-nginx  ## a million fuzzed inputs, two hundred kills, and an hour of load whose memory stays flat
+	PYTHONPATH=tests $(BIN)/python -m attack --form soak --table build/attack/soak.md
+
 .PHONY: lint
 lint: $(READY)  ## ruff, formatting and mypy --strict
 	$(BIN)/ruff check .

@@ -32,9 +32,15 @@ def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
         yield running
 
 
+def watchdogs_of(stack: Stack) -> list[int]:
+    """The process ids of its watchdogs; one that has only just been forked still has another name."""
+    return [pid for name, pids in stack.children().items() if "watchdog" in name for pid in pids]
+
+
 def watchdog_of(stack: Stack) -> int:
     """The process id of its watchdog."""
-    (pid,) = [pid for name, pids in stack.children().items() if "watchdog" in name for pid in pids]
+    wait_until(lambda: watchdogs_of(stack), SECONDS, "there is a watchdog")
+    (pid,) = watchdogs_of(stack)
     return pid
 
 

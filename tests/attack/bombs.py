@@ -1,0 +1,175 @@
+"""Small requests that ask for much: what a body unpacks to, declares, or becomes."""
+
+import gzip
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from tfs_proxy import protos
+from tfs_proxy.payload.formats.framing import recordio_frame
+from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.protobuf_writer import field, varint
+
+ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
+MILLION = 1_000_000
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+
+
+@dataclass(frozen=True, slots=True)
+class Bomb:
+    """One request; ``target`` is "invocations", or the gRPC method that the model server is called by."""
+
+    name: str
+    make: Callable[[], bytes]
+    kind: str = "application/json"
+    attributes: str = ""
+    coding: str = ""
+    target: str = "invocations"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the request; none that is not needed, since some keep a body off nginx's fast path."""
+        named = {"Content-Type": self.kind, ATTRIBUTES: self.attributes, "Content-Encoding": self.coding}
+        return {name: value for name, value in named.items() if value}
+
+
+def repeated(head: bytes, unit: bytes, count: int, tail: bytes) -> bytes:
+    """``head``, ``unit`` so often, ``tail`` in gzip, without ever holding it."""
+    packer = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    block = unit * 10_000
+    parts = [packer.compress(head), *(packer.compress(block) for _ in range(count // 10_000))]
+    return b"".join([*parts, packer.compress(tail), packer.flush()])
+
+
+def sparse(shape: int) -> bytes:
+    """A RecordIO-protobuf record of one feature: a float32 tensor of no keys and one declared size."""
+    tensor = field(3, varint(shape)) + field(2, varint(0)) + field(1, struct.pack("<f", 1.0))
+    entry = field(1, b"x") + field(2, field(2, tensor))
+    return recordio_frame(field(1, entry))
+
+
+def npy(shape: str, data: bytes = b"", descr: str = "<f4") -> bytes:
+    """An npy body with any shape in its header."""
+    head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+    head = head.ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + data
+
+
+def npz(count: int) -> bytes:
+    """Zeros that deflate a thousand to one."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
+        member.write(npy(f"({count},)"))
+        for _ in range(count // MILLION):
+            member.write(bytes(4 * MILLION))
+    return file.getvalue()
+
+
+def declared(dtype: DataType, *sizes: int) -> bytes:
+    """A gRPC Predict whose tensor declares a shape and holds one value."""
+    request = protos.PredictRequest()
+    request.model_spec.name = "half_plus_two"
+    tensor = request.inputs["x"]
+    tensor.dtype = dtype  # type: ignore[assignment]  # the same numbers
+    for size in sizes:
+        tensor.tensor_shape.dim.add().size = size
+    (tensor.string_val.append(b"") if dtype == DataType.DT_STRING else tensor.float_val.append(1.0))
+    return bytes(request.SerializeToString())
+
+
+def features(count: int) -> bytes:
+    """A tf.Example with many empty features."""
+    return field(1, b"".join(field(1, field(1, b"%d" % number) + field(2, b"")) for number in range(count)))
+
+
+def _braces(brace: bytes) -> bytes:
+    return brace * (3_900_000 // len(brace))
+
+
+def bombs() -> Iterator[Bomb]:
+    """All of them."""
+    gz = "gzip"
+    yield Bomb(
+        "gzip: 50 million numbers",
+        lambda: repeated(b'{"instances":[0', b",0", 50 * MILLION, b"]}"),
+        coding=gz,
+    )
+    yield Bomb(
+        "gzip: CSV of 50 million numbers",
+        lambda: repeated(b"0", b",0", 50 * MILLION, b"\n"),
+        "text/csv",
+        coding=gz,
+    )
+    yield Bomb(
+        "gzip: CSV of 50 million rows",
+        lambda: repeated(b"", b"0\n", 50 * MILLION, b""),
+        "text/csv",
+        coding=gz,
+    )
+    yield Bomb(
+        "gzip: 33 million empty lists", lambda: repeated(b'{"a":[[]', b",[]", 33 * MILLION, b"]}"), coding=gz
+    )
+    yield Bomb(
+        "gzip: 33 million empty objects",
+        lambda: repeated(b'{"instances":[{}', b",{}", 33 * MILLION, b"]}"),
+        coding=gz,
+    )
+    yield Bomb(
+        "gzip: 25 million empty strings",
+        lambda: repeated(b'{"instances":[""', b',""', 25 * MILLION, b"]}"),
+        coding=gz,
+    )
+    yield Bomb(
+        "gzip: JSON lines, 40 million",
+        lambda: repeated(b"", b"0\n", 40 * MILLION, b""),
+        "application/jsonlines",
+        coding=gz,
+    )
+    yield Bomb("gzip of gzip", lambda: gzip.compress(repeated(b"", b"0", 1000 * MILLION, b"")), coding=gz)
+    yield Bomb("gzip: 1 GB", lambda: repeated(b"", b"0", 1000 * MILLION, b""), coding=gz)
+    for brace in (b"{", b"[", b'{"a":'):
+        yield Bomb(f"3.9 MB of {brace.decode()}", partial(_braces, brace))
+    yield Bomb("JSON of 8 million empty lists", lambda: b'{"a":[' + b"[]," * (8 * MILLION) + b"[]]}")
+    for size in (26 * MILLION, 4000 * MILLION):
+        yield Bomb(
+            f"sparse record of {size // MILLION} million",
+            partial(sparse, size),
+            "application/x-recordio-protobuf",
+        )
+        yield Bomb(
+            f"the same, classify, {size // MILLION} million",
+            partial(sparse, size),
+            "application/x-recordio-protobuf",
+            "tfs-model-name=regress_classify,tfs-method=classify,tfs-signature-name=classify_x_to_y",
+        )
+    many = sparse(MILLION) * 1000
+    yield Bomb("1,000 sparse records of a million", lambda: many, "application/x-recordio-protobuf")
+    yield Bomb("npy header of 10^18", lambda: npy("(1000000000000000000,)"), "application/x-npy")
+    yield Bomb(
+        "npy header of (0, 10^18, 10^18)",
+        lambda: npy("(0, 999999999999999999, 999999999999999999)"),
+        "application/x-npy",
+    )
+    yield Bomb(
+        "npy header of 100 million empty strings",
+        lambda: npy("(100000000,)", descr="|S0"),
+        "application/x-npy",
+    )
+    yield Bomb("npz of 300 MB", lambda: npz(75 * MILLION), "application/x-npz")
+    yield Bomb("tf.Example of 500,000 features", lambda: features(500_000), "application/x-tf-example")
+    for kind in (DataType.DT_FLOAT, DataType.DT_STRING):
+        yield Bomb(
+            f"Predict that declares 5x10^8 {kind.name}",
+            partial(declared, kind, 500 * MILLION),
+            target=PREDICT,
+        )
+    yield Bomb(
+        "Predict that declares 10^18", lambda: declared(DataType.DT_FLOAT, 10**9, 10**9), target=PREDICT
+    )
+
+
+BOMBS = tuple(bombs())

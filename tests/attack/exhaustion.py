@@ -1,0 +1,153 @@
+"""Uses up what a machine has: connections of slow and silent clients, descriptors, and the temporary folder's disk."""
+
+import contextlib
+import http.client
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from attack.findings import Finding
+from attack.fronts import BODY, Front, front_of, kinds, stack_of
+
+CROWD = 260
+IDLE = 1100
+DESCRIPTORS = 1024
+ASKED = 10
+PATIENCE_SECONDS = 10.0
+"""How long a good client waits beside the bad ones."""
+DISK_MB = 400
+UPLOADS_MB = (95, 95, 95, 95)
+LARGE_MB = 32
+"""A good request that fits on the disk, but not beside those; smaller ones may stay in memory."""
+LARGE_ASKED = 3
+MEGABYTE = 1 << 20
+HEAD = "POST {post} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+STARTS = {
+    "one byte each": "G",
+    "heads that stall": "POST {post} HTTP/1.1\r\nHost: x\r\nX-",
+    "bodies that stall": HEAD.replace("{length}", "1000") + "{",
+    "Expect that waits": HEAD.replace("{length}", "1000\r\nExpect: 100-continue"),
+}
+
+
+def slow_clients(front: Front, count: int = CROWD) -> list[Finding]:
+    """One line per way to be slow: while ``count`` clients are, others are answered."""
+    findings = []
+    for name, start in STARTS.items():
+        sent = start.replace("{post}", front.post).encode()
+        with crowd(front, count, sent) as held:
+            findings.append(_asked(f"{count} clients, {name}", front, f"{held} connected; "))
+    return findings
+
+
+@contextlib.contextmanager
+def crowd(front: Front, count: int, sent: bytes = b"") -> Iterator[int]:
+    """So many open connections on which ``sent`` was sent, and how many there are; closed behind the block."""
+    with contextlib.ExitStack() as held:
+        connected = 0
+        for _ in range(count):
+            try:
+                link = held.enter_context(front.connect())
+                link.sendall(sent)
+                connected += 1
+            except OSError:
+                continue  # refused, or shed already: that is a way to hold
+        yield connected
+
+
+def _asked(blow: str, front: Front, note: str) -> Finding:
+    """Ask for readiness and for work beside the crowd, and once more when it is gone."""
+    pings = (
+        sum(front.answers(PATIENCE_SECONDS) for _ in range(ASKED)) if front.answers(PATIENCE_SECONDS) else 0
+    )
+    posts = sum(front.serves(PATIENCE_SECONDS) for _ in range(ASKED)) if front.serves(PATIENCE_SECONDS) else 0
+    note += f"{pings} of {ASKED} pings and {posts} of {ASKED} requests were answered"
+    return Finding(blow, front.name, 2 * ASKED, pings + posts, note)
+
+
+def descriptors(folder: Path, which: Sequence[str] = ()) -> list[Finding]:
+    """1,100 idle connections: under a soft limit of 1,024, which may be raised, and under a hard one."""
+    limits = {"soft": f"{DESCRIPTORS}:", "hard": f"{DESCRIPTORS}:{DESCRIPTORS}"}
+    return [
+        finding
+        for kind in which or kinds()
+        for name, limit in limits.items()
+        for finding in _idle(folder / f"{kind}-{name}", kind, name, limit)
+    ]
+
+
+def _idle(folder: Path, kind: str, name: str, limit: str) -> Iterator[Finding]:
+    with stack_of(kind, folder, launcher=["prlimit", f"--nofile={limit}"]) as stack:
+        front = front_of(kind, stack)
+        blow = f"{IDLE} idle connections, {name} limit of {DESCRIPTORS} descriptors"
+        with crowd(front, IDLE) as held:
+            yield _asked(blow, front, f"{held} connected; ")
+        yield _asked("the same, gone", front, "")
+
+
+def disk(folder: Path, which: Sequence[str] = ()) -> list[Finding]:
+    """Uploads that stall just before their end, on a disk that holds them and no more; a pipeline's front has none."""
+    if not can_mount():
+        return []
+    uploading = which or [kind for kind in kinds() if kind != "pipeline"]
+    return [finding for kind in uploading for finding in _stalled(folder / kind, kind)]
+
+
+def can_mount() -> bool:
+    """Whether a small disk can be had: in a mount namespace of its own, which ends with its processes."""
+    if shutil.which("unshare") is None:
+        return False
+    words = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def _stalled(folder: Path, kind: str) -> Iterator[Finding]:
+    home = folder / "home"
+    home.mkdir(parents=True)
+    script = f'mount -t tmpfs -o size={DISK_MB}m tmpfs {home} && exec "$@"'
+    launcher = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    with stack_of(kind, folder, {"TFS_PROXY_HOME": str(home)}, launcher) as stack:
+        front = front_of(kind, stack)
+        with stalled_uploads(front) as sent:
+            note = f"{sent // MEGABYTE} MB sent; "
+            yield _asked(f"{len(UPLOADS_MB)} stalled uploads, {DISK_MB} MB of disk", front, note)
+            yield _large(front)
+
+
+@contextlib.contextmanager
+def stalled_uploads(front: Front) -> Iterator[int]:
+    """Uploads that have sent all but the last byte, and how many bytes they got rid of."""
+    with contextlib.ExitStack() as held:
+        sent = 0
+        for size_mb in UPLOADS_MB:
+            link = held.enter_context(front.connect())
+            length = size_mb * MEGABYTE
+            link.sendall(HEAD.replace("{post}", front.post).replace("{length}", str(length)).encode())
+            sent += _pour(link, length - 1)
+        yield sent
+
+
+def _pour(link: socket.socket, length: int) -> int:
+    """Send so many bytes, or as many as are taken."""
+    block, sent = bytes(MEGABYTE), 0
+    with contextlib.suppress(OSError):
+        while sent < length:
+            sent += link.send(block[: length - sent])
+    return sent
+
+
+def _large(front: Front) -> Finding:
+    """Good requests that go over the disk."""
+    body = BODY.ljust(LARGE_MB * MEGABYTE)
+    statuses: list[int | str] = []
+    for _ in range(LARGE_ASKED):
+        try:
+            statuses.append(front.status("POST", front.post, body, PATIENCE_SECONDS))
+        except (OSError, http.client.HTTPException) as error:
+            statuses.append(type(error).__name__)
+    answered = sum(status in front.good for status in statuses)
+    return Finding(
+        f"the same, requests of {LARGE_MB} MB beside", front.name, LARGE_ASKED, answered, f"{statuses}"
+    )

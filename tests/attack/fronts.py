@@ -1,0 +1,139 @@
+"""The servers that are attacked: nginx, gunicorn alone, a pipeline's front, embedded REST, the control API."""
+
+import contextlib
+import http.client
+import os
+import runpy
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.archives import has_nginx, pack, without_nginx
+from support.model_fixtures import BUILDER, ROOT
+from support.stack import Stack
+
+BODY = b'{"instances": [1.0]}'
+ECHO = "def model_fn(folder):\n    return 0\n\n\ndef transform_fn(model, data, kind, accept):\n    return data, kind\n"
+SECONDS = 10.0
+
+Connect = Callable[[], socket.socket]
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """One server: how it is reached, what GET and POST ask there, and the statuses of a good POST."""
+
+    name: str
+    connect: Connect
+    stack: Stack
+    get: str = "/ping"
+    post: str = "/invocations"
+    good: frozenset[int] = frozenset({200})
+
+    def answers(self, seconds: float = SECONDS) -> bool:
+        """Whether a plain request on a new connection is answered with 200."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self.status("GET", self.get, b"", seconds) == 200
+        return False
+
+    def serves(self, seconds: float = SECONDS) -> bool:
+        """Whether a small good POST on a new connection is answered as it should be."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self.status("POST", self.post, BODY, seconds) in self.good
+        return False
+
+    def status(self, method: str, path: str, body: bytes, seconds: float) -> int:
+        """The status of one request; raises what http.client does."""
+        with contextlib.closing(self.connect()) as link:
+            link.settimeout(seconds)
+            head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            link.sendall(f"{head}Connection: close\r\n\r\n".encode() + body)
+            reply = http.client.HTTPResponse(link, method=method)
+            reply.begin()
+            reply.read()
+            return reply.status
+
+
+def saved_models() -> Path:
+    """The folder of our SavedModels, built once per machine, as the tests' fixture does it."""
+    root: Path = ROOT / ".cache" / "models" / runpy.run_path(str(BUILDER))["source_key"]()
+    if not (root / ".complete").exists():
+        root.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([sys.executable, str(BUILDER), str(root)], check=True, capture_output=True)
+    return root
+
+
+def model_archive(folder: Path, *names: str) -> str:
+    """An archive of some of our SavedModels; half_plus_two if none is named."""
+    models = {name: saved_models() / name for name in names or ("half_plus_two",)}
+    return str(pack(folder / "model.tar.gz", {}, models))
+
+
+@contextlib.contextmanager
+def stack_of(
+    kind: str, folder: Path, env: Mapping[str, str] | None = None, launcher: Sequence[str] = ()
+) -> Iterator[Stack]:
+    """A ready stack of a kind: nginx, gunicorn or pipeline; stopped at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    light = {"SAGEMAKER_GUNICORN_WORKERS": "2", **({} if kind == "nginx" else without_nginx()), **(env or {})}
+    if kind == "pipeline":
+        parts = [str(pack(folder / f"part-{n}.tar.gz", {"code/inference.py": ECHO})) for n in (1, 2)]
+        stack = Stack(*parts, env=light, command="pipeline", launcher=launcher)
+    else:
+        archive = model_archive(folder, "half_plus_two", "regress_classify", "bytes")
+        light["SAGEMAKER_TFS_DEFAULT_MODEL_NAME"] = "half_plus_two"
+        stack = Stack(archive, "--model-server", "embedded", env=light, launcher=launcher)
+    try:
+        stack.wait_ready()
+        yield stack
+    finally:
+        stack.close()
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of stacks that this machine can run."""
+    return ("nginx", "gunicorn", "pipeline") if has_nginx() else ("gunicorn", "pipeline")
+
+
+def front_of(kind: str, stack: Stack) -> Front:
+    """The public front of a stack."""
+    return Front(kind, lambda: socket.create_connection((stack.host, stack.port), SECONDS), stack)
+
+
+@contextlib.contextmanager
+def all_fronts(folder: Path) -> Iterator[list[Front]]:
+    """Every front that this machine can run, ready."""
+    with contextlib.ExitStack() as running:
+        with ThreadPoolExecutor() as pool:  # a start waits most of the time
+            ready = pool.map(lambda kind: running.enter_context(stack_of(kind, folder / kind)), kinds())
+            stacks = dict(zip(kinds(), ready, strict=True))
+        fronts = [front_of(kind, stack) for kind, stack in stacks.items()]
+        yield [*fronts, *_inner(stacks["gunicorn"])]
+
+
+def _inner(stack: Stack) -> list[Front]:
+    """The embedded model server's REST side and the control API of a stack."""
+    host, _, port = stack.model_server().partition(":")
+    (control,) = stack.home.glob("*/control.sock")
+    model = "/v1/models/half_plus_two"
+    return [
+        Front(
+            "embedded",
+            lambda: socket.create_connection((host, int(port)), SECONDS),
+            stack,
+            model,
+            f"{model}:predict",
+        ),
+        Front("control", lambda: _connect_unix(control), stack, post="/ping", good=frozenset({405})),
+    ]
+
+
+def _connect_unix(path: Path) -> socket.socket:
+    link = socket.socket(socket.AF_UNIX)
+    link.settimeout(SECONDS)
+    link.connect(os.fspath(path))
+    return link
