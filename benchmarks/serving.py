@@ -25,7 +25,7 @@ from pathlib import Path
 import footprint
 import gunicorn
 import numpy as np
-from stack import SCRIPT, Running, baseline, export_models, memory, rest_url, serve
+from stack import Running, baseline, export_models, memory, rest_url, serve, with_script
 
 import tfs_proxy
 
@@ -245,10 +245,7 @@ def main() -> None:
             load(Row("", "", url, body.encode(), headers, ()), 256, 4, folder)
             return
         bare = export_models(folder / "bare")
-        scripted = folder / "scripted"
-        shutil.copytree(bare, scripted)
-        (scripted / "code").mkdir()
-        (scripted / "code" / "inference.py").write_text(SCRIPT)
+        scripted = with_script(bare, folder / "scripted")
         with (
             serve(bare, arguments.model_server) as one,
             serve(scripted, arguments.model_server) as two,

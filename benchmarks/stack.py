@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -82,6 +83,14 @@ def export_models(folder: Path) -> Path:
     )
     if done.returncode:
         sys.exit(done.stderr)
+    return folder
+
+
+def with_script(models: Path, folder: Path) -> Path:
+    """A copy of the models at ``folder``, with the script of the rows that have one."""
+    shutil.copytree(models, folder)
+    (folder / "code").mkdir()
+    (folder / "code" / "inference.py").write_text(SCRIPT)
     return folder
 
 

@@ -1,7 +1,7 @@
 """How much memory one request may become: a budget that readers of bodies ask before they allocate."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, Self
 
 from tfs_proxy.errors import PayloadTooLarge
 
@@ -47,8 +47,11 @@ class Ledger(Protocol):
 class MemoryBudget:
     """What is left of one request's memory, in bytes; used by one thread at a time.
 
-    ``is_wanted`` tells whether a client still waits for the answer.
+    A context, at whose end everything is given back. ``is_wanted`` tells whether a client still waits for
+    the answer.
     """
+
+    __slots__ = ("_is_wanted", "_ledger", "_reserved", "_taken", "_wanted", "limit_bytes")
 
     def __init__(
         self,
@@ -92,8 +95,11 @@ class MemoryBudget:
         if len(body) * DENSEST_JSON > min(self.limit_bytes - self._taken, SMALL_BYTES):
             self.take(json_bytes(body))
 
-    def release(self) -> None:
-        """Give everything back; idempotent."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Give everything back."""
         if self._ledger is not None and self._reserved:
             self._ledger.release(self._reserved)
         self._taken = self._wanted = self._reserved = 0

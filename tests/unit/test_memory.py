@@ -79,13 +79,11 @@ class Counter:
 def test_small_requests_are_not_reserved_and_large_ones_are_given_back() -> None:
     """A ledger hears of a request from its first megabyte on."""
     counter = Counter()
-    budget = MemoryBudget(100 << 20, counter)
-    budget.take(1000)
-    assert counter.reserved == 0
+    with MemoryBudget(100 << 20, counter) as budget:
+        budget.take(1000)
+        assert counter.reserved == 0
 
-    budget.take(2 << 20)
-    assert counter.reserved == 1000 + (2 << 20)
+        budget.take(2 << 20)
+        assert counter.reserved == 1000 + (2 << 20)
 
-    budget.release()
-    budget.release()
     assert counter.reserved == 0

@@ -3,7 +3,6 @@
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -35,24 +34,22 @@ class BodyReader:
         self._decoded_bytes = deployment.max_decoded_bytes
         self._ledger = ledger
 
-    @contextmanager
-    def read(self, req: falcon.Request) -> Iterator[tuple[bytes, MemoryBudget]]:
+    def budget(self, req: falcon.Request) -> MemoryBudget:
+        """What this request may take; a context, at whose end all of it is free again."""
+        return MemoryBudget(self._decoded_bytes, self._ledger, partial(_is_connected, req))
+
+    def read(self, req: falcon.Request, budget: MemoryBudget) -> bytes:
         """All of the body, whether Content-Length or chunks frame it, without its Content-Encoding.
 
-        The budget is for what the body becomes; all of it is free again at the end of the block. Raises
-        PayloadTooLarge for a body over the limit, packed or unpacked, Overloaded if other requests have the
-        memory, BrokenBody if it can't be read to its end, and what `decoded_body` raises.
+        Raises PayloadTooLarge for a body over the limit, packed or unpacked, Overloaded if other requests
+        have the memory, BrokenBody if it can't be read to its end, and what `decoded_body` raises.
         """
-        budget = MemoryBudget(self._decoded_bytes, self._ledger, partial(_is_connected, req))
-        try:
-            length = min(req.content_length or 0, self._limit_bytes)
-            # What it becomes takes as much again, and must not wait for others that wait for the same.
-            budget.reserve(length, ahead_bytes=length)
-            body = _whole(req, self._limit_bytes)
-            encoding = req.get_header("Content-Encoding")
-            yield decoded_body(body, encoding, self._limit_bytes, budget.reserve), budget
-        finally:
-            budget.release()
+        length = min(req.content_length or 0, self._limit_bytes)
+        # What it becomes takes as much again, and must not wait for others that wait for the same.
+        budget.reserve(length, ahead_bytes=length)
+        body = _whole(req, self._limit_bytes)
+        encoding = req.get_header("Content-Encoding")
+        return decoded_body(body, encoding, self._limit_bytes, budget.reserve) if encoding else body
 
 
 def _is_connected(req: falcon.Request) -> bool:

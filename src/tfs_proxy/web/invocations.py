@@ -29,9 +29,9 @@ class ModelInvocations:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md, docs/reference/aws-container.md)."""
-        with self._bodies.read(req) as (data, budget):
+        with self._bodies.budget(req) as budget:
             target = parse_target(req.get_header(HEADER), self._deployment.default_model)
-            body = Body(data, req.content_type, budget)
+            body = Body(self._bodies.read(req, budget), req.content_type, budget)
             answer = self._plane.answer(target, body, accept_of(req, self._deployment), self._plane.choose())
         resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.content_type
 
@@ -48,7 +48,8 @@ class ScriptInvocations:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/aws-container.md)."""
-        with self._bodies.read(req) as (body, budget):
+        with self._bodies.budget(req) as budget:
+            body = self._bodies.read(req, budget)
             attributes = req.get_header(HEADER)
             reply = self._caller.answer(
                 ScriptRequest(
@@ -58,7 +59,7 @@ class ScriptInvocations:
                     accept=accept_of(req, self._deployment),
                     custom_attributes=attributes,
                     content_length=req.content_length,
-                    headers=req.headers,
+                    headers=lambda: req.headers,
                     budget=budget,
                 )
             )
@@ -77,9 +78,10 @@ class ScriptModelInvocations:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md)."""
-        with self._bodies.read(req) as (body, budget):
+        with self._bodies.budget(req) as budget:
+            body = self._bodies.read(req, budget)
             accept = accept_of(req, self._deployment)
-            request = ScriptModelRequest(body, req.content_type, accept, req.headers, budget)
+            request = ScriptModelRequest(body, req.content_type, accept, lambda: req.headers, budget)
             reply = self._caller.answer(request)
         _write(resp, reply)
 

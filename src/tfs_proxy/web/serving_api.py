@@ -40,8 +40,8 @@ class ServingApi:
         if not PREFIX.match(path):  # it goes up by dots: the model server does not follow them
             raise falcon.HTTPRouteNotFound
         headers = {name: value for name in PASSED if (value := req.get_header(name)) is not None}
-        with self._bodies.read(req) as (data, _budget):
-            body = data or (b"" if req.method == "POST" else None)
+        with self._bodies.budget(req) as budget:
+            body = self._bodies.read(req, budget) or (b"" if req.method == "POST" else None)
             answer = self._pass_on(req.method, path, body, headers)
         resp.status, resp.data, resp.content_type = answer.status, answer.body, None
         for name, value in answer.headers.items():

@@ -103,7 +103,7 @@ def test_like_a_namedtuple() -> None:
 
 def test_headers_and_ids() -> None:
     """Headers are found in any case; the inference id is one of them, and goes into the log's records."""
-    seen, _ = context(headers={"X-AMZN-SAGEMAKER-INFERENCE-ID": "abc", "X-OWN": "1"})
+    seen, _ = context(headers=lambda: {"X-AMZN-SAGEMAKER-INFERENCE-ID": "abc", "X-OWN": "1"})
 
     assert seen.headers["x-own"] == seen.headers["X-Own"] == "1"
     assert seen.inference_id == "abc"

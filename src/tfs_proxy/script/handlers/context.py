@@ -1,7 +1,7 @@
 """What a script's functions see of one request: the fields of AWS's Context, by the same names, and more."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -22,7 +22,10 @@ INFERENCE_ID = "X-Amzn-SageMaker-Inference-Id"
 
 @dataclass(frozen=True, slots=True)
 class ScriptRequest:
-    """One request as web hands it to the script: header values are raw, None if there was none."""
+    """One request as web hands it to the script: header values are raw, None if there was none.
+
+    ``headers`` gathers all of them.
+    """
 
     target: Target
     body: bytes
@@ -30,7 +33,7 @@ class ScriptRequest:
     accept: str | None = None
     custom_attributes: str | None = None
     content_length: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Callable[[], Mapping[str, str]] = dict  # PERF: gathered only for scripts that ask
     budget: MemoryBudget = field(default_factory=MemoryBudget)
 
 
@@ -103,7 +106,7 @@ class Context(ModelClient):
     @property
     def headers(self) -> Mapping[str, str]:
         """The request's headers; upper and lower case in a name are the same."""
-        return CaseInsensitiveDict({name.lower(): value for name, value in self._request.headers.items()})
+        return CaseInsensitiveDict({name.lower(): value for name, value in self._request.headers().items()})
 
     @property
     def inference_id(self) -> str | None:

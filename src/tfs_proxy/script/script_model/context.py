@@ -1,7 +1,7 @@
 """What a script model's functions see of one request if they take one argument more (``context``)."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from requests.structures import CaseInsensitiveDict
@@ -19,7 +19,7 @@ class ScriptModelRequest:
     body: bytes = b""
     content_type: str | None = None
     accept: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Callable[[], Mapping[str, str]] = dict
     budget: MemoryBudget = field(default_factory=MemoryBudget)
 
 
@@ -40,7 +40,7 @@ class ScriptModelContext:
     @property
     def headers(self) -> Mapping[str, str]:
         """The request's headers; upper and lower case in a name are the same."""
-        return CaseInsensitiveDict(self._request.headers)
+        return CaseInsensitiveDict(self._request.headers())
 
     def get_request_header(self, _index: int, name: str) -> str | None:
         """One header of the request; there is one request, whatever the index."""
