@@ -24,7 +24,7 @@ LINE_BYTES = 50
 WIDEST_CHARACTER_BYTES = 4
 DENSEST_JSON = 100
 """More bytes than any one byte of JSON becomes as Python objects."""
-SMALL_BYTES = 16 * MEGABYTE
+SMALL_BYTES = 64 * MEGABYTE
 """What can't become more than this is not counted."""
 RESERVED_FROM_BYTES = MEGABYTE
 """PERF: a reservation locks a file; small requests do without."""
@@ -91,9 +91,21 @@ class MemoryBudget:
 
     def take_json(self, body: bytes) -> None:
         """Count the Python objects that a body of JSON becomes, before it is parsed."""
-        # PERF: counting takes a third of the time that parsing does, and most bodies can't become too much.
-        if len(body) * DENSEST_JSON > min(self.limit_bytes - self._taken, SMALL_BYTES):
+        if not self._is_small(len(body) * DENSEST_JSON):
             self.take(json_bytes(body))
+
+    def take_table(self, body: bytes, delimiter: bytes, cell_bytes: int) -> None:
+        """Count the cells of CSV; delimiters in quotes count, too."""
+        if not self._is_small(len(body) * cell_bytes):
+            cells = body.count(delimiter) + body.count(b"\n") + body.count(b"\r") + 1
+            self.take(cells * cell_bytes)
+
+    def _is_small(self, most_bytes: int) -> bool:
+        """Whether a body that can't become more than ``most_bytes`` need not be counted.
+
+        PERF: counting takes a third of the time that parsing does.
+        """
+        return most_bytes <= min(self.limit_bytes - self._taken, SMALL_BYTES)
 
     def __enter__(self) -> Self:
         return self

@@ -89,7 +89,7 @@ def decode_csv(
     dialect = dialect or Dialect()
     numeric = all(is_numeric(spec) for spec in signature.inputs.values())
     cell_bytes = TEXT_NUMBER_BYTES if numeric else STRING_BYTES
-    (budget or MemoryBudget()).take(most_cells(body, dialect.delimiter) * cell_bytes)
+    (budget or MemoryBudget()).take_table(body, dialect.delimiter.encode(), cell_bytes)
     if not dialect.header and len(signature.inputs) == 1:
         ((name, spec),) = signature.inputs.items()
         array = csv_array(body, spec, dialect.delimiter) if is_numeric(spec) else None
@@ -114,11 +114,6 @@ def _is_header(row: Row, signature: Signature) -> bool:
         return True
     ((name, spec),) = signature.inputs.items()
     return dtype_of(spec)[0] is not Kind.STRING and not _NUMBER.fullmatch(name) and name.lower() not in _BOOLS
-
-
-def most_cells(body: bytes, delimiter: str) -> int:
-    """How many cells a table may have; those in quotes are counted by their delimiters, too."""
-    return body.count(delimiter.encode()) + body.count(b"\n") + body.count(b"\r") + 1
 
 
 def csv_rows(body: bytes, delimiter: str) -> Iterator[Row]:

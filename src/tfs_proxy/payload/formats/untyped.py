@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tfs_proxy.batch import BYTES
 from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
-from tfs_proxy.payload.formats.csv_records import Row, csv_dialect, csv_rows, most_cells
+from tfs_proxy.payload.formats.csv_records import Row, csv_dialect, csv_rows
 from tfs_proxy.payload.formats.csv_text import csv_of_outputs, csv_of_values
 from tfs_proxy.payload.formats.npy import write_npy
 from tfs_proxy.payload.media_types import MediaType
@@ -43,12 +43,11 @@ def array_of_csv(body: bytes, content_type: MediaType, budget: MemoryBudget) -> 
     """``[rows, columns]``: float64 if every cell is a number or empty (NaN), else text; raises BadInput."""
     dialect = csv_dialect(content_type.parameters)
     text = body.removeprefix(BYTE_ORDER_MARK)
-    cells = most_cells(text, dialect.delimiter)
-    budget.take(cells * TEXT_NUMBER_BYTES)
+    budget.take_table(text, dialect.delimiter.encode(), TEXT_NUMBER_BYTES)
     numbers = None if dialect.header else csv_array(text, _DOUBLES, dialect.delimiter)
     if numbers is not None:
         return numbers
-    budget.take(cells * STRING_BYTES)
+    budget.take_table(text, dialect.delimiter.encode(), STRING_BYTES)
     rows = list(islice(csv_rows(text, dialect.delimiter), int(bool(dialect.header)), None))
     _check_widths(rows)
     try:
