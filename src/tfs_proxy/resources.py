@@ -1,4 +1,4 @@
-"""CPU and memory that this process may use, by affinity and control groups: defaults come from it.
+"""CPU, memory and open files that this process may use: defaults come from it.
 
 A container sees its own limits at the top of ``/sys/fs/cgroup``; a process on a host is in a group below,
 named in ``/proc/self/cgroup``, and every group above it limits it, too.
@@ -6,6 +6,7 @@ named in ``/proc/self/cgroup``, and every group above it limits it, too.
 
 import math
 import os
+import resource
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,12 @@ MEMBERSHIPS = Path("/proc/self/cgroup")
 MEGABYTE = 1024 * 1024
 WORKER_BYTES = 150 * MEGABYTE
 """What one worker takes with a usual script, NumPy and Pillow imported."""
+
+MOST_DESCRIPTORS = 65_536
+"""More than any load here needs; some programs keep a table of as many as are allowed."""
+
+FEW_DESCRIPTORS = 4096
+"""Below, a thousand clients and the connections that their requests need may not fit."""
 
 ReadGroupFile = Callable[[str], str | None]
 """The text of a file below ``/sys/fs/cgroup``, None if there is none."""
@@ -111,6 +118,31 @@ def available_resources() -> Resources:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = [size for size in (memory_limit, _memory_of_the_machine()) if size is not None]
     return Resources(cores, cpu_limit, min(memory, default=None))
+
+
+def raise_descriptor_limit() -> str | None:
+    """Raise the soft limit of open files to the hard one, for child processes too.
+
+    Returns a sentence if few are allowed even so.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    allowed = most_descriptors()
+    if allowed >= FEW_DESCRIPTORS:
+        return None
+    return (
+        f"only {allowed} open files are allowed: beyond that idle connections are closed for new ones. "
+        f"Allow {MOST_DESCRIPTORS} (ulimit -Hn, docker run --ulimit nofile={MOST_DESCRIPTORS})."
+    )
+
+
+def most_descriptors() -> int:
+    """How many files and sockets this process may have open, `MOST_DESCRIPTORS` if any number."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def group_limits(memberships: str, read: ReadGroupFile) -> tuple[float | None, int | None]:

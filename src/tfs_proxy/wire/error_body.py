@@ -9,6 +9,11 @@ INTERNAL_ERROR = "internal error: what happened is in the server's log"
 HEADERS_TOO_LARGE = "the request's headers are too large"
 UNKNOWN_TRANSFER_CODING = "this transfer coding is not implemented: send chunked or none"
 NOTHING_HERE = "there is nothing at this path: POST goes to /invocations, GET to /ping"
+TOO_LATE = "the request did not arrive in time"
+TOO_MANY_UPLOADS = (
+    "too many large bodies are arriving at once: the disk on which they wait has no room for another one"
+)
+UPLOAD_RETRY_SECONDS = 5
 UNKNOWN_HTTP_VERSION = "this version of HTTP is not supported"
 
 

@@ -7,7 +7,7 @@ more than everything else that a small request needs from a server.
 
 import re
 import socket
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 MOST_PIECE_BYTES = 4 * 1024 * 1024
 """What one ``recv`` waits for; the kernel fills it without coming back to Python in between."""
@@ -20,15 +20,27 @@ _LENGTH = re.compile(r"[0-9]{1,12}+")
 _LEFT_TO_GUNICORN = frozenset({"TRANSFER-ENCODING", "EXPECT", "UPGRADE", "TE", "TRAILER", "HTTP2-SETTINGS"})
 
 
+class Source(Protocol):
+    """Where the rest of a body is read from: a socket, or what has arrived from one."""
+
+    def recv(self, size: int, flags: int = 0, /) -> bytes:
+        """At most ``size`` bytes, none at the end."""
+
+
 class PlainBody:
     """The body as WSGI's ``wsgi.input``: as many bytes as the head promised, fewer if the client ends."""
 
-    __slots__ = ("_first", "_socket", "left")
+    __slots__ = ("_first", "_source", "left")
 
-    def __init__(self, first: bytes, length: int, connection: socket.socket) -> None:
+    def __init__(self, first: bytes, length: int, source: Source) -> None:
         self._first = first
-        self._socket = connection
+        self._source = source
         self.left = length
+
+    @property
+    def is_here(self) -> bool:
+        """Whether nothing needs to be waited for."""
+        return self.left == len(self._first)
 
     def read(self, size: int | None = None) -> bytes:
         """``size`` bytes, or all that are left."""
@@ -37,7 +49,7 @@ class PlainBody:
         pieces = [self._first[:have]]
         self._first = self._first[have:]
         while have < wanted:
-            piece = self._socket.recv(min(wanted - have, MOST_PIECE_BYTES), socket.MSG_WAITALL)
+            piece = self._source.recv(min(wanted - have, MOST_PIECE_BYTES), socket.MSG_WAITALL)
             if not piece:
                 break
             pieces.append(piece)
@@ -74,10 +86,10 @@ class PlainRequest:
         return self.close
 
 
-def plain_request(data: bytes, connection: socket.socket) -> PlainRequest | None:
+def plain_request(data: bytes, source: Source) -> PlainRequest | None:
     """The request that ``data``, the first bytes of it, begin; None if it is not plain.
 
-    Nothing more is read from ``connection`` until the body is. Bytes after the body, of a client that
+    Nothing more is read from ``source`` until the body is. Bytes after the body, of a client that
     does not wait for the answer, make it not plain.
     """
     head = _HEAD.match(data)
@@ -96,7 +108,7 @@ def plain_request(data: bytes, connection: socket.socket) -> PlainRequest | None
     first = data[head.end() :]
     if length is None or len(first) > length:
         return None
-    body = PlainBody(first, length, connection)
+    body = PlainBody(first, length, source)
     return PlainRequest(head[1].decode("ascii"), head[2].decode("ascii"), list(fields.items()), body)
 
 

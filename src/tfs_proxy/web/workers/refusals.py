@@ -8,8 +8,11 @@ from tfs_proxy.attributes import HEADER
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
     INTERNAL_ERROR,
+    TOO_LATE,
+    TOO_MANY_UPLOADS,
     UNKNOWN_HTTP_VERSION,
     UNKNOWN_TRANSFER_CODING,
+    UPLOAD_RETRY_SECONDS,
     error_body,
 )
 
@@ -30,6 +33,7 @@ class Refusal:
 
     status: int
     text: str
+    retry_seconds: int | None = None
 
     @property
     def body(self) -> bytes:
@@ -44,8 +48,9 @@ class Refusal:
     def response(self) -> bytes:
         """The whole HTTP response; the connection closes after it."""
         body = self.body
+        retry = "" if self.retry_seconds is None else f"Retry-After: {self.retry_seconds}\r\n"
         head = (
-            f"HTTP/1.1 {self.status} {self.phrase}\r\n"
+            f"HTTP/1.1 {self.status} {self.phrase}\r\n{retry}"
             "Content-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n"
             "Connection: close\r\n\r\n"
@@ -56,6 +61,8 @@ class Refusal:
 OUT_OF_TIME = Refusal(
     504, "the worker was stopped before it could answer: it exceeded SAGEMAKER_GUNICORN_TIMEOUT_SECONDS"
 )
+NO_ROOM = Refusal(503, TOO_MANY_UPLOADS, UPLOAD_RETRY_SECONDS)
+LATE = Refusal(408, TOO_LATE)
 OUR_FAULT = Refusal(500, INTERNAL_ERROR)
 REFUSALS: Mapping[str, Refusal] = {
     "LimitRequestLine": Refusal(414, "the request line is too long"),

@@ -6,18 +6,25 @@ costs more than a small request does. This module is all that touches gunicorn's
 
 import logging
 import selectors
+import shutil
 import socket
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from gunicorn.http import wsgi
-from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER, TConn
+from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 
+from tfs_proxy.resources import most_descriptors
 from tfs_proxy.script.deadline import ScriptCall
+from tfs_proxy.upstream.instances import fetch_deployment
 from tfs_proxy.web.workers.base import ContainerWorker
-from tfs_proxy.web.workers.plain_request import PlainRequest, plain_request
+from tfs_proxy.web.workers.plain_request import PlainRequest, Source, plain_request
+from tfs_proxy.web.workers.refusals import NO_ROOM
+from tfs_proxy.web.workers.threads.arrival import RECEIVE_BYTES, Arrival, Budget, NoRoom, Room
+from tfs_proxy.web.workers.threads.client import ClientConnection
 from tfs_proxy.web.workers.threads.connections import WorkerConnections
 from tfs_proxy.web.workers.threads.poller import Poller
 from tfs_proxy.web.workers.worker_sockets import WorkerSockets
@@ -26,6 +33,10 @@ from tfs_proxy.worker_environment import worker_workspace
 log = logging.getLogger(__name__)
 
 READ_BYTES = 16 * 1024
+DISK_SHARE = 0.8
+"""Of what is free on the disk at the start: the rest is for the script, and for logs."""
+
+GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 TICK_SECONDS, DRAIN_TICK_SECONDS = 0.25, 0.05
 
 
@@ -63,13 +74,23 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def init_process(self) -> None:
         """Prepare, then load the application and run."""
         self._poller = Poller(self._serve_descriptor, lambda: int(self.cfg.threads) + self._hanging)
-        self._connections = WorkerConnections(self._poller, self._open, self.worker_connections)
+        most = min(self.worker_connections, most_descriptors() // 2)
+        self._connections = WorkerConnections(self._poller, self._open, most)
         self._worker_sockets = WorkerSockets(worker_workspace().worker_sockets)
         self._plain = not (self.log.access_log_enabled or self.cfg.is_ssl)
         super().init_process()
 
-    def _open(self, client: socket.socket, address: object, server: object) -> TConn:
-        return TConn(self.cfg, client, address, server)
+    def load_wsgi(self) -> None:
+        """As in the base, then see how much room there is for bodies while they arrive."""
+        super().load_wsgi()
+        workspace = worker_workspace()
+        limit_bytes = fetch_deployment(workspace.control_socket).max_payload_bytes
+        free_bytes = shutil.disk_usage(workspace.root).free
+        disk = Budget(max(limit_bytes, int(free_bytes * DISK_SHARE / self.cfg.workers)))
+        self._room = Room(limit_bytes, workspace.root, disk, bodies=not workspace.nginx.exists())
+
+    def _open(self, client: socket.socket, address: object, server: object) -> ClientConnection:
+        return ClientConnection(self.cfg, client, address, server)
 
     def serve(self) -> None:
         """Serve until told to end, then finish what is in flight."""
@@ -127,35 +148,88 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         if connection is not None:
             self._serve(connection)
 
-    def _serve(self, connection: TConn) -> None:
+    def _serve(self, connection: ClientConnection) -> None:
         kept = False
         try:
-            kept = self._next_request(connection)
-            while kept and connection.initialized and connection.parser.unreader.buf.getvalue():
-                kept = self.handle(connection)
+            if connection.ends:
+                self._connections.go_on_ending(connection)
+                return
+            kept = self._receive(connection)
+            while kept and connection.rest:
+                data, connection.rest = connection.rest, b""
+                kept = self._take_in(connection, data)
         finally:
             if kept:
                 self._connections.keep(connection)
-            else:
-                self._connections.close(connection)
+            elif not connection.ends:
+                self._connections.end(connection)
 
-    def _next_request(self, connection: TConn) -> bool:
-        """Answer one request; whether the connection can take another."""
+    def _receive(self, connection: ClientConnection) -> bool:
+        """Take in what the client has sent, without waiting; whether the connection can take more."""
         try:
-            data = connection.sock.recv(READ_BYTES)
+            data = connection.sock.recv(READ_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
         except OSError:
             return False
-        request = plain_request(data, connection.sock) if self._plain else None
-        if request is not None:
-            return self._answer_plainly(request, connection)
-        if data:
-            connection.data_ready = True
-            connection.init()
-            connection.parser.unreader.unread(data)
-            return bool(self.handle(connection))
+        return bool(data) and self._take_in(connection, data)
+
+    def _take_in(self, connection: ClientConnection, data: bytes) -> bool:
+        """Answer the request if it is whole with this, else wait for more of it."""
+        if connection.arrival is None:
+            request = plain_request(data, connection.sock) if self._plain else None
+            if request is not None and (request.body.is_here or not self._room.bodies):
+                return self._answer_plainly(request, connection)
+            connection.arrival = Arrival(self._room)
+        try:
+            return self._add(connection, connection.arrival, data)
+        except NoRoom:
+            log.warning("refused with 503: %s", NO_ROOM.text)
+            connection.refuse(NO_ROOM)
+        except OSError as error:
+            log.debug("a client was gone: %s", error)
         return False
 
-    def _answer_plainly(self, request: PlainRequest, connection: TConn) -> bool:
+    def _add(self, connection: ClientConnection, arrival: Arrival, data: bytes) -> bool:
+        while not arrival.add(data):
+            if arrival.asks_for_body:
+                connection.sock.send(GO_ON, socket.MSG_DONTWAIT)
+            try:
+                data = connection.sock.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+        connection.arrival = None
+        with closing(arrival):
+            return self._answer_arrived(connection, arrival)
+
+    def _answer_arrived(self, connection: ClientConnection, arrival: Arrival) -> bool:
+        if not self._room.bodies:
+            return self._answer_by_gunicorn(connection, arrival.head + arrival.rest)
+        connection.rest = arrival.rest
+        request = plain_request(arrival.head, arrival) if self._plain else None
+        if request is not None:
+            arrival.skip_head()
+            return self._answer_plainly(request, connection)
+        return self._answer_by_gunicorn(connection, b"", arrival)
+
+    def _answer_by_gunicorn(
+        self, connection: ClientConnection, data: bytes, source: Source | None = None
+    ) -> bool:
+        connection.data_ready = True
+        connection.init()
+        unreader = connection.parser.unreader
+        unreader.sock = source or connection.sock
+        unreader.unread(data)
+        kept = bool(self.handle(connection))
+        left = unreader.take_buffered()
+        if source is None:
+            connection.rest = left
+            return kept
+        return kept and not left  # with bytes left it is not certain where the next request begins
+
+    def _answer_plainly(self, request: PlainRequest, connection: ClientConnection) -> bool:
         response, environ = wsgi.create(
             request,
             connection.sock,

@@ -1,0 +1,83 @@
+"""One client's connection: gunicorn's, with a request that arrives, or an end that the client takes in."""
+
+import socket
+import time
+from contextlib import suppress
+
+from gunicorn.workers.gthread import TConn
+
+from tfs_proxy.web.workers.refusals import LATE, Refusal
+from tfs_proxy.web.workers.threads.arrival import Arrival
+
+LINGER_SECONDS = 2.0
+"""How long a connection that ends reads what its client still sends: unread, it would undo the answer."""
+
+_DISCARD_BYTES = 64 * 1024
+
+
+class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
+    """``arrival`` is a request that is not whole, ``rest`` what came behind one, ``ends`` the last state."""
+
+    sock: socket.socket
+    timeout: float
+    arrival: Arrival | None = None
+    rest: bytes = b""
+    ends = False
+
+    def set_timeout(self) -> None:
+        """Set until when the client must send: a request, the rest of one, or its end of the connection."""
+        if self.ends:
+            return
+        if self.arrival is None:
+            super().set_timeout()
+        else:
+            self.timeout = self.arrival.deadline
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of a request has come."""
+        return self.arrival is None
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answer without waiting for the client to read it."""
+        with suppress(OSError):
+            self.sock.send(refusal.response(), socket.MSG_DONTWAIT)
+
+    def expire(self) -> None:
+        """Close, since the client took too long: with 408 if it had begun a request."""
+        if self.arrival is not None:
+            self.refuse(LATE)
+        self.close()
+
+    def close(self, graceful: bool = False) -> None:
+        """As in the base; a request that was arriving is forgotten."""
+        if self.arrival is not None:
+            self.arrival.close()
+            self.arrival = None
+        super().close(graceful)
+
+    def begin_end(self) -> bool:
+        """Send no more; whether the client may still send, and has `LINGER_SECONDS` for it."""
+        if self.arrival is not None:
+            self.arrival.close()
+            self.arrival = None
+        self.ends = True
+        self.timeout = time.monotonic() + LINGER_SECONDS
+        try:
+            self.sock.setblocking(False)
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            return False
+        return self.discard()
+
+    def discard(self) -> bool:
+        """Read away what the client sends; whether more may come."""
+        try:
+            while self.sock.recv(_DISCARD_BYTES):
+                if time.monotonic() > self.timeout:
+                    return False
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
