@@ -14,13 +14,16 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.nginx import fast_path, serving_api
+from tfs_proxy.supervisor.nginx import fast_path, serving_api, uploads
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
     MODEL_SERVER,
+    TOO_LATE,
+    TOO_MANY_UPLOADS,
     UNKNOWN_HTTP_VERSION,
     UNKNOWN_TRANSFER_CODING,
+    UPLOAD_RETRY_SECONDS,
     body_too_large,
     error_body,
     not_answered,
@@ -31,7 +34,7 @@ REFUSALS: Mapping[int, str] = {
     403: "forbidden",
     404: "there is nothing at this path",
     405: "this method is not allowed here",
-    408: "the request did not arrive in time",
+    408: TOO_LATE,
     411: "a Content-Length is needed",
     413: body_too_large("$limit MB"),
     414: "the URI is too long",
@@ -51,6 +54,8 @@ KEEP_ALIVE_SECONDS = 75
 
 PROXY_HEADERS = ('proxy_set_header Connection "";', "proxy_set_header Host $http_host;")
 
+MOST_CONNECTIONS = 8192
+
 REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 """nginx's own status numbers, and what clients get instead."""
 
@@ -59,7 +64,8 @@ REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 class ProxyConfig:
     """Where nginx listens, and where it sends requests to.
 
-    ``grpc`` is None if gRPC is not published, ``serving`` until everything is ready.
+    ``grpc`` is None if gRPC is not published, ``serving`` until everything is ready. ``free_bytes`` are
+    those of the disk on which bodies wait, ``descriptors`` how many nginx may have open.
     """
 
     listen: str
@@ -67,6 +73,8 @@ class ProxyConfig:
     control_socket: Path
     grpc: GrpcEndpoint | None = None
     serving: Deployment | None = None
+    free_bytes: int = 0
+    descriptors: int = MOST_CONNECTIONS
 
     @property
     def fast(self) -> str | None:
@@ -107,6 +115,11 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         max_payload_mb=limits.message_mb,
         max_fast_body_mb=fast_path.MAX_BODY_MB,
         read_seconds=limits.read_seconds,
+        stalled_seconds=uploads.STALLED_SECONDS,
+        large_bodies=uploads.limit(fast_path.MAX_BODY_MB),
+        most_large_bodies=uploads.maximum(proxy.free_bytes, settings.max_payload_bytes),
+        # A quarter is left for bodies on disk, and for what nginx itself has open.
+        connections=min(MOST_CONNECTIONS, proxy.descriptors * 3 // 4),
         stop_seconds=max(int(settings.stop_seconds), 1),
         keep_seconds=KEEP_ALIVE_SECONDS if serving else 0,
         refusals=_refusals(settings),
@@ -159,15 +172,20 @@ def _refusals(settings: Settings) -> str:
         lines.append(_refusal(f"{status}", status, text.replace("$limit", str(settings.max_payload_mb))))
     too_late = not_answered(MODEL_SERVER, settings.request_timeout_seconds)
     lines.append(_refusal("model-server-504", 504, too_late))
+    retry = f"add_header Retry-After {UPLOAD_RETRY_SECONDS} always; "
+    lines.append(_refusal("uploads", 503, TOO_MANY_UPLOADS, retry))
     return "\n        ".join(lines)
 
 
-def _refusal(name: str, status: int, text: str) -> str:
+def _refusal(name: str, status: int, text: str, header: str = "") -> str:
     body = error_body(text).decode().replace("'", "\\'")
-    return f"location = /.refused/{name} {{ internal; lingering_close on; return {status} '{body}'; }}"
+    return (
+        f"location = /.refused/{name} {{ internal; lingering_close on; {header}return {status} '{body}'; }}"
+    )
 
 
 def _error_pages() -> list[str]:
     lines = [f"error_page {status} /.refused/{status};" for status in REFUSALS]
     lines.append("error_page 502 = @again;")
+    lines.append(uploads.ERROR_PAGE)
     return lines + [f"error_page {own} ={status} /.refused/{status};" for own, status in REPLACED.items()]

@@ -8,6 +8,7 @@ which Python reads the same header by.
 """
 
 from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, PREFIX, Attribute
+from tfs_proxy.supervisor.nginx import uploads
 
 MAX_BRACES = 6
 """How deep objects may lie in each other; a deeper body goes to Python."""
@@ -80,7 +81,7 @@ def location() -> str:
     A body that is not certain is sent with a method that TF Serving refuses: by then nginx has read
     it, and only its answer can still be taken to another place.
     """
-    return """location @fast {
+    return f"""location @fast {{
             proxy_pass http://models$model_path;
             proxy_method $certain_method;
             proxy_intercept_errors on;
@@ -88,8 +89,9 @@ def location() -> str:
             error_page 502 = @python_after;
             error_page 408 /.refused/408;
             error_page 413 /.refused/413;
+            {uploads.ERROR_PAGE}
             error_page 504 /.refused/model-server-504;
-        }"""
+        }}"""
 
 
 ENTRANCE = "if ($fast) { return 418; }\n            error_page 418 = @fast;"

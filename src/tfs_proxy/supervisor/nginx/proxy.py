@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
+from tfs_proxy.resources import most_descriptors
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.orphans import child_pids
@@ -72,7 +74,13 @@ class NginxProxy:
         listen = sockets.shown_address(self._listener)
         web = tuple(sockets.shown_address(listener) for listener in self.web)
         proxy_config = nginx.ProxyConfig(
-            listen, web, self._workspace.control_socket, self._grpc_endpoint, serving
+            listen,
+            web,
+            self._workspace.control_socket,
+            self._grpc_endpoint,
+            serving,
+            free_bytes=shutil.disk_usage(self._workspace.nginx).free,
+            descriptors=most_descriptors(),
         )
         text = nginx.config(proxy_config, self._settings, self._workspace)
         (self._workspace.nginx / "nginx.conf").write_text(text)

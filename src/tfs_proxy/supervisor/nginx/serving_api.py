@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
+from tfs_proxy.supervisor.nginx import uploads
 from tfs_proxy.wire.grpc_codes import REFUSALS, GrpcCode
 
 PUBLISHED = ("/tensorflow.serving.PredictionService/", "= /tensorflow.serving.ModelService/GetModelStatus")
@@ -60,17 +61,18 @@ def rest_location() -> str:
     Python takes over, and waits, if the model server is down or has not loaded the model again. It also
     unpacks bodies, within the limit. Errors of the model server pass untouched.
     """
-    return """location ~* ^/v1/ {
-            if ($request_method !~ "^(GET|POST|OPTIONS)$") { return 418; }
-            if ($http_content_encoding) { return 418; }
+    return f"""location ~* ^/v1/ {{
+            if ($request_method !~ "^(GET|POST|OPTIONS)$") {{ return 418; }}
+            if ($http_content_encoding) {{ return 418; }}
             proxy_pass http://models;
             proxy_intercept_errors on;
             error_page 404 418 = @python;
             error_page 502 = @python_after;
             error_page 408 /.refused/408;
             error_page 413 /.refused/413;
+            {uploads.ERROR_PAGE}
             error_page 504 /.refused/model-server-504;
-        }"""
+        }}"""
 
 
 def grpc_server(endpoint: GrpcEndpoint, limits: ProxyLimits, *, has_models: bool) -> str:

@@ -1,0 +1,54 @@
+"""Large uploads that stall: as many at a time as the disk has room for, and the next is told to come again."""
+
+import json
+import shutil
+import socket
+from contextlib import ExitStack, closing
+from http.client import HTTPResponse
+from pathlib import Path
+
+import pytest
+
+from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.stack import Stack, serving
+
+FRONTS = [
+    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param(without_nginx(), id="gunicorn"),
+]
+HEAD = b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture(params=FRONTS)
+def front(request: pytest.FixtureRequest) -> dict[str, str]:
+    """With nginx and without."""
+    return dict(request.param)
+
+
+def upload(stack: Stack, held: ExitStack, size: int) -> socket.socket:
+    """A client that sends the first megabyte of a body, and no more."""
+    client = held.enter_context(closing(socket.create_connection((stack.host, stack.port), timeout=40)))
+    client.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % size + b" " * MEGABYTE)
+    return client
+
+
+def test_a_large_upload_too_many_is_told_to_come_again(tmp_path: Path, front: dict[str, str]) -> None:
+    """503 with Retry-After and the reason, while two hold the disk; small requests are served."""
+    largest_mb = shutil.disk_usage(tmp_path).free // MEGABYTE * 8 // 25  # four fifths hold two and a half
+    env = {"SAGEMAKER_MAX_PAYLOAD_IN_MB": f"{largest_mb}", "SAGEMAKER_GUNICORN_WORKERS": "1", **front}
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with (
+        serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack,
+        ExitStack() as held,
+    ):
+        for _ in range(2):
+            upload(stack, held, largest_mb * MEGABYTE)
+        refused = HTTPResponse(upload(stack, held, largest_mb * MEGABYTE))
+        refused.begin()
+        error = json.loads(refused.read())["error"]
+        small = stack.invoke('{"instances": [1.0]}')
+
+    assert (refused.status, refused.getheader("Retry-After")) == (503, "5")
+    assert "the disk on which they wait has no room" in error
+    assert small.status == 200
