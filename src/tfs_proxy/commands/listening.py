@@ -13,8 +13,11 @@ from dataclasses import replace
 from socket import socket
 
 from tfs_proxy.names import one_entry
+from tfs_proxy.resources import raise_descriptor_limit
 from tfs_proxy.setting_values import HIGHEST_PORT
 from tfs_proxy.settings import Settings
+
+log = logging.getLogger(__name__)
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - a container's port is published from outside
 
@@ -49,7 +52,7 @@ def exit_on_stop_signals() -> None:
 
 
 def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings, socket]:
-    """Read the settings, open the port (None: the one in the settings), and set up the log."""
+    """Read the settings, open the port (None: the one in the settings), and set up log and limits."""
     settings = Settings.from_env()
     if port is not None:
         settings = replace(settings, port=port)
@@ -57,6 +60,9 @@ def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings
 
     listener = listen(host, settings.port)
     log_to_stderr(settings.gunicorn_loglevel.upper())
+    few_descriptors = raise_descriptor_limit()
+    if few_descriptors:
+        log.warning("%s", few_descriptors)
     return settings, listener
 
 

@@ -32,7 +32,7 @@ from tfs_proxy.embedded.rest.app import RestApp, RestOptions
 from tfs_proxy.embedded.rest.http_protocol import RestConnection
 from tfs_proxy.errors import SettingsError, StopServing
 from tfs_proxy.protos import MonitoringConfig
-from tfs_proxy.resources import available_resources
+from tfs_proxy.resources import available_resources, raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,9 @@ def main(argv: Sequence[str]) -> int:
             return 0
         for remark in remarks:
             log.warning("%s", remark)
+        few_descriptors = raise_descriptor_limit()
+        if few_descriptors:
+            log.warning("%s", few_descriptors)
         return Server(flags).run()
     except StopServing as error:
         print(error, file=sys.stderr)  # noqa: T201

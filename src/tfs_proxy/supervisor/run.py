@@ -30,6 +30,10 @@ from tfs_proxy.supervisor.run_loop import RunLoop
 
 log = logging.getLogger(__name__)
 
+NO_NGINX = (
+    "no nginx in front: the workers listen on the port themselves. Lost are the gRPC port, /ping while all "
+    "threads are busy, the fast path of JSON, and the repetition of requests if a worker dies"
+)
 BUSY_BEAT_SECONDS = 10.0
 LAST_STEPS_SECONDS = 3.0
 
@@ -95,7 +99,7 @@ class Supervisor:
         nginx_program = nginx.find() if self._settings.nginx else None
         if nginx_program is None:
             refuse_grpc_without_nginx(self._settings)
-            log.info("no nginx in front: the workers listen on the port themselves")
+            log.warning("%s", NO_NGINX)
         else:
             self._start_nginx(nginx_program)
         await self._control_api.stand_in(self._web)

@@ -1,0 +1,75 @@
+"""Open files of a serving stack: the limit is raised at the start, and a small one stops nothing."""
+
+import re
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.stack import Stack
+from tfs_proxy.resources import MOST_DESCRIPTORS, raise_descriptor_limit
+
+FRONTS = [
+    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param(without_nginx(), id="gunicorn"),
+]
+IDLE = 1100
+
+
+def limited(soft: int, hard: int) -> list[str]:
+    """A command that lowers the limits of what follows."""
+    return ["sh", "-c", f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"', "sh"]
+
+
+@pytest.fixture(params=FRONTS)
+def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
+    """A stack whose processes may open 1,024 files each."""
+    raise_descriptor_limit()  # of the test, whose clients are many
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    stack = Stack(
+        str(archive),
+        "--model-server",
+        stand_in_program(tmp_path),
+        env={"SAGEMAKER_GUNICORN_WORKERS": "1", **request.param},
+        launcher=limited(1024, 1024),
+    )
+    try:
+        stack.wait_ready()
+        yield stack
+    finally:
+        stack.close()
+
+
+def test_idle_connections_leave_room_for_requests(small: Stack) -> None:
+    """1,100 of them at 1,024 descriptors: those that wait longest are closed, and that it is little is said."""
+    with ExitStack() as held:
+        for _ in range(IDLE):
+            held.enter_context(socket.create_connection((small.host, small.port), timeout=30))
+        statuses = [small.ask("GET", "/ping").status, small.invoke('{"instances": [1.0]}').status]
+
+    assert statuses == [200, 200]
+    assert "only 1024 open files are allowed" in small.log
+    assert "Too many open files" not in small.log
+
+
+def test_the_limit_is_raised_for_all_processes(tmp_path: Path) -> None:
+    """From 256 to the hard limit, and no warning."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), launcher=limited(256, wanted))
+    try:
+        stack.wait_ready()
+        pids = [stack.process.pid, *(pid for pids in stack.children().values() for pid in pids)]
+        limits = [
+            re.findall(r"Max open files\s+(\d+)", Path(f"/proc/{pid}/limits").read_text()) for pid in pids
+        ]
+    finally:
+        stack.close()
+
+    assert limits == [[str(wanted)]] * len(pids)
+    assert "open files are allowed" not in stack.log
