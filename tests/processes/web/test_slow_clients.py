@@ -47,7 +47,7 @@ def received(client: socket.socket) -> bytes:
 
 def assert_serves(running: Workers) -> None:
     """Both paths are answered."""
-    assert b"HTTP/1.1 503" in running.ask(b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert b"HTTP/1.1 503" in running.raw(b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert running.post(b"1,2,3", "Content-Type: text/plain")[::2] == (200, b"1,2,3")
 
 

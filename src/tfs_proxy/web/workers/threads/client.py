@@ -1,6 +1,7 @@
 """One client's connection: gunicorn's, with a request that arrives, or an end that the client takes in."""
 
 import socket
+import struct
 import time
 from contextlib import suppress
 
@@ -11,6 +12,9 @@ from tfs_proxy.web.workers.threads.arrival import Arrival
 
 LINGER_SECONDS = 2.0
 """How long a connection that ends reads what its client still sends: unread, it would undo the answer."""
+
+SEND_SECONDS = 60
+"""How long a client may take nothing of its answer, as with nginx; a thread waits for it."""
 
 _DISCARD_BYTES = 64 * 1024
 
@@ -23,6 +27,12 @@ class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
     arrival: Arrival | None = None
     rest: bytes = b""
     ends = False
+
+    def limit_sending(self, seconds: float = SEND_SECONDS) -> None:
+        """Let an answer fail of which the client takes nothing for so long."""
+        # The kernel's own limit costs no call for each answer, which Python's timeouts do.
+        whole, micros = divmod(int(seconds * 1_000_000), 1_000_000)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", whole, micros))
 
     def set_timeout(self) -> None:
         """Set until when the client must send: a request, the rest of one, or its end of the connection."""

@@ -32,7 +32,7 @@ from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
 
-READ_BYTES = 16 * 1024
+READ_BYTES = 64 * 1024
 DISK_SHARE = 0.8
 """Of what is free on the disk at the start: the rest is for the script, and for logs."""
 
@@ -90,7 +90,10 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self._room = Room(limit_bytes, workspace.root, disk, bodies=not workspace.nginx.exists())
 
     def _open(self, client: socket.socket, address: object, server: object) -> ClientConnection:
-        return ClientConnection(self.cfg, client, address, server)
+        connection = ClientConnection(self.cfg, client, address, server)
+        if self._room.bodies:
+            connection.limit_sending()
+        return connection
 
     def serve(self) -> None:
         """Serve until told to end, then finish what is in flight."""
