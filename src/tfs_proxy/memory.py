@@ -48,28 +48,39 @@ class MemoryBudget:
     """What is left of one request's memory, in bytes; used by one thread at a time.
 
     A context, at whose end everything is given back. ``is_wanted`` tells whether a client still waits for
-    the answer.
+    the answer, ``remedy`` how to avoid a refusal.
     """
 
-    __slots__ = ("_is_wanted", "_ledger", "_reserved", "_taken", "_wanted", "limit_bytes")
+    __slots__ = ("_is_wanted", "_ledger", "_remedy", "_reserved", "_taken", "_wanted", "limit_bytes")
 
     def __init__(
         self,
         limit_bytes: int = DEFAULT_DECODED_BYTES,
         ledger: Ledger | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
+        remedy: str = f"{SETTING} sets this limit.",
     ) -> None:
         self.limit_bytes = limit_bytes
         self._ledger = ledger
         self._is_wanted = is_wanted
+        self._remedy = remedy
         self._taken = self._wanted = self._reserved = 0
+
+    @property
+    def taken(self) -> int:
+        """The bytes of values so far."""
+        return self._taken
+
+    def give_back(self, size_bytes: int) -> None:
+        """Count ``size_bytes`` no longer as values, since they are not in use; they stay reserved."""
+        self._taken -= size_bytes
+        self._wanted -= size_bytes
 
     def require(self, size_bytes: int, subject: str = "The body") -> None:
         """Raise PayloadTooLarge, which names ``subject``, if less than ``size_bytes`` is left."""
         if self._taken + size_bytes > self.limit_bytes:
             raise PayloadTooLarge(
-                f"{subject} becomes more than {_shown(self.limit_bytes)} of values: "
-                f"{SETTING} sets this limit."
+                f"{subject} becomes more than {_shown(self.limit_bytes)} of values: {self._remedy}"
             )
 
     def take(self, size_bytes: int, subject: str = "The body") -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from tfs_proxy.errors import Overloaded, PayloadTooLarge
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
@@ -29,6 +30,12 @@ class ServingError(Exception):
 def invalid(text: str) -> ServingError:
     """An INVALID_ARGUMENT."""
     return ServingError(GrpcCode.INVALID_ARGUMENT, text)
+
+
+def of_memory(error: PayloadTooLarge | Overloaded) -> ServingError:
+    """The refusal of a request for its memory."""
+    is_late = isinstance(error, Overloaded)
+    return ServingError(GrpcCode.UNAVAILABLE if is_late else GrpcCode.INVALID_ARGUMENT, str(error))
 
 
 def too_many_dimensions(alias: str, dimensions: int) -> ServingError:

@@ -21,6 +21,7 @@ from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.core.call_threads import CallThreads, never_wait_here
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.core.process_ledger import ProcessLedger
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.grpc import health, management, security
@@ -84,13 +85,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _versions() -> str:
+    server = f"TensorFlow ModelServer: 2.20.0 (embedded, tfs-proxy {tfs_proxy.__version__})"
     for name in ("tensorflow-cpu", "tensorflow"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return (
-                f"TensorFlow ModelServer: 2.20.0 (embedded, tfs-proxy {tfs_proxy.__version__})\n"
-                f"TensorFlow Library: {importlib.metadata.version(name)}"
-            )
-    return f"TensorFlow ModelServer: 2.20.0 (embedded, tfs-proxy {tfs_proxy.__version__})"
+            return f"{server}\nTensorFlow Library: {importlib.metadata.version(name)}"
+    return server
 
 
 class _Uvicorn(uvicorn.Server):
@@ -108,6 +107,7 @@ class Server:
     def __init__(self, flags: ModelServerFlags) -> None:
         self._flags = flags
         self._metrics = Metrics()
+        self._ledger = ProcessLedger()
         self._loader = Loader(flags, self._metrics)
         cores = available_resources().cores
         self._profiler = Profiler(self._loader.prepare)
@@ -180,6 +180,7 @@ class Server:
             self._catalog,
             self._lifecycle,
             self._metrics,
+            self._ledger,
             as_content=flags.enable_serialization_as_tensor_content,
         )
         handlers, streams = dict(services.handlers()), {}
@@ -246,7 +247,7 @@ class Server:
             _end_soon()
 
     def _uvicorn(self, pool: ThreadPoolExecutor) -> _Uvicorn:
-        app = RestApp(self._catalog, pool, self._metrics, self._rest_options)
+        app = RestApp(self._catalog, pool, self._metrics, self._ledger, self._rest_options)
         config = uvicorn.Config(
             app,
             http=RestConnection,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfs_proxy.memory import STRING_BYTES
 from tfs_proxy.protos import TensorProto
 from tfs_proxy.wire import dtypes
 from tfs_proxy.wire.data_types import DataType, data_type_name
@@ -116,6 +117,18 @@ def data_type_of(array: npt.NDArray[Any]) -> int:
     if array.dtype.kind in "SU":
         return DataType.DT_STRING
     raise TypeError(f"there is no tensor type for {array.dtype}")
+
+
+def listed_bytes(tensor: TensorProto) -> int:
+    """The memory of the array that `to_array` allocates for a list of values, by the declared shape.
+
+    0 if it allocates nothing, or fails.
+    """
+    kind = NUMPY_TYPES.get(tensor.dtype)
+    if kind is None or (tensor.tensor_content and not kind.hasobject):
+        return 0
+    count = math.prod(max(0, dim.size) for dim in tensor.tensor_shape.dim)
+    return count * (STRING_BYTES if kind.hasobject else kind.itemsize)
 
 
 def to_array(tensor: TensorProto) -> npt.NDArray[Any]:

@@ -4,6 +4,7 @@ For the embedded server, which stands in for TF Serving, and for answers that co
 requested as TF Serving's REST side would give them.
 """
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -25,6 +26,8 @@ _WRITABLE = {DataType[name] for name in JSON_TYPES} - {DataType.DT_FLOAT, DataTy
 """Types that have a text beside floats and doubles, which are decimals."""
 
 _BULK = 64
+PIECE_ELEMENTS = 1 << 16
+"""As many elements are written at a time."""
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
 
 Array = npt.NDArray[Any]
@@ -49,30 +52,61 @@ def rows(outputs: Mapping[str, Array]) -> bytes:
     Raises NoRows and NoText.
     """
     count = row_count(outputs)
+    # PERF: in pieces, for the texts of all elements at once would take a hundred bytes each.
+    text = io.BytesIO()
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
-        elements = ", ".join(_lists(element_texts(name, array), array.shape[1:], count))
-        return f'{{\n    "predictions": [{elements}\n    ]\n}}'.encode("utf-8", "surrogateescape")
+        text.write(b'{\n    "predictions": [')
+        _write_elements(name, array, text)
+    else:
+        text.write(b'{\n    "predictions": [\n')
+        step = max(1, PIECE_ELEMENTS // max(1, sum(array.size // count for array in outputs.values())))
+        for start in range(0, count, step):
+            part = {name: array[start : start + step] for name, array in outputs.items()}
+            text.write(as_bytes((",\n" if start else "") + ",\n".join(_row_objects(part))))
+    text.write(b"\n    ]\n}")
+    return text.getvalue()
+
+
+def as_bytes(text: str) -> bytes:
+    """Text as UTF-8, with the bytes that were none as they were."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _write_elements(name: str, array: Array, text: io.BytesIO) -> None:
+    """Write the elements along the first axis, with a comma between two."""
+    width = prod(array.shape[1:])
+    if width > PIECE_ELEMENTS:
+        for index, element in enumerate(array):
+            text.write(b", [" if index else b"[")
+            _write_elements(name, element, text)
+            text.write(b"]")
+        return
+    step = PIECE_ELEMENTS // max(1, width)
+    for start in range(0, len(array), step):
+        part = array[start : start + step]
+        elements = _lists(element_texts(name, part), part.shape[1:], len(part))
+        text.write(as_bytes((", " if start else "") + ", ".join(elements)))
+
+
+def _row_objects(outputs: Mapping[str, Array]) -> Texts:
+    """An object for each row."""
     columns = {
-        quoted(name.encode()): _lists(element_texts(name, array), array.shape[1:], count)
+        quoted(name.encode()): _lists(element_texts(name, array), array.shape[1:], len(array))
         for name, array in outputs.items()
     }
     inner, outer = INDENT * 3, INDENT * 2
-    objects = [
+    return [
         f"{outer}{{\n"
-        + ",\n".join(f"{inner}{name}: {column[index]}" for name, column in columns.items())
+        + ",\n".join(f"{inner}{name}: {row}" for name, row in zip(columns, row_texts, strict=True))
         + f"\n{outer}}}"
-        for index in range(count)
+        for row_texts in zip(*columns.values(), strict=True)
     ]
-    text = '{\n    "predictions": [\n' + ",\n".join(objects) + "\n    ]\n}"
-    return text.encode("utf-8", "surrogateescape")
 
 
 def error(text: str) -> bytes:
     """``{"error": …}``."""
-    return f'{{\n    "error": {quoted(text.encode("utf-8", "surrogateescape"))}\n}}'.encode(
-        "utf-8", "surrogateescape"
-    )
+    return as_bytes(f'{{\n    "error": {quoted(as_bytes(text))}\n}}')
 
 
 def row_count(outputs: Mapping[str, Array]) -> int:

@@ -145,7 +145,8 @@ def _shape(skeleton: bytes, depth: int) -> list[int] | None:
     for level in range(depth - 1, -1, -1):
         start = level + 1
         size = _repeats(skeleton, start, unit)
-        unit = b"[" + b",".join([unit] * size) + b"]"
+        # PERF: a list to join would take eight bytes for each of the units.
+        unit = b"[%b]" % ((unit + b",") * size)[:-1]
         shape.insert(0, size)
     return shape if skeleton == unit else None
 

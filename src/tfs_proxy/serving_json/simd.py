@@ -14,6 +14,8 @@ JSONArray = simdjson.Array
 JSONObject = simdjson.Object
 
 _PARSERS = threading.local()
+_KEPT_BYTES = 1 << 20
+"""A parser keeps up to thirteen times the size of its largest document."""
 
 _BUFFERS: Mapping[tuple[bool, bool], tuple[str, npt.DTypeLike]] = {
     (False, False): ("d", np.float64),
@@ -24,10 +26,12 @@ _BUFFERS: Mapping[tuple[bool, bool], tuple[str, npt.DTypeLike]] = {
 
 
 def parse(body: bytes) -> Any:
-    """The document of a body, in this thread's own parser, which keeps its memory.
+    """The document of a body, in this thread's own parser, which keeps its memory, if the body is small.
 
     Raises ValueError for what simdjson does not read.
     """
+    if len(body) > _KEPT_BYTES:
+        return _parse_anew(body)
     parser = getattr(_PARSERS, "own", None)
     if parser is None:
         parser = _PARSERS.own = simdjson.Parser()
@@ -69,7 +73,7 @@ def skeleton(shape: Sequence[int]) -> bytes:
     """The brackets and commas of a regular list of this shape."""
     text = b""
     for size in reversed(shape):
-        text = b"[%b]" % b",".join([text] * size)
+        text = b"[%b]" % ((text + b",") * size)[:-1]
     return text
 
 

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from tfs_proxy.embedded.core import prediction_service
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
 from tfs_proxy.embedded.rest.handlers import Classify
 from tfs_proxy.embedded.rest.routes import Route
+from tfs_proxy.errors import PayloadTooLarge
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.protos import ClassificationRequest, Example, ModelSpec, SignatureDef, TensorInfo
 from tfs_proxy.signature import CLASSIFY_METHOD
 from tfs_proxy.wire.data_types import DataType
@@ -46,7 +49,7 @@ def test_labels_in_json_may_have_any_bytes() -> None:
     catalog.models["m"] = Model()
     catalog.models["m"].publish({1: servable()})
     work = Classify(catalog, Route("classify", "m"))
-    work.read(b'{"examples": [{"s": ["a", {"b64": "/w=="}]}]}')
+    work.read(b'{"examples": [{"s": ["a", {"b64": "/w=="}]}]}', MemoryBudget())
     assert b'[["a", 0.0], ["\xff", 0.0]]' in work.answer()
 
 
@@ -55,5 +58,18 @@ def test_labels_in_messages_are_text() -> None:
     request = ClassificationRequest(model_spec=ModelSpec(name="m"))
     example = request.input.example_list.examples.add()
     example.features.feature["s"].bytes_list.value.extend([b"a", b"b\xff"])
-    (answered,) = prediction_service.classify(servable(), request).result.classifications
+    (answered,) = prediction_service.classify(servable(), request, MemoryBudget()).result.classifications
     assert [each.label for each in answered.classes] == ["a", "b\N{REPLACEMENT CHARACTER}"]
+
+
+def test_a_context_is_not_copied_beyond_all_bounds() -> None:
+    """It stands in front of each example: a large one times many examples is refused before."""
+    request = ClassificationRequest()
+    examples = request.input.example_list_with_context
+    examples.context.features.feature["s"].bytes_list.value.append(b"s" * 1_000_000)
+    for _ in range(1000):
+        examples.examples.add()
+    with pytest.raises(
+        PayloadTooLarge, match=r"^The context, once for each example, becomes more than 400 MB"
+    ):
+        prediction_service.classify(servable(), request, MemoryBudget())

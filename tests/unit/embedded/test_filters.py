@@ -8,6 +8,7 @@ import numpy as np
 from tfs_proxy import protos
 from tfs_proxy.embedded.core.prediction_service import predict
 from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall
+from tfs_proxy.memory import MemoryBudget
 
 NAMES = [f"y{number}" for number in range(8)]
 
@@ -49,7 +50,7 @@ def test_filters_of_outputs_do_not_grow_a_server_for_ever() -> None:
         tensor = protos.TensorProto(dtype="DT_FLOAT", float_val=[1.0])
         tensor.tensor_shape.dim.add(size=1)
         request.inputs["x"].CopyFrom(tensor)
-        outputs = protos.PredictResponse.FromString(predict(servable, request)).outputs
+        outputs = protos.PredictResponse.FromString(predict(servable, request, MemoryBudget())).outputs
         assert {name: [*output.float_val] for name, output in outputs.items()} == {
             name: [float(name[1])] for name in aliases or NAMES
         }

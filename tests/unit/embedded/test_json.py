@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,24 @@ from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.json import bulk as json_bulk
 from tfs_proxy.embedded.rest.json import examples as json_examples
+from tfs_proxy.embedded.rest.json import parse as json_parse
+from tfs_proxy.embedded.rest.json import pieces as json_pieces
 from tfs_proxy.embedded.rest.json import predict as json_predict
-from tfs_proxy.embedded.rest.json.parse import Reader, parse
+from tfs_proxy.embedded.rest.json.parse import Reader
 from tfs_proxy.embedded.rest.json.text import shown
+from tfs_proxy.errors import PayloadTooLarge
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.protos import SignatureDef, TensorInfo
+from tfs_proxy.serving_json import answer_text
 from tfs_proxy.serving_json.answer_text import decimal, decimals
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 FLOAT, DOUBLE, INT32, STRING, INT64, BOOL, HALF, UINT8 = 1, 2, 3, 7, 9, 10, 19, 4
+
+
+def parse(body: bytes) -> Any:
+    """The first document of a body."""
+    return json_parse.parse(body, MemoryBudget())
 
 
 def inputs(**data_types: int) -> dict[str, Tensor]:
@@ -34,7 +45,7 @@ def inputs(**data_types: int) -> dict[str, Tensor]:
 def decoded(body: str | bytes, **data_types: int) -> dict[str, Any]:
     """The arrays of a predict body, as lists."""
     raw = body.encode() if isinstance(body, str) else body
-    call = json_predict.decode(raw, lambda _: inputs(**data_types))
+    call = json_predict.decode(raw, lambda _: inputs(**data_types), MemoryBudget())
     return {name: array.tolist() for name, array in call.arrays.items()}
 
 
@@ -210,15 +221,103 @@ def bulk_bodies() -> st.SearchStrategy[tuple[str, dict[str, int]]]:
 def test_the_bulk_reader_agrees_with_the_exact_one(case: tuple[str, dict[str, int]]) -> None:
     """Where it takes a body at all, its arrays are those of the exact reader."""
     body, data_types = case
-    found = json_bulk.decode(body.encode(), lambda _: inputs(**data_types))
+    found = json_bulk.decode(body.encode(), lambda _: inputs(**data_types), MemoryBudget())
     if found is None:
         return
-    exact = json_predict.decode(body.encode(), lambda _: inputs(**data_types))
+    exact = json_predict.decode(body.encode(), lambda _: inputs(**data_types), MemoryBudget())
     assert (found[0], found[1]) == (exact.signature, exact.by_row)
     assert found[2].keys() == exact.arrays.keys()
     for name, array in exact.arrays.items():
         assert found[2][name].dtype == array.dtype
         np.testing.assert_array_equal(found[2][name], array)
+
+
+@settings(max_examples=400)
+@given(bulk_bodies())
+def test_the_reader_in_pieces_agrees_with_the_exact_one(case: tuple[str, dict[str, int]]) -> None:
+    """It takes regular arrays of numbers alone."""
+    body, data_types = case
+    found = json_pieces.decode(
+        body.encode(), lambda _: inputs(**data_types), (FLOAT, DOUBLE, INT32, INT64), MemoryBudget()
+    )
+    if found is None:
+        return
+    exact = json_predict.decode(body.encode(), lambda _: inputs(**data_types), MemoryBudget())
+    assert (found[0], found[1]) == (exact.signature, exact.by_row)
+    ((name, array),) = exact.arrays.items()
+    assert found[2][name].dtype == array.dtype
+    np.testing.assert_array_equal(found[2][name], array)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"instances": [[1, 2], [3, 4]]}',
+        ' { "inputs" : [[[1]]] } ',
+        '{"signature_name": "s", "instances": [1]}',
+        '{"instances": [1,2], "signature_name" : "s"}',
+    ],
+)
+def test_one_array_of_numbers_is_read_in_pieces(body: str) -> None:
+    """With a signature's name in front of it, or behind."""
+    found = json_pieces.decode(body.encode(), lambda _: inputs(x=FLOAT), (FLOAT,), MemoryBudget())
+    assert found is not None
+    assert found[0] == ("s" if "signature_name" in body else "")
+    assert found[1] == ("instances" in body)
+    assert found[2]["x"].tolist() == next(iter(decoded(body, x=FLOAT).values()))
+
+
+LARGE = 1_500_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"instances": [0' + b",0" * 30_000_000 + b"]}",
+        b'{"instances": [[]' + b",[]" * (4 * LARGE) + b"]}",
+        b'{"instances": [' + b'{"x":0},' * LARGE + b"{}]}",
+        b'{"instances": [""' + b',""' * (3 * LARGE) + b"]}",
+        b"[" + b"{}," * (2 * LARGE) + b"NaN",
+    ],
+    ids=["numbers", "lists", "rows", "strings", "not orjson's"],
+)
+def test_a_body_that_becomes_too_much_is_refused(body: bytes) -> None:
+    """Before it is parsed."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(PayloadTooLarge, match=r"^The body becomes more than 400 MB of values: "):
+            json_predict.decode(body, lambda _: inputs(x=FLOAT), MemoryBudget())
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_body_that_is_no_regular_array_may_take_its_memory_once() -> None:
+    """What the reader in pieces had counted before it gave up is free for the exact one."""
+    body = b'{"instances": [0' + b",0" * 2_000_000 + b", NaN]}"
+    budget = MemoryBudget(len(body) // 2 * 40)
+    assert json_predict.decode(body, lambda _: inputs(x=FLOAT), budget).arrays["x"].size == 2_000_002
+
+
+@given(
+    npst.arrays(np.float32, npst.array_shapes(max_dims=4, min_side=0, max_side=5)),
+    st.integers(1, 7),
+)
+def test_answers_in_pieces_are_the_same(array: np.ndarray[Any, Any], elements: int) -> None:
+    """However many elements are written at a time."""
+    answers = [{"y": array}, {"y": array, "z": array}]
+    whole = [json_answer.columns(answer) for answer in answers]
+    by_row = [json_answer.rows(answer) for answer in answers if len(array)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(json_answer, "PIECE_ELEMENTS", elements)
+        patched.setattr(answer_text, "PIECE_ELEMENTS", elements)
+        assert [json_answer.columns(answer) for answer in answers] == whole
+        assert [json_answer.rows(answer) for answer in answers if len(array)] == by_row
+
+
+def test_a_long_value_is_cut_in_an_error() -> None:
+    """Its beginning says enough."""
+    assert refusal(f"[{'1,' * 2_000_000}1]", x=FLOAT) == f"JSON Value: [{'1, ' * 349525}1... Is not object"
 
 
 @pytest.mark.parametrize(
@@ -240,7 +339,7 @@ def test_the_bulk_reader_agrees_with_the_exact_one(case: tuple[str, dict[str, in
 )
 def test_the_bulk_reader_leaves_irregular_bodies_alone(body: str) -> None:
     """Ragged lists, strings, rows of several kinds, other keys and trailing text are for the exact reader."""
-    assert json_bulk.decode(body.encode(), lambda _: inputs(x=FLOAT)) is None
+    assert json_bulk.decode(body.encode(), lambda _: inputs(x=FLOAT), MemoryBudget()) is None
 
 
 def test_large_bodies_take_the_bulk_way() -> None:
@@ -252,7 +351,9 @@ def test_large_bodies_take_the_bulk_way() -> None:
         {"inputs": {"x": rows}},
         {"instances": [{"x": rows}] * 3},
     ):
-        assert json_bulk.decode(json.dumps(body).encode(), lambda _: inputs(x=FLOAT)) is not None
+        assert (
+            json_bulk.decode(json.dumps(body).encode(), lambda _: inputs(x=FLOAT), MemoryBudget()) is not None
+        )
 
 
 def test_rows_and_columns_of_every_type() -> None:
@@ -301,7 +402,7 @@ def test_the_last_of_equal_keys_counts_within_rows() -> None:
         "a": [2]
     }
     features = (
-        json_examples.decode(b'{"examples": [{"x": [1, 2], "x": [3]}]}')
+        json_examples.decode(b'{"examples": [{"x": [1, 2], "x": [3]}]}', MemoryBudget())
         .examples.example_list.examples[0]
         .features
     )
@@ -418,13 +519,15 @@ def test_rows_are_the_tensors_rows(array: np.ndarray[Any, Any]) -> None:
 def test_malformed_examples_are_refused(body: str, text: str) -> None:
     """Each has TF Serving's words."""
     with pytest.raises(ServingError) as caught:
-        json_examples.decode(body.encode())
+        json_examples.decode(body.encode(), MemoryBudget())
     assert caught.value.text == text
 
 
 def test_features_may_have_any_name() -> None:
     """Bytes that are no UTF-8 name a feature that no model asks for: the others are read."""
-    call = json_examples.decode(b'{"context": {"\xfe": 1}, "examples": [{"\xff": 1.0, "x": 2.0}]}')
+    call = json_examples.decode(
+        b'{"context": {"\xfe": 1}, "examples": [{"\xff": 1.0, "x": 2.0}]}', MemoryBudget()
+    )
     (example,) = call.examples.example_list_with_context.examples
     assert list(example.features.feature["x"].float_list.value) == [2.0]
     assert len(example.features.feature) == 2
@@ -432,14 +535,15 @@ def test_features_may_have_any_name() -> None:
 
 def test_of_features_with_one_name_the_last_one_counts() -> None:
     """The others are not looked at."""
-    call = json_examples.decode(b'{"examples": [{"x": null, "x": ["a"]}]}')
+    call = json_examples.decode(b'{"examples": [{"x": null, "x": ["a"]}]}', MemoryBudget())
     assert call.examples.example_list.examples[0].features.feature["x"].bytes_list.value == [b"a"]
 
 
 def test_examples_are_read_with_their_context() -> None:
     """Numbers, text, bytes and bools become features; the context stands beside the examples."""
     call = json_examples.decode(
-        b'{"signature_name": "s", "context": {"c": 1.5}, "examples": [{"i": true, "s": "t", "b": [{"b64": "YQ=="}]}]}'
+        b'{"signature_name": "s", "context": {"c": 1.5}, "examples": [{"i": true, "s": "t", "b": [{"b64": "YQ=="}]}]}',
+        MemoryBudget(),
     )
     listed = call.examples.example_list_with_context
     assert call.signature == "s"

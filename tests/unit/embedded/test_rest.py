@@ -6,7 +6,7 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
@@ -17,10 +17,10 @@ from support.running import Answer
 from tfs_proxy.embedded.core.call_threads import never_wait_here, next_of
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.core.process_ledger import ProcessLedger
 from tfs_proxy.embedded.core.servable import Array, Backend, LoadedServable, PreparedCall
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.rest import app as rest_app
-from tfs_proxy.embedded.rest import routes
+from tfs_proxy.embedded.rest import request_body, routes
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
 from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
 from tfs_proxy.signature import PREDICT_METHOD
@@ -102,9 +102,11 @@ class Server:
         backend: Backend | None = None,
         *,
         check_methods: bool = False,
+        ledger: ProcessLedger | None = None,
         **options: Any,
     ) -> None:
         self.metrics = Metrics()
+        self.ledger = ledger or ProcessLedger()
         catalog = Catalog()
         defaulted = signature(a=DataType.DT_STRING, b=DataType.DT_STRING)
         for alias in "ab":
@@ -122,7 +124,7 @@ class Server:
         catalog.models["m"].publish({1: self.servable})
         catalog.names = frozenset({"m"})
         catalog.starting = False
-        self.app = RestApp(catalog, pool, self.metrics, RestOptions(**options))
+        self.app = RestApp(catalog, pool, self.metrics, self.ledger, RestOptions(**options))
 
     def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
         """One request; header names have underscores for dashes."""
@@ -130,6 +132,15 @@ class Server:
 
     async def answer(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
         """The same on a loop that runs."""
+        return await self._sent(method, target, [body], headers)
+
+    async def answer_to_parts(self, parts: Sequence[bytes | None], **headers: str) -> Answer:
+        """The answer to a prediction whose body comes in parts, None for one that never comes."""
+        return await self._sent("POST", "/v1/models/m:predict", parts, headers)
+
+    async def _sent(
+        self, method: str, target: str, parts: Sequence[bytes | None], headers: Mapping[str, str]
+    ) -> Answer:
         path, _, query = target.partition("?")
         scope = {
             "method": method,
@@ -139,8 +150,12 @@ class Server:
         }
         sent: list[dict[str, Any]] = []
 
+        coming = iter(parts)
+
         async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body}
+            part = next(coming)
+            assert part is not None, "the body is read on"
+            return {"type": "http.request", "body": part, "more_body": part is not parts[-1]}
 
         async def send(message: dict[str, Any]) -> None:
             sent.append(message)
@@ -240,7 +255,7 @@ def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) ->
 
 def test_a_packed_body_has_a_limit(pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small body can't unpack to any size."""
-    monkeypatch.setattr(rest_app, "MAX_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(request_body, "MAX_UNPACKED_BYTES", 1000)
     fits = BODY + b" " * (1000 - len(BODY))
     assert Server(pool).predict(gzip.compress(fits), content_encoding="gzip").status == 200
     reply = Server(pool).predict(gzip.compress(fits + b" "), content_encoding="gzip")
@@ -341,3 +356,48 @@ def test_paths_that_clients_make_up_fill_no_memory(pool: ThreadPoolExecutor) -> 
     assert len(kept) <= 4096
     assert max(len(path) for _, path in kept) < 1000
     assert server.predict(BODY).status == 200
+
+
+def full_ledger() -> ProcessLedger:
+    """Other requests have all the memory, and nobody waits for it."""
+    ledger = ProcessLedger(100, wait_seconds=0.0)
+    ledger.reserve(100)
+    return ledger
+
+
+LARGE_BODY = b'{"instances": [1.0' + b",1.0" * 1_000_000 + b"]}"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_large_request_without_memory_is_asked_to_come_again(
+    pool: ThreadPoolExecutor, packed: bool
+) -> None:
+    """503 with Retry-After; small ones go on, without a look at what the others have."""
+    server = Server(pool, ledger=full_ledger())
+    headers = {"content_encoding": "gzip"} if packed else {}
+    answer = server.predict(gzip.compress(LARGE_BODY, 1) if packed else LARGE_BODY, **headers)
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json == {"error": "Other large requests have the memory that this one needs: try again."}
+    assert server.predict(BODY).status == 200
+
+
+def test_a_large_request_gives_its_memory_back(pool: ThreadPoolExecutor) -> None:
+    """The next one may be as large."""
+    server = Server(pool, ledger=ProcessLedger(100_000_000, wait_seconds=0.0))
+    for _ in range(3):
+        assert server.predict(LARGE_BODY).status == 200
+
+
+def test_a_body_that_becomes_too_much_is_refused(pool: ThreadPoolExecutor) -> None:
+    """413, in the form of all errors, which says what is too large."""
+    answer = Server(pool).predict(b'{"instances": [' + b"[]," * 6_000_000 + b"[]]}")
+    assert answer.status == 413
+    assert answer.json["error"].startswith("The body becomes more than 400 MB of values: ")
+
+
+def test_a_body_that_is_declared_too_large_is_not_read(pool: ThreadPoolExecutor) -> None:
+    """413 after the head, however much of the body there is."""
+    server = Server(pool)
+    answer = asyncio.run(server.answer_to_parts([b"[", None], content_length=str(9 * 10**18)))
+    assert answer.status == 413
+    assert "1000 MB" in answer.json["error"]

@@ -16,7 +16,7 @@ from tfs_proxy import protos
 from tfs_proxy.protos import TensorProto
 from tfs_proxy.protos.bfloat16 import from_bits, to_bits
 from tfs_proxy.protos.predict import model_spec, response_bytes
-from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of, to_array, to_bytes
+from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of, listed_bytes, to_array, to_bytes
 from tfs_proxy.protos.views import read_response
 from tfs_proxy.wire.protobuf_writer import varint
 
@@ -43,6 +43,22 @@ def test_arrays_survive_the_wire(array: np.ndarray[Any, Any], as_list: bool) -> 
     back = to_array(TensorProto.FromString(to_bytes(array, as_list=as_list)))
     assert back.dtype == array.dtype
     np.testing.assert_array_equal(back, array)
+
+
+@given(numeric_arrays())
+def test_the_memory_of_a_list_of_values_is_known_before_it_is_read(array: np.ndarray[Any, Any]) -> None:
+    """By the declared shape; an array that is the content itself takes none."""
+    listed = TensorProto.FromString(to_bytes(array, as_list=True))
+    assert listed_bytes(listed) == to_array(listed).nbytes
+    assert listed_bytes(TensorProto.FromString(to_bytes(array))) == (0 if array.size else array.nbytes)
+
+
+def test_a_list_of_strings_counts_its_objects() -> None:
+    """Each is an object of its own, or stands in an array a second time."""
+    tensor = TensorProto(dtype="DT_STRING", string_val=[b"a"])
+    for size in (1000, 1000):
+        tensor.tensor_shape.dim.add(size=size)
+    assert listed_bytes(tensor) == 64_000_000
 
 
 @given(npst.arrays(object, npst.array_shapes(min_dims=0, max_side=3), elements=st.binary(max_size=9)))

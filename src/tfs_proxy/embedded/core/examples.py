@@ -18,6 +18,7 @@ from tfs_proxy.embedded.core.servable import (
     Tensor,
 )
 from tfs_proxy.embedded.errors import ServingError, invalid, shape_text
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.protos import (
     ClassificationResult,
     InferenceTask,
@@ -97,14 +98,15 @@ def _regress_fetches(signature: ServableSignature) -> Mapping[str, Tensor]:
     return {_OUTPUTS: signature.outputs[_OUTPUTS]}
 
 
-def serialized(examples: Input, servable: LoadedServable) -> Array:
+def serialized(examples: Input, servable: LoadedServable, budget: MemoryBudget) -> Array:
     """The examples of an Input as a string tensor, its context put in front of each; they are counted.
 
-    Raises ServingError if there are none.
+    Raises ServingError if there are none, and PayloadTooLarge if the copies of the context are too large.
     """
     if examples.WhichOneof("kind") == "example_list_with_context":
         listed = examples.example_list_with_context
         context = listed.context.SerializeToString()
+        budget.take(len(context) * len(listed.examples), "The context, once for each example,")
         lines = [context + example.SerializeToString() for example in listed.examples]
     else:
         lines = [example.SerializeToString() for example in examples.example_list.examples]
@@ -119,9 +121,11 @@ def serialized(examples: Input, servable: LoadedServable) -> Array:
 class ExampleRun:
     """A classify or regress of a servable on examples, ready to run. Raises ServingError."""
 
-    def __init__(self, servable: LoadedServable, signature: str, method: str, examples: Input) -> None:
+    def __init__(
+        self, servable: LoadedServable, signature: str, method: str, examples: Input, budget: MemoryBudget
+    ) -> None:
         self._plan = plan_for(signature_for(servable, signature, method), method)
-        self._examples = serialized(examples, servable)
+        self._examples = serialized(examples, servable, budget)
         api = "Classify" if method == CLASSIFY_METHOD else "Regress"
         self.runner = servable.tensor_runner([self._plan.feed], self._plan.names, api)
 
@@ -182,10 +186,12 @@ def regression(plan: Plan, outputs: Named, count: int) -> RegressionResult:
     return result
 
 
-def multi_inference(servable: LoadedServable, request: MultiInferenceRequest) -> MultiInferenceResponse:
-    """Several signatures on the same examples in one run. Raises ServingError."""
+def multi_inference(
+    servable: LoadedServable, request: MultiInferenceRequest, budget: MemoryBudget
+) -> MultiInferenceResponse:
+    """Several signatures on the same examples in one run. Raises ServingError, and what the budget does."""
     plans = _task_plans(servable, request.tasks)
-    examples = serialized(request.input, servable)
+    examples = serialized(request.input, servable, budget)
     outputs = _run_together(servable, plans, examples)
     answer = MultiInferenceResponse()
     for task, plan in zip(request.tasks, plans, strict=True):

@@ -21,10 +21,12 @@ from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.examples import multi_inference
 from tfs_proxy.embedded.core.metrics import Metrics
+from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger, budget_of
 from tfs_proxy.embedded.core.servable import LoadedServable
-from tfs_proxy.embedded.errors import ServingError, invalid
+from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
-from tfs_proxy.errors import SettingsError
+from tfs_proxy.errors import Overloaded, PayloadTooLarge, SettingsError
+from tfs_proxy.memory import RESERVED_FROM_BYTES, MemoryBudget
 from tfs_proxy.protos import (
     ClassificationRequest,
     GetModelMetadataRequest,
@@ -43,12 +45,14 @@ log = logging.getLogger(__name__)
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 
-Inference = Callable[[LoadedServable, Any], bytes | Message]
+Inference = Callable[[LoadedServable, Any, MemoryBudget], bytes | Message]
 Handler = Callable[[bytes, Any], bytes]
 Stream = Callable[[bytes, Any, Callable[[bytes | None], None]], None]
 """A method that answers with a stream: it returns at once, and sends message by message, None at the end."""
 
 _MAX_MESSAGE = 2**31 - 1
+_COPIES = 3
+"""A message stands in memory as bytes, as fields, and as arrays."""
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -60,12 +64,14 @@ class Services:
         catalog: Catalog,
         lifecycle: ServableLifecycle,
         metrics: Metrics,
+        ledger: ProcessLedger,
         *,
         as_content: bool = False,
     ) -> None:
         self._catalog = catalog
         self._lifecycle = lifecycle
         self._metrics = metrics
+        self._ledger = ledger
         self._as_list = not as_content
 
     def handlers(self) -> Mapping[str, Mapping[str, Handler]]:
@@ -90,12 +96,25 @@ class Services:
         """A method of PredictionService that runs a servable on a message of this type."""
 
         def handle(message: bytes, _context: Any) -> bytes:
-            request = request_type.FromString(message)
-            with self._counted(_inference_spec(request), api) as servable:
-                answer = run(servable, request)
-            return answer if isinstance(answer, bytes) else answer.SerializeToString()
+            with self._budget(len(message)) as budget:
+                request = request_type.FromString(message)
+                with self._counted(_inference_spec(request), api) as servable:
+                    answer = run(servable, request, budget)
+                return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
         return handle
+
+    @contextmanager
+    def _budget(self, message_bytes: int) -> Iterator[MemoryBudget]:
+        """What a message may become. Raises Overloaded, after a while, if others have the memory for it."""
+        ledger = RequestLedger(self._ledger)
+        try:
+            budget = budget_of(ledger)
+            if message_bytes >= RESERVED_FROM_BYTES:
+                budget.reserve(_COPIES * message_bytes)
+            yield budget
+        finally:
+            ledger.close()
 
     def get_model_metadata(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.GetModelMetadata."""
@@ -154,6 +173,10 @@ class Services:
         except ServingError as error:
             code = error.code
             raise
+        except (PayloadTooLarge, Overloaded) as error:
+            refusal = of_memory(error)
+            code = refusal.code
+            raise refusal from error
         finally:
             if spec.name in self._catalog.names:
                 self._metrics.request(spec.name, api, "GRPC", code, (perf_counter() - began) * 1e6)
@@ -248,10 +271,12 @@ def _streamed(name: str, run: Stream) -> Stream:
 
 def _refuse(name: str, error: Exception, context: Any) -> NoReturn:
     """End a call with the status of its error; always raises."""
+    if isinstance(error, Overloaded):
+        error = of_memory(error)
     if isinstance(error, ServingError):
         context.abort(_STATUS_CODES[int(error.code)], error.text)
     if isinstance(error, DecodeError):
-        context.abort(grpc.StatusCode.INTERNAL, f"The request is not a message of {name}")
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"The request is not a message of {name}")
     log.error("%s failed", name, exc_info=error)
     context.abort(_STATUS_CODES[int(GrpcCode.INTERNAL)], "Internal error: see the model server's log")
     raise AssertionError(name) from error

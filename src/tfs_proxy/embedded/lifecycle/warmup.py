@@ -11,9 +11,11 @@ from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded.core import prediction_service
 from tfs_proxy.embedded.core.examples import multi_inference
+from tfs_proxy.embedded.core.process_ledger import budget_of
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.formats.framing import tfrecords
 from tfs_proxy.protos import PredictionLog
 from tfs_proxy.wire.grpc_codes import GrpcCode
@@ -21,7 +23,7 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
 
-_METHODS: Mapping[str | None, Callable[[LoadedServable, Any], object]] = {
+_METHODS: Mapping[str | None, Callable[[LoadedServable, Any, MemoryBudget], object]] = {
     "predict_log": prediction_service.predict,
     "classify_log": prediction_service.classify,
     "regress_log": prediction_service.regress,
@@ -69,4 +71,4 @@ def _replay(servable: LoadedServable, record: bytes) -> None:
         number = PredictionLog.SESSION_RUN_LOG_FIELD_NUMBER
         raise ServingError(GrpcCode.UNIMPLEMENTED, f"Unsupported log_type for warmup: {number}")
     if kind in _METHODS:
-        _METHODS[kind](servable, getattr(log, kind).request)
+        _METHODS[kind](servable, getattr(log, kind).request, budget_of())

@@ -21,27 +21,25 @@ from tfs_proxy.embedded.core import describe
 from tfs_proxy.embedded.core.call_threads import WouldWait
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.embedded.errors import ServingError, invalid
+from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger, budget_of
+from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
+from tfs_proxy.embedded.rest import request_body
 from tfs_proxy.embedded.rest import routes as rest_routes
 from tfs_proxy.embedded.rest.handlers import HANDLERS, Handler
+from tfs_proxy.embedded.rest.request_body import Headers, Receive
 from tfs_proxy.embedded.rest.routes import Route
-from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.errors import Overloaded, PayloadTooLarge
+from tfs_proxy.memory import RESERVED_FROM_BYTES
 from tfs_proxy.serving_json.answer_text import error as error_body
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
-from tfs_proxy.wire.gzip_body import gunzip
 
 log = logging.getLogger(__name__)
 
-Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
-"""Names in lower case with their values."""
-
-MAX_UNPACKED_BYTES = 100 * 1024 * 1024
-"""TF Serving's limit; a small packed body could fill any memory without one."""
 
 _JSON: Headers = [(b"content-type", b"application/json")]
 _TEXT: Headers = [(b"content-type", b"text/plain")]
+_RETRY = (b"retry-after", b"1")
 _HTML: Headers = [(b"content-type", b"text/html")]
 _CORS: Headers = [
     (b"access-control-allow-origin", b"*"),
@@ -82,6 +80,12 @@ _NOT_FOUND = _page(404, "Not Found")
 _BAD_REQUEST = _page(400, "Bad Request")
 
 
+def _memory_refusal(error: PayloadTooLarge | Overloaded) -> RestAnswer:
+    if isinstance(error, PayloadTooLarge):
+        return RestAnswer(413, error_body(str(error)), _JSON)
+    return RestAnswer(503, error_body(str(error)), [*_JSON, _RETRY])
+
+
 def _refusal(error: ServingError) -> RestAnswer:
     return RestAnswer(HTTP_STATUS[error.code], error_body(error.text), _JSON)
 
@@ -107,27 +111,37 @@ class RestApp:
         catalog: Catalog,
         pool: Executor,
         metrics: Metrics,
+        ledger: ProcessLedger,
         options: RestOptions,
     ) -> None:
         self._catalog = catalog
         self._pool = pool
         self._metrics = metrics
+        self._ledger = ledger
         self._options = options
         self._routes: dict[tuple[str, bytes], Route] = {}
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request."""
-        body = await _read(receive)
-        if body is None:
-            return
-        answer = await self._answer(scope["method"], _target(scope), scope["headers"], body)
+        ledger = RequestLedger(self._ledger)
+        try:
+            body = await request_body.read(receive, scope["headers"], ledger)
+            if body is None:
+                return
+            answer = await self._answer(scope["method"], _target(scope), scope["headers"], body, ledger)
+        except (PayloadTooLarge, Overloaded) as error:
+            answer = _memory_refusal(error)
+        finally:
+            ledger.close()
         length = (b"content-length", b"%d" % len(answer.body))
         cors = _CORS if self._options.cors and answer.of_api else ()
         headers = [*answer.headers, *cors, length]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _answer(self, method: str, raw_path: bytes, headers: Headers, body: bytes) -> RestAnswer:
+    async def _answer(
+        self, method: str, raw_path: bytes, headers: Headers, body: bytes, ledger: RequestLedger
+    ) -> RestAnswer:
         """PERF: the one coroutine between a body and its answer; a quick request never waits in it."""
         began = perf_counter()
         route, code = None, GrpcCode.OK
@@ -140,9 +154,11 @@ class RestApp:
                     return outside
                 route = rest_routes.match(method, path)
                 self._keep(method, raw_path, route)
-            answer = self._act(route, headers, body)
+            answer = self._act(route, headers, body, ledger)
             if not isinstance(answer, RestAnswer):
-                answer = await self._in_pool(answer)
+                answer = await self._in_pool(answer, ledger)
+        except (PayloadTooLarge, Overloaded) as error:
+            code, answer = of_memory(error).code, _memory_refusal(error)
         except ServingError as error:
             code, answer = error.code, _refusal(error)
         except RecursionError:
@@ -176,18 +192,20 @@ class RestApp:
             self._routes.clear()
         self._routes[method, raw_path] = route
 
-    def _act(self, route: Route, headers: Headers, body: bytes) -> RestAnswer | _Pending:
+    def _act(
+        self, route: Route, headers: Headers, body: bytes, ledger: RequestLedger
+    ) -> RestAnswer | _Pending:
         """The answer, or what is left to do for it."""
         handler_class = HANDLERS.get(route.action)
         if handler_class is not None:
-            return _predict(handler_class(self._catalog, route), headers, body)
+            return _predict(handler_class(self._catalog, route), headers, body, ledger)
         if route.action == rest_routes.PREFLIGHT:
             return _preflight(headers)
         if route.action == "status":
             return RestAnswer(200, _status(self._catalog, route), _JSON)
         return RestAnswer(200, _metadata(self._catalog, route), _JSON)
 
-    async def _in_pool(self, pending: _Pending) -> RestAnswer:
+    async def _in_pool(self, pending: _Pending, ledger: RequestLedger) -> RestAnswer:
         running = self._pool.submit(pending.run)
         try:
             async with asyncio.timeout(self._options.timeout_seconds):
@@ -195,16 +213,18 @@ class RestApp:
         except TimeoutError as error:
             if running.cancel():
                 pending.handler.close()
+            else:
+                ledger.close_after(running)
             raise ServingError(GrpcCode.DEADLINE_EXCEEDED, "Timed out waiting for notification") from error
 
 
-def _predict(handler: Handler, headers: Headers, body: bytes) -> RestAnswer | _Pending:
+def _predict(handler: Handler, headers: Headers, body: bytes, ledger: RequestLedger) -> RestAnswer | _Pending:
     """The answer, if reading and running take next to no time."""
-    packed = _is_packed(headers)
+    packed = request_body.is_packed(headers)
     if packed or len(body) > _SMALL_BODY:
-        return _Pending(handler, lambda: _read_and_run(handler, _unpacked(body) if packed else body))
+        return _Pending(handler, lambda: _read_and_run(handler, body, ledger, packed=packed))
     try:
-        handler.read(body)
+        handler.read(body, budget_of())
         if handler.quick:
             answer = RestAnswer(200, handler.answer(), _JSON)
             handler.close()
@@ -217,9 +237,10 @@ def _predict(handler: Handler, headers: Headers, body: bytes) -> RestAnswer | _P
     return _Pending(handler, lambda: _run(handler))
 
 
-def _read_and_run(handler: Handler, body: bytes) -> RestAnswer:
+def _read_and_run(handler: Handler, body: bytes, ledger: RequestLedger, *, packed: bool) -> RestAnswer:
     with closing(handler):
-        handler.read(body)
+        plain = request_body.unpacked(body, ledger) if packed else body
+        handler.read(plain, budget_of(ledger if len(plain) >= RESERVED_FROM_BYTES else None))
         return RestAnswer(200, handler.answer(), _JSON)
 
 
@@ -228,42 +249,11 @@ def _run(handler: Handler) -> RestAnswer:
         return RestAnswer(200, handler.answer(), _JSON)
 
 
-def _is_packed(headers: Headers) -> bool:
-    """Whether the first header of this kind says that the body is in gzip's format."""
-    encoding = next((value for name, value in headers if name == b"content-encoding"), b"")
-    return b"gzip" in encoding.lower()
-
-
-def _unpacked(body: bytes) -> bytes:
-    """The bytes of a packed body: none at all if it is not one whole packed document within the limit.
-
-    So does TF Serving, whose answer then is that the document is empty.
-    """
-    try:
-        return gunzip(body, MAX_UNPACKED_BYTES, most_members=1)
-    except (BadInput, PayloadTooLarge):
-        return b""
-
-
 def _target(scope: Mapping[str, Any]) -> bytes:
     """All that follows the host: TF Serving's patterns are matched with the query in."""
     query: bytes = scope["query_string"]
     path: bytes = scope["raw_path"]
     return path + b"?" + query if query else path
-
-
-async def _read(receive: Receive) -> bytes | None:
-    """The whole body; None if the client went away in the middle of it."""
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        return bytes(message.get("body", b""))
-    parts: list[bytes] = []
-    while message["type"] != "http.disconnect":
-        parts.append(message.get("body", b""))
-        if not message.get("more_body"):
-            return b"".join(parts)
-        message = await receive()
-    return None
 
 
 def _preflight(headers: Headers) -> RestAnswer:

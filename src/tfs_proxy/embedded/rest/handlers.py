@@ -22,6 +22,7 @@ from tfs_proxy.embedded.rest.json import answer as json_answer
 from tfs_proxy.embedded.rest.json import examples as json_examples
 from tfs_proxy.embedded.rest.json import predict as json_predict
 from tfs_proxy.embedded.rest.routes import Route
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.signature import CLASSIFY_METHOD, REGRESS_METHOD
 
 
@@ -40,8 +41,8 @@ class Handler(ABC):
         return self._runner is not None and self._runner.quick
 
     @abstractmethod
-    def read(self, body: bytes) -> None:
-        """The first step: understand the body. Raises ServingError."""
+    def read(self, body: bytes, budget: MemoryBudget) -> None:
+        """The first step: understand the body. Raises ServingError, and what the budget does."""
 
     @abstractmethod
     def answer(self) -> bytes:
@@ -65,9 +66,9 @@ class Predict(Handler):
     _call: json_predict.PredictCall
     _arrays: Mapping[str, Array]
 
-    def read(self, body: bytes) -> None:
+    def read(self, body: bytes, budget: MemoryBudget) -> None:
         """Decode the body against the signature that it names. Raises ServingError."""
-        self._call = json_predict.decode(body, self._inputs)
+        self._call = json_predict.decode(body, self._inputs, budget)
         check_method(self._signature)
         self._arrays = with_defaults(self._signature, self._call.arrays)
         self._runner = self._acquire().runner(self._signature, self._signature.aliases)
@@ -94,10 +95,10 @@ class ExampleHandler(Handler):
     method: str
     _run: ExampleRun
 
-    def read(self, body: bytes) -> None:
+    def read(self, body: bytes, budget: MemoryBudget) -> None:
         """Decode the examples, then look at the signature. Raises ServingError."""
-        call = json_examples.decode(body)
-        self._run = ExampleRun(self._acquire(), call.signature, self.method, call.examples)
+        call = json_examples.decode(body, budget)
+        self._run = ExampleRun(self._acquire(), call.signature, self.method, call.examples, budget)
         self._runner = self._run.runner
 
 

@@ -1,9 +1,9 @@
-"""uvicorn's HTTP connection, mended in three places and made quicker in one.
+"""uvicorn's HTTP connection, mended in four places and made quicker in one.
 
 A request that offers HTTP/2, as those of Java's client do, would lose its body: httptools takes what
 follows the head for the other protocol. Here it is read once more, without the offer. A client that shuts
-its side behind a request would get no answer. And one that falls silent before its first request, or
-within one, would hold its connection for ever.
+its side behind a request would get no answer. One that falls silent before its first request, or within
+one, would hold its connection for ever. And heads had no limit.
 
 PERF: an answer's head leaves together with its body, for two writes wake the client twice, which takes
 longer than a quick prediction if cores sleep between requests.
@@ -16,7 +16,13 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _HEAD = b"HTTP/1.1 "
+_LARGE = 1 << 20
+"""A body of this size is not copied to have its head in front of it."""
 _INTERIM = b"HTTP/1.1 1"
+_MAX_HEAD_BYTES = 64 * 1024
+_HEADER_BYTES = 4
+"""A colon, a blank, and the end of the line."""
+_DISCARD_SECONDS = 2.0
 _NO_HTTP = "Invalid HTTP request received."
 
 
@@ -26,6 +32,7 @@ class _WholeAnswers:
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._head = b""
+        self._has_ended = False
         self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
@@ -33,7 +40,12 @@ class _WholeAnswers:
 
     def write(self, data: bytes) -> None:
         """Send the data, or hold it back if it is a head."""
-        if self._head:
+        if self._has_ended:
+            return
+        if self._head and len(data) > _LARGE:
+            self._transport.write(self._head)
+            self._head = b""
+        elif self._head:
             data, self._head = self._head + data, b""
         elif data.startswith(_HEAD) and not data.startswith(_INTERIM):
             self._head = data
@@ -45,10 +57,20 @@ class _WholeAnswers:
         if self._head:
             self.write(b"")
 
+    def end(self) -> None:
+        """Send what is held back, and nothing behind it; the client may still write."""
+        self.flush()
+        self._has_ended = True
+        self._transport.write_eof()
+
     def close(self) -> None:
         """Send what is held back, and close."""
         self.flush()
         self._transport.close()
+
+
+class _HeadTooLarge(Exception):
+    """A head, or what stands between two parts of a body, has more bytes than it may."""
 
 
 class RestConnection(HttpToolsProtocol):
@@ -56,6 +78,8 @@ class RestConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Begin, on a transport that holds heads back."""
+        self._head_bytes = self._unread_bytes = 0
+        self._is_refused = self._has_read = False
         super().connection_made(_WholeAnswers(transport))  # type: ignore[arg-type]
         self._wait_for_client()
 
@@ -66,20 +90,75 @@ class RestConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what came; a request that offers another protocol is read again as one that does not."""
+        if self._is_refused:
+            return
         self._unset_keepalive_if_required()
         while data:
             fed, data = data, b""
             try:
-                self.parser.feed_data(fed)
+                self._feed(fed)
             except httptools.HttpParserUpgrade as offer:
                 if self._should_upgrade():
                     self._begin_anew()
                     data = self._head_without_offer() + fed[offer.args[0] :]
+            except _HeadTooLarge:
+                self._refuse_head()
+                return
             except httptools.HttpParserError:
                 self.logger.warning(_NO_HTTP)
                 self.send_400_response(_NO_HTTP)
         if not self._is_owed():
             self._wait_for_client()
+
+    def _feed(self, data: bytes) -> None:
+        """Parse it. Raises _HeadTooLarge, also if only the parser knows of something that does not end."""
+        self._has_read = False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserCallbackError:
+            if self._head_bytes > _MAX_HEAD_BYTES:
+                raise _HeadTooLarge from None
+            raise
+        self._unread_bytes = 0 if self._has_read else self._unread_bytes + len(data)
+        if self._unread_bytes > _MAX_HEAD_BYTES:
+            raise _HeadTooLarge
+
+    def on_message_begin(self) -> None:
+        """Begin to count a head."""
+        super().on_message_begin()
+        self._has_read = True
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the target."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, or one behind a body in chunks."""
+        self._count(len(name) + len(value) + _HEADER_BYTES)
+        super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._has_read = True
+        super().on_body(body)
+
+    def _count(self, size_bytes: int) -> None:
+        self._has_read = True
+        self._head_bytes += size_bytes
+        if self._head_bytes > _MAX_HEAD_BYTES:
+            raise _HeadTooLarge
+
+    def _refuse_head(self) -> None:
+        """Answer, and end; what the client still sends is not looked at, so that it sees the answer."""
+        self._is_refused = True
+        status, reason = (431, "Request Header Fields Too Large") if self.headers else (414, "URI Too Long")
+        text = f"The head of a request may have {_MAX_HEAD_BYTES} bytes."
+        head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: text/plain\r\nconnection: close\r\n"
+        self.transport.write(f"{head}content-length: {len(text)}\r\n\r\n{text}".encode())
+        self.transport.end()  # type: ignore[attr-defined]
+        self.loop.call_later(_DISCARD_SECONDS, self.transport.close)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to stay open until all whole requests are answered: their client may still read."""

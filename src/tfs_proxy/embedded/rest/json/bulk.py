@@ -11,12 +11,19 @@ from typing import Any
 import numpy as np
 
 from tfs_proxy.embedded.core.servable import Array, Tensor
+from tfs_proxy.embedded.rest.json import pieces as json_pieces
+from tfs_proxy.memory import MEGABYTE, RESERVED_FROM_BYTES, MemoryBudget
 from tfs_proxy.serving_json import simd
 from tfs_proxy.wire.data_types import DataType
 
 WORTHWHILE_BYTES = 4096
 """From this size on a body is worth the attempt."""
 
+_NUMBER_BYTES = 48
+"""A number in simdjson's memory, and in the arrays that it comes out as."""
+_ROW_BYTES = 1000
+"""A list or an object of several, as Python sees it."""
+_MOST_BYTES = 100 * MEGABYTE
 _STRUCTURE = b'[]{},:"'
 _VALUES = bytes(code for code in range(256) if code not in _STRUCTURE)
 
@@ -28,20 +35,26 @@ _TYPES: dict[int, np.dtype[Any]] = {
 }
 """The types read here, by number: integers of other widths are wrapped, which the exact reader does."""
 
-Found = tuple[str, bool, dict[str, Array]]
+Found = json_pieces.Found
 
 
 class _Unfit(Exception):
     """The body is not of the kind that this module reads; the exact reader has a look at it."""
 
 
-def decode(body: bytes, inputs_of: Callable[[str], Mapping[str, Tensor]]) -> Found | None:
+def decode(
+    body: bytes, inputs_of: Callable[[str], Mapping[str, Tensor]], budget: MemoryBudget
+) -> Found | None:
     """Signature name, whether by row, and arrays by input; None for what has to be read value by value.
 
-    Raises ServingError only if ``inputs_of`` does.
+    Raises ServingError only if ``inputs_of`` does, and what the budget does.
     """
     if b"\\" in body:
         return None
+    if len(body) >= RESERVED_FROM_BYTES:
+        found = json_pieces.decode(body, inputs_of, _TYPES.keys(), budget)
+        if found is not None or not _is_light(body, budget):
+            return found
     try:
         document = simd.parse(body)
         if not isinstance(document, simd.JSONObject):
@@ -49,6 +62,16 @@ def decode(body: bytes, inputs_of: Callable[[str], Mapping[str, Tensor]]) -> Fou
         return _decode(body, document, inputs_of)
     except (_Unfit, ValueError, TypeError):
         return None
+
+
+def _is_light(body: bytes, budget: MemoryBudget) -> bool:
+    """Whether simdjson may have the memory for the whole body, which is taken then."""
+    objects = body.count(b"{") + body.count(b"[")
+    size_bytes = len(body) + body.count(b",") * _NUMBER_BYTES + objects * _ROW_BYTES
+    if size_bytes > _MOST_BYTES:
+        return False
+    budget.reserve(size_bytes)
+    return True
 
 
 def _decode(body: bytes, document: Any, inputs_of: Callable[[str], Mapping[str, Tensor]]) -> Found:

@@ -10,6 +10,7 @@ from tfs_proxy.embedded.rest.json.parse import parse
 from tfs_proxy.embedded.rest.json.predict import signature_name
 from tfs_proxy.embedded.rest.json.text import shown
 from tfs_proxy.embedded.rest.json.values import bytes_of, json_type
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.protos import Example, Feature, Input
 from tfs_proxy.serving_json.text import is_base64
 
@@ -24,9 +25,9 @@ class ExampleCall:
     examples: Input
 
 
-def decode(body: bytes) -> ExampleCall:
-    """A body to a call. Raises ServingError."""
-    document = parse(body)
+def decode(body: bytes, budget: MemoryBudget) -> ExampleCall:
+    """A body to a call. Raises ServingError, and what the budget does."""
+    document = parse(body, budget)
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {shown(document)} Is not object")
     signature = signature_name(document)

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from tfs_proxy.embedded.errors import invalid
+from tfs_proxy.memory import STRING_BYTES, MemoryBudget
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.serving_json.simd import top_level_keys
 
@@ -41,17 +42,23 @@ _HIGH, _LOW, _BEYOND = range(0xD800, 0xDC00), range(0xDC00, 0xE000), 0x10000
 _TOP_LEVEL_KEYS = frozenset({"signature_name", "instances", "inputs", "examples", "context"})
 _MOST_DEPTH = 100_000
 """Deeper than any tensor could be. TF Serving has no limit but its stack, for it reads by recursion."""
+_COUNTED_BYTES = 1 << 17
+"""Smaller bodies become a few megabytes at most."""
 _MAX_UNSIGNED = 2**64 - 1
 _MIN_SIGNED = -(2**63)
 
 
-def parse(body: bytes) -> Any:
+def parse(body: bytes, budget: MemoryBudget) -> Any:
     """The first JSON document of a body.
 
-    Raises ServingError (INVALID_ARGUMENT) with the parser's text and offset.
+    Raises ServingError (INVALID_ARGUMENT) with the parser's text and offset, and what the budget does.
     """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
+    if len(body) >= _COUNTED_BYTES:
+        budget.take_json(body)
+        # Each string becomes bytes in an array beside what was parsed.
+        budget.take(body.count(b'"') // 2 * STRING_BYTES)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -12,6 +12,7 @@ from tfs_proxy.embedded.rest.json import bulk as json_bulk
 from tfs_proxy.embedded.rest.json import values as json_values
 from tfs_proxy.embedded.rest.json.parse import parse
 from tfs_proxy.embedded.rest.json.text import shown
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.serving_json.text import is_base64
 
 Inputs = Mapping[str, Tensor]
@@ -25,16 +26,17 @@ class PredictCall(NamedTuple):
     arrays: dict[str, Array]
 
 
-def decode(body: bytes, inputs_of: Callable[[str], Inputs]) -> PredictCall:
+def decode(body: bytes, inputs_of: Callable[[str], Inputs], budget: MemoryBudget) -> PredictCall:
     """A body to a call; ``inputs_of`` gives a signature's inputs ("" is the default one).
 
-    Raises ServingError for malformed JSON, and for whatever does not fit the signature.
+    Raises ServingError for malformed JSON, and for whatever does not fit the signature, and what the
+    budget does.
     """
     if len(body) >= json_bulk.WORTHWHILE_BYTES:
-        call = json_bulk.decode(body, inputs_of)
+        call = json_bulk.decode(body, inputs_of, budget)
         if call is not None:
             return PredictCall(*call)
-    document = parse(body)
+    document = parse(body, budget)
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {shown(document)} Is not object")
     signature = signature_name(document)

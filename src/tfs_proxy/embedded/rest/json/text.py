@@ -1,30 +1,51 @@
 """Numbers and values as TF Serving writes them in JSON: its six digits, its layout, its error texts."""
 
+import io
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tfs_proxy.serving_json.answer_text import decimal, quoted
 
+_MOST_CHARACTERS = 1 << 20
 _INDENT = "    "
 _SHORTEST_PLAIN, _LONGEST_PLAIN = -6, 21
 
 
 def shown(value: Any) -> str:
-    """A JSON value as TF Serving's error texts show it: indented objects, lists on one line."""
+    """A JSON value as TF Serving's error texts show it: indented objects, lists on one line.
+
+    A long one is cut.
+    """
     if isinstance(value, float):
         return decimal(value)
-    return _written(value, 0)
+    text = io.StringIO()
+    for piece in _pieces(value, 0):
+        if text.tell() > _MOST_CHARACTERS:
+            text.write("...")
+            break
+        text.write(piece)
+    return text.getvalue()
 
 
-def _written(value: Any, depth: int) -> str:
+def _pieces(value: Any, depth: int) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from _object(value, depth)
+    elif isinstance(value, list):
+        yield "["
+        for index, element in enumerate(value):
+            yield ", " if index else ""
+            yield from _pieces(element, depth + 1)
+        yield "]"
+    else:
+        yield _plain(value)
+
+
+def _plain(value: Any) -> str:
     if isinstance(value, str):
         return quoted(value.encode("utf-8", "surrogateescape"))
-    if isinstance(value, dict):
-        return _object(value, depth)
-    if isinstance(value, list):
-        return f"[{', '.join(_written(element, depth + 1) for element in value)}]"
     if isinstance(value, float):
         return _double(value)
     if value is None:
@@ -32,12 +53,15 @@ def _written(value: Any, depth: int) -> str:
     return str(value).lower()
 
 
-def _object(value: dict[str, Any], depth: int) -> str:
+def _object(value: dict[str, Any], depth: int) -> Iterator[str]:
     if not value:
-        return "{}"
+        yield "{}"
+        return
     inner = _INDENT * (depth + 1)
-    lines = [f"{inner}{_written(key, 0)}: {_written(element, depth + 1)}" for key, element in value.items()]
-    return "{\n" + ",\n".join(lines) + "\n" + _INDENT * depth + "}"
+    for index, (key, element) in enumerate(value.items()):
+        yield (",\n" if index else "{\n") + f"{inner}{_plain(key)}: "
+        yield from _pieces(element, depth + 1)
+    yield "\n" + _INDENT * depth + "}"
 
 
 def _double(value: float) -> str:

@@ -126,26 +126,34 @@ def shape_of(value: Any) -> list[int]:
 
 
 def fill(value: Any, level: int, shape: list[int], data_type: int, values: list[Any]) -> None:
-    """Go through one value, appending to ``values``; an explicit stack holds what is still to come."""
-    waiting = [(value, level)]
-    while waiting:
-        value, level = waiting.pop()
-        if not isinstance(value, list):
-            if level != len(shape):
+    """Go through one value, appending to ``values``; a stack of our own holds the lists that are open."""
+    open_ = [iter((value,))]
+    while open_:
+        at = level + len(open_) - 1
+        for element in open_[-1]:
+            if isinstance(element, list):
+                _check_list(element, at, shape)
+                open_.append(iter(element))
+                break
+            if at != len(shape):
                 raise invalid(
-                    f"JSON Value: {shown(value)} found at incorrect level: {level + 1} in the JSON DOM. "
+                    f"JSON Value: {shown(element)} found at incorrect level: {at + 1} in the JSON DOM. "
                     f"Expected at level: {len(shape)}"
                 )
-            values.append(_leaf(value, data_type))
-            continue
-        if level >= len(shape):
-            raise invalid(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
-        if len(value) != shape[level]:
-            raise invalid(
-                f"Encountered list at unexpected size: {len(value)} at level: {level} "
-                f"expected size: {shape[level]}"
-            )
-        waiting.extend((element, level + 1) for element in reversed(value))
+            values.append(_leaf(element, data_type))
+        else:
+            open_.pop()
+
+
+def _check_list(elements: list[Any], level: int, shape: list[int]) -> None:
+    """Raises ServingError for a list at a level, or of a size, that the shape does not have."""
+    if level >= len(shape):
+        raise invalid(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
+    if len(elements) != shape[level]:
+        raise invalid(
+            f"Encountered list at unexpected size: {len(elements)} at level: {level} "
+            f"expected size: {shape[level]}"
+        )
 
 
 def _leaf(value: Any, data_type: int) -> Any:
@@ -155,7 +163,7 @@ def _leaf(value: Any, data_type: int) -> Any:
         return bytes_of(value)
     if isinstance(value, dict):
         raise _wrong_type(value, data_type)
-    if data_type not in _DECIMALS | _RANGES.keys() | {DataType.DT_BOOL, DataType.DT_STRING}:
+    if data_type not in _KINDS:
         raise ServingError(
             GrpcCode.UNIMPLEMENTED,
             f"Conversion of JSON Value: {shown(value)} to type: {type_name(data_type)}",

@@ -1,0 +1,235 @@
+"""What one request, and many at once, may cost the embedded server: memory, heads, versions, messages."""
+
+import gzip
+import json
+import re
+import socket
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from support.embedded_client import ask, predicted
+from support.model_fixtures import EmbeddedServer
+from tfs_proxy import protos
+from tfs_proxy.wire.data_types import DataType
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
+
+MODEL = "/v1/models/half_plus_two"
+SERVICE = "/tensorflow.serving.PredictionService/"
+GROWTH_MB = 1000
+"""Of what one request of 100 MB may cost; what it really costs is half of it."""
+TOGETHER_MB = 2000
+AT_ONCE = 24
+MILLION = 1_000_000
+
+
+def peak_mb(server: EmbeddedServer, work: Callable[[], Any]) -> tuple[Any, int]:
+    """What ``work`` returns, and by how much the server's memory grew meanwhile."""
+    folder = Path(f"/proc/{server.process.pid}")
+    (folder / "clear_refs").write_text("5")
+
+    def held(name: str) -> int:
+        return int(re.findall(rf"{name}:\s+(\d+)", (folder / "status").read_text())[0]) // 1024
+
+    idle = held("VmRSS")
+    result = work()
+    return result, held("VmHWM") - idle
+
+
+def posted(server: EmbeddedServer, body: bytes, **headers: str) -> tuple[int, bytes]:
+    """Status and body of a prediction."""
+    status, answer, _ = ask(server, f"{MODEL}:predict", body, headers=headers)
+    return status, answer
+
+
+def call(server: EmbeddedServer, message: bytes, method: str = "Predict") -> grpc.RpcError:
+    """How a call that is refused ends."""
+    with grpc.insecure_channel(server.grpc) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary(SERVICE + method)(message, timeout=60)
+    return caught.value
+
+
+def declared(data_type: DataType, size: int) -> bytes:
+    """A Predict whose tensor declares a size and holds one value."""
+    request = protos.PredictRequest()
+    request.model_spec.name = "half_plus_two"
+    tensor = request.inputs["x"]
+    tensor.dtype = data_type  # type: ignore[assignment]  # the same numbers
+    tensor.tensor_shape.dim.add().size = size
+    (tensor.string_val.append(b"") if data_type == DataType.DT_STRING else tensor.float_val.append(1.0))
+    return bytes(request.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("data_type", "size", "shown"),
+    [
+        (DataType.DT_FLOAT, 500 * MILLION, "DT_FLOAT [500000000] of 2,000,000,000 bytes"),
+        (DataType.DT_STRING, 500 * MILLION, "DT_STRING [500000000] of 32,000,000,000 bytes"),
+        (DataType.DT_FLOAT, 10**18, "DT_FLOAT [1000000000000000000] of 4,000,000,000,000,000,000 bytes"),
+    ],
+)
+def test_a_declared_shape_is_refused_before_it_is_filled(
+    embedded_server: EmbeddedServer, data_type: DataType, size: int, shown: str
+) -> None:
+    """One value may fill a whole shape, within a limit that the refusal names."""
+    error, grown = peak_mb(embedded_server, lambda: call(embedded_server, declared(data_type, size)))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details().startswith(
+        f'The tensor "x", declared as {shown}, becomes more than 400 MB of values: '
+    )
+    assert grown < GROWTH_MB // 10
+
+
+def test_a_shape_within_the_limit_is_filled(embedded_server: EmbeddedServer) -> None:
+    """The largest that is taken costs a few times its size."""
+
+    def largest() -> int:
+        options = [("grpc.max_receive_message_length", -1)]
+        with grpc.insecure_channel(embedded_server.grpc, options) as channel:
+            answer = channel.unary_unary(SERVICE + "Predict")(declared(DataType.DT_FLOAT, 50 * MILLION))
+            return len(answer)
+
+    size, grown = peak_mb(embedded_server, largest)
+    assert size > 200 * MILLION
+    assert grown < GROWTH_MB
+
+
+BODIES: dict[str, tuple[bytes, bytes, int]] = {
+    "numbers": (b'{"instances": [0', b",0", 50),
+    "lists": (b'{"a": [[]', b",[]", 33),
+    "objects": (b'{"instances": [{}', b",{}", 33),
+    "rows": (b'{"instances": [{"x":0}', b',{"x":0}', 12),
+    "strings": (b'{"instances": [""', b',""', 33),
+    "brackets": (b"[", b"[", 100),
+}
+"""What a body begins with, what follows, and how many millions of that."""
+
+
+def large_body(name: str) -> bytes:
+    """Nearly 100 MB."""
+    head, unit, millions = BODIES[name]
+    return head + unit * (millions * MILLION) + b"]}"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_that_becomes_too_much_is_refused(
+    embedded_server: EmbeddedServer, name: str, packed: bool
+) -> None:
+    """413, in the form of all errors, for about five times the memory of the body."""
+    body = gzip.compress(large_body(name), 1) if packed else large_body(name)
+    headers = {"Content-Encoding": "gzip"} if packed else {}
+    (status, answer), grown = peak_mb(embedded_server, lambda: posted(embedded_server, body, **headers))
+    assert (status, grown < GROWTH_MB) == (413, True), grown
+    assert "becomes more than 400 MB of values" in json.loads(answer)["error"]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [b"0.7654321", b"[0.1234567, 0.25]", b'{"x": [%b]}' % b",".join([b"0.1234567"] * 100)],
+    ids=["numbers", "lists", "rows"],
+)
+def test_a_large_body_of_plain_numbers_is_served(embedded_server: EmbeddedServer, unit: bytes) -> None:
+    """100 MB of them, as arrays and as rows of objects."""
+    body = b'{"instances": [' + b",".join([unit] * (99 * MILLION // (len(unit) + 1))) + b"]}"
+    (status, _), grown = peak_mb(embedded_server, lambda: posted(embedded_server, body))
+    assert (status, grown < GROWTH_MB) == (200, True), grown
+
+
+def test_many_large_requests_wait_or_are_asked_to_come_again(embedded_server: EmbeddedServer) -> None:
+    """Together they stay within a bound, and small requests are answered meanwhile."""
+    bombs = [gzip.compress(large_body(name), 1) for name in ("numbers", "strings", "lists")]
+    good = b'{"instances": [0.5' + b",0.1234567" * (2 * MILLION) + b"]}"
+
+    def throw(number: int) -> int:
+        if number % 4 == 3:
+            return posted(embedded_server, good)[0]
+        return posted(embedded_server, bombs[number % 4], **{"Content-Encoding": "gzip"})[0]
+
+    def together() -> list[int]:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            sent = [pool.submit(throw, number) for number in range(AT_ONCE)]
+            while not all(request.done() for request in sent):
+                assert predicted(embedded_server, "half_plus_two", [1.0]) == [2.5]
+            return [request.result() for request in sent]
+
+    statuses, grown = peak_mb(embedded_server, together)
+    assert set(statuses) <= {200, 413, 503}
+    assert grown < TOGETHER_MB
+
+
+def answer_to(server: EmbeddedServer, *parts: bytes) -> bytes:
+    """All that comes back for some bytes, of which the server need not take the last ones."""
+    with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as connection:
+        for part in parts:
+            connection.sendall(part)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+GET = b"GET " + MODEL.encode() + b" HTTP/1.1\r\nHost: x\r\n"
+CHUNKED = b"POST " + MODEL.encode() + b":predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+MUCH = b"a" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (GET + b"X: " + MUCH + b"\r\n\r\n", b"431"),
+        (GET + MUCH + b": x\r\n\r\n", b"431"),
+        (GET + b"X: aaaaaaaa\r\n" * 10_000 + b"\r\n", b"431"),
+        (GET + b"X: " + MUCH * 30, b"431"),
+        (b"GET /" + MUCH, b"414"),
+        (b"GET /" + MUCH * 100 + b" HTTP/1.1\r\n\r\n", b"414"),
+        (CHUNKED + b"1;" + MUCH * 10, b"431"),
+        (CHUNKED + b"0\r\nX: " + MUCH * 10, b"431"),
+    ],
+    ids=["header", "name", "headers", "endless", "endless target", "target", "chunk", "trailer"],
+)
+def test_a_head_is_bounded(embedded_server: EmbeddedServer, head: bytes, status: bytes) -> None:
+    """64 KB, whatever it is of; the answer comes, then the connection ends, and the server goes on."""
+    answer, grown = peak_mb(embedded_server, lambda: answer_to(embedded_server, head))
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert grown < GROWTH_MB // 10
+    assert predicted(embedded_server, "half_plus_two", [1.0]) == [2.5]
+
+
+def test_a_head_of_half_the_limit_is_read(embedded_server: EmbeddedServer) -> None:
+    """Proxies add to heads."""
+    head = GET + b"X: " + b"a" * 60_000 + b"\r\nConnection: close\r\n\r\n"
+    assert answer_to(embedded_server, head).startswith(b"HTTP/1.1 200")
+
+
+def test_a_huge_content_length_is_refused_at_once(embedded_server: EmbeddedServer) -> None:
+    """Without a byte of the body."""
+    head = (
+        b"POST "
+        + MODEL.encode()
+        + b":predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000000000000000\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", embedded_server.rest_port), timeout=60) as connection:
+        connection.sendall(head + b"{")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize("digits", [19, 20, 5000])
+def test_a_version_beyond_all_versions_is_a_bad_request(embedded_server: EmbeddedServer, digits: int) -> None:
+    """Whether or not it is short enough to be read as a number."""
+    status, answer, _ = ask(embedded_server, f"{MODEL}/versions/{'9' * digits}")
+    assert (status, b"Failed to convert version" in answer) == (400, True)
+
+
+@pytest.mark.parametrize("method", ["Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata"])
+def test_what_is_not_a_message_is_a_bad_request(embedded_server: EmbeddedServer, method: str) -> None:
+    """It is the client's fault, and retries don't help."""
+    error = call(embedded_server, b"\xff\xff", method)
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == f"The request is not a message of {method}"
