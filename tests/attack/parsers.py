@@ -140,7 +140,7 @@ def _refused_by(refusal: type[Exception], read: Callable[[bytes], object], data:
 def _embedded_predict(data: bytes) -> object:
     choice, body = (data[0], data[1:]) if data else (0, b"")
     names = _INPUTS[choice % 6]
-    return rest_predict.decode(body, lambda _: {name: TENSORS[name] for name in names})
+    return rest_predict.decode(body, lambda _: {name: TENSORS[name] for name in names}, MemoryBudget())
 
 
 def _route(data: bytes) -> object:
@@ -227,7 +227,9 @@ PARSERS: Mapping[str, Parser] = {
     "image": Parser(_payload(media.PNG), (corpus.PNG_HEAD,)),
     "model server's JSON": Parser(_serving_json, (corpus.OUTPUTS, corpus.METADATA, *corpus.GOLDEN)),
     "REST predict": Parser(_embedded_predict, corpus.JSON, (ServingError,)),
-    "REST classify": Parser(rest_examples.decode, corpus.GOLDEN, (ServingError,)),
+    "REST classify": Parser(
+        lambda body: rest_examples.decode(body, MemoryBudget()), corpus.GOLDEN, (ServingError,)
+    ),
     "REST path": Parser(
         _route,
         (b"POST /v1/models/m/versions/1:predict", b"GET /v1/models/m/labels/a/metadata"),

@@ -63,6 +63,8 @@ class ProcessLedger:
 class RequestLedger:
     """One request's part of a `ProcessLedger`: what it reserved ahead is used first."""
 
+    __slots__ = ("_held", "_is_used_on", "_process", "_used")
+
     def __init__(self, process: ProcessLedger) -> None:
         self._process = process
         self._held = self._used = 0
