@@ -82,15 +82,22 @@ class Clients:
         link: socket.socket | None = None
         while not self._over.is_set():
             number = next(self._numbers)
-            how, link = self._one(number, link)
-            self._outcomes.append(Outcome(number, how, time.monotonic()))
+            try:
+                how, link = self._one(number, link)
+                at = time.monotonic()
+            except Lost as error:
+                how, link, at = f"cut: {error}", None, error.at
+            self._outcomes.append(Outcome(number, how, at))
             if how != "answered":
                 self._over.wait(PAUSE_SECONDS)
         if link is not None:
             link.close()
 
     def _one(self, number: int, idle: socket.socket | None) -> tuple[str, socket.socket | None]:
-        """How one request ends, and the connection if it is kept; one never read on a kept connection goes again."""
+        """How one request ends, and the connection if it is kept; one never read on a kept connection goes again.
+
+        Raises Lost.
+        """
         try:
             link = idle or self._front.connect()
             link.settimeout(TIMEOUT_SECONDS)
@@ -101,9 +108,9 @@ class Clients:
         except Unread:
             link.close()
             return self._one(number, None) if idle is not None else ("not accepted", None)
-        except Lost as error:
+        except Lost:
             link.close()
-            return f"cut: {error}", None
+            raise
         if reply.will_close:
             link.close()
         return _how(reply.status, body, number), None if reply.will_close else link
@@ -151,9 +158,8 @@ def _role(process: psutil.Process) -> str:
     if "nginx:" in words:
         return "nginx worker" if "worker" in words else "nginx master"
     if "gunicorn" in words:
-        parent = process.parent()
-        inner = parent is not None and "gunicorn" in _words(parent)
-        return "gunicorn worker" if inner else "gunicorn master"
+        leads = os.getpgid(process.pid) == process.pid  # a worker may have lost its master
+        return "gunicorn master" if leads else "gunicorn worker"
     if "tfs_proxy.embedded" in words:
         return "model server"
     return "stage" if "tfs_proxy.cli" in words else f"helper {process.name()}"

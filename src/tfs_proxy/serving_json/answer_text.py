@@ -4,8 +4,9 @@ For the embedded server, which stands in for TF Serving, and for answers that co
 requested as TF Serving's REST side would give them.
 """
 
+import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -23,6 +24,9 @@ _BYTES_SUFFIX = "_bytes"
 _DECIMALS = "fd"
 _WRITABLE = {DataType[name] for name in JSON_TYPES} - {DataType.DT_FLOAT, DataType.DT_DOUBLE}
 """Types that have a text beside floats and doubles, which are decimals."""
+
+PIECE_ELEMENTS = 100_000
+"""So many elements become text at once: as Python strings they take ten times what the text does."""
 
 _BULK = 64
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
@@ -51,21 +55,56 @@ def rows(outputs: Mapping[str, Array]) -> bytes:
     count = row_count(outputs)
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
-        elements = ", ".join(_lists(element_texts(name, array), array.shape[1:], count))
-        return f'{{\n    "predictions": [{elements}\n    ]\n}}'.encode("utf-8", "surrogateescape")
-    columns = {
-        quoted(name.encode()): _lists(element_texts(name, array), array.shape[1:], count)
-        for name, array in outputs.items()
-    }
+        pieces = _elements(name, array)
+    else:
+        pieces = _objects(outputs, count)
+    text = io.BytesIO()
+    text.write(b'{\n    "predictions": [')
+    for piece in pieces:
+        text.write(piece.encode("utf-8", "surrogateescape"))
+    text.write(b"\n    ]\n}")
+    return text.getvalue()
+
+
+def _elements(name: str, array: Array) -> Iterator[str]:
+    """What stands between the brackets of an array, in pieces."""
+    shape = array.shape[1:]
+    step = max(1, PIECE_ELEMENTS // max(1, prod(shape)))
+    for start in range(0, len(array), step):
+        if start:
+            yield ", "
+        part = array[start : start + step]
+        if part.size <= PIECE_ELEMENTS:
+            yield ", ".join(_lists(element_texts(name, part), shape, len(part)))
+        else:
+            yield "["
+            yield from _elements(name, part[0])
+            yield "]"
+
+
+def _objects(outputs: Mapping[str, Array], count: int) -> Iterator[str]:
+    """The rows of several outputs, as many at once as make a piece."""
     inner, outer = INDENT * 3, INDENT * 2
-    objects = [
-        f"{outer}{{\n"
-        + ",\n".join(f"{inner}{name}: {column[index]}" for name, column in columns.items())
-        + f"\n{outer}}}"
-        for index in range(count)
-    ]
-    text = '{\n    "predictions": [\n' + ",\n".join(objects) + "\n    ]\n}"
-    return text.encode("utf-8", "surrogateescape")
+    step = max(1, PIECE_ELEMENTS // max(1, sum(array.size // count for array in outputs.values())))
+    for start in range(0, count, step):
+        columns = {
+            quoted(name.encode()): _row_texts(name, array[start : start + step])
+            for name, array in outputs.items()
+        }
+        objects = [
+            f"{outer}{{\n"
+            + ",\n".join(f"{inner}{name}: {column[index]}" for name, column in columns.items())
+            + f"\n{outer}}}"
+            for index in range(min(step, count - start))
+        ]
+        yield (",\n" if start else "\n") + ",\n".join(objects)
+
+
+def _row_texts(name: str, array: Array) -> Texts:
+    """Each row's text; a row that is larger than a piece stands alone."""
+    if array.size > PIECE_ELEMENTS:
+        return [f"[{''.join(_elements(name, array[0]))}]"]
+    return _lists(element_texts(name, array), array.shape[1:], len(array))
 
 
 def error(text: str) -> bytes:
