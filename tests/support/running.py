@@ -85,7 +85,7 @@ class Running(abc.ABC):
         self,
         method: str,
         path: str,
-        body: bytes | str | None = None,
+        body: bytes | str | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = 30,
         *,

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from attack.findings import Finding
 from attack.fronts import Front
 from attack.raw_http import bodies, heads
-from attack.raw_http.case import CUT, Case
+from attack.raw_http.case import CUT, SILENT, Case
 
 CASES: tuple[Case, ...] = (
     *heads.request_lines(),
@@ -20,8 +20,6 @@ CASES: tuple[Case, ...] = (
     *bodies.contents(),
     *bodies.connections(),
 )
-SILENT = -1
-"""No answer in time, and the connection still open."""
 SILENCE_SECONDS = 12.0
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 

@@ -3,8 +3,10 @@
 import json
 import tracemalloc
 from math import prod
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from tfs_proxy.serving_json import answer_text
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(lambda shape: (3, *shape))
 
 
-def _array(shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def _array(shape: tuple[int, ...]) -> npt.NDArray[Any]:
     return (np.arange(prod(shape), dtype=np.float32) / 4).reshape(shape)
 
 
