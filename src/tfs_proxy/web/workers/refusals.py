@@ -24,7 +24,10 @@ class RepeatedHeader(Exception):
 
 
 def refuse_misread(headers: Iterable[tuple[str, str]]) -> None:
-    """Raise RepeatedHeader for two headers of custom attributes, UnsupportedTransferCoding for packed chunks."""
+    """Raise RepeatedHeader for two headers of custom attributes.
+
+    Raises UnsupportedTransferCoding for anything in chunks, such as ``gzip``.
+    """
     fields = [(name.upper(), value) for name, value in headers]
     if sum(name == HEADER.upper() for name, _ in fields) > 1:
         raise RepeatedHeader
