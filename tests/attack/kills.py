@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import psutil
@@ -47,6 +48,14 @@ class Kill:
 
     role: str
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """How often a kind of process was killed, and how many requests had which fate until the next kill."""
+
+    kills: int
+    fates: Counter[str]
 
 
 class Clients:
@@ -126,8 +135,13 @@ def _how(status: int, body: bytes, number: int) -> str:
     return f"refused {status}"
 
 
-def attack(front: Front, kills: int, seed: int = 1) -> list[Finding]:
+def attack(front: Front, kills: int) -> list[Finding]:
     """``kills`` kills, of each kind of process in turn; one line per kind."""
+    return findings(front.name, [accounts(front, kills)])
+
+
+def accounts(front: Front, kills: int, seed: int = 1) -> dict[str, Account]:
+    """The same, as what became of the requests, by the kind of process that was killed before."""
     dice = random.Random(seed)
     clients, killed = Clients(front), list[Kill]()
     try:
@@ -140,7 +154,7 @@ def attack(front: Front, kills: int, seed: int = 1) -> list[Finding]:
         _wait_for_answers(front, clients)
     finally:
         outcomes = clients.finish()
-    return _accounts(front, killed, outcomes)
+    return _by_role(front, killed, outcomes)
 
 
 def victims(front: Front) -> dict[str, list[int]]:
@@ -187,17 +201,24 @@ def _living(front: Front, role: str) -> list[int]:
     return pids
 
 
-def _accounts(front: Front, kills: list[Kill], outcomes: list[Outcome]) -> list[Finding]:
-    """One line per role: what ended between a kill of it and the next kill."""
+def _by_role(front: Front, kills: list[Kill], outcomes: list[Outcome]) -> dict[str, Account]:
+    """What ended between a kill of a role and the next kill."""
     counts: dict[str, Counter[str]] = {kill.role: Counter() for kill in kills}
     for outcome in outcomes:
         before = [kill for kill in kills if kill.at <= outcome.at]
         if before:
             counts[before[-1].role][_fate(front, before[-1], outcome)] += 1
-    return [
-        _account(front, role, sum(kill.role == role for kill in kills), fates)
-        for role, fates in counts.items()
-    ]
+    return {role: Account(sum(kill.role == role for kill in kills), fates) for role, fates in counts.items()}
+
+
+def findings(target: str, rounds: Iterable[Mapping[str, Account]]) -> list[Finding]:
+    """One line per role, of all rounds together."""
+    totals: dict[str, Account] = {}
+    for counted in rounds:
+        for role, account in counted.items():
+            before = totals.get(role, Account(0, Counter()))
+            totals[role] = Account(before.kills + account.kills, before.fates + account.fates)
+    return [_finding(target, role, account) for role, account in totals.items()]
 
 
 def _fate(front: Front, kill: Kill, outcome: Outcome) -> str:
@@ -205,8 +226,11 @@ def _fate(front: Front, kill: Kill, outcome: Outcome) -> str:
     return "in the killed process" if own and outcome.how.startswith("cut") else outcome.how
 
 
-def _account(front: Front, role: str, kills: int, fates: Counter[str]) -> Finding:
+def _finding(target: str, role: str, account: Account) -> Finding:
+    fates = account.fates
     lost = sum(count for fate, count in fates.items() if fate == "wrong" or fate.startswith("cut"))
     sent = fates.total()
-    note = f"{kills} kills; sent {sent:,}: " + ", ".join(f"{fate} {count:,}" for fate, count in fates.items())
-    return Finding(f"requests under kills of {role}", front.name, sent, sent - lost, note)
+    note = f"{account.kills} kills; sent {sent:,}: " + ", ".join(
+        f"{fate} {count:,}" for fate, count in fates.items()
+    )
+    return Finding(f"requests under kills of {role}", target, sent, sent - lost, note)

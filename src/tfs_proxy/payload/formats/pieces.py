@@ -10,7 +10,7 @@ PIECE_ELEMENTS = 100_000
 
 
 def by_records(outputs: Outputs) -> Iterator[Outputs]:
-    """Outputs, each ``[records, ...]``, in parts of so many records that each has about a piece's elements."""
+    """Outputs, each ``[records, ...]``, in parts of some records, each with about a piece's elements."""
     records = max((len(array) for array in outputs.values()), default=0)
     elements = sum(math.prod(array.shape[1:]) for array in outputs.values())
     step = max(1, PIECE_ELEMENTS // max(1, elements))
