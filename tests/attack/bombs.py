@@ -23,7 +23,10 @@ PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
 @dataclass(frozen=True, slots=True)
 class Bomb:
-    """One request; ``target`` is "invocations", or the gRPC method that the model server is called by."""
+    """One request; ``target`` is "invocations", or the gRPC method that the model server is called by.
+
+    ``is_heavy`` says that it is a good request, whose answer takes long: it is sent alone.
+    """
 
     name: str
     make: Callable[[], bytes]
@@ -31,6 +34,7 @@ class Bomb:
     attributes: str = ""
     coding: str = ""
     accept: str = ""
+    is_heavy: bool = False
     target: str = "invocations"
 
     @property
@@ -176,8 +180,14 @@ def bombs() -> Iterator[Bomb]:
     )
     yield Bomb("npz of 300 MB", lambda: npz(75 * MILLION), "application/x-npz")
     for accept in ("application/json", "text/csv", "application/jsonlines"):
-        yield Bomb(f"npy of 100 MB, answered as {accept}", _large_npy, "application/x-npy", accept=accept)
-    yield Bomb("CSV of 100 MB", lambda: b"1.25\n" * (20 * MILLION), "text/csv")
+        yield Bomb(
+            f"npy of 100 MB, answered as {accept}",
+            _large_npy,
+            "application/x-npy",
+            accept=accept,
+            is_heavy=True,
+        )
+    yield Bomb("CSV of 100 MB", lambda: b"1.25\n" * (20 * MILLION), "text/csv", is_heavy=True)
     yield Bomb("tf.Example of 500,000 features", lambda: features(500_000), "application/x-tf-example")
     for kind in (DataType.DT_FLOAT, DataType.DT_STRING):
         yield Bomb(

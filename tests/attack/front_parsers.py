@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import socket
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from types import SimpleNamespace
 from falcon import Request
 from falcon.testing import create_environ
 from gunicorn.config import Config
-from gunicorn.http.errors import NoMoreData, ParseException
+from gunicorn.http.errors import LimitRequestHeaders, NoMoreData, ParseException
 from gunicorn.http.message import Request as GunicornRequest
 from gunicorn.http.parser import RequestParser
 
@@ -24,9 +25,12 @@ from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.memory_ledger import MemoryLedger
 from tfs_proxy.web.workers.plain_request import plain_request
 from tfs_proxy.web.workers.refusals import OUR_FAULT, RepeatedHeader, refusal, refuse_misread
+from tfs_proxy.web.workers.threads.arrival import Arrival, Budget, NoRoom, Room
+from tfs_proxy.web.workers.threads.framing import Chunks
 from tfs_proxy.wire.http_server import HttpServer
 
 HEAD = b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+REFUSED_ARRIVALS = (LimitRequestHeaders, NoRoom)
 REFUSED_HEADS = (ParseException, NoMoreData, StopIteration, RepeatedHeader)
 
 HEADS = (
@@ -83,8 +87,29 @@ def chunks(data: bytes) -> None:
     reader = BodyReader(deployment)  # type: ignore[arg-type]  # all that it asks of a Deployment
     environ = create_environ(method="POST", headers={"Transfer-Encoding": "chunked"})
     environ["wsgi.input"] = _gunicorn_request(HEAD + data).body
-    with reader.read(Request(environ)):
-        pass
+    request = Request(environ)
+    with reader.budget(request) as budget:
+        reader.read(request, budget)
+
+
+def arrival(folder: Path, data: bytes) -> None:
+    """A request that comes in pieces, whose size the first byte says, until it is whole."""
+    size, sent = (data[0] or 1, data[1:]) if data else (1, b"")
+    with closing(Arrival(Room(MEGABYTE, folder, Budget(MEGABYTE)))) as request:
+        for start in range(0, len(sent), size):
+            if request.add(sent[start : start + size]):
+                return
+
+
+def chunk_ends(data: bytes) -> None:
+    """Where a body in chunks ends does not depend on the pieces that it comes in."""
+    size, sent = (data[0] or 1, data[1:]) if data else (1, b"")
+    whole, pieces, taken = Chunks(), Chunks(), 0
+    end = whole.follow(sent)
+    for start in range(0, len(sent), size):
+        taken += pieces.follow(sent[start : start + size])
+    if (end, whole.ended, whole.body_bytes) != (taken, pieces.ended, pieces.body_bytes):
+        raise AssertionError(f"{end} bytes at once, {taken} in pieces of {size}")
 
 
 def heartbeat(data: bytes) -> None:

@@ -272,6 +272,12 @@ PARSERS: Mapping[str, Parser] = {
         front_parsers.gunicorn_head, front_parsers.HEADS, front_parsers.REFUSED_HEADS
     ),
     "chunks": Parser(front_parsers.chunks, front_parsers.CHUNKS),
+    "chunks in pieces": Parser(front_parsers.chunk_ends, front_parsers.CHUNKS),
+    "requests in pieces": Parser(
+        lambda data: front_parsers.arrival(_folder(), data),
+        front_parsers.HEADS,
+        front_parsers.REFUSED_ARRIVALS,
+    ),
     "control API": Parser(front_parsers.control, front_parsers.HEADS),
     "workers' messages": Parser(front_parsers.heartbeat, front_parsers.HEARTBEATS),
     "memory ledger": Parser(lambda data: front_parsers.ledger(_folder(), data), front_parsers.SLOTS),
