@@ -42,6 +42,7 @@ docs-links: $(READY)  ## ask every outside link of the documentation; needs the 
 test: $(READY) try-nginx try-curl  ## run all tests, the fast ones first
 	$(BIN)/python -m pytest tests/unit tests/web
 	$(BIN)/python -m pytest tests/processes -n 2 --dist loadfile  # most of them wait most of the time
+	@$(MAKE) --no-print-directory attack-short
 	@$(MAKE) --no-print-directory test-container
 
 .PHONY: test-container
@@ -68,7 +69,7 @@ prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB obj
 
 .PHONY: attack attack-short soak
 attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes; the table is in build/attack/
-	PYTHONPATH=tests $(BIN)/python -m attack
+	PYTHONPATH=tests timeout --signal INT 15m $(BIN)/python -m attack
 attack-short: $(READY) try-nginx  ## the same in two minutes
 	$(BIN)/python -m pytest tests/attack
 soak: $(READY) try-nginx  ## a million fuzzed inputs, two hundred kills, and an hour of load whose memory stays flat

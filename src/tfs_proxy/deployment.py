@@ -111,5 +111,11 @@ class BootFailure:
 
     @classmethod
     def from_json(cls, message: bytes) -> "BootFailure":
-        """The inverse of `to_json`."""
-        return cls(**json.loads(message))
+        """The inverse of `to_json`; raises ValueError for anything else."""
+        try:
+            failure = cls(**json.loads(message))
+        except (TypeError, RecursionError) as error:
+            raise ValueError("not the failure of a worker") from error
+        if not isinstance(failure.text, str) or not isinstance(failure.report, str):
+            raise ValueError("the failure of a worker is not told in words")  # noqa: TRY004
+        return failure

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import math
 import sys
 import tempfile
 import time
@@ -15,6 +16,9 @@ from attack.findings import HEAD, Finding, fallen, table
 from attack.fronts import Front, all_fronts, front_of, kinds, stack_of
 from attack.raw_http import attack as raw_http
 from support.model_fixtures import ROOT
+
+MOST_KILLS = 24
+"""Of one stack: the supervisor gives up on a process that dies again and again."""
 
 TABLE = ROOT / "build" / "attack" / "table.md"
 
@@ -32,9 +36,9 @@ class Form:
 
 FORMS = {
     "long": Form(
-        ("http", "slow", "bombs", "descriptors", "disk", "kills", "fuzz"), 840, fuzzing.Effort(20_000, 10), 36
+        ("http", "slow", "bombs", "descriptors", "disk", "kills", "fuzz"), 840, fuzzing.Effort(20_000, 10), 72
     ),
-    "soak": Form(("fuzz", "kills", "soak"), 3 * 3600, fuzzing.Effort(50_000, 300), 210, 3600),
+    "soak": Form(("fuzz", "kills", "soak"), 3 * 3600, fuzzing.Effort(50_000, 300), 216, 3600),
 }
 
 
@@ -71,8 +75,13 @@ def _bombs(_: Form, folder: Path) -> Iterator[Finding]:
 
 def _kills(form: Form, folder: Path) -> Iterator[Finding]:
     for kind in kinds():
-        with stack_of(kind, folder / kind) as stack:
-            yield from kills.attack(front_of(kind, stack), form.kills // len(kinds()))
+        rounds = math.ceil(form.kills / len(kinds()) / MOST_KILLS)
+        yield from kills.findings(kind, [_killed(kind, folder, seed) for seed in range(rounds)])
+
+
+def _killed(kind: str, folder: Path, seed: int) -> dict[str, kills.Account]:
+    with stack_of(kind, folder / f"{kind}-{seed}") as stack:
+        return kills.accounts(front_of(kind, stack), MOST_KILLS, seed)
 
 
 def _soak(form: Form, folder: Path) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ def throw(stack: Stack, bomb: Bomb, body: bytes) -> str:
 
 def together(stack: Stack, front: Front, bombs: Sequence[Bomb] = BOMBS, count: int = AT_ONCE) -> Finding:
     """``count`` bombs at once, of all sorts, with small requests beside them."""
-    posted = [bomb for bomb in bombs if bomb.target == "invocations"]
+    posted = [bomb for bomb in bombs if bomb.target == "invocations" and not bomb.is_heavy]
     bodies = {bomb.name: bomb.make() for bomb in posted}
     mix = list(itertools.islice(itertools.cycle(posted), count))
     with (

@@ -7,7 +7,9 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+
+import numpy as np
 
 from tfs_proxy import protos
 from tfs_proxy.payload.formats.framing import recordio_frame
@@ -21,19 +23,29 @@ PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
 @dataclass(frozen=True, slots=True)
 class Bomb:
-    """One request; ``target`` is "invocations", or the gRPC method that the model server is called by."""
+    """One request; ``target`` is "invocations", or the gRPC method that the model server is called by.
+
+    ``is_heavy`` says that it is a good request, whose answer takes long: it is sent alone.
+    """
 
     name: str
     make: Callable[[], bytes]
     kind: str = "application/json"
     attributes: str = ""
     coding: str = ""
+    accept: str = ""
+    is_heavy: bool = False
     target: str = "invocations"
 
     @property
     def headers(self) -> dict[str, str]:
         """The headers of the request; none that is not needed, since some keep a body off nginx's fast path."""
-        named = {"Content-Type": self.kind, ATTRIBUTES: self.attributes, "Content-Encoding": self.coding}
+        named = {
+            "Content-Type": self.kind,
+            ATTRIBUTES: self.attributes,
+            "Content-Encoding": self.coding,
+            "Accept": self.accept,
+        }
         return {name: value for name, value in named.items() if value}
 
 
@@ -84,6 +96,13 @@ def declared(dtype: DataType, *sizes: int) -> bytes:
 def features(count: int) -> bytes:
     """A tf.Example with many empty features."""
     return field(1, b"".join(field(1, field(1, b"%d" % number) + field(2, b"")) for number in range(count)))
+
+
+@cache
+def _large_npy() -> bytes:
+    """Numbers of many digits: as text they take two to four times as much."""
+    numbers = np.random.default_rng(1).random(25 * MILLION - 32, np.float32)
+    return npy(f"({numbers.size},)", numbers.tobytes())
 
 
 def _braces(brace: bytes) -> bytes:
@@ -160,6 +179,15 @@ def bombs() -> Iterator[Bomb]:
         "application/x-npy",
     )
     yield Bomb("npz of 300 MB", lambda: npz(75 * MILLION), "application/x-npz")
+    for accept in ("application/json", "text/csv", "application/jsonlines"):
+        yield Bomb(
+            f"npy of 100 MB, answered as {accept}",
+            _large_npy,
+            "application/x-npy",
+            accept=accept,
+            is_heavy=True,
+        )
+    yield Bomb("CSV of 100 MB", lambda: b"1.25\n" * (20 * MILLION), "text/csv", is_heavy=True)
     yield Bomb("tf.Example of 500,000 features", lambda: features(500_000), "application/x-tf-example")
     for kind in (DataType.DT_FLOAT, DataType.DT_STRING):
         yield Bomb(

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import psutil
@@ -49,6 +50,14 @@ class Kill:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """How often a kind of process was killed, and how many requests had which fate until the next kill."""
+
+    kills: int
+    fates: Counter[str]
+
+
 class Clients:
     """Threads that send numbered requests on kept connections, and note what became of each."""
 
@@ -82,15 +91,22 @@ class Clients:
         link: socket.socket | None = None
         while not self._over.is_set():
             number = next(self._numbers)
-            how, link = self._one(number, link)
-            self._outcomes.append(Outcome(number, how, time.monotonic()))
+            try:
+                how, link = self._one(number, link)
+                at = time.monotonic()
+            except Lost as error:
+                how, link, at = f"cut: {error}", None, error.at
+            self._outcomes.append(Outcome(number, how, at))
             if how != "answered":
                 self._over.wait(PAUSE_SECONDS)
         if link is not None:
             link.close()
 
     def _one(self, number: int, idle: socket.socket | None) -> tuple[str, socket.socket | None]:
-        """How one request ends, and the connection if it is kept; one never read on a kept connection goes again."""
+        """How one request ends, and the connection if it is kept; one never read on a kept connection goes again.
+
+        Raises Lost.
+        """
         try:
             link = idle or self._front.connect()
             link.settimeout(TIMEOUT_SECONDS)
@@ -101,9 +117,9 @@ class Clients:
         except Unread:
             link.close()
             return self._one(number, None) if idle is not None else ("not accepted", None)
-        except Lost as error:
+        except Lost:
             link.close()
-            return f"cut: {error}", None
+            raise
         if reply.will_close:
             link.close()
         return _how(reply.status, body, number), None if reply.will_close else link
@@ -119,8 +135,13 @@ def _how(status: int, body: bytes, number: int) -> str:
     return f"refused {status}"
 
 
-def attack(front: Front, kills: int, seed: int = 1) -> list[Finding]:
+def attack(front: Front, kills: int) -> list[Finding]:
     """``kills`` kills, of each kind of process in turn; one line per kind."""
+    return findings(front.name, [accounts(front, kills)])
+
+
+def accounts(front: Front, kills: int, seed: int = 1) -> dict[str, Account]:
+    """The same, as what became of the requests, by the kind of process that was killed before."""
     dice = random.Random(seed)
     clients, killed = Clients(front), list[Kill]()
     try:
@@ -133,7 +154,7 @@ def attack(front: Front, kills: int, seed: int = 1) -> list[Finding]:
         _wait_for_answers(front, clients)
     finally:
         outcomes = clients.finish()
-    return _accounts(front, killed, outcomes)
+    return _by_role(front, killed, outcomes)
 
 
 def victims(front: Front) -> dict[str, list[int]]:
@@ -151,9 +172,8 @@ def _role(process: psutil.Process) -> str:
     if "nginx:" in words:
         return "nginx worker" if "worker" in words else "nginx master"
     if "gunicorn" in words:
-        parent = process.parent()
-        inner = parent is not None and "gunicorn" in _words(parent)
-        return "gunicorn worker" if inner else "gunicorn master"
+        leads = os.getpgid(process.pid) == process.pid  # a worker may have lost its master
+        return "gunicorn master" if leads else "gunicorn worker"
     if "tfs_proxy.embedded" in words:
         return "model server"
     return "stage" if "tfs_proxy.cli" in words else f"helper {process.name()}"
@@ -181,17 +201,24 @@ def _living(front: Front, role: str) -> list[int]:
     return pids
 
 
-def _accounts(front: Front, kills: list[Kill], outcomes: list[Outcome]) -> list[Finding]:
-    """One line per role: what ended between a kill of it and the next kill."""
+def _by_role(front: Front, kills: list[Kill], outcomes: list[Outcome]) -> dict[str, Account]:
+    """What ended between a kill of a role and the next kill."""
     counts: dict[str, Counter[str]] = {kill.role: Counter() for kill in kills}
     for outcome in outcomes:
         before = [kill for kill in kills if kill.at <= outcome.at]
         if before:
             counts[before[-1].role][_fate(front, before[-1], outcome)] += 1
-    return [
-        _account(front, role, sum(kill.role == role for kill in kills), fates)
-        for role, fates in counts.items()
-    ]
+    return {role: Account(sum(kill.role == role for kill in kills), fates) for role, fates in counts.items()}
+
+
+def findings(target: str, rounds: Iterable[Mapping[str, Account]]) -> list[Finding]:
+    """One line per role, of all rounds together."""
+    totals: dict[str, Account] = {}
+    for counted in rounds:
+        for role, account in counted.items():
+            before = totals.get(role, Account(0, Counter()))
+            totals[role] = Account(before.kills + account.kills, before.fates + account.fates)
+    return [_finding(target, role, account) for role, account in totals.items()]
 
 
 def _fate(front: Front, kill: Kill, outcome: Outcome) -> str:
@@ -199,8 +226,11 @@ def _fate(front: Front, kill: Kill, outcome: Outcome) -> str:
     return "in the killed process" if own and outcome.how.startswith("cut") else outcome.how
 
 
-def _account(front: Front, role: str, kills: int, fates: Counter[str]) -> Finding:
+def _finding(target: str, role: str, account: Account) -> Finding:
+    fates = account.fates
     lost = sum(count for fate, count in fates.items() if fate == "wrong" or fate.startswith("cut"))
     sent = fates.total()
-    note = f"{kills} kills; sent {sent:,}: " + ", ".join(f"{fate} {count:,}" for fate, count in fates.items())
-    return Finding(f"requests under kills of {role}", front.name, sent, sent - lost, note)
+    note = f"{account.kills} kills; sent {sent:,}: " + ", ".join(
+        f"{fate} {count:,}" for fate, count in fates.items()
+    )
+    return Finding(f"requests under kills of {role}", target, sent, sent - lost, note)

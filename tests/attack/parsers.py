@@ -12,7 +12,7 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from attack import corpus
+from attack import corpus, front_parsers
 from support.archives import SAVED_MODEL
 from tfs_proxy import protos
 from tfs_proxy.archive.discover import discover
@@ -269,4 +269,19 @@ PARSERS: Mapping[str, Parser] = {
         ),
         (TfsProxyError, Missing, ValueError),
     ),
+    "ordinary HTTP requests": Parser(front_parsers.plain_head, front_parsers.HEADS, ()),
+    "other HTTP requests": Parser(
+        front_parsers.gunicorn_head, front_parsers.HEADS, front_parsers.REFUSED_HEADS
+    ),
+    "chunks": Parser(front_parsers.chunks, front_parsers.CHUNKS),
+    "chunks in pieces": Parser(front_parsers.chunk_ends, front_parsers.CHUNKS),
+    "requests in pieces": Parser(
+        lambda data: front_parsers.arrival(_folder(), data),
+        front_parsers.HEADS,
+        front_parsers.REFUSED_ARRIVALS,
+    ),
+    "control API": Parser(front_parsers.control, front_parsers.HEADS),
+    "workers' messages": Parser(front_parsers.heartbeat, front_parsers.HEARTBEATS),
+    "memory ledger": Parser(lambda data: front_parsers.ledger(_folder(), data), front_parsers.SLOTS),
+    "pipeline": Parser(front_parsers.pipeline, front_parsers.PIPELINES),
 }

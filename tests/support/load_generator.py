@@ -23,7 +23,11 @@ class Unread(Exception):
 
 
 class Lost(Exception):
-    """The request was read, and no whole answer came."""
+    """The request was read, and no whole answer came; ``at`` is when that was seen."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.at = time.monotonic()
 
 
 class Load:
@@ -118,7 +122,8 @@ def exchange(link: socket.socket, body: bytes) -> tuple[http.client.HTTPResponse
     except TimeoutError as error:
         raise Lost("no answer in time") from error
     if not begun:
-        raise Unread if was_reset(link) else Lost("closed without an answer")
+        lost = Lost("closed without an answer")
+        raise Unread if was_reset(link) else lost
     try:
         reply = http.client.HTTPResponse(link, method="POST")
         reply.begin()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -85,7 +85,7 @@ class Running(abc.ABC):
         self,
         method: str,
         path: str,
-        body: bytes | str | None = None,
+        body: bytes | str | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = 30,
         *,

@@ -41,8 +41,10 @@ def batch_of_arrays(
         arrays = dict(zip(signature.inputs, arrays.values(), strict=True))
     check_names(arrays, signature)
     for name, spec in signature.inputs.items():
-        if arrays[name].itemsize < array_type(spec).itemsize:
-            budget.take(arrays[name].size * array_type(spec).itemsize, f'Input "{name}"')
+        itemsize = array_type(spec).itemsize
+        is_wider = itemsize > arrays[name].itemsize
+        # Once in the message to the model server, and once before if it is converted.
+        budget.take(arrays[name].size * itemsize * (1 + is_wider), f'Input "{name}"')
     inputs = {
         name: _by_record(typed(arrays[name], spec, f'Input "{name}"'), spec)
         for name, spec in signature.inputs.items()

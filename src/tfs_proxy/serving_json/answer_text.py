@@ -6,7 +6,7 @@ requested as TF Serving's REST side would give them.
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -25,9 +25,10 @@ _DECIMALS = "fd"
 _WRITABLE = {DataType[name] for name in JSON_TYPES} - {DataType.DT_FLOAT, DataType.DT_DOUBLE}
 """Types that have a text beside floats and doubles, which are decimals."""
 
+PIECE_ELEMENTS = 100_000
+"""So many elements become text at once: as Python strings they take ten times what the text does."""
+
 _BULK = 64
-PIECE_ELEMENTS = 1 << 16
-"""As many elements are written at a time."""
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
 
 Array = npt.NDArray[Any]
@@ -52,18 +53,15 @@ def rows(outputs: Mapping[str, Array]) -> bytes:
     Raises NoRows and NoText.
     """
     count = row_count(outputs)
-    # PERF: in pieces, for the texts of all elements at once would take a hundred bytes each.
-    text = io.BytesIO()
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
-        text.write(b'{\n    "predictions": [')
-        _write_elements(name, array, text)
+        pieces = _elements(name, array)
     else:
-        text.write(b'{\n    "predictions": [\n')
-        step = max(1, PIECE_ELEMENTS // max(1, sum(array.size // count for array in outputs.values())))
-        for start in range(0, count, step):
-            part = {name: array[start : start + step] for name, array in outputs.items()}
-            text.write(as_bytes((",\n" if start else "") + ",\n".join(_row_objects(part))))
+        pieces = _objects(outputs, count)
+    text = io.BytesIO()
+    text.write(b'{\n    "predictions": [')
+    for piece in pieces:
+        text.write(as_bytes(piece))
     text.write(b"\n    ]\n}")
     return text.getvalue()
 
@@ -73,40 +71,52 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _write_elements(name: str, array: Array, text: io.BytesIO) -> None:
-    """Write the elements along the first axis, with a comma between two."""
-    width = prod(array.shape[1:])
-    if width > PIECE_ELEMENTS:
-        for index, element in enumerate(array):
-            text.write(b", [" if index else b"[")
-            _write_elements(name, element, text)
-            text.write(b"]")
-        return
-    step = PIECE_ELEMENTS // max(1, width)
+def _elements(name: str, array: Array) -> Iterator[str]:
+    """What stands between the brackets of an array, in pieces."""
+    shape = array.shape[1:]
+    step = max(1, PIECE_ELEMENTS // max(1, prod(shape)))
     for start in range(0, len(array), step):
+        if start:
+            yield ", "
         part = array[start : start + step]
-        elements = _lists(element_texts(name, part), part.shape[1:], len(part))
-        text.write(as_bytes((", " if start else "") + ", ".join(elements)))
+        if part.size <= PIECE_ELEMENTS:
+            yield ", ".join(_lists(element_texts(name, part), shape, len(part)))
+        else:
+            yield "["
+            yield from _elements(name, part[0])
+            yield "]"
 
 
-def _row_objects(outputs: Mapping[str, Array]) -> Texts:
-    """An object for each row."""
-    columns = {
-        quoted(name.encode()): _lists(element_texts(name, array), array.shape[1:], len(array))
-        for name, array in outputs.items()
-    }
+def _objects(outputs: Mapping[str, Array], count: int) -> Iterator[str]:
+    """The rows of several outputs, as many at once as make a piece."""
     inner, outer = INDENT * 3, INDENT * 2
-    return [
-        f"{outer}{{\n"
-        + ",\n".join(f"{inner}{name}: {row}" for name, row in zip(columns, row_texts, strict=True))
-        + f"\n{outer}}}"
-        for row_texts in zip(*columns.values(), strict=True)
-    ]
+    step = max(1, PIECE_ELEMENTS // max(1, sum(array.size // count for array in outputs.values())))
+    for start in range(0, count, step):
+        columns = {
+            quoted(name.encode()): _row_texts(name, array[start : start + step])
+            for name, array in outputs.items()
+        }
+        objects = [
+            f"{outer}{{\n"
+            + ",\n".join(f"{inner}{name}: {column[index]}" for name, column in columns.items())
+            + f"\n{outer}}}"
+            for index in range(min(step, count - start))
+        ]
+        yield (",\n" if start else "\n") + ",\n".join(objects)
+
+
+def _row_texts(name: str, array: Array) -> Texts:
+    """Each row's text; a row that is larger than a piece stands alone."""
+    if array.size > PIECE_ELEMENTS:
+        return [f"[{''.join(_elements(name, array[0]))}]"]
+    return _lists(element_texts(name, array), array.shape[1:], len(array))
 
 
 def error(text: str) -> bytes:
     """``{"error": …}``."""
-    return as_bytes(f'{{\n    "error": {quoted(as_bytes(text))}\n}}')
+    return f'{{\n    "error": {quoted(text.encode("utf-8", "surrogateescape"))}\n}}'.encode(
+        "utf-8", "surrogateescape"
+    )
 
 
 def row_count(outputs: Mapping[str, Array]) -> int:

@@ -5,6 +5,7 @@
 
 import asyncio
 import json
+import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,6 +16,8 @@ from typing import Any
 
 from tfs_proxy.deployment import BootFailure, Instance
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
+
+log = logging.getLogger(__name__)
 
 AVAILABLE = "AVAILABLE"
 ENDED = "END"
@@ -134,7 +137,7 @@ class Heartbeats(asyncio.DatagramProtocol):
             self.loading.add(data)
             return
         if data.startswith(b"{"):
-            self.failure = self.failure or BootFailure.from_json(data)
+            self._note_failure(data)
             return
         pid, _, message = data.partition(b" ")
         if message:
@@ -142,6 +145,12 @@ class Heartbeats(asyncio.DatagramProtocol):
             return
         self._beats[data] = self._clock()
         self.booted.set()
+
+    def _note_failure(self, data: bytes) -> None:
+        try:
+            self.failure = self.failure or BootFailure.from_json(data)
+        except ValueError:  # a script can write to the socket, too
+            log.warning("a message of a worker can't be read")
 
     def forget(self) -> None:
         """Drop all beats: their workers are gone."""

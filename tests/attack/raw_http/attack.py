@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from attack.findings import Finding
 from attack.fronts import Front
 from attack.raw_http import bodies, heads
-from attack.raw_http.case import CUT, Case
+from attack.raw_http.case import CUT, SILENT, Case
 
 CASES: tuple[Case, ...] = (
     *heads.request_lines(),
@@ -20,9 +20,8 @@ CASES: tuple[Case, ...] = (
     *bodies.contents(),
     *bodies.connections(),
 )
-SILENT = -1
-"""No answer in time, and the connection still open."""
 SILENCE_SECONDS = 12.0
+AT_ONCE = 4
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
 
@@ -34,12 +33,10 @@ def attack(fronts: Iterable[Front], cases: Iterable[Case] = CASES) -> list[Findi
 
 
 def against(front: Front, cases: tuple[Case, ...]) -> Finding:
-    """Every case against one front, one after the other."""
-    wrong = []
-    for case in cases:
-        statuses = send(front, case)
-        if fault := judge(front, case, statuses):
-            wrong.append(f"{case.name}: {fault}")
+    """Every case against one front; some wait for an answer that does not come, so several at once."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        faults = list(pool.map(lambda case: judge(front, case, send(front, case)), cases))
+    wrong = [f"{case.name}: {fault}" for case, fault in zip(cases, faults, strict=True) if fault]
     return Finding("raw HTTP", front.name, len(cases), len(cases) - len(wrong), "; ".join(wrong))
 
 

@@ -13,8 +13,11 @@ ABSENT = frozenset({400, 404, 405})
 MALFORMED = frozenset({400})
 ALLOWED = GOOD | REFUSED
 """It may be refused, or taken: what counts is that there is one answer, and the server lives."""
+LENIENT = {"embedded": ALLOWED}
+"""TensorFlow Serving takes it, and so does the server that stands in for it."""
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
-PYTHON = ("gunicorn", "pipeline")
+SILENT = -1
+"""No answer in time, and the connection still open."""
 
 
 @dataclass(frozen=True, slots=True)

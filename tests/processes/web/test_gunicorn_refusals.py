@@ -34,6 +34,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[Workers]:
         (b"POST /invocations HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
         (b"POST /invocations HTTP/1.1\r\nTransfer-Encoding: <script>\r\n\r\n", 501),
         (b"POST /invocations HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
+        (b"POST /invocations HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
         (b"POST /invocations HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n", 400),
         (b"POST /invocations HTTP/1.1\r\nExpect: <script>\r\nContent-Length: 1\r\n\r\n", 417),
     ],

@@ -276,3 +276,14 @@ def test_npy_survives_the_round_trip() -> None:
     batch = decode(encode({"y": array}, 2, "application/x-npy"), NPY, _signature(x=("DT_FLOAT", None)))
     assert isinstance(batch, Batch)
     np.testing.assert_array_equal(batch.inputs["x"], array)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float32, 60_000), (np.uint8, 130_000)])
+def test_arrays_count_as_messages_too(dtype: npt.DTypeLike, size: int) -> None:
+    """What is unpacked within the limit goes out once more, wider if the model's type is."""
+    body = write_npz({"x": np.zeros(size // np.dtype(dtype).itemsize, dtype)})
+    signature = _signature(x=("DT_FLOAT", (None,)))
+
+    assert decode(body, NPZ, signature, MemoryBudget(10 * size)).records
+    with pytest.raises(PayloadTooLarge):
+        decode(body, NPZ, signature, MemoryBudget(size * 3 // 2))

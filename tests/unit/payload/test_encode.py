@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from support.fake_upstream import FakeUpstream
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import NotAcceptable
 from tfs_proxy.payload.encode import encode, encode_values
+from tfs_proxy.payload.formats import pieces
 from tfs_proxy.payload.media_types import CSV, JSON_LINES
 from tfs_proxy.payload.registry import OUTPUT_TYPES
 from tfs_proxy.protos.tensors import NUMPY_TYPES
@@ -133,3 +136,32 @@ def test_arrays_of_complex_numbers() -> None:
     """npy carries complex numbers."""
     body, _ = PLANE.encode({"y": np.array([1j])}, "application/x-npy")
     assert np.load(io.BytesIO(body)).tolist() == [1j]
+
+
+@pytest.mark.parametrize("media_type", [CSV, JSON_LINES])
+@pytest.mark.parametrize("shapes", [[(7,)], [(7, 2)], [(7, 2), (7,)], [(7, 0)]])
+def test_pieces_make_the_same_body(
+    media_type: str, shapes: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many records become text at once, the body is the same."""
+    arrays = [np.arange(math.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes]
+    outputs = {f"y{number}": array for number, array in enumerate(arrays)}
+    whole = encode(outputs, 7, media_type)
+
+    monkeypatch.setattr(pieces, "PIECE_ELEMENTS", 3)
+
+    assert encode(outputs, 7, media_type) == whole
+
+
+@pytest.mark.parametrize("media_type", [CSV, JSON_LINES])
+def test_a_large_body_takes_little_more_than_itself(media_type: str) -> None:
+    """It is written in pieces: Python's objects of all its numbers would take ten times as much."""
+    array = np.arange(1_000_000, dtype=np.float32) / 4
+    tracemalloc.start()
+    try:
+        body = encode({"y": array}, None, media_type)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < 4 * len(body) + 40_000_000

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tfs_proxy.deployment import Instance
+from tfs_proxy.deployment import BootFailure, Instance
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness, ServableState, read_status
 
@@ -162,3 +162,14 @@ def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
         return was_cancelled
 
     assert asyncio.run(ended())
+
+
+@pytest.mark.parametrize("message", [b"{", b"{}", b"\xff", b'{"text": 1}', b'{"a": 1}', b'{"a":' * 3000])
+def test_a_message_that_no_worker_sends_is_no_failure(message: bytes) -> None:
+    """The script can write to the workers' socket, too: what can't be read is passed over."""
+    heartbeats = Heartbeats(10.0, Clock())
+
+    heartbeats.datagram_received(message, None)
+    heartbeats.datagram_received(b'{"text": "no", "report": ""}', None)
+
+    assert heartbeats.failure == BootFailure("no")

@@ -1,5 +1,6 @@
 """Memory that several processes share out among large requests."""
 
+import struct
 import subprocess
 import sys
 import threading
@@ -64,3 +65,14 @@ def test_a_request_waits_for_another_to_end(path: Path) -> None:
 
     assert not waiting.is_alive()
     assert path.stat().st_size == 16
+
+
+def test_a_table_of_nonsense_reserves_nothing(path: Path) -> None:
+    """Process ids that no process can have hold no memory."""
+    path.write_bytes(struct.pack("=6q", 2**62, 100, -1, 100, 0, 100))
+    ledger = MemoryLedger(path, 100, wait_seconds=0)
+
+    ledger.reserve(100)
+
+    with pytest.raises(Overloaded):
+        ledger.reserve(1)

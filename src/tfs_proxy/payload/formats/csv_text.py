@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import BYTES, Outputs
 from tfs_proxy.payload.formats.json_outputs import BYTES_SUFFIX
+from tfs_proxy.payload.formats.pieces import by_records
 from tfs_proxy.serving_json.text import base64_of, dumps, text_of, whole
 
 _SPECIAL = re.compile(r'[,"\r\n]')
@@ -25,6 +26,10 @@ _SPECIAL = re.compile(r'[,"\r\n]')
 
 def csv_of_outputs(outputs: Outputs) -> bytes:
     """Write outputs, each ``[records, ...]``."""
+    return b"".join([_csv_of(piece) for piece in by_records(outputs)])
+
+
+def _csv_of(outputs: Outputs) -> bytes:
     flat = {name: _flat(outputs[name]) for name in sorted(outputs)}
     if len(flat) == 1:
         (array,) = flat.values()

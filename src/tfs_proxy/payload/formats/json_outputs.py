@@ -13,6 +13,7 @@ import orjson
 
 from tfs_proxy.batch import Outputs
 from tfs_proxy.payload import media_types as media
+from tfs_proxy.payload.formats.pieces import by_records
 from tfs_proxy.payload.portable import portable
 from tfs_proxy.serving_json.text import dumps, rows, whole
 
@@ -53,6 +54,10 @@ def _as_base64(name: str) -> bool:
 
 def lines_of_outputs(outputs: Outputs) -> bytes:
     """Write outputs, each ``[records, ...]``."""
+    return b"".join([_lines_of(piece) for piece in by_records(outputs)])
+
+
+def _lines_of(outputs: Outputs) -> bytes:
     names = sorted(outputs)
     columns = [rows(outputs[name], as_base64=_as_base64(name)) for name in names]
     if len(columns) == 1:

@@ -1,10 +1,10 @@
 """The part of nginx.conf that sends TF Serving's own JSON straight to the model server: pure.
 
 Only for models without a script, and only what is certain: `POST` of one JSON object, in a media type,
-an Accept and attributes that need no conversion. Anything else, and anything that the model server
-refuses, goes to Python with the same body, so that both ways give the same answers. Values from
-headers reach a path only through patterns that name every character allowed: those of `tfs_proxy.attributes`,
-which Python reads the same header by.
+an Accept and attributes that need no conversion, with a Content-Length that is small. Anything else, and
+anything that the model server refuses, goes to Python with the same body, so that both ways give the same
+answers. Values from headers reach a path only through patterns that name every character allowed: those of
+`tfs_proxy.attributes`, which Python reads the same header by.
 """
 
 from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, PREFIX, Attribute
@@ -15,6 +15,9 @@ MAX_BRACES = 6
 
 MAX_BODY_MB = 4
 """Up to what size nginx holds a body in memory and looks at it; a larger one goes to Python."""
+
+SMALL = f"(?:[0-9]{{1,6}}|[1-{MAX_BODY_MB - 1}][0-9]{{6}})"
+"""A Content-Length below ``MAX_BODY_MB``."""
 
 BETWEEN = r"[^{}\"\x80-\xff]*+"
 STRING = r"\"[^\"\\\\\x80-\xff]*+(?:\\\\.[^\"\\\\\x80-\xff]*+)*+\""
@@ -60,9 +63,9 @@ def maps(default_model: str) -> str:
         "~^{model}{version}{method}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";
     }}
     map $tfs_method $method_or_predict {{ default predict; "~." $tfs_method; }}
-    map "$request_method $json_sent$json_wanted $http_content_encoding$model_path" $fast {{
+    map "$request_method $content_length $json_sent$json_wanted $http_content_encoding$model_path" $fast {{
         default 0;
-        "~^POST 11 /v1/" 1;
+        "~^POST {SMALL} 11 /v1/" 1;
     }}
     map $request_body $certain_method {{
         default PUT;

@@ -26,7 +26,7 @@ from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
 from tfs_proxy.web.workers.loading import watched_loading
-from tfs_proxy.web.workers.refusals import OUR_FAULT, OUT_OF_TIME, refusal, refuse_repeated
+from tfs_proxy.web.workers.refusals import OUR_FAULT, OUT_OF_TIME, refusal, refuse_misread
 from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp, journaling
 from tfs_proxy.worker_environment import worker_workspace
 
@@ -153,10 +153,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         late_calls.answer_for(call, self.watch)
 
     def handle_request(self, *arguments: Any) -> Any:
-        """Answer a request that gunicorn has parsed, unless a header that may stand once is there twice."""
+        """Answer a request that gunicorn has parsed, unless its headers can be read in two ways."""
         for argument in arguments:
             if isinstance(argument, Message):
-                refuse_repeated(argument.headers)
+                refuse_misread(argument.headers)
         return super().handle_request(*arguments)
 
     def handle_error(self, _req: Any, client: Any, _address: Any, error: BaseException) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from gunicorn.http.errors import UnsupportedTransferCoding
+
 from tfs_proxy.attributes import HEADER
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
@@ -21,10 +23,18 @@ class RepeatedHeader(Exception):
     """A header that says what a request is for stands there twice, and servers join two in their own ways."""
 
 
-def refuse_repeated(headers: Iterable[tuple[str, str]]) -> None:
-    """Raise RepeatedHeader for two headers of custom attributes."""
-    if sum(name.upper() == HEADER.upper() for name, _ in headers) > 1:
+def refuse_misread(headers: Iterable[tuple[str, str]]) -> None:
+    """Raise RepeatedHeader for two headers of custom attributes.
+
+    Raises UnsupportedTransferCoding for anything in chunks, such as ``gzip``.
+    """
+    fields = [(name.upper(), value) for name, value in headers]
+    if sum(name == HEADER.upper() for name, _ in fields) > 1:
         raise RepeatedHeader
+    for name, value in fields:
+        # gunicorn takes "gzip, chunked", and hands the body over as it was packed.
+        if name == "TRANSFER-ENCODING" and value.strip().lower() not in {"chunked", "identity", ""}:
+            raise UnsupportedTransferCoding(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.supervisor.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, only_object
+from tfs_proxy.supervisor.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, only_object
 
 PCRE_STEPS = 10_000_000
 STEPS_A_CHARACTER = 2
@@ -48,3 +48,9 @@ def test_deep_objects_go_to_python(depth: int) -> None:
 def test_no_body_that_nginx_looks_at_can_make_pcre_give_up() -> None:
     """The steps that a character can take, times the characters there can be, stay below PCRE's limit."""
     assert (MAX_BODY_MB << 20) * STEPS_A_CHARACTER < PCRE_STEPS
+
+
+@given(st.integers(0, 10_000_000))
+def test_only_small_bodies_are_looked_at(length: int) -> None:
+    """nginx holds those whole in memory; a larger one would cross to the model server for nothing."""
+    assert bool(re.fullmatch(SMALL, str(length))) is (length < MAX_BODY_MB * 1_000_000)

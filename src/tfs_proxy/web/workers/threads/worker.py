@@ -41,7 +41,10 @@ TICK_SECONDS, DRAIN_TICK_SECONDS = 0.25, 0.05
 
 
 class PromptResponse(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
-    """Sends head and body at once, and closes the connection if ``ends`` says so by then."""
+    """Sends head and body at once, and closes the connection if ``ends`` says so by then.
+
+    What the head has said stands: a client that was told to keep the connection may have sent on it already.
+    """
 
     headers_sent: bool
 
@@ -50,10 +53,13 @@ class PromptResponse(wsgi.Response):  # type: ignore[misc]  # gunicorn has no ty
     ) -> None:
         super().__init__(request, connection, cfg)
         self._ends = ends
+        self._is_last: bool | None = None
 
     def should_close(self) -> bool:
         """Whether this answer is the connection's last."""
-        return self._ends() or super().should_close()
+        if self._is_last is None or not self.headers_sent:
+            self._is_last = self._ends() or bool(super().should_close())
+        return self._is_last
 
     def write(self, arg: bytes) -> None:
         """Send a piece of the body; the head goes with it if the piece is the whole body."""

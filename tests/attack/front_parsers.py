@@ -1,0 +1,181 @@
+"""Parsers of HTTP, of messages between processes and of the pipeline's command, for `attack.parsers`."""
+
+import argparse
+import asyncio
+import socket
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+from falcon import Request
+from falcon.testing import create_environ
+from gunicorn.config import Config
+from gunicorn.http.errors import LimitRequestHeaders, NoMoreData, ParseException
+from gunicorn.http.message import Request as GunicornRequest
+from gunicorn.http.parser import RequestParser
+
+from attack.fronts import BODY
+from tfs_proxy.commands.pipeline import request_from
+from tfs_proxy.memory import MEGABYTE
+from tfs_proxy.pipeline.stage import ports_needed
+from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.readiness import Heartbeats
+from tfs_proxy.web.body import BodyReader
+from tfs_proxy.web.memory_ledger import MemoryLedger
+from tfs_proxy.web.workers.plain_request import plain_request
+from tfs_proxy.web.workers.refusals import OUR_FAULT, RepeatedHeader, refusal, refuse_misread
+from tfs_proxy.web.workers.threads.arrival import Arrival, Budget, NoRoom, Room
+from tfs_proxy.web.workers.threads.framing import Chunks
+from tfs_proxy.wire.http_server import HttpServer
+
+HEAD = b"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+REFUSED_ARRIVALS = (LimitRequestHeaders, NoRoom)
+REFUSED_HEADS = (ParseException, NoMoreData, StopIteration, RepeatedHeader)
+
+HEADS = (
+    b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(BODY), BODY),
+    HEAD + b"0\r\n\r\n",
+)
+CHUNKS = (b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY), b"1;a=b\r\nx\r\n0\r\nX-A: b\r\n\r\n")
+HEARTBEATS = (b"12", b"+12", b"12 hangs line 3 of inference.py", b'{"text": "a", "report": "b"}')
+SLOTS = (bytes(16), b"\x01" + bytes(7) + b"\x00\x10" + bytes(6), b"\xff" * 32)
+PIPELINES = (
+    b"a.tar.gz\nb.tar.gz\n\n1:SAGEMAKER_GUNICORN_WORKERS=2\n2:A=b",
+    b"a\nb\nc\n\n3:TFS_PROXY_NGINX=no",
+)
+
+
+def plain_head(data: bytes) -> None:
+    """The reader of ordinary requests; what it takes, gunicorn reads in the same way."""
+    request = plain_request(data, _unconnected())
+    if request is None:
+        return
+    try:
+        other = _gunicorn_request(data)
+    except REFUSED_HEADS as error:
+        raise AssertionError(f"gunicorn refuses it: {error!r}") from error
+    if (request.method, request.path, request.headers) != (other.method, other.path, other.headers):
+        raise AssertionError(f"read as {request.method} {request.path} {request.headers}")
+
+
+@cache
+def _unconnected() -> socket.socket:
+    return socket.socket()
+
+
+def _gunicorn_request(data: bytes) -> GunicornRequest:
+    config = Config()
+    config.set("http_parser", "python")
+    return next(RequestParser(config, iter([data]), ("127.0.0.1", 1)))
+
+
+def gunicorn_head(data: bytes) -> None:
+    """gunicorn's parser and our additions to it; a refusal has an answer of its own."""
+    try:
+        refuse_misread(_gunicorn_request(data).headers)
+    except (ParseException, RepeatedHeader) as error:
+        if refusal(error) is OUR_FAULT:
+            raise AssertionError(f"answered with 500: {error!r}") from error
+        raise
+
+
+def chunks(data: bytes) -> None:
+    """A body in chunks, as the application reads it."""
+    deployment = SimpleNamespace(max_payload_bytes=MEGABYTE, max_decoded_bytes=MEGABYTE)
+    reader = BodyReader(deployment)  # type: ignore[arg-type]  # all that it asks of a Deployment
+    environ = create_environ(method="POST", headers={"Transfer-Encoding": "chunked"})
+    environ["wsgi.input"] = _gunicorn_request(HEAD + data).body
+    request = Request(environ)
+    with reader.budget(request) as budget:
+        reader.read(request, budget)
+
+
+def arrival(folder: Path, data: bytes) -> None:
+    """A request that comes in pieces, whose size the first byte says, until it is whole."""
+    size, sent = (data[0] or 1, data[1:]) if data else (1, b"")
+    with closing(Arrival(Room(MEGABYTE, folder, Budget(MEGABYTE)))) as request:
+        for start in range(0, len(sent), size):
+            if request.add(sent[start : start + size]):
+                return
+
+
+def chunk_ends(data: bytes) -> None:
+    """Where a body in chunks ends does not depend on the pieces that it comes in."""
+    size, sent = (data[0] or 1, data[1:]) if data else (1, b"")
+    whole, pieces, taken = Chunks(), Chunks(), 0
+    end = whole.follow(sent)
+    for start in range(0, len(sent), size):
+        taken += pieces.follow(sent[start : start + size])
+    if (end, whole.ended, whole.body_bytes) != (taken, pieces.ended, pieces.body_bytes):
+        raise AssertionError(f"{end} bytes at once, {taken} in pieces of {size}")
+
+
+def heartbeat(data: bytes) -> None:
+    """A worker's datagram, and what readiness makes of it."""
+    heartbeats = Heartbeats(1.0)
+    heartbeats.datagram_received(data, None)
+    heartbeats.fresh()
+    heartbeats.hanging()
+
+
+def ledger(folder: Path, data: bytes) -> None:
+    """The shared table of reserved memory, whatever stands in it."""
+    path = folder / "ledger"
+    path.write_bytes(data)
+    memory = MemoryLedger(path, MEGABYTE, wait_seconds=0)
+    memory.reserve(1)
+    memory.release(1)
+
+
+def control(data: bytes) -> None:
+    """A connection to the control API: its answers are HTTP, and none is a 500."""
+    written = _loop().run_until_complete(_answers(data))
+    if written and (not written.startswith(b"HTTP/1.1 ") or b"HTTP/1.1 500" in written):
+        raise AssertionError(f"answered {written[:100]!r}")
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()
+
+
+@cache
+def _control() -> HttpServer:
+    readiness = SimpleNamespace(reason=lambda: None, away=lambda: "away", step="loading")
+    return HttpServer(ControlApi(readiness).respond)  # type: ignore[arg-type]  # all that it asks
+
+
+async def _answers(data: bytes) -> bytes:
+    reader, writer = asyncio.StreamReader(), _Writer()
+    reader.feed_data(data)
+    reader.feed_eof()
+    await _control().serve_connection(reader, writer)  # type: ignore[arg-type]  # what the server uses
+    return bytes(writer.written)
+
+
+class _Writer:
+    """Stands in for a StreamWriter."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    async def drain(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def pipeline(data: bytes) -> None:
+    """The command's arguments: stages, an empty line, variables; and what each stage needs."""
+    stages, _, variables = data.decode("latin-1").partition("\n\n")
+    arguments = argparse.Namespace(
+        stages=stages.split("\n"), env=variables.split("\n"), model_server="embedded", summary=None
+    )
+    for number, order in enumerate(request_from(arguments, {}).orders, start=1):
+        ports_needed(order, number, {})
