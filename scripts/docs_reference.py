@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference/ that come from the code: settings and commands.
+"""Write the pages of docs/reference/ that come from the code: settings, commands and metrics.
 
 python scripts/docs_reference.py
 """
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 from settings_table import tables
+
+from tfs_proxy.observe.catalogue import METRICS
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMANDS = {
@@ -23,14 +25,14 @@ HELP_COLUMNS = "100"
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write all pages."""
     for name, text in pages().items():
         (REFERENCE / name).write_text(text)
 
 
 def pages() -> dict[str, str]:
     """The text of each page by its file's name."""
-    return {"settings.md": settings_page(), "commands.md": commands_page()}
+    return {"settings.md": settings_page(), "commands.md": commands_page(), "metrics.md": metrics_page()}
 
 
 def settings_page() -> str:
@@ -69,6 +71,24 @@ def commands_page() -> str:
             "program.\n",
         ]
     )
+
+
+def metrics_page() -> str:
+    """Every metric of the catalogue."""
+    rows = [
+        f"| `{metric.name}` | {metric.kind.value} | {', '.join(f'`{label}`' for label in metric.labels)} "
+        f"| {metric.help} |"
+        for metric in METRICS
+    ]
+    table = "\n".join(["| name | kind | labels | what it says |", "|---|---|---|---|", *rows])
+    return f"""{GENERATED}
+# Metrics
+
+`GET /metrics` answers these on the serving port, in Prometheus's text format or in OpenMetrics. A label never
+takes a client's text: what is not known here shares one value, `other` for a path and `_OTHER` for a method.
+
+{table}
+"""
 
 
 def help_of(*command: str) -> str:

@@ -17,6 +17,7 @@ ROOMS = (
     "settings",
     "worker_environment",
     "wire",
+    "observe",
     "protos",
     "archive",
     "serving_json",

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -27,6 +28,8 @@ SPARE_WORKERS = 3
 class Children:
     """The model servers, gunicorn and nginx; ``devices`` says what the model servers run on.
 
+    ``deaths`` counts by name of the child and how it ended.
+
     With ``own_exit_status`` a model server that ends during the start ends the run with its exit status.
     """
 
@@ -38,6 +41,7 @@ class Children:
         self.nginx: ChildProcess | None = None
         self.devices = Devices()
         self.worker_count = 0
+        self.deaths: Counter[tuple[str, str]] = Counter()
         self.script: str | None = None
         self.each_tick: Callable[[], None] = lambda: None
         self._readiness = readiness
@@ -95,6 +99,7 @@ class Children:
 
     def _may_restart(self, child: ChildProcess) -> bool:
         """During the start, a model server or a script that fails is not restarted."""
+        self.deaths[child.name, describe_exit(child.exit_status)] += 1
         if child is self.workers:
             self._readiness.heartbeats.forget()
         starting = self._readiness.phase is Phase.STARTING

@@ -50,6 +50,10 @@ class HangingCalls:
         self.loading.clear()
         self._hanging.clear()
 
+    def count(self, alive: Collection[bytes]) -> int:
+        """How many of the workers ``alive`` have calls that hang."""
+        return sum(pid in alive for pid in self._hanging)
+
     def reason(self, alive: Collection[bytes], now: float) -> str | None:
         """Why the script can't answer in the workers ``alive``; None if it can."""
         self._hanging = {pid: worker for pid, worker in self._hanging.items() if pid in alive}

@@ -16,6 +16,7 @@ from typing import Any
 
 from tfs_proxy.deployment import BootFailure, Instance
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
+from tfs_proxy.supervisor.start_steps import StartSteps
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +104,8 @@ def _state_of(servable: ExpectedVersion, states: Mapping[int, ServableState]) ->
 class Heartbeats(asyncio.DatagramProtocol):
     """Workers send their pid; a beat is fresh for ``limit_seconds``. ``booted`` is set by the first.
 
-    A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all. One
-    that can't load it sends a `BootFailure`: ``failure`` is the first.
+    A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all, and
+    ``starts`` counts them. One that can't load it sends a `BootFailure`: ``failure`` is the first.
 
     A message after the pid is for `HangingCalls`.
     """
@@ -122,6 +123,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         self.booted = asyncio.Event()
         self.failure: BootFailure | None = None
         self.loading: set[bytes] = set()
+        self.starts = 0
 
     async def listen(self, path: Path) -> None:
         """Receive beats on a unix datagram socket at ``path`` from now on."""
@@ -135,6 +137,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         del addr
         if data.startswith(b"+"):
             self.loading.add(data)
+            self.starts += 1
             return
         if data.startswith(b"{"):
             self._note_failure(data)
@@ -164,27 +167,45 @@ class Heartbeats(asyncio.DatagramProtocol):
         self._beats = {pid: beat for pid, beat in self._beats.items() if now - beat <= self.limit_seconds}
         return bool(self._beats)
 
+    @property
+    def alive(self) -> Collection[bytes]:
+        """The pids of workers whose last beat is fresh."""
+        return self._beats.keys() if self.fresh() else ()
+
     def hanging(self) -> str | None:
         """Why the workers that live can't answer for the script; None if they can."""
         return self.hanging_calls.reason(self._beats, self._clock())
 
 
 class Readiness:
-    """The run's readiness as the run loop last saw it."""
+    """The run's readiness as the run loop last saw it; ``load_seconds`` are of a version's last load."""
 
-    def __init__(self, heartbeats: Heartbeats) -> None:
+    def __init__(self, heartbeats: Heartbeats, clock: Callable[[], float] = time.monotonic) -> None:
         self.phase = Phase.STARTING
-        self.step = "starting"
+        self.steps = StartSteps(clock)
+        self.load_seconds: dict[ExpectedVersion, float] = {}
+        self._clock = clock
+        self._began: dict[int, float] = {}
         self.heartbeats = heartbeats
         self.down: set[str] = set()
         self.servables: dict[ExpectedVersion, ServableState] = {}
         self.unreachable: set[int] = set()
         self.disturbed = asyncio.Event()
 
+    @property
+    def step(self) -> str:
+        """What the start is at, as ``/ping`` says it."""
+        return self.steps.current
+
+    @step.setter
+    def step(self, step: str) -> None:
+        self.steps.begin(step)
+
     def expect(self, instances: Iterable[Instance], models: Mapping[str, Iterable[int]]) -> None:
         """Name every version that has to be AVAILABLE; of a model without versions, any one has to be."""
         for instance in instances:
             self.unreachable.add(instance.index)
+            self._began[instance.index] = self._clock()
             for model, versions in models.items():
                 for version in tuple(versions) or (None,):
                     self.servables[ExpectedVersion(instance.index, model, version)] = ServableState()
@@ -194,11 +215,15 @@ class Readiness:
         self.unreachable.discard(instance)
         for servable in self.servables:
             if (servable.instance, servable.model) == (instance, model):
+                was_available = self.servables[servable].available
                 self.servables[servable] = _state_of(servable, states)
+                if self.servables[servable].available and not was_available:
+                    self.load_seconds[servable] = self._clock() - self._began.get(instance, self._clock())
 
     def lose(self, instance: int) -> None:
         """Note that an instance has died: nothing on it is available until it reports so again."""
         self.unreachable.add(instance)
+        self._began[instance] = self._clock()
         for servable in self.servables:
             if servable.instance == instance:
                 self.servables[servable] = ServableState()

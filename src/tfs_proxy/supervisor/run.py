@@ -20,6 +20,7 @@ from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy, refuse_grpc_without_nginx
@@ -64,10 +65,11 @@ class Supervisor:
         self._workspace = workspace
         self._started_at = time.monotonic()
         self._readiness = Readiness(_heartbeats(settings))
-        self._control_api = ControlApi(self._readiness)
         self._children = Children(
             self._readiness, workspace, watchdog, own_exit_status=request.flags is not None
         )
+        self._metrics = RunMetrics(self._readiness, self._children)
+        self._control_api = ControlApi(self._readiness, self._metrics.measure)
         self._run_loop = RunLoop(settings.stop_seconds)
         self._proxy: NginxProxy | None = None
         self._web: tuple[socket.socket, ...] = (listener,)
@@ -193,6 +195,7 @@ class Supervisor:
     def _begin_serving(self, first: FirstRequest) -> None:
         """From here on /ping answers 200."""
         self._readiness.phase = Phase.SERVING
+        self._readiness.steps.end()
         self._open_grpc_gates()
         self._control_api.release()
         for server in self._children.model_servers:

@@ -1,5 +1,6 @@
 """What workers ask of the supervisor, at the unix socket of its control API."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
@@ -7,6 +8,7 @@ from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.upstream.interface import OK
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.connections import get
+from tfs_proxy.wire.http_messages import HttpResponse
 
 TIMEOUT_SECONDS = 5.0
 
@@ -31,6 +33,13 @@ def ping(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> tupl
     return _get(control_socket, "/ping", timeout_seconds)
 
 
+def metrics(
+    control_socket: Path, accept: str | None, timeout_seconds: float = TIMEOUT_SECONDS
+) -> HttpResponse:
+    """The supervisor's answer to ``GET /metrics``, in the form that ``accept`` asks for; raises as `ping`."""
+    return _ask(control_socket, "/metrics", timeout_seconds, {} if accept is None else {"Accept": accept})
+
+
 def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
     """Whether the supervisor lets workers accept requests: all is ready. False if it can't be reached."""
     try:
@@ -48,6 +57,10 @@ def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> b
 
 
 def _get(control_socket: Path, path: str, timeout_seconds: float) -> tuple[int, bytes]:
-    connect = connect_unix(control_socket)
-    response = get("localhost", 80, path, timeout_seconds, connect=connect, server="The supervisor")
+    response = _ask(control_socket, path, timeout_seconds, {})
     return response.status, response.body
+
+
+def _ask(control_socket: Path, path: str, timeout_seconds: float, headers: Mapping[str, str]) -> HttpResponse:
+    connect = connect_unix(control_socket)
+    return get("localhost", 80, path, timeout_seconds, headers, connect=connect, server="The supervisor")

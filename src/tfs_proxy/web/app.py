@@ -17,7 +17,7 @@ from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
-from tfs_proxy.web.status import ExecutionParameters, Ping, PingResource
+from tfs_proxy.web.status import ExecutionParameters, FetchMetrics, MetricsResource, Ping, PingResource
 
 if TYPE_CHECKING:
     from tfs_proxy.script.script_model.call import ScriptModel
@@ -71,16 +71,17 @@ def create_app(
     ping: Ping,
     pass_on: PassOn | None = None,
     ledger: Ledger | None = None,
+    metrics: FetchMetrics | None = None,
 ) -> ContainerApp:
     """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
-    ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` asks the control API.
-    ``pass_on`` asks TF Serving's REST API; without it, that is not published. ``ledger`` bounds the memory
-    that the requests of all workers take.
+    ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` and ``metrics`` ask the control
+    API. ``pass_on`` asks TF Serving's REST API; without it, that is not published. ``ledger`` bounds the
+    memory that the requests of all workers take.
     Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
     when it is there; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too.
     """
-    app = _app(deployment, ping)
+    app = _app(deployment, ping, metrics)
     app.held.callback(upstream.close)
     upstream = Explaining(upstream, deployment.models.keys())
     plane = DataPlane(upstream)
@@ -104,7 +105,12 @@ def create_app(
 
 
 def create_script_model_app(
-    deployment: Deployment, script_model: "ScriptModel", *, ping: Ping, ledger: Ledger | None = None
+    deployment: Deployment,
+    script_model: "ScriptModel",
+    *,
+    ping: Ping,
+    ledger: Ledger | None = None,
+    metrics: FetchMetrics | None = None,
 ) -> ContainerApp:
     """A WSGI app that serves a script model, whose model has been loaded when it is there.
 
@@ -112,7 +118,7 @@ def create_script_model_app(
     """
     from tfs_proxy.script.script_model.call import ScriptModelCaller
 
-    app = _app(deployment, ping)
+    app = _app(deployment, ping, metrics)
     folder = deployment.script_model or ""
     caller = ScriptModelCaller(script_model, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)
@@ -121,11 +127,13 @@ def create_script_model_app(
     return app
 
 
-def _app(deployment: Deployment, ping: Ping) -> ContainerApp:
+def _app(deployment: Deployment, ping: Ping, metrics: FetchMetrics | None) -> ContainerApp:
     """All but ``/invocations``."""
     watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
     app = ContainerApp(watch, middleware=[CertainTargets(), KnownMethods()])
     install(app)
     app.add_route("/ping", PingResource(ping))
+    if metrics is not None:
+        app.add_route("/metrics", MetricsResource(metrics))
     app.add_route("/execution-parameters", ExecutionParameters(deployment.transforms))
     return app

@@ -1,4 +1,4 @@
-"""GET /ping and GET /execution-parameters: what the platform asks a container for."""
+"""GET /ping, /metrics and /execution-parameters: what the platform asks a container for."""
 
 import json
 from collections.abc import Callable
@@ -6,9 +6,13 @@ from collections.abc import Callable
 import falcon
 
 from tfs_proxy.deployment import TransformLimits
+from tfs_proxy.wire.http_messages import HttpResponse
 
 Ping = Callable[[], tuple[int, bytes]]
 """Ask the control API: HTTP status and body of its answer."""
+
+FetchMetrics = Callable[[str | None], HttpResponse]
+"""Ask the control API for its metrics in the form that an Accept header names."""
 
 
 class PingResource:
@@ -27,6 +31,22 @@ class PingResource:
         resp.status, resp.data = self._ping()
         if not resp.data:
             resp.content_type = None
+
+    on_head = on_get
+
+
+class MetricsResource:
+    """Relays the supervisor's metrics; nginx asks the control API itself and never comes here."""
+
+    method = "GET"
+
+    def __init__(self, fetch: FetchMetrics) -> None:
+        self._fetch = fetch
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """The metrics of the whole container."""
+        answer = self._fetch(req.get_header("Accept"))
+        resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.header("Content-Type")
 
     on_head = on_get
 

@@ -5,7 +5,7 @@ from functools import partial
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.memory import Ledger
-from tfs_proxy.upstream.instances import fetch_deployment, ping, settled
+from tfs_proxy.upstream.instances import fetch_deployment, metrics, ping, settled
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
 from tfs_proxy.web.memory_ledger import MemoryLedger
 from tfs_proxy.worker_environment import worker_workspace
@@ -31,6 +31,7 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
         ping=partial(ping, workspace.control_socket),
         pass_on=pass_on,
         ledger=ledger,
+        metrics=partial(metrics, workspace.control_socket),
     )
 
 
@@ -39,7 +40,11 @@ def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Ledg
 
     script_model = load_script_model(deployment.script or "", deployment.import_paths)
     return create_script_model_app(
-        deployment, script_model, ping=partial(ping, workspace.control_socket), ledger=ledger
+        deployment,
+        script_model,
+        ping=partial(ping, workspace.control_socket),
+        ledger=ledger,
+        metrics=partial(metrics, workspace.control_socket),
     )
 
 

@@ -159,6 +159,7 @@ def get(
     port: int,
     path: str,
     timeout_seconds: float,
+    headers: Mapping[str, str] | None = None,
     *,
     connect: Connect = connect_tcp,
     server: str = MODEL_SERVER,
@@ -166,7 +167,7 @@ def get(
     """GET ``path`` once, on a connection of its own; raises as `ConnectionPool.request` does."""
     timeouts = Timeouts(timeout_seconds, connect_seconds=timeout_seconds)
     with closing(ConnectionPool(host, port, timeouts, idle=0, connect=connect, server=server)) as connections:
-        return connections.request("GET", path, None, {"Connection": "close"})
+        return connections.request("GET", path, None, {"Connection": "close", **(headers or {})})
 
 
 _threads = ThreadPoolExecutor(64, thread_name_prefix="http-get")

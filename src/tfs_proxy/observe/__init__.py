@@ -1,0 +1,1 @@
+"""What a run tells about itself: the catalogue of metrics, recorders and their text; no HTTP."""

@@ -1,0 +1,103 @@
+"""The catalogue of metrics: what `/metrics` can show, in the order of the reference page.
+
+Names follow OpenTelemetry's semantic conventions if there is one, and begin with ``tfs_proxy_`` otherwise.
+Every label takes values from a bounded set, never the text of a client.
+"""
+
+from tfs_proxy.observe.metric import MetricDescription, MetricKind
+
+_COUNTER, _GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
+
+BUILD_INFO = MetricDescription(
+    "tfs_proxy_build_info", _GAUGE, "Always 1; the labels name the versions that run.", ("version", "python")
+)
+READY = MetricDescription(
+    "tfs_proxy_ready", _GAUGE, "1 if GET /ping answers 200, which means that requests are served, else 0."
+)
+PHASE = MetricDescription(
+    "tfs_proxy_phase",
+    _GAUGE,
+    "1 for the phase that the run is in: starting, serving or stopping.",
+    ("phase",),
+)
+STARTUP_SECONDS = MetricDescription(
+    "tfs_proxy_startup_seconds",
+    _GAUGE,
+    "Seconds that the start spent in each of its steps, so far if it is in it now.",
+    ("step",),
+)
+PROCESS_UP = MetricDescription(
+    "tfs_proxy_process_up",
+    _GAUGE,
+    "1 if the process runs, 0 if it has ended and is started again.",
+    ("process",),
+)
+PROCESS_RESTARTS = MetricDescription(
+    "tfs_proxy_process_restarts_total",
+    _COUNTER,
+    "How often a process ended by itself, by the signal or exit status that it ended with.",
+    ("process", "reason"),
+)
+PROCESS_MEMORY = MetricDescription(
+    "tfs_proxy_process_resident_memory_bytes",
+    _GAUGE,
+    "Memory that the process and its own children hold; what they share counts for each.",
+    ("process",),
+)
+PROCESS_CPU = MetricDescription(
+    "tfs_proxy_process_cpu_seconds_total",
+    _COUNTER,
+    "Processor time that the process and its own children have used.",
+    ("process",),
+)
+PROCESS_FILES = MetricDescription(
+    "tfs_proxy_process_open_files",
+    _GAUGE,
+    "Files and connections that the process and its own children have open.",
+    ("process",),
+)
+WORKERS = MetricDescription(
+    "tfs_proxy_workers", _GAUGE, "Workers that run the script or convert requests, and send heartbeats."
+)
+WORKERS_CONFIGURED = MetricDescription(
+    "tfs_proxy_workers_configured", _GAUGE, "Workers that there should be (SAGEMAKER_GUNICORN_WORKERS)."
+)
+WORKERS_STUCK = MetricDescription(
+    "tfs_proxy_workers_stuck", _GAUGE, "Workers with a call of the script that is over its deadline."
+)
+WORKER_STARTS = MetricDescription(
+    "tfs_proxy_worker_starts_total",
+    _COUNTER,
+    "Workers that began to load the application, those that replace others included.",
+)
+MODEL_STATE = MetricDescription(
+    "tfs_proxy_model_state",
+    _GAUGE,
+    "1 for the state that a model server reports for the model, such as LOADING or AVAILABLE.",
+    ("model", "version", "server", "state"),
+)
+MODEL_LOAD_SECONDS = MetricDescription(
+    "tfs_proxy_model_load_seconds",
+    _GAUGE,
+    "Seconds from the model server's start, or its last death, until the model was available.",
+    ("model", "version", "server"),
+)
+
+METRICS = (
+    BUILD_INFO,
+    READY,
+    PHASE,
+    STARTUP_SECONDS,
+    PROCESS_UP,
+    PROCESS_RESTARTS,
+    PROCESS_MEMORY,
+    PROCESS_CPU,
+    PROCESS_FILES,
+    WORKERS,
+    WORKERS_CONFIGURED,
+    WORKERS_STUCK,
+    WORKER_STARTS,
+    MODEL_STATE,
+    MODEL_LOAD_SECONDS,
+)
+"""All of them."""

@@ -1,0 +1,75 @@
+"""Metrics as text: Prometheus's own format or OpenMetrics, as the Accept header asks."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.utils import floatToGoString
+
+from tfs_proxy.observe.metric import Distribution, MeasuredMetric, MetricKind
+
+_FAMILIES: dict[MetricKind, type[CounterMetricFamily] | type[GaugeMetricFamily]] = {
+    MetricKind.COUNTER: CounterMetricFamily,
+    MetricKind.GAUGE: GaugeMetricFamily,
+}
+_CERTAIN_ACCEPT = re.compile(
+    r"(?:[a-z*]+/[a-z*.+-]+(?:; *(?:version=\d\.\d\.\d|charset=utf-8|q=[0-9.]+|escaping=[a-z-]+))*(?:, *|$))*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsText:
+    """What a scrape gets: a body and its media type."""
+
+    body: bytes
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """Families as the encoders want them: behind a method."""
+
+    families: tuple[Metric, ...]
+
+    def collect(self) -> Iterator[Metric]:
+        return iter(self.families)
+
+
+def expose(metrics: Iterable[MeasuredMetric], accept: str | None) -> MetricsText:
+    """The text of ``metrics`` for a client that sends ``accept``, the raw header; any header is taken."""
+    families = tuple(_family(metric) for metric in metrics)
+    certain = _CERTAIN_ACCEPT.fullmatch(accept or "")  # the library repeats the version that a client names
+    encode, content_type = choose_encoder(certain[0] if certain else "")
+    return MetricsText(encode(_Collected(families)), content_type)
+
+
+def _family(metric: MeasuredMetric) -> Metric:
+    description = metric.description
+    if description.kind is MetricKind.HISTOGRAM:
+        return _histogram(metric)
+    family = _FAMILIES[description.kind](description.name, description.help, labels=description.labels)
+    for labels, value in (metric.points or {}).items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _histogram(metric: MeasuredMetric) -> Metric:
+    description = metric.description
+    family = HistogramMetricFamily(description.name, description.help, labels=description.labels)
+    for labels, distribution in (metric.distributions or {}).items():
+        family.add_metric(labels, _buckets(distribution), distribution.total)
+    return family
+
+
+def _buckets(distribution: Distribution) -> list[tuple[str, float]]:
+    """Cumulative counts, as Prometheus has them."""
+    bounds = [*map(floatToGoString, distribution.bounds), "+Inf"]
+    return list(zip(bounds, map(float, accumulate(distribution.counts)), strict=True))

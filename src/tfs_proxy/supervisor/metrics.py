@@ -1,0 +1,90 @@
+"""The run as metrics: what the supervisor knows of its processes, workers and models, at one moment."""
+
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from tfs_proxy import __version__
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
+from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, usage_of_tree
+from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.process import ProcessState
+from tfs_proxy.supervisor.readiness import Phase, Readiness
+
+SUPERVISOR = "supervisor"
+MetricSource = Callable[[], Iterable[MeasuredMetric]]
+"""Measures more metrics, whenever `/metrics` is asked for."""
+
+
+class RunMetrics:
+    """Measures the run whenever `/metrics` is asked for; ``sources`` add what they know."""
+
+    def __init__(self, readiness: Readiness, children: Children) -> None:
+        self.sources: list[MetricSource] = []
+        self._readiness = readiness
+        self._children = children
+        self._cpu_seconds: dict[str, NeverFalling] = defaultdict(NeverFalling)
+
+    def measure(self) -> list[MeasuredMetric]:
+        """Everything, now."""
+        own = [*self._run(), *self._processes(), *self._workers(), *self._models()]
+        return own + [metric for source in self.sources for metric in source()]
+
+    def _run(self) -> Iterator[MeasuredMetric]:
+        readiness = self._readiness
+        yield _measured(catalogue.BUILD_INFO, {(__version__, platform.python_version()): 1})
+        yield _measured(catalogue.READY, {(): float(readiness.reason() is None)})
+        phases: Points = {(phase.value,): float(phase is readiness.phase) for phase in Phase}
+        yield _measured(catalogue.PHASE, phases)
+        steps = readiness.steps.seconds()
+        yield _measured(catalogue.STARTUP_SECONDS, {(step,): seconds for step, seconds in steps.items()})
+
+    def _processes(self) -> Iterator[MeasuredMetric]:
+        children = self._children.in_start_order()
+        yield _measured(
+            catalogue.PROCESS_UP,
+            {(child.name,): float(child.state is ProcessState.RUNNING) for child in children},
+        )
+        yield _measured(
+            catalogue.PROCESS_RESTARTS,
+            {(name, how): times for (name, how), times in self._children.deaths.items()},
+        )
+        usages = {child.name: usage_of_tree(child.pid) if child.pid else ProcessUsage() for child in children}
+        pids = {child.name: child.pid for child in children}
+        usages[SUPERVISOR], pids[SUPERVISOR] = usage(os.getpid()), os.getpid()
+        for name, pid in pids.items():
+            if pid:
+                self._cpu_seconds[name].note(pid, usages[name].cpu_seconds)
+        yield _measured(catalogue.PROCESS_MEMORY, {(name,): of.resident_bytes for name, of in usages.items()})
+        yield _measured(catalogue.PROCESS_CPU, {(name,): self._cpu_seconds[name].value for name in usages})
+        yield _measured(catalogue.PROCESS_FILES, {(name,): of.open_files for name, of in usages.items()})
+
+    def _workers(self) -> Iterator[MeasuredMetric]:
+        heartbeats = self._readiness.heartbeats
+        yield _measured(catalogue.WORKERS, {(): len(heartbeats.alive)})
+        yield _measured(catalogue.WORKERS_CONFIGURED, {(): heartbeats.hanging_calls.workers})
+        yield _measured(catalogue.WORKERS_STUCK, {(): heartbeats.hanging_calls.count(heartbeats.alive)})
+        yield _measured(catalogue.WORKER_STARTS, {(): heartbeats.starts})
+
+    def _models(self) -> Iterator[MeasuredMetric]:
+        states: dict[tuple[str, ...], float] = {}
+        load_seconds: dict[tuple[str, ...], float] = {}
+        for servable, state in self._readiness.servables.items():
+            version = "any" if servable.version is None else str(servable.version)
+            labels = (servable.model, version, str(servable.instance))
+            states[*labels, _state_word(state.state)] = 1.0
+            if servable in self._readiness.load_seconds:
+                load_seconds[labels] = self._readiness.load_seconds[servable]
+        yield _measured(catalogue.MODEL_STATE, states)
+        yield _measured(catalogue.MODEL_LOAD_SECONDS, load_seconds)
+
+
+def _state_word(state: str) -> str:
+    """A state of TF Serving's; ours for a model without versions is a sentence."""
+    return state if state.isupper() else "NOT_FOUND"
+
+
+def _measured(description: MetricDescription, points: Points) -> MeasuredMetric:
+    return MeasuredMetric(description, points)

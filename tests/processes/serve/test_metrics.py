@@ -1,0 +1,126 @@
+"""GET /metrics of the whole stack: whenever it is asked, and however busy the workers are."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support import gates
+from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.scraping import scrape, scrape_open_metrics
+from support.stack import Stack, serving
+
+FRONTS = [
+    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param(without_nginx(), id="gunicorn"),
+]
+SCRIPT = f"""{gates.SCRIPT}
+
+
+def handler(data, context):
+    hold(data.read().decode())
+    return b"done", "text/plain"
+"""
+
+
+@pytest.fixture(params=FRONTS)
+def front(request: pytest.FixtureRequest) -> Mapping[str, str]:
+    """Settings of a run with nginx, and of one without."""
+    settings: Mapping[str, str] = request.param
+    return settings
+
+
+@pytest.fixture
+def stack(tmp_path: Path, front: Mapping[str, str]) -> Iterator[Stack]:
+    """One worker with two threads, and a script whose calls are held."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=SCRIPT)
+    env = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "2", **front}
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as running:
+        yield running
+
+
+def test_the_run_shows_itself_in_both_formats(stack: Stack) -> None:
+    """Versions, phase, processes, workers and models; HEAD has no body, and other methods are refused."""
+    for metrics in (scrape(stack), scrape_open_metrics(stack)):
+        assert metrics.total("tfs_proxy_build_info") == 1
+        assert metrics.total("tfs_proxy_ready") == 1
+        assert metrics.total("tfs_proxy_phase", phase="serving") == 1
+        assert metrics.total("tfs_proxy_startup_seconds", step="loading the models") > 0
+        assert metrics.total("tfs_proxy_process_up", process="gunicorn") == 1
+        assert metrics.total("tfs_proxy_process_resident_memory_bytes", process="gunicorn") > 1e6
+        assert metrics.total("tfs_proxy_process_open_files", process="supervisor") > 3
+        assert metrics.total("tfs_proxy_process_cpu_seconds_total", process="supervisor") > 0
+        assert metrics.total("tfs_proxy_workers") == metrics.total("tfs_proxy_workers_configured") == 1
+        assert metrics.total("tfs_proxy_model_state", model="m", version="1", state="AVAILABLE") == 1
+        assert metrics.total("tfs_proxy_model_load_seconds", model="m") > 0
+
+    assert stack.ask("HEAD", "/metrics").body == b""
+    refused = stack.ask("POST", "/metrics", b"{}")
+    assert (refused.status, "error" in refused.json) == (405, True)
+
+
+def test_promtool_finds_no_fault(stack: Stack) -> None:
+    """Prometheus's own linter of names, units and help."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed")
+    text = stack.ask("GET", "/metrics").body
+    lint = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
+
+    assert (lint.returncode, lint.stdout, lint.stderr) == (0, b"", b"")
+
+
+def test_metrics_answer_while_the_models_load(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """Long before /ping does."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    with gates.gate(tmp_path / "gate") as gate:
+        env = {"STAND_IN_GATE": gate.mark(), **front}
+        stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
+        try:
+            stack.wait_for_log("listening on")
+            stack.wait_until(
+                lambda: scrape(stack).total("tfs_proxy_model_state", state="LOADING"), "a model is loading"
+            )
+            metrics = scrape(stack)
+        finally:
+            stack.close()
+
+    assert metrics.total("tfs_proxy_ready") == 0
+    assert metrics.total("tfs_proxy_phase", phase="starting") == 1
+    assert metrics.total("tfs_proxy_startup_seconds", step="loading the models") > 0
+
+
+@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+@pytest.mark.parametrize("front", [{}], indirect=True, ids=["nginx"])
+def test_metrics_answer_while_every_thread_is_busy(stack: Stack, tmp_path: Path) -> None:
+    """The supervisor answers, not the workers."""
+    with gates.gate(tmp_path / "gate") as gate, ThreadPoolExecutor() as clients:
+        calls = [clients.submit(stack.invoke, gate.mark(str(number))) for number in range(2)]
+        gate.wait_for(2)
+        waiting = [clients.submit(stack.invoke, gate.mark(str(number))) for number in range(2, 6)]
+
+        assert scrape(stack).total("tfs_proxy_workers") == 1
+
+        gate.open()
+        assert [call.result().status for call in (*calls, *waiting)] == [200] * 6
+
+
+def test_a_killed_process_counts_as_restarted(stack: Stack) -> None:
+    """By the signal that ended it; processor time goes on from what it was."""
+    before = scrape(stack).total("tfs_proxy_process_cpu_seconds_total", process="gunicorn")
+    os.kill(min(stack.children()["gunicorn"]), signal.SIGKILL)
+    stack.wait_until(
+        lambda: (
+            stack.is_ready()
+            and scrape(stack).total("tfs_proxy_process_restarts_total", process="gunicorn", reason="SIGKILL")
+        ),
+        "the restart is counted",
+    )
+
+    assert scrape(stack).total("tfs_proxy_process_cpu_seconds_total", process="gunicorn") >= before
+    assert scrape(stack).total("tfs_proxy_worker_starts_total") == 2

@@ -1,0 +1,47 @@
+"""Reads `/metrics` of a stack as Prometheus's own client library reads it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
+from prometheus_client.parser import text_string_to_metric_families as read_text
+
+from support.running import Running
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """The families of one scrape."""
+
+    families: tuple[Metric, ...]
+
+    def values(self, name: str, **labels: str) -> Iterator[tuple[Mapping[str, str], float]]:
+        """The samples of this name that have these labels among theirs."""
+        for family in self.families:
+            for sample in family.samples:
+                if sample.name == name and labels.items() <= sample.labels.items():
+                    yield sample.labels, sample.value
+
+    def total(self, name: str, **labels: str) -> float:
+        """The sum of those samples; 0 if there are none."""
+        return sum(value for _, value in self.values(name, **labels))
+
+
+def scrape(running: Running) -> Scrape:
+    """Prometheus's text."""
+    answer = running.ask("GET", "/metrics")
+    assert answer.status == 200, answer
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return Scrape(tuple(read_text(answer.body.decode())))
+
+
+def scrape_open_metrics(running: Running) -> Scrape:
+    """The same as OpenMetrics, whose parser is strict."""
+    answer = running.ask("GET", "/metrics", headers={"Accept": OPEN_METRICS})
+    assert answer.status == 200, answer
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    families = read_open_metrics(answer.body.decode())  # type: ignore[no-untyped-call]
+    return Scrape(tuple(families))
