@@ -51,6 +51,7 @@ class Deployment:
     ``default_accept`` is the answer's type for clients that send no Accept. ``script_timeout_seconds`` is
     what the script has for an answer, ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the
     model folder of an archive whose script is the model itself: then there are no models and no instances.
+    ``counts_requests`` tells workers to count requests, since there is no nginx to do so.
     """
 
     default_model: str
@@ -69,6 +70,7 @@ class Deployment:
     script_model: str | None = None
     script_timeout_seconds: float = 65.0
     wait_time_seconds: float = 300.0
+    counts_requests: bool = False
 
     @property
     def script_folder(self) -> str:

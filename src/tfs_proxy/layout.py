@@ -42,6 +42,7 @@ class Workspace:
         self.worker_sockets = root / "worker-sockets"  # locked byte by byte: which worker accepts where
         self.memory_ledger = root / "memory"  # what large requests of all workers take
         self.journal = root / "journal"  # the requests that each worker has begun, in a file named by its pid
+        self.requests = root / "requests"  # a line for each request that has ended, by nginx or the workers
         self.nginx = root / "nginx"  # its prefix: configuration, temporary files and pid file
         self.model_config = root / "models.pbtxt"  # the model server's --model_config_file
         self.batching_config = root / "batching.pbtxt"  # the model server's --batching_parameters_file

@@ -82,6 +82,29 @@ MODEL_LOAD_SECONDS = MetricDescription(
     "Seconds from the model server's start, or its last death, until the model was available.",
     ("model", "version", "server"),
 )
+REQUEST_DURATION = MetricDescription(
+    "http_server_request_duration_seconds",
+    MetricKind.HISTOGRAM,
+    "Seconds from a request's first byte to the last of its answer; each counts once, refused ones too.",
+    ("http_route", "http_request_method", "http_response_status_code"),
+)
+PROBE_REQUESTS = MetricDescription(
+    "tfs_proxy_probe_requests_total",
+    _COUNTER,
+    "Requests to /ping and /metrics, which are not among the others.",
+    ("path", "status"),
+)
+GRPC_REQUESTS = MetricDescription(
+    "tfs_proxy_grpc_requests_total",
+    _COUNTER,
+    "Calls of the gRPC API by the gRPC status of their answer; 0 is OK.",
+    ("http_route", "grpc_status"),
+)
+UNREADABLE_LINES = MetricDescription(
+    "tfs_proxy_unreadable_request_lines_total",
+    _COUNTER,
+    "Requests that could not be counted because their line in the request log can't be read: a fault here.",
+)
 
 METRICS = (
     BUILD_INFO,
@@ -99,5 +122,9 @@ METRICS = (
     WORKER_STARTS,
     MODEL_STATE,
     MODEL_LOAD_SECONDS,
+    REQUEST_DURATION,
+    PROBE_REQUESTS,
+    GRPC_REQUESTS,
+    UNREADABLE_LINES,
 )
 """All of them."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -32,6 +33,7 @@ class ControlApi:
         self._measure = measure
         self.deployment: Deployment | None = None
         self.released = False
+        self.count_early: Callable[[FinishedRequest], None] = lambda _request: None
         self._server = HttpServer(self.respond)
         self._standing_in = HttpServer(self.respond_early)
 
@@ -79,8 +81,10 @@ class ControlApi:
         """Requests of clients before the workers take over: the reason, and no connection is kept."""
         if request.path == "/metrics":
             answer = self._metrics(request) if request.method in {"GET", "HEAD"} else _refused(request)
-            return replace(answer, keeps_connection=False)
-        return HttpResponse.error(UNAVAILABLE, self.readiness.reason() or "starting", keeps_connection=False)
+        else:
+            answer = HttpResponse.error(UNAVAILABLE, self.readiness.reason() or "starting")
+        self.count_early(FinishedRequest(request.method, answer.status, 0.0, request.path))
+        return replace(answer, keeps_connection=False)
 
     def _metrics(self, request: HttpRequest) -> HttpResponse:
         # PERF: it costs 70 ms of a start, which nobody may wait for.

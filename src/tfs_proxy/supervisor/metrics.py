@@ -21,8 +21,8 @@ MetricSource = Callable[[], Iterable[MeasuredMetric]]
 class RunMetrics:
     """Measures the run whenever `/metrics` is asked for; ``sources`` add what they know."""
 
-    def __init__(self, readiness: Readiness, children: Children) -> None:
-        self.sources: list[MetricSource] = []
+    def __init__(self, readiness: Readiness, children: Children, *sources: MetricSource) -> None:
+        self._sources = sources
         self._readiness = readiness
         self._children = children
         self._cpu_seconds: dict[str, NeverFalling] = defaultdict(NeverFalling)
@@ -30,7 +30,7 @@ class RunMetrics:
     def measure(self) -> list[MeasuredMetric]:
         """Everything, now."""
         own = [*self._run(), *self._processes(), *self._workers(), *self._models()]
-        return own + [metric for source in self.sources for metric in source()]
+        return own + [metric for source in self._sources for metric in source()]
 
     def _run(self) -> Iterator[MeasuredMetric]:
         readiness = self._readiness

@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 import time
+from dataclasses import replace
 
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
@@ -27,6 +28,7 @@ from tfs_proxy.supervisor.nginx.proxy import NginxProxy, refuse_grpc_without_ngi
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.supervisor.programs import gunicorn, packages
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
+from tfs_proxy.supervisor.request_counter import RequestCounter
 from tfs_proxy.supervisor.run_loop import RunLoop
 
 log = logging.getLogger(__name__)
@@ -68,9 +70,11 @@ class Supervisor:
         self._children = Children(
             self._readiness, workspace, watchdog, own_exit_status=request.flags is not None
         )
-        self._metrics = RunMetrics(self._readiness, self._children)
+        self._requests = RequestCounter(workspace.requests)
+        self._metrics = RunMetrics(self._readiness, self._children, self._requests.measure)
         self._control_api = ControlApi(self._readiness, self._metrics.measure)
         self._run_loop = RunLoop(settings.stop_seconds)
+        self._children.each_tick = self._tick
         self._proxy: NginxProxy | None = None
         self._web: tuple[socket.socket, ...] = (listener,)
         self._gpus = 0
@@ -102,6 +106,7 @@ class Supervisor:
         if nginx_program is None:
             refuse_grpc_without_nginx(self._settings)
             log.warning("%s", NO_NGINX)
+            self._control_api.count_early = self._requests.counts.add
         else:
             self._start_nginx(nginx_program)
         await self._control_api.stand_in(self._web)
@@ -112,7 +117,6 @@ class Supervisor:
         self._web = tuple(sockets.listen(sockets.LOOPBACK, 0) for _ in range(count))
         self._proxy = NginxProxy(program, self._settings, self._workspace, self._listener, self._web)
         self._children.nginx = self._children.start(self._proxy.spec(self._request.environ))
-        self._children.each_tick = self._open_grpc_gates
 
     async def _open_archive(self) -> Prepared:
         self._readiness.step = "starting: opening the model archive"
@@ -133,7 +137,7 @@ class Supervisor:
 
     def _expect(self, planned: plan.ProcessPlan) -> None:
         deployment = planned.deployment
-        self._control_api.deployment = deployment
+        self._control_api.deployment = replace(deployment, counts_requests=self._proxy is None)
         self._children.script = deployment.script
         self._children.worker_count = self._settings.gunicorn_workers
         self._readiness.expect(deployment.instances, deployment.models)
@@ -202,6 +206,10 @@ class Supervisor:
             self._children.devices.log(server.name, self._gpus)
         url = sockets.local_url(self._listener)
         log.info("%s", ready_line(url, first.command(url)))
+
+    def _tick(self) -> None:
+        self._open_grpc_gates()
+        self._requests.read()
 
     def _open_grpc_gates(self) -> None:
         if self._proxy is not None and self._proxy.grpc_listener is not None:

@@ -201,9 +201,10 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
 
     assert text.count(line) == 1
     assert text.count("listen 0.0.0.0:8080;") == 1
-    assert "$" not in re.sub(
-        r"\$(http_host|request_id|content_length|http_transfer_encoding|large_body)\b", "", text
+    for_each_request = (
+        "http_host|request_id|content_length|http_transfer_encoding|large_body|status|request_time|request"
     )
+    assert "$" not in re.sub(rf"\$({for_each_request})\b", "", text)
 
 
 GRPC = nginx.ProxyConfig(

@@ -12,6 +12,7 @@ from string import Template
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
+from tfs_proxy.observe.request_counts import NGINX_FORMAT
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import fast_path, serving_api, uploads
@@ -104,6 +105,8 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     return template.substitute(
         user=_user_line(),
         home=workspace.nginx,
+        requests=workspace.requests,
+        request_format=NGINX_FORMAT,
         listen=proxy.listen,
         web_servers="\n        ".join(f"server {address} max_fails=0;" for address in proxy.web),
         proxy_headers="\n        ".join(PROXY_HEADERS),
@@ -126,7 +129,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         rest_upstream=serving_api.rest_upstream(serving.instances) if serving else "",
         rest_location=serving_api.rest_location() if serving and serving.publishes_rest else "",
         grpc_upstream=serving_api.grpc_upstream(gates) if proxy.grpc else "",
-        grpc_server=_grpc_server(proxy, limits),
+        grpc_server=_grpc_server(proxy, limits, workspace.requests),
         fast_maps=fast_path.maps(proxy.fast) if proxy.fast else "",
         fast_location=fast_path.location() if proxy.fast else "",
         # NOTE: an error_page of a location's own hides those of the server block, so they are repeated.
@@ -134,11 +137,11 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     )
 
 
-def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits) -> str:
+def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits, requests: Path) -> str:
     if proxy.grpc is None:
         return ""
     has_models = proxy.serving is None or bool(proxy.serving.instances)
-    return serving_api.grpc_server(proxy.grpc, limits, has_models=has_models)
+    return serving_api.grpc_server(proxy.grpc, limits, requests, has_models=has_models)
 
 
 def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
+from tfs_proxy.observe.request_counts import NGINX_GRPC_FORMAT
 from tfs_proxy.supervisor.nginx import uploads
 from tfs_proxy.wire.grpc_codes import REFUSALS, GrpcCode
 
@@ -46,8 +47,9 @@ def rest_upstream(instances: Sequence[Instance]) -> str:
 
 
 def grpc_upstream(gates: Sequence[Path]) -> str:
-    """The model servers' gRPC sides: links that are there while the server has all its models."""
-    return _upstream("predictions", [f"unix:{gate}" for gate in gates])
+    """The model servers' gRPC sides: links that are there while it has all its models, and their log."""
+    log_format = f"log_format grpc_requests '{NGINX_GRPC_FORMAT}';\n    "
+    return log_format + _upstream("predictions", [f"unix:{gate}" for gate in gates])
 
 
 def _upstream(name: str, addresses: Sequence[str]) -> str:
@@ -75,11 +77,12 @@ def rest_location() -> str:
         }}"""
 
 
-def grpc_server(endpoint: GrpcEndpoint, limits: ProxyLimits, *, has_models: bool) -> str:
-    """The server block of the gRPC port; a script model has nothing to publish."""
+def grpc_server(endpoint: GrpcEndpoint, limits: ProxyLimits, requests: Path, *, has_models: bool) -> str:
+    """The server block of the gRPC port, its calls in the file ``requests``; a script model has no API."""
     published = PUBLISHED if has_models else ()
     lines = [
         *_listen(endpoint),
+        f"access_log {requests} grpc_requests;",
         f"http2_max_concurrent_streams {CONCURRENT_STREAMS};",
         "default_type application/grpc;",
         "grpc_buffer_size 64k;",

@@ -21,12 +21,18 @@ from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLane
 from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
 from tfs_proxy.web.workers.loading import watched_loading
 from tfs_proxy.web.workers.refusals import OUR_FAULT, OUT_OF_TIME, refusal, refuse_misread
+from tfs_proxy.web.workers.request_counting import (
+    RequestCounting,
+    counting_requests,
+    is_refused_by_gunicorn,
+)
 from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp, journaling
 from tfs_proxy.worker_environment import worker_workspace
 
@@ -52,6 +58,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     wsgi: WsgiApp
     close_app: Callable[[], None]
     journal: RequestJournal
+    counting: RequestCounting | None = None
+    """Only without nginx, which counts requests itself."""
+
     watch = DeadlineWatch()
     """Over the script's calls; the application brings one with a deadline."""
 
@@ -81,9 +90,13 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         app = late_calls.telling_connections(closing_connections(self.wsgi), self.watch)
         self.wsgi = journaling(app, self.journal)
+        if self.counting is not None:
+            self.wsgi = counting_requests(self.wsgi, self.counting)
 
     def _watched_loading(self, workspace: Workspace) -> AbstractContextManager[None]:
         deployment = fetch_deployment(workspace.control_socket)
+        if deployment.counts_requests:
+            self.counting = RequestCounting(workspace.requests)
 
         def alive(line: str) -> None:
             super(ContainerWorker, self).notify()
@@ -151,6 +164,12 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def abandon(self, call: ScriptCall) -> None:
         """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""
         late_calls.answer_for(call, self.watch)
+        self.count_given_up(call)
+
+    def count_given_up(self, call: ScriptCall) -> None:
+        """Count the request of a call that has been answered for."""
+        if self.counting is not None:
+            self.counting.give_up(call.connection)
 
     def handle_request(self, *arguments: Any) -> Any:
         """Answer a request that gunicorn has parsed, unless its headers can be read in two ways."""
@@ -159,8 +178,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
                 refuse_misread(argument.headers)
         return super().handle_request(*arguments)
 
-    def handle_error(self, _req: Any, client: Any, _address: Any, error: BaseException) -> None:
+    def handle_error(self, req: Any, client: Any, _address: Any, error: BaseException) -> None:
         """Answer what gunicorn refuses by itself, without repeating the client's text."""
+        self._count_refused(req, error)
         refused = OUT_OF_TIME if isinstance(error, WorkerStopped) else refusal(error)
         if refused in {OUR_FAULT, OUT_OF_TIME}:
             log.error("a request failed in gunicorn: %s", refused.text, exc_info=error)
@@ -170,6 +190,12 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             util.write_nonblock(client, refused.response())
         except OSError:
             log.debug("the client of a refused request was gone")
+
+    def _count_refused(self, req: Any, error: BaseException) -> None:
+        """Count a request that never came to the application, or broke off within it."""
+        if self.counting is not None and is_refused_by_gunicorn(error):
+            method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
+            self.counting.write(FinishedRequest(method, refusal(error).status, 0.0, target))
 
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
         """End because gunicorn's timeout is over."""

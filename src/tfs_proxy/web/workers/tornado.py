@@ -79,3 +79,4 @@ class TornadoWorker(ContainerWorker, GunicornTornadoWorker):  # type: ignore[mis
     def abandon(self, call: ScriptCall) -> None:
         """Have the event loop answer: no other thread may write to its connections."""
         call.connection.give_up(Refusal(504, str(self.watch.timeout())))
+        self.count_given_up(call)

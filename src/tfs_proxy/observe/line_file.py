@@ -1,0 +1,71 @@
+"""A file that many processes append lines to and one reads: no line is lost, and nobody waits.
+
+A line is one ``write`` to a file opened for appending, which the kernel keeps whole. What has been read is
+given back to the disk by a hole in the file, which is never rotated; if that can't be done it grows.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+CHUNK_BYTES = 256 * 1024
+MOST_CHUNKS = 64
+"""What one call reads at most; the rest comes with the next."""
+
+HOLE_BYTES = 1024 * 1024
+_BLOCK_BYTES = 4096
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+
+
+class LineWriter:
+    """Appends lines; for any number of threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def write(self, line: bytes) -> None:
+        """Append one line with its end."""
+        os.write(self._descriptor, line)
+
+
+class LineReader:
+    """Reads what has been appended since the last time, whole lines only."""
+
+    def __init__(self, path: Path, make_hole: Callable[[int, int, int], None] | None = None) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._make_hole = make_hole or punch_hole
+        self._offset = self._hole_end = 0
+        self._rest = b""
+
+    def chunks(self) -> Iterator[bytes]:
+        """Whole lines, some at a time."""
+        for _ in range(MOST_CHUNKS):
+            read = os.pread(self._descriptor, CHUNK_BYTES, self._offset)
+            if not read:
+                return
+            self._offset += len(read)
+            self._free_what_was_read()
+            lines, end, rest = read.rpartition(b"\n")
+            if end:
+                yield self._rest + lines
+                self._rest = rest
+            else:
+                self._rest += rest
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def _free_what_was_read(self) -> None:
+        end = self._offset // _BLOCK_BYTES * _BLOCK_BYTES
+        if end - self._hole_end >= HOLE_BYTES:
+            self._make_hole(self._descriptor, self._hole_end, end - self._hole_end)
+            self._hole_end = end
+
+
+def punch_hole(descriptor: int, offset: int, length: int) -> None:
+    """Give a part of a file back to the disk, on Linux and where the file system can."""
+    fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+    if fallocate is not None:
+        fallocate(descriptor, _KEEP_SIZE | _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length))

@@ -1,0 +1,50 @@
+"""A request's path and method as label values: what is known here by its name, all else as one value."""
+
+import re
+from collections.abc import Mapping
+
+OTHER_ROUTE, OTHER_METHOD, OTHER_STATUS = "other", "_OTHER", "other"
+PROBES = frozenset({"/ping", "/metrics"})
+"""Requests of platforms, counted apart."""
+
+_PREDICTION = "/tensorflow.serving.PredictionService/"
+_EXACT = frozenset(
+    {
+        "/invocations",
+        "/execution-parameters",
+        *(f"{_PREDICTION}{name}" for name in ("Predict", "Classify", "Regress", "MultiInference")),
+        f"{_PREDICTION}GetModelMetadata",
+        "/tensorflow.serving.ModelService/GetModelStatus",
+    }
+)
+_SERVING = re.compile(
+    r"/v1/models/[^/:]+(?:/(?:versions|labels)/[^/:]+)?(:predict|:classify|:regress|/metadata)?",
+    re.IGNORECASE,
+)
+_METHODS: Mapping[str, str] = {
+    name: name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE")
+}
+_LOWEST_STATUS, _HIGHEST_STATUS = 100, 599
+
+
+def path_of(target: str) -> str:
+    """The path of a request's target, without its query."""
+    return target.partition("?")[0]
+
+
+def route_of(path: str) -> str:
+    """The route that a path belongs to; models, versions and labels are not told apart."""
+    if path in _EXACT:
+        return path
+    serving = _SERVING.fullmatch(path)
+    return f"/v1/models/{{model}}{(serving[1] or '').lower()}" if serving else OTHER_ROUTE
+
+
+def method_of(method: str) -> str:
+    """The method if HTTP knows it."""
+    return _METHODS.get(method, OTHER_METHOD)
+
+
+def status_of(status: int) -> str:
+    """The status if it is one."""
+    return str(status) if _LOWEST_STATUS <= status <= _HIGHEST_STATUS else OTHER_STATUS

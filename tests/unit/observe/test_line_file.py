@@ -1,0 +1,63 @@
+"""A file of lines: many write, one reads, and what has been read needs no disk."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tfs_proxy.observe.line_file import HOLE_BYTES, LineReader, LineWriter
+
+
+def read_all(reader: LineReader) -> list[bytes]:
+    """The lines that can be read now."""
+    return [line for chunk in reader.chunks() for line in chunk.split(b"\n")]
+
+
+def test_lines_of_many_writers_are_read_once(tmp_path: Path) -> None:
+    """While they write, and to the last."""
+    reader = LineReader(tmp_path / "lines")
+    lines = []
+
+    def write(name: int) -> None:
+        writer = LineWriter(tmp_path / "lines")
+        for number in range(2000):
+            writer.write(b"%d %d %s\n" % (name, number, b"x" * (number % 50)))
+
+    with ThreadPoolExecutor() as writers:
+        writing = [writers.submit(write, name) for name in range(4)]
+        while not all(one.done() for one in writing):
+            lines += read_all(reader)
+    lines += read_all(reader)
+
+    expected = {
+        b"%d %d %s" % (name, number, b"x" * (number % 50)) for name in range(4) for number in range(2000)
+    }
+    assert sorted(lines) == sorted(expected)
+
+
+def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
+    """A reader that comes between two writes."""
+    reader, writer = LineReader(tmp_path / "lines"), LineWriter(tmp_path / "lines")
+    writer.write(b"one\ntw")
+    assert read_all(reader) == [b"one"]
+    writer.write(b"o\n")
+
+    assert read_all(reader) == [b"two"]
+
+
+def test_what_was_read_takes_no_room(tmp_path: Path) -> None:
+    """The file keeps its length, and loses its blocks; without holes it is read all the same."""
+
+    def refuse(_descriptor: int, _offset: int, _length: int) -> None:
+        """A file system without holes."""
+
+    ways: tuple[Callable[[int, int, int], None] | None, ...] = (None, refuse)
+    blocks = []
+    for number, make_hole in enumerate(ways):
+        path = tmp_path / str(number)
+        reader, writer = LineReader(path, make_hole), LineWriter(path)
+        for _ in range(4 * HOLE_BYTES // 64):
+            writer.write(b"x" * 63 + b"\n")
+        assert len(read_all(reader)) == 4 * HOLE_BYTES // 64
+        blocks.append(path.stat().st_blocks * 512)
+
+    assert blocks[0] <= HOLE_BYTES < 4 * HOLE_BYTES <= blocks[1]

@@ -1,0 +1,115 @@
+"""Requests counted from lines: any line gives a count or is counted as unreadable."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.observe.request_counts import FinishedRequest, RequestCounts, read_line, request_line
+from tfs_proxy.observe.routes import method_of, route_of, status_of
+
+LINES = st.lists(
+    st.binary(max_size=60)
+    | st.builds(
+        "{} {} {} {} {}".format,
+        st.sampled_from(["200", "499", "000", "20"]),
+        st.sampled_from(["0.000", "1.5", "-", "9999999999.0"]),
+        st.sampled_from(["-", "0-", "-12", "--", "77-"]),
+        st.sampled_from(["GET", "POST", "-", "BREW"]),
+        st.text(max_size=20),
+    ).map(str.encode)
+)
+
+
+def measured(counts: RequestCounts) -> dict[str, MeasuredMetric]:
+    """The metrics by name."""
+    return {metric.description.name: metric for metric in counts.measure()}
+
+
+def total(counts: RequestCounts) -> float:
+    """All that has been counted, in whichever metric."""
+    metrics = measured(counts)
+    durations = metrics[catalogue.REQUEST_DURATION.name].distributions or {}
+    points = [
+        metrics[each.name].points or {} for each in (catalogue.PROBE_REQUESTS, catalogue.UNREADABLE_LINES)
+    ]
+    return sum(sum(of.counts) for of in durations.values()) + sum(sum(of.values()) for of in points)
+
+
+@given(LINES)
+def test_every_line_counts_once(lines: list[bytes]) -> None:
+    """Whatever it is, and never as an exception."""
+    counts = RequestCounts()
+    text = b"\n".join(lines)
+    counts.add_lines(text)
+
+    assert total(counts) == len([line for line in text.split(b"\n") if line])
+
+
+@given(st.text(max_size=20), st.integers(100, 999), st.floats(0, 1e6), st.text(max_size=40))
+def test_a_worker_s_line_is_read_as_it_was_meant(
+    method: str, status: int, seconds: float, target: str
+) -> None:
+    """One line, whatever stands in the request."""
+    line = request_line(FinishedRequest(method, status, seconds, target))
+    request = read_line(line.removesuffix(b"\n"))
+
+    assert line.count(b"\n") == 1
+    assert request is not None
+    assert request.status == status
+    assert method_of(request.method) in {method_of(method), "_OTHER"}
+
+
+@pytest.mark.parametrize(
+    ("line", "labels"),
+    [
+        (b"200 0.003 - POST /invocations HTTP/1.1", ("/invocations", "POST", "200")),
+        (b"200 0.003 - POST /invocations?a=1", ("/invocations", "POST", "200")),
+        (b"400 0.000 - nonsense \\x16", ("other", "_OTHER", "400")),
+        (b"400 0.000 - ", ("other", "_OTHER", "400")),
+        (b"400 0.000 - -", ("other", "_OTHER", "400")),
+        (b"405 0.000 - BREW /%2fping", ("other", "_OTHER", "405")),
+        (b"499 0.003 - POST /V1/models/m/versions/3:Predict", ("/v1/models/{model}:predict", "POST", "499")),
+        (b"200 0.003 - GET /v1/models/m", ("/v1/models/{model}", "GET", "200")),
+        (b"000 0.003 - GET /" + b"x" * 9000, ("other", "GET", "other")),
+    ],
+)
+def test_a_line_of_nginx_counts_at_its_route(line: bytes, labels: tuple[str, ...]) -> None:
+    """Unknown paths and methods share a value."""
+    counts = RequestCounts()
+    counts.add_lines(line)
+
+    assert list(measured(counts)[catalogue.REQUEST_DURATION.name].distributions or {}) == [labels]
+
+
+def test_probes_and_grpc_statuses_are_counted_apart() -> None:
+    """/ping is not in the histogram; a gRPC call is, and by its own status besides."""
+    predict = b"/tensorflow.serving.PredictionService/Predict"
+    counts = RequestCounts()
+    counts.add_lines(
+        b"200 0.001 - GET /ping HTTP/1.1\n" * 3
+        + b"200 0.001 0- POST %s HTTP/2.0\n200 0.001 -14 POST %s HTTP/2.0" % (predict, predict)
+    )
+    metrics = measured(counts)
+
+    assert metrics[catalogue.PROBE_REQUESTS.name].points == {("/ping", "200"): 3}
+    assert metrics[catalogue.GRPC_REQUESTS.name].points == {
+        (predict.decode(), "0"): 1,
+        (predict.decode(), "14"): 1,
+    }
+    (distribution,) = (metrics[catalogue.REQUEST_DURATION.name].distributions or {}).values()
+    assert sum(distribution.counts) == 2
+
+
+@given(st.lists(st.tuples(st.text(), st.text(), st.integers()), max_size=50))
+def test_labels_are_bounded(requests: list[tuple[str, str, int]]) -> None:
+    """A hostile client can't make more series than there are routes, methods and statuses."""
+    labels = Counter(
+        (route_of(path), method_of(method), status_of(status)) for path, method, status in requests
+    )
+
+    assert all(route in {"other", "/v1/models/{model}"} or route.startswith("/") for route, _, _ in labels)
+    assert {method for _, method, _ in labels} <= {"_OTHER", "GET", "HEAD", "POST", "PUT", "DELETE"}
