@@ -105,6 +105,12 @@ UNREADABLE_LINES = MetricDescription(
     _COUNTER,
     "Requests that could not be counted because their line in the request log can't be read: a fault here.",
 )
+PIPELINE_STAGE_UP = MetricDescription(
+    "tfs_proxy_pipeline_stage_up",
+    _GAUGE,
+    "1 if this stage of the pipeline answers /metrics; all that it says has the label stage, too.",
+    ("stage",),
+)
 
 METRICS = (
     BUILD_INFO,
@@ -126,5 +132,6 @@ METRICS = (
     PROBE_REQUESTS,
     GRPC_REQUESTS,
     UNREADABLE_LINES,
+    PIPELINE_STAGE_UP,
 )
 """All of them."""

@@ -43,12 +43,22 @@ class _Collected:
         return iter(self.families)
 
 
-def expose(metrics: Iterable[MeasuredMetric], accept: str | None) -> MetricsText:
-    """The text of ``metrics`` for a client that sends ``accept``, the raw header; any header is taken."""
-    families = tuple(_family(metric) for metric in metrics)
+def expose(
+    metrics: Iterable[MeasuredMetric], accept: str | None, others: Iterable[Metric] = ()
+) -> MetricsText:
+    """The text of ``metrics`` for a client that sends ``accept``, the raw header; any header is taken.
+
+    ``others`` are of other servers, see `observe.merging`.
+    """
+    families = (*map(_family, metrics), *others)
     certain = _CERTAIN_ACCEPT.fullmatch(accept or "")  # the library repeats the version that a client names
     encode, content_type = choose_encoder(certain[0] if certain else "")
     return MetricsText(encode(_Collected(families)), content_type)
+
+
+def text_of(metrics: Iterable[MeasuredMetric]) -> str:
+    """``metrics`` in Prometheus's text format."""
+    return expose(metrics, None).body.decode()
 
 
 def _family(metric: MeasuredMetric) -> Metric:

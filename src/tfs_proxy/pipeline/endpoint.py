@@ -1,10 +1,11 @@
-"""What the one address of a pipeline answers: /ping, /invocations and /execution-parameters."""
+"""What the one address of a pipeline answers: /ping, /metrics, /invocations and /execution-parameters."""
 
 import json
 from collections.abc import Mapping, Sequence
 
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain
+from tfs_proxy.pipeline.metrics import PipelineMetrics
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.wire.error_body import NOTHING_HERE, not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -22,14 +23,19 @@ class PipelineEndpoint:
         self._stages = stages
         self._chain = chain
         self._hop_limit_bytes = hop_limit_bytes
+        self._metrics = PipelineMetrics(stages)
         self._routes: Mapping[str, tuple[str, Respond]] = {
             "/ping": ("GET", self._ping),
+            "/metrics": ("GET", self._metrics.answer),
             "/invocations": ("POST", self._invoke),
             "/execution-parameters": ("GET", self._parameters),
         }
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request."""
+        """Answer one request, and count it."""
+        return await self._metrics.counted(request, self._route)
+
+    async def _route(self, request: HttpRequest) -> HttpResponse:
         if request.path not in self._routes:
             return HttpResponse.error(NOT_FOUND, NOTHING_HERE)
         method, answer = self._routes[request.path]

@@ -16,6 +16,7 @@ from support import gates
 from support.archives import pack, without_nginx
 from support.processes import descendants, is_running, wait_until_ended
 from support.running import Answer
+from support.scraping import scrape, scrape_open_metrics
 from support.stack import Stack
 
 TOLD = (
@@ -138,6 +139,24 @@ def test_a_batch_job_learns_what_all_stages_can_take(running: Stack) -> None:
     assert set(parameters) == {"MaxConcurrentTransforms", "MaxPayloadInMB"}
     assert parameters["MaxPayloadInMB"] == 1
     assert parameters["MaxConcurrentTransforms"] >= 1
+
+
+def test_metrics_of_all_stages_are_together(running: Stack) -> None:
+    """Each stage's with its number, and the requests of the pipeline's own clients as those of all."""
+    name = "http_server_request_duration_seconds_count"
+    before = scrape(running)
+    for _ in range(3):
+        tell(running)
+    running.wait_until(
+        lambda: scrape(running).total(name, stage="2") >= before.total(name, stage="2") + 3,
+        "the stages count",
+    )
+    after = scrape_open_metrics(running)
+
+    counts = [after.total(name, stage=stage) - before.total(name, stage=stage) for stage in ("1", "2", "all")]
+    assert counts == [3, 3, 3]
+    assert after.total("tfs_proxy_pipeline_stage_up") == 2
+    assert after.total("tfs_proxy_ready", stage="1") == 1
 
 
 def test_a_body_may_come_in_chunks(running: Stack) -> None:
