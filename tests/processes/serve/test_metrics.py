@@ -117,10 +117,10 @@ def test_a_killed_process_counts_as_restarted(stack: Stack) -> None:
     stack.wait_until(
         lambda: (
             stack.is_ready()
+            and scrape(stack).total("tfs_proxy_worker_starts_total") == 2
             and scrape(stack).total("tfs_proxy_process_restarts_total", process="gunicorn", reason="SIGKILL")
         ),
         "the restart is counted",
     )
 
     assert scrape(stack).total("tfs_proxy_process_cpu_seconds_total", process="gunicorn") >= before
-    assert scrape(stack).total("tfs_proxy_worker_starts_total") == 2

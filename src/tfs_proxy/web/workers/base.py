@@ -197,6 +197,12 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
             self.counting.write(FinishedRequest(method, refusal(error).status, 0.0, target))
 
+    def count_unserved(self, head: bytes, status: int) -> None:
+        """Count a request that ended before it was whole: its client left, or was refused."""
+        if self.counting is not None:
+            method, _, target = head.partition(b"\r")[0].decode("latin-1").partition(" ")
+            self.counting.write(FinishedRequest(method, status, 0.0, target.partition(" ")[0]))
+
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
         """End because gunicorn's timeout is over."""
         _stop(super().handle_abort, sig, frame)

@@ -3,11 +3,13 @@
 import socket
 import struct
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from gunicorn.workers.gthread import TConn
 
 from tfs_proxy.web.workers.refusals import LATE, Refusal
+from tfs_proxy.web.workers.request_counting import CLIENT_GONE
 from tfs_proxy.web.workers.threads.arrival import Arrival
 
 LINGER_SECONDS = 2.0
@@ -27,6 +29,9 @@ class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
     arrival: Arrival | None = None
     rest: bytes = b""
     ends = False
+    status = CLIENT_GONE
+    unserved: Callable[[bytes, int], None] = staticmethod(lambda _head, _status: None)
+    """Gets the head of a request that ends before it is whole, and the status of that end."""
 
     def limit_sending(self, seconds: float = SEND_SECONDS) -> None:
         """Let an answer fail of which the client takes nothing for so long."""
@@ -50,6 +55,7 @@ class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer without waiting for the client to read it."""
+        self.status = refusal.status
         with suppress(OSError):
             self.sock.send(refusal.response(), socket.MSG_DONTWAIT)
 
@@ -61,16 +67,18 @@ class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
 
     def close(self, graceful: bool = False) -> None:
         """As in the base; a request that was arriving is forgotten."""
+        self._forget_arrival()
+        super().close(graceful)
+
+    def _forget_arrival(self) -> None:
         if self.arrival is not None:
+            self.unserved(self.arrival.head, self.status)
             self.arrival.close()
             self.arrival = None
-        super().close(graceful)
 
     def begin_end(self) -> bool:
         """Send no more; whether the client may still send, and has `LINGER_SECONDS` for it."""
-        if self.arrival is not None:
-            self.arrival.close()
-            self.arrival = None
+        self._forget_arrival()
         self.ends = True
         self.timeout = time.monotonic() + LINGER_SECONDS
         try:

@@ -97,6 +97,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
 
     def _open(self, client: socket.socket, address: object, server: object) -> ClientConnection:
         connection = ClientConnection(self.cfg, client, address, server)
+        connection.unserved = self.count_unserved
         if self._room.bodies:
             connection.limit_sending()
         return connection
