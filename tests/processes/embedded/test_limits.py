@@ -27,7 +27,7 @@ MODEL = "/v1/models/half_plus_two"
 SERVICE = "/tensorflow.serving.PredictionService/"
 GROWTH_MB = 1000
 """Of what one request of 100 MB may cost; what it really costs is half of it."""
-TOGETHER_MB = 2000
+TOGETHER_MB = 3000
 AT_ONCE = 24
 MILLION = 1_000_000
 

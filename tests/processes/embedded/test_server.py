@@ -290,8 +290,18 @@ def test_a_request_needs_a_model_spec(embedded_server: EmbeddedServer, method: s
             assert text in caught.value.details()
 
 
-@pytest.mark.parametrize("sizes", [[2**45], [2**62, 4], [-1], [3]])
-def test_tensors_that_can_not_be_are_refused(embedded_server: EmbeddedServer, sizes: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ([2**45], "of 140,737,488,355,328 bytes, becomes more than 400 MB of values"),
+        ([2**62, 4], "of 73,786,976,294,838,206,464 bytes, becomes more than 400 MB of values"),
+        ([-1], "tensor parsing error: x"),
+        ([3], "tensor parsing error: x"),
+    ],
+)
+def test_tensors_that_can_not_be_are_refused(
+    embedded_server: EmbeddedServer, sizes: list[int], text: str
+) -> None:
     """Beyond all memory, beyond 64 bits, of no size, or of another one than their content."""
     request = protos.PredictRequest()
     request.model_spec.name = "half_plus_two"
@@ -306,7 +316,7 @@ def test_tensors_that_can_not_be_are_refused(embedded_server: EmbeddedServer, si
         with pytest.raises(grpc.RpcError) as caught:
             run(request.SerializeToString(), timeout=60)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert caught.value.details() == "tensor parsing error: x"
+    assert text in caught.value.details()
 
 
 def test_metadata_that_there_is_not_is_refused(embedded_server: EmbeddedServer) -> None:
