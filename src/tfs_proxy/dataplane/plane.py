@@ -12,6 +12,7 @@ from tfs_proxy.dataplane.tensors import as_batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.observe.request_record import CONVERT, stage
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.decode import as_utf8, decode, decode_examples, readable
 from tfs_proxy.payload.encode import encode, encode_values
@@ -109,7 +110,8 @@ class DataPlane:
         Raises BadInput that says where the body is wrong, UnsupportedMediaType, and PayloadTooLarge.
         """
         signature = self.signature(target)
-        batch = decode(body.data, parse_media_type(body.content_type), signature, body.budget)
+        with stage(CONVERT):
+            batch = decode(body.data, parse_media_type(body.content_type), signature, body.budget)
         # An npy body's array shares the body's memory, which can't be written to.
         inputs = {
             name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
@@ -123,7 +125,8 @@ class DataPlane:
         as the outputs have). Raises NotAcceptable if the outputs are not that many, or Accept can't be met.
         """
         media_type = negotiate(accept, OUTPUT_TYPES)
-        return encode(outputs, records, media_type), media_type
+        with stage(CONVERT):
+            return encode(outputs, records, media_type), media_type
 
     def predict(
         self, target: Target, inputs: Any, caller: str, timeout_seconds: float | None = None
@@ -160,7 +163,8 @@ class DataPlane:
             request = Body(request, media.JSON)
         try:
             outcome = self._call(target, request, instance, media_type)
-            return self._encoded(outcome, media_type)
+            with stage(CONVERT):
+                return self._encoded(outcome, media_type)
         except UpstreamRefused as refused:
             return _error(refused.status, refused.body)
 
@@ -187,7 +191,8 @@ class DataPlane:
         media_type: str | None = None,
     ) -> CallOutcome:
         """``media_type`` is that of the answer, if it is known."""
-        records = request if isinstance(request, Batch) else self._read(target, request)
+        with stage(CONVERT):
+            records = request if isinstance(request, Batch) else self._read(target, request)
         if isinstance(records, _ServingForm):
             return self._forward(target, records, instance)
         as_json = media_type == media.JSON

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfs_proxy.errors import RequestError, ScriptFailure
+from tfs_proxy.observe.request_record import INPUT_HANDLER, MODEL_SERVER, OUTPUT_HANDLER, stage
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.tracebacks import client_text, own_line, own_report
@@ -13,6 +14,9 @@ from tfs_proxy.script.values import STATUSES, HTTPError
 from tfs_proxy.upstream.interface import OK
 
 log = logging.getLogger(__name__)
+
+STAGE_OF = {"predict_fn": MODEL_SERVER, "output_handler": OUTPUT_HANDLER, "output_fn": OUTPUT_HANDLER}
+"""The stage of a request that a function's time counts as, if it is not `INPUT_HANDLER`."""
 
 
 class ScriptRunner:
@@ -49,10 +53,11 @@ class ScriptRunner:
         if that is an error, the script's own goes out with it.
         """
         try:
-            result = function(*arguments)
-            if not inspect.isawaitable(result):
-                return result
-            return self.loop.run(result, self.watch.current(), arguments)
+            with stage(STAGE_OF.get(name, INPUT_HANDLER)):
+                result = function(*arguments)
+                if not inspect.isawaitable(result):
+                    return result
+                return self.loop.run(result, self.watch.current(), arguments)
         except self._left_alone:
             raise
         except BaseException as error:

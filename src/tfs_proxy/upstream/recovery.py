@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamRefused, UpstreamUnavailable
+from tfs_proxy.observe.request_record import MODEL_SERVER, stage
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import ModelAnswer, Records, Upstream
 
@@ -97,18 +98,20 @@ class Recovering:
         as_json: bool = False,
     ) -> ModelAnswer:
         """Send records; a timeout of the caller's own bounds the waiting, too."""
-        return self._patiently(
-            lambda: self._upstream.predict(
-                target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
-            ),
-            PATIENCE_SECONDS if timeout_seconds is None else min(timeout_seconds, PATIENCE_SECONDS),
-        )
+        with stage(MODEL_SERVER):
+            return self._patiently(
+                lambda: self._upstream.predict(
+                    target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
+                ),
+                PATIENCE_SECONDS if timeout_seconds is None else min(timeout_seconds, PATIENCE_SECONDS),
+            )
 
     def patient(self, ask: Callable[Parameters, ModelAnswer]) -> Callable[Parameters, ModelAnswer]:
         """``ask``, which waits in the same way if the model server is away."""
 
         def ask_patiently(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ModelAnswer:
-            return self._patiently(lambda: ask(*args, **kwargs))
+            with stage(MODEL_SERVER):
+                return self._patiently(lambda: ask(*args, **kwargs))
 
         return ask_patiently
 

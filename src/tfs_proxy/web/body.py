@@ -11,6 +11,7 @@ import falcon
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.memory import Ledger, MemoryBudget
+from tfs_proxy.observe.request_record import READ, stage
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.gzip_body import decoded_body
 
@@ -45,11 +46,12 @@ class BodyReader:
         have the memory, BrokenBody if it can't be read to its end, and what `decoded_body` raises.
         """
         length = min(req.content_length or 0, self._limit_bytes)
-        # What it becomes takes as much again, and must not wait for others that wait for the same.
-        budget.reserve(length, ahead_bytes=length)
-        body = _whole(req, self._limit_bytes)
-        encoding = req.get_header("Content-Encoding")
-        return decoded_body(body, encoding, self._limit_bytes, budget.reserve) if encoding else body
+        with stage(READ):
+            # What it becomes takes as much again, and must not wait for others that wait for the same.
+            budget.reserve(length, ahead_bytes=length)
+            body = _whole(req, self._limit_bytes)
+            encoding = req.get_header("Content-Encoding")
+            return decoded_body(body, encoding, self._limit_bytes, budget.reserve) if encoding else body
 
 
 def _is_connected(req: falcon.Request) -> bool:

@@ -1,0 +1,126 @@
+"""One request as a worker sees it: its id, what it is about, and how long each of its stages took.
+
+Whoever handles the request finds its record by `current_request`, in any thread or coroutine that the
+request's context reaches; what a request left behind is read from its record when it has ended.
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+from uuid import uuid4
+
+STAGES = ("wait", "read", "input_handler", "convert", "model_server", "output_handler", "write")
+"""In the order in which a request passes them; a script with a ``handler`` is all in ``input_handler``."""
+
+WAIT, READ, INPUT_HANDLER, CONVERT, MODEL_SERVER, OUTPUT_HANDLER, WRITE = range(len(STAGES))
+
+_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}+")
+"""What an id may hold: all that UUIDs, ARNs and trace ids need, nothing that means something in a log."""
+
+
+class StageListener(Protocol):
+    """Sees each stage of one request begin and end, such as a tracer that makes a span of it."""
+
+    def begin(self, stage: int) -> None:
+        """A stage begins; stages lie within each other."""
+
+    def end(self, stage: int, error: BaseException | None) -> None:
+        """The stage that began last has ended."""
+
+
+class RequestRecord:
+    """What is known of a request so far; ``seconds`` holds the time spent in each stage, without inner ones.
+
+    ``model`` and ``version`` are what the request asks for, "" if it has not been read that far. Sizes are in
+    bytes; ``records`` is None if they were not counted. ``status`` is 0 until the answer begins.
+    ``inner`` is the time in stages that lie within the present one.
+    """
+
+    __slots__ = (
+        "began",
+        "bytes_in",
+        "bytes_out",
+        "inner",
+        "listener",
+        "method",
+        "model",
+        "records",
+        "request_id",
+        "seconds",
+        "status",
+        "target",
+        "version",
+    )
+
+    def __init__(self, request_id: str, method: str = "", target: str = "") -> None:
+        self.request_id = request_id
+        self.method, self.target = method, target
+        self.model = self.version = ""
+        self.status = self.bytes_in = self.bytes_out = 0
+        self.records: int | None = None
+        self.seconds = [0.0] * len(STAGES)
+        self.listener: StageListener | None = None
+        self.inner = 0.0
+        self.began = time.perf_counter()
+
+
+_CURRENT: ContextVar[RequestRecord | None] = ContextVar("request", default=None)
+
+
+def current_request() -> RequestRecord | None:
+    """The request that this thread or coroutine handles; None outside of requests."""
+    return _CURRENT.get()
+
+
+def set_current_request(record: RequestRecord | None) -> None:
+    """From here on, this thread or coroutine handles this request."""
+    _CURRENT.set(record)
+
+
+@contextmanager
+def handling(record: RequestRecord) -> Iterator[RequestRecord]:
+    """Handle this request in the block."""
+    token = _CURRENT.set(record)
+    try:
+        yield record
+    finally:
+        _CURRENT.reset(token)
+
+
+class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
+    """Counts the time in the block as this stage of the current request, inner stages apart."""
+
+    __slots__ = ("_began", "_outer", "_record", "_stage")
+
+    def __init__(self, number: int) -> None:
+        self._stage = number
+
+    def __enter__(self) -> None:
+        record = self._record = _CURRENT.get()
+        if record is None:
+            return
+        self._outer, record.inner = record.inner, 0.0
+        if record.listener is not None:
+            record.listener.begin(self._stage)
+        self._began = time.perf_counter()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        record = self._record
+        if record is None:
+            return
+        seconds = time.perf_counter() - self._began
+        record.seconds[self._stage] += seconds - record.inner
+        record.inner = self._outer + seconds
+        if record.listener is not None:
+            record.listener.end(self._stage, error)
+
+
+def chosen_id(inference_id: str | None, request_id: str | None) -> str:
+    """A request's id: SageMaker's, else the client's, else a new one; one that is not plain is replaced."""
+    for text in (inference_id, request_id):
+        if text and _ID.fullmatch(text):
+            return text
+    return uuid4().hex
