@@ -17,8 +17,10 @@ STAGES = ("wait", "read", "input_handler", "convert", "model_server", "output_ha
 
 WAIT, READ, INPUT_HANDLER, CONVERT, MODEL_SERVER, OUTPUT_HANDLER, WRITE = range(len(STAGES))
 
-_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}+")
-"""What an id may hold: all that UUIDs, ARNs and trace ids need, nothing that means something in a log."""
+PLAIN_ID = "[A-Za-z0-9._:/+=@-]{1,128}"
+"""What an id may be: all that UUIDs, ARNs and trace ids need, nothing that means something in a log."""
+
+_ID = re.compile(PLAIN_ID)
 
 
 class StageListener(Protocol):
@@ -73,6 +75,12 @@ _CURRENT: ContextVar[RequestRecord | None] = ContextVar("request", default=None)
 def current_request() -> RequestRecord | None:
     """The request that this thread or coroutine handles; None outside of requests."""
     return _CURRENT.get()
+
+
+def current_id() -> str:
+    """The id of the request that is handled here; a new one outside of requests."""
+    record = _CURRENT.get()
+    return uuid4().hex if record is None else record.request_id
 
 
 def set_current_request(record: RequestRecord | None) -> None:

@@ -6,8 +6,9 @@ costs 31 µs; ``asyncio.run`` for each would be 84 µs, and no session could be 
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,17 @@ class _Raised:
     error: BaseException
 
 
+class ContextExecutor(ThreadPoolExecutor):
+    """Threads whose calls have the context of whoever submits them: the request, for one.
+
+    ``asyncio.to_thread`` hands it on by itself, ``run_in_executor`` does not.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As in the base."""
+        return super().submit(copy_context().run, fn, *args, **kwargs)
+
+
 class WorkerLoop:
     """Runs awaitables of many threads on one event loop, which starts with the first of them.
 
@@ -40,7 +52,7 @@ class WorkerLoop:
     def run(
         self, awaitable: Awaitable[Any], call: ScriptCall | None = None, subjects: Sequence[Any] = ()
     ) -> Any:
-        """Wait for ``awaitable`` on the loop; returns its result, or raises what it raised.
+        """Wait for ``awaitable`` on the loop, in this thread's context; returns or raises what it does.
 
         ``call`` is what waits for it; ``subjects`` may hold the async generator that it is the next
         piece of, which knows where it waits if ``awaitable`` does not.
@@ -93,7 +105,7 @@ async def _outcome(awaitable: Awaitable[Any], awaited: Awaited) -> Any:
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
-    calls = ThreadPoolExecutor(CALL_THREADS, thread_name_prefix="script-call")
+    calls = ContextExecutor(CALL_THREADS, thread_name_prefix="script-call")
     loop.set_default_executor(calls)
     try:
         loop.run_forever()

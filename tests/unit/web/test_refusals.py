@@ -2,13 +2,12 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any
+import re
 
 import pytest
 from gunicorn.http import errors
 
-from tfs_proxy.web.workers.base import closing_connections, collect_logs
+from tfs_proxy.web.workers.base import collect_logs
 from tfs_proxy.web.workers.refusals import OUR_FAULT, REFUSALS, refusal
 
 
@@ -36,6 +35,14 @@ def test_refusal(error: Exception, status: int) -> None:
     assert b"script" not in body
 
 
+def test_a_refusal_has_the_id_of_its_request() -> None:
+    """A new one if the request could not be read so far."""
+    known, unknown = (refusal(RuntimeError()).response(request_id) for request_id in ("an-id", None))
+
+    assert b"\r\nX-Request-Id: an-id\r\n" in known
+    assert re.search(rb"\r\nX-Request-Id: [0-9a-f]{32}\r\n", unknown)
+
+
 def test_every_parse_error_is_known() -> None:
     """Each of gunicorn's own parse errors has an answer more exact than an internal error."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
@@ -47,40 +54,6 @@ def test_every_parse_error_is_known() -> None:
 
     assert set(unknown) <= ours
     assert refusal(KeyError()) is OUR_FAULT
-
-
-class Response:
-    """Stands in for gunicorn's response."""
-
-    def __init__(self) -> None:
-        self.closed = False
-        self.started: tuple[Any, ...] = ()
-
-    def force_close(self) -> None:
-        self.closed = True
-
-    def start_response(self, *arguments: Any) -> None:
-        self.started = arguments
-
-
-@pytest.mark.parametrize(
-    ("headers", "closed"),
-    [([("Connection", "close")], True), ([("connection", "close")], True), ([("X", "close")], False)],
-)
-def test_connection_close(headers: list[tuple[str, str]], closed: bool) -> None:
-    """A Connection: close of the app's closes gunicorn's connection."""
-
-    def app(_environ: Any, start_response: Callable[..., Any]) -> Iterator[bytes]:
-        start_response("413 Too Large", headers)
-        return iter([b"x"])
-
-    response = Response()
-
-    body = list(closing_connections(app)({}, response.start_response))
-
-    assert body == [b"x"]
-    assert response.closed is closed
-    assert response.started == ("413 Too Large", headers)
 
 
 def test_logs_are_collected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from requests.structures import CaseInsensitiveDict
 from tfs_proxy.dataplane.plane import Body
 from tfs_proxy.deployment import Instance
 from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.observe.request_record import current_id
 from tfs_proxy.script.handlers.model_client import LOGGER, ModelClient, WorkerModels
 from tfs_proxy.script.values import custom_attributes
 from tfs_proxy.signature import Target
@@ -46,7 +47,8 @@ class Context(ModelClient):
     model server. ``custom_attributes``, ``request_content_type`` and ``accept_header`` are the raw
     headers, the latter two ``application/json`` if the client sent none. ``timeout`` is in seconds.
     It unpacks, indexes and prints like a namedtuple; ``channel`` is opened when it is first read.
-    What AWS's lacks is not part of the tuple: `predict` and all else below.
+    What AWS's lacks is not part of the tuple: ``request_id``, which the log and the answer's ``X-Request-Id``
+    have, `predict` and all else below.
     """
 
     __slots__ = (
@@ -62,6 +64,7 @@ class Context(ModelClient):
         "model_name",
         "model_version",
         "request_content_type",
+        "request_id",
         "rest_uri",
         "timeout",
     )
@@ -97,6 +100,7 @@ class Context(ModelClient):
         self.accept_header = request.accept or DEFAULT_TYPE
         self.content_length = request.content_length
         self.timeout = worker.timeout_seconds
+        self.request_id = current_id()
 
     @property
     def channel(self) -> Any:

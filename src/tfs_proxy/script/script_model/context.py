@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from requests.structures import CaseInsensitiveDict
 
 from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.observe.request_record import current_id
 from tfs_proxy.script.handlers.context import INFERENCE_ID
 from tfs_proxy.script.handlers.model_client import LOGGER
 from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, custom_attributes
@@ -27,14 +28,15 @@ class ScriptModelContext:
     """One request's context; ``model_fn`` gets one without a request.
 
     ``system_properties`` and ``get_request_header`` are named as in AWS's toolkits, the rest as in
-    the context of a handler.
+    the context of a handler; ``request_id`` is what the log and the answer's ``X-Request-Id`` have.
     """
 
-    __slots__ = ("_reply_attributes", "_request", "system_properties")
+    __slots__ = ("_reply_attributes", "_request", "request_id", "system_properties")
 
     def __init__(self, model_dir: str, request: ScriptModelRequest | None = None) -> None:
         self._request = request or ScriptModelRequest()
         self._reply_attributes: str | None = None
+        self.request_id = current_id()
         self.system_properties: Mapping[str, str | None] = {"model_dir": model_dir, "gpu_id": None}
 
     @property

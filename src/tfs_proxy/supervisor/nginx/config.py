@@ -13,6 +13,7 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
 from tfs_proxy.observe.request_counts import NGINX_FORMAT
+from tfs_proxy.observe.request_record import PLAIN_ID
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import fast_path, serving_api, uploads
@@ -53,7 +54,14 @@ REFUSALS: Mapping[int, str] = {
 
 KEEP_ALIVE_SECONDS = 75
 
-PROXY_HEADERS = ('proxy_set_header Connection "";', "proxy_set_header Host $http_host;")
+PROXY_HEADERS = (
+    'proxy_set_header Connection "";',
+    "proxy_set_header Host $http_host;",
+    "proxy_set_header X-Request-Id $chosen_id;",
+)
+
+ID_HEADER = "add_header X-Request-Id $chosen_id always;"
+"""On every answer, in place of a server's own. A location with an ``add_header`` of its own repeats it."""
 
 MOST_CONNECTIONS = 8192
 
@@ -110,6 +118,8 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         listen=proxy.listen,
         web_servers="\n        ".join(f"server {address} max_fails=0;" for address in proxy.web),
         proxy_headers="\n        ".join(PROXY_HEADERS),
+        chosen_id=_chosen_id(),
+        id_header=ID_HEADER,
         to_workers=_to_workers("web"),
         to_workers_again=_to_workers("web_anew", again="1"),
         to_workers_after=_to_workers("web", sent="1"),
@@ -158,6 +168,18 @@ def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
     return "\n            ".join(lines)
 
 
+def _chosen_id() -> str:
+    """The maps by which nginx chooses a request's id as `chosen_id` does; it makes new ones, too."""
+    return f"""map $http_x_request_id $id_without_inference {{
+        default $request_id;
+        "~^{PLAIN_ID}$" $http_x_request_id;
+    }}
+    map $http_x_amzn_sagemaker_inference_id $chosen_id {{
+        default $id_without_inference;
+        "~^{PLAIN_ID}$" $http_x_amzn_sagemaker_inference_id;
+    }}"""
+
+
 def _user_line() -> str:
     """As root nginx would change to a user who can't open the workspace."""
     if os.geteuid() != 0:
@@ -175,7 +197,7 @@ def _refusals(settings: Settings) -> str:
         lines.append(_refusal(f"{status}", status, text.replace("$limit", str(settings.max_payload_mb))))
     too_late = not_answered(MODEL_SERVER, settings.request_timeout_seconds)
     lines.append(_refusal("model-server-504", 504, too_late))
-    retry = f"add_header Retry-After {UPLOAD_RETRY_SECONDS} always; "
+    retry = f"{ID_HEADER} add_header Retry-After {UPLOAD_RETRY_SECONDS} always; "
     lines.append(_refusal("uploads", 503, TOO_MANY_UPLOADS, retry))
     return "\n        ".join(lines)
 

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from types import FrameType
@@ -22,18 +22,22 @@ from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.request_counts import FinishedRequest
+from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
 from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLane
 from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
 from tfs_proxy.web.workers.loading import watched_loading
-from tfs_proxy.web.workers.refusals import OUR_FAULT, OUT_OF_TIME, refusal, refuse_misread
-from tfs_proxy.web.workers.request_counting import (
-    RequestCounting,
-    counting_requests,
+from tfs_proxy.web.workers.refusals import (
+    OUR_FAULT,
+    OUT_OF_TIME,
     is_refused_by_gunicorn,
+    refusal,
+    refuse_misread,
 )
-from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp, journaling
+from tfs_proxy.web.workers.request_boundary import RequestBoundary, RequestObserver
+from tfs_proxy.web.workers.request_counting import RequestCounting
+from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp
 from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
@@ -57,6 +61,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     heartbeat: Heartbeat
     wsgi: WsgiApp
     close_app: Callable[[], None]
+    boundary: RequestBoundary
+    observers: list[RequestObserver]
+    """Told of every request, from the moment that the application is loaded."""
+
     journal: RequestJournal
     counting: RequestCounting | None = None
     """Only without nginx, which counts requests itself."""
@@ -88,10 +96,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
-        app = late_calls.telling_connections(closing_connections(self.wsgi), self.watch)
-        self.wsgi = journaling(app, self.journal)
-        if self.counting is not None:
-            self.wsgi = counting_requests(self.wsgi, self.counting)
+        self.observers = [] if self.counting is None else [self.counting]
+        self.boundary = RequestBoundary(self.wsgi, self.journal, self.watch, self.observers)
+        self.wsgi = self.boundary
 
     def _watched_loading(self, workspace: Workspace) -> AbstractContextManager[None]:
         deployment = fetch_deployment(workspace.control_socket)
@@ -163,13 +170,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def abandon(self, call: ScriptCall) -> None:
         """Answer for a call that is over its deadline and can't be ended; from the watch's thread."""
-        late_calls.answer_for(call, self.watch)
-        self.count_given_up(call)
-
-    def count_given_up(self, call: ScriptCall) -> None:
-        """Count the request of a call that has been answered for."""
-        if self.counting is not None:
-            self.counting.give_up(call.connection)
+        record = self.boundary.record_on(call.connection)
+        late_calls.answer_for(call, self.watch, record.request_id if record else None)
+        self.boundary.give_up(call.connection)
 
     def handle_request(self, *arguments: Any) -> Any:
         """Answer a request that gunicorn has parsed, unless its headers can be read in two ways."""
@@ -187,13 +190,14 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         else:
             log.debug("refused with %d: %s", refused.status, error)
         try:
-            util.write_nonblock(client, refused.response())
+            util.write_nonblock(client, refused.response(_id_of(req)))
         except OSError:
             log.debug("the client of a refused request was gone")
+        set_current_request(None)
 
     def _count_refused(self, req: Any, error: BaseException) -> None:
-        """Count a request that never came to the application, or broke off within it."""
-        if self.counting is not None and is_refused_by_gunicorn(error):
+        """Count a request that never came to the application."""
+        if self.counting is not None and is_refused_by_gunicorn(error) and current_request() is None:
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
             self.counting.write(FinishedRequest(method, refusal(error).status, 0.0, target))
 
@@ -250,25 +254,18 @@ def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: Fram
         raise WorkerStopped(stop.code) from None
 
 
+def _id_of(req: Any) -> str:
+    """The id of a request that gunicorn refuses; ``req`` is None if it could not be read."""
+    record = current_request()
+    if record is not None:
+        return record.request_id
+    headers = {name.upper(): value for name, value in getattr(req, "headers", None) or ()}
+    return chosen_id(headers.get("X-AMZN-SAGEMAKER-INFERENCE-ID"), headers.get("X-REQUEST-ID"))
+
+
 def collect_logs(error_log: logging.Logger) -> None:
     """Give gunicorn's handlers and level to every logger: ours, libraries', and the script's."""
     root = logging.getLogger()
     if not root.handlers:
         root.handlers = list(error_log.handlers)
         root.setLevel(error_log.level)
-
-
-def closing_connections(app: WsgiApp) -> WsgiApp:
-    """``app``, whose ``Connection: close`` gunicorn follows; by itself it drops that header."""
-
-    def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
-            if any(name.lower() == "connection" and value == "close" for name, value in headers):
-                response = getattr(start_response, "__self__", None)
-                if response is not None:
-                    response.force_close()
-            return start_response(status, headers, *exc_info)
-
-        return app(environ, start)
-
-    return wsgi

@@ -9,14 +9,13 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from tfs_proxy.script.deadline import DeadlineWatch, ScriptCall
 from tfs_proxy.script.tracebacks_of_threads import own_part
 from tfs_proxy.web.workers.refusals import Refusal
-from tfs_proxy.web.workers.request_journal import WsgiApp
 
 log = logging.getLogger(__name__)
 
@@ -40,17 +39,7 @@ def marked(shared_file: Any) -> bytes:
     return os.pread(shared_file.fileno(), 1, 0)
 
 
-def telling_connections(app: WsgiApp, watch: DeadlineWatch) -> WsgiApp:
-    """``app``, which tells ``watch`` on which connection each request came."""
-
-    def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        watch.serve(environ.get(SOCKET))
-        return app(environ, start_response)
-
-    return wsgi
-
-
-def answer_for(call: ScriptCall, watch: DeadlineWatch) -> None:
+def answer_for(call: ScriptCall, watch: DeadlineWatch, request_id: str | None) -> None:
     """Answer 504 on the call's connection, or break it if the head of its answer is out."""
     connection = call.connection
     if connection is None:
@@ -60,7 +49,7 @@ def answer_for(call: ScriptCall, watch: DeadlineWatch) -> None:
             connection.shutdown(socket.SHUT_RDWR)
             return
         refused = Refusal(504, str(watch.timeout()))
-        connection.send(refused.response(), socket.MSG_DONTWAIT)
+        connection.send(refused.response(request_id), socket.MSG_DONTWAIT)
         connection.shutdown(socket.SHUT_WR)
 
 

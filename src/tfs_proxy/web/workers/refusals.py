@@ -7,6 +7,7 @@ from http import HTTPStatus
 from gunicorn.http.errors import UnsupportedTransferCoding
 
 from tfs_proxy.attributes import HEADER
+from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
     INTERNAL_ERROR,
@@ -17,6 +18,9 @@ from tfs_proxy.wire.error_body import (
     UPLOAD_RETRY_SECONDS,
     error_body,
 )
+
+REQUEST_ID = "X-Request-Id"
+"""The header that carries a request's id, on every answer."""
 
 
 class RepeatedHeader(Exception):
@@ -55,12 +59,13 @@ class Refusal:
         """The standard phrase of the status."""
         return HTTPStatus(self.status).phrase
 
-    def response(self) -> bytes:
-        """The whole HTTP response; the connection closes after it."""
+    def response(self, request_id: str | None = None) -> bytes:
+        """The whole HTTP response; the connection closes after it. Without an id it gets a new one."""
         body = self.body
         retry = "" if self.retry_seconds is None else f"Retry-After: {self.retry_seconds}\r\n"
         head = (
             f"HTTP/1.1 {self.status} {self.phrase}\r\n{retry}"
+            f"{REQUEST_ID}: {request_id or chosen_id(None, None)}\r\n"
             "Content-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n"
             "Connection: close\r\n\r\n"
@@ -106,3 +111,8 @@ def refusal(error: BaseException) -> Refusal:
     """The answer to a request that gunicorn could not hand to the app."""
     names = (kind.__name__ for kind in type(error).__mro__)
     return next((REFUSALS[name] for name in names if name in REFUSALS), OUR_FAULT)
+
+
+def is_refused_by_gunicorn(error: BaseException) -> bool:
+    """Whether gunicorn refuses the request itself, and not the application or what became of its answer."""
+    return refusal(error) not in {OUR_FAULT, OUT_OF_TIME}

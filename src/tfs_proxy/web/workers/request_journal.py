@@ -8,12 +8,10 @@ a marked request only if no worker's journal has it.
 import mmap
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.upstream.recovery import sent_before
 from tfs_proxy.wire.error_body import error_body
 
 REQUEST, AGAIN, SENT = (f"HTTP_X_TFS_PROXY_{name}" for name in ("REQUEST", "AGAIN", "SENT"))
@@ -78,44 +76,8 @@ def under_way(record: Path) -> int:
         return 0
 
 
-def journaling(app: WsgiApp, journal: RequestJournal) -> WsgiApp:
-    """``app``, whose requests are noted from the call to the end of the answer."""
-
-    def wsgi(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        request_id = environ.pop(REQUEST, "")
-        if environ.pop(AGAIN, None) and journal.has(request_id):
-            return _refuse(start_response)
-        offset = journal.begin(request_id)
-        try:
-            with sent_before() if environ.pop(SENT, None) else nullcontext():
-                return _Noted(app(environ, start_response), journal, offset)
-        except BaseException:
-            journal.end(offset)
-            raise
-
-    return wsgi
-
-
-class _Noted:
-    """An answer's pieces; closing them notes the request's end."""
-
-    __slots__ = ("_journal", "_offset", "_pieces")
-
-    def __init__(self, pieces: Iterable[bytes], journal: RequestJournal, offset: int) -> None:
-        self._pieces, self._journal, self._offset = pieces, journal, offset
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._pieces)
-
-    def close(self) -> None:
-        try:
-            if hasattr(self._pieces, "close"):
-                self._pieces.close()
-        finally:
-            self._journal.end(self._offset)
-
-
-def _refuse(start_response: Callable[..., Any]) -> Iterable[bytes]:
+def worker_died(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Answers a request that has killed a worker, instead of the application."""
     body = error_body(WORKER_DIED)
     headers: Mapping[str, str] = {"Content-Type": "application/json", "Content-Length": str(len(body))}
     start_response("502 Bad Gateway", list(headers.items()))

@@ -12,10 +12,11 @@ from tornado.httputil import (  # type: ignore[import-not-found]
 )
 from tornado.wsgi import WSGIContainer  # type: ignore[import-not-found]
 
+from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.script.deadline import ScriptCall
 from tfs_proxy.web.workers.base import ContainerWorker
 from tfs_proxy.web.workers.late_calls import SOCKET
-from tfs_proxy.web.workers.refusals import Refusal
+from tfs_proxy.web.workers.refusals import REQUEST_ID, Refusal
 
 
 class Pending:
@@ -23,15 +24,15 @@ class Pending:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.given_up: asyncio.Future[Refusal] = self._loop.create_future()
+        self.given_up: asyncio.Future[tuple[Refusal, str]] = self._loop.create_future()
 
-    def give_up(self, refusal: Refusal) -> None:
+    def give_up(self, refusal: Refusal, request_id: str) -> None:
         """Answer so; from any thread."""
-        self._loop.call_soon_threadsafe(self._set, refusal)
+        self._loop.call_soon_threadsafe(self._set, refusal, request_id)
 
-    def _set(self, refusal: Refusal) -> None:
+    def _set(self, refusal: Refusal, request_id: str) -> None:
         if not self.given_up.done():
-            self.given_up.set_result(refusal)
+            self.given_up.set_result((refusal, request_id))
 
 
 class AnsweringContainer(WSGIContainer):  # type: ignore[misc]  # without tornado it has no types
@@ -51,12 +52,13 @@ class AnsweringContainer(WSGIContainer):  # type: ignore[misc]  # without tornad
             answering.result()
             return
         answering.cancel()
-        _refuse(request, given_up.result())
+        _refuse(request, *given_up.result())
 
 
-def _refuse(request: HTTPServerRequest, refusal: Refusal) -> None:
+def _refuse(request: HTTPServerRequest, refusal: Refusal, request_id: str) -> None:
     body = refusal.body
-    headers = HTTPHeaders({"Content-Type": "application/json", "Content-Length": str(len(body))})
+    fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), REQUEST_ID: request_id}
+    headers = HTTPHeaders(fields)
     start = ResponseStartLine("HTTP/1.1", refusal.status, refusal.phrase)
     connection = request.connection
     if connection is not None:  # it is, until the answer is complete
@@ -78,5 +80,7 @@ class TornadoWorker(ContainerWorker, GunicornTornadoWorker):  # type: ignore[mis
 
     def abandon(self, call: ScriptCall) -> None:
         """Have the event loop answer: no other thread may write to its connections."""
-        call.connection.give_up(Refusal(504, str(self.watch.timeout())))
-        self.count_given_up(call)
+        record = self.boundary.record_on(call.connection)
+        request_id = record.request_id if record else chosen_id(None, None)
+        call.connection.give_up(Refusal(504, str(self.watch.timeout())), request_id)
+        self.boundary.give_up(call.connection)

@@ -1,0 +1,214 @@
+"""Where a worker's request begins and ends: between gunicorn and the application, in every class of workers.
+
+One wrapper does what each request needs around the application: its record and id, its note in the journal,
+the connection that the deadline watch answers on, and `RequestObserver`s.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from tfs_proxy.observe.request_record import WRITE, RequestRecord, chosen_id, set_current_request
+from tfs_proxy.script.deadline import WITHIN_ANOTHER, DeadlineWatch
+from tfs_proxy.upstream.recovery import sent_before
+from tfs_proxy.web.workers.late_calls import SOCKET
+from tfs_proxy.web.workers.refusals import REQUEST_ID, refusal
+from tfs_proxy.web.workers.request_journal import AGAIN, REQUEST, SENT, RequestJournal, WsgiApp, worker_died
+
+log = logging.getLogger(__name__)
+
+CLIENT_GONE = 499
+"""nginx's status of a request whose client did not wait for the answer."""
+
+INFERENCE_ID, CLIENT_ID = "HTTP_X_AMZN_SAGEMAKER_INFERENCE_ID", "HTTP_X_REQUEST_ID"
+
+
+class RequestObserver(Protocol):
+    """Is told of each request of a worker; what it raises is logged, and changes no answer."""
+
+    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
+        """A request begins, before the application sees it; `current_request` is ``record``."""
+
+    def end(self, record: RequestRecord) -> None:
+        """It has ended: the last byte of its answer is out, or its client is gone. Any thread may say so."""
+
+
+class RequestBoundary:
+    """``app`` with all that must know where each of its requests begins and ends."""
+
+    def __init__(
+        self, app: WsgiApp, journal: RequestJournal, watch: DeadlineWatch, observers: list[RequestObserver]
+    ) -> None:
+        self._app = app
+        self._watch = watch
+        self._under_way: dict[int, Answer] = {}
+        self.journal = journal
+        self.observers = observers
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one request, as WSGI has it."""
+        journal_id = environ.pop(REQUEST, "")
+        died = bool(environ.pop(AGAIN, None)) and self.journal.has(journal_id)
+        connection = environ.get(SOCKET)
+        record = _record_of(environ)
+        answer = Answer(self, record, start_response, self.journal.begin(journal_id), id(connection))
+        self._under_way[id(connection)] = answer
+        self._watch.serve(connection)
+        set_current_request(record)
+        try:
+            if self.observers:
+                self._begin(record, environ)
+            with sent_before() if environ.pop(SENT, None) else WITHIN_ANOTHER:
+                answer.pieces = (worker_died if died else self._app)(environ, answer.start)
+        except BaseException as error:
+            answer.fail(error)
+            raise
+        return answer
+
+    def record_on(self, connection: object) -> RequestRecord | None:
+        """The request that came on a connection and has not ended."""
+        answer = self._under_way.get(id(connection))
+        return None if answer is None else answer.record
+
+    def give_up(self, connection: object) -> None:
+        """End a request that has been answered without the call that still handles it."""
+        answer = self._under_way.get(id(connection))
+        if answer is not None:
+            answer.record.status = answer.record.status or HTTPStatus.GATEWAY_TIMEOUT
+            answer.end()
+
+    def forget(self, connection: int) -> None:
+        """Nothing is under way on this connection any more."""
+        self._under_way.pop(connection, None)
+
+    def _begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
+        for observer in self.observers:
+            try:
+                observer.begin(record, environ)
+            except Exception:
+                log.exception("%s failed as a request began", type(observer).__name__)
+
+
+class Answer:
+    """The answer to one request: what starts it, its pieces, and its end."""
+
+    __slots__ = (
+        "_boundary",
+        "_connection",
+        "_ended",
+        "_iterator",
+        "_journal_offset",
+        "_start_response",
+        "_writing_since",
+        "pieces",
+        "record",
+    )
+
+    def __init__(
+        self,
+        boundary: RequestBoundary,
+        record: RequestRecord,
+        start_response: Callable[..., Any],
+        journal_offset: int,
+        connection: int,
+    ) -> None:
+        self._boundary = boundary
+        self._start_response = start_response
+        self._journal_offset = journal_offset
+        self._connection = connection
+        self._ended = False
+        self._writing_since = 0.0
+        self._iterator: Iterator[bytes] = iter(())
+        self.pieces: Iterable[bytes] = ()
+        self.record = record
+
+    def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+        """Start the answer, as WSGI's ``start_response``; with the request's id, whatever a script set."""
+        self.record.status = int(status[:3])
+        sent = [(REQUEST_ID, self.record.request_id)]
+        for header in headers:
+            name = header[0].lower()
+            if name == "connection" and header[1] == "close":
+                self._close_connection()
+            if name != "x-request-id":
+                sent.append(header)
+        return self._start_response(status, sent, *exc_info)
+
+    def __iter__(self) -> Iterator[bytes]:
+        pieces = self.pieces
+        if isinstance(pieces, list):  # PERF: nothing has to be made any more, and most answers are one piece
+            self.record.bytes_out = sum(map(len, pieces))
+            self._begin_writing()
+            return iter(pieces)
+        self._iterator = iter(pieces)
+        return self
+
+    def __next__(self) -> bytes:
+        set_current_request(self.record)  # tornado makes each piece on any of its threads
+        self._end_writing()
+        piece = next(self._iterator)
+        self.record.bytes_out += len(piece)
+        self._begin_writing()
+        return piece
+
+    def close(self) -> None:
+        """End the request; called by the server once the answer is out, or can't be sent."""
+        set_current_request(self.record)
+        try:
+            self._end_writing()
+            if hasattr(self.pieces, "close"):
+                self.pieces.close()
+        finally:
+            self._boundary.journal.end(self._journal_offset)
+            self.end()
+            set_current_request(None)
+
+    def fail(self, error: BaseException) -> None:
+        """End the request of which the application made no answer; gunicorn's own handler sends one."""
+        gone = isinstance(error, OSError)
+        self.record.status = CLIENT_GONE if gone else refusal(error).status
+        self._boundary.journal.end(self._journal_offset)
+        self.end()
+        if gone:
+            set_current_request(None)
+
+    def end(self) -> None:
+        """Tell the observers; idempotent."""
+        if self._ended:
+            return
+        self._ended = True
+        self._boundary.forget(self._connection)
+        for observer in self._boundary.observers:
+            try:
+                observer.end(self.record)
+            except Exception:
+                log.exception("%s failed as a request ended", type(observer).__name__)
+
+    def _close_connection(self) -> None:
+        """Close gunicorn's connection behind the answer; by itself gunicorn drops that header."""
+        response = getattr(self._start_response, "__self__", None)
+        if response is not None:
+            response.force_close()
+
+    def _begin_writing(self) -> None:
+        if self.record.listener is not None:
+            self.record.listener.begin(WRITE)
+        self._writing_since = time.perf_counter()
+
+    def _end_writing(self) -> None:
+        if not self._writing_since:
+            return
+        self.record.seconds[WRITE] += time.perf_counter() - self._writing_since
+        self._writing_since = 0.0
+        if self.record.listener is not None:
+            self.record.listener.end(WRITE, None)
+
+
+def _record_of(environ: dict[str, Any]) -> RequestRecord:
+    """A new record; the application sees the id that was chosen, behind nginx and without it."""
+    request_id = chosen_id(environ.get(INFERENCE_ID), environ.get(CLIENT_ID))
+    environ[CLIENT_ID] = request_id
+    target = environ.get("RAW_URI") or environ["PATH_INFO"]
+    return RequestRecord(request_id, environ["REQUEST_METHOD"], target)
