@@ -208,8 +208,8 @@ class RestConnection(HttpToolsProtocol):
         self.transport.flush()  # type: ignore[attr-defined]
         if self.pipeline:
             super().on_response_complete()
-            return
-        self.server_state.total_requests += 1
-        if not self.transport.is_closing():
+        else:
+            self.server_state.total_requests += 1
             self.flow.resume_reading()
+        if not (self.transport.is_closing() or self._is_owed()):
             self._wait_for_client()
