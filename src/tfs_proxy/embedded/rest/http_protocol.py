@@ -6,7 +6,8 @@ its side behind a request would get no answer. One that falls silent before its 
 one, would hold its connection for ever. And heads had no limit.
 
 PERF: an answer's head leaves together with its body, for two writes wake the client twice, which takes
-longer than a quick prediction if cores sleep between requests.
+longer than a quick prediction if cores sleep between requests. And a connection has one timer for its idle
+time, which looks again when it rings; uvicorn makes one after each answer and cancels it at the next request.
 """
 
 import asyncio
@@ -78,15 +79,18 @@ class RestConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Begin, on a transport that holds heads back."""
-        self._head_bytes = self._unread_bytes = 0
+        self._fed_bytes = self._unread_bytes = 0
         self._is_refused = self._has_read = False
+        self._idle_until: float | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         super().connection_made(_WholeAnswers(transport))  # type: ignore[arg-type]
         self._wait_for_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End; the idle timer would hold a connection that was reset for the rest of its time."""
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Read what came; a request that offers another protocol is read again as one that does not."""
@@ -113,42 +117,35 @@ class RestConnection(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         """Parse it. Raises _HeadTooLarge, also if only the parser knows of something that does not end."""
         self._has_read = False
+        self._fed_bytes = self._unread_bytes + len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserCallbackError:
-            if self._head_bytes > _MAX_HEAD_BYTES:
+            if self._is_head_too_large():
                 raise _HeadTooLarge from None
             raise
-        self._unread_bytes = 0 if self._has_read else self._unread_bytes + len(data)
+        self._unread_bytes = 0 if self._has_read else self._fed_bytes
         if self._unread_bytes > _MAX_HEAD_BYTES:
             raise _HeadTooLarge
 
-    def on_message_begin(self) -> None:
-        """Begin to count a head."""
-        super().on_message_begin()
+    def on_headers_complete(self) -> None:
+        """Take a head, unless it is too large."""
         self._has_read = True
-        self._head_bytes = 0
-
-    def on_url(self, url: bytes) -> None:
-        """Take a part of the target."""
-        self._count(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, or one behind a body in chunks."""
-        self._count(len(name) + len(value) + _HEADER_BYTES)
-        super().on_header(name, value)
+        if self._is_head_too_large():
+            raise _HeadTooLarge
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         self._has_read = True
         super().on_body(body)
 
-    def _count(self, size_bytes: int) -> None:
-        self._has_read = True
-        self._head_bytes += size_bytes
-        if self._head_bytes > _MAX_HEAD_BYTES:
-            raise _HeadTooLarge
+    def _is_head_too_large(self) -> bool:
+        # PERF: only what has brought so many bytes can have a head of as many.
+        if self._fed_bytes <= _MAX_HEAD_BYTES:
+            return False
+        sizes = (len(name) + len(value) + _HEADER_BYTES for name, value in self.headers)
+        return len(self.url) + sum(sizes) > _MAX_HEAD_BYTES
 
     def _refuse_head(self) -> None:
         """Answer, and end; what the client still sends is not looked at, so that it sees the answer."""
@@ -175,10 +172,22 @@ class RestConnection(HttpToolsProtocol):
 
     def _wait_for_client(self) -> None:
         """Close the connection if nothing comes for the idle time: before a request, or within one."""
-        self._unset_keepalive_if_required()
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
+        self._idle_until = self.loop.time() + self.timeout_keep_alive
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_at(self._idle_until, self._look_whether_idle)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Wait for the client no longer; the timer goes on for the next time."""
+        self._idle_until = None
+
+    def _look_whether_idle(self) -> None:
+        self._idle_timer = None
+        if self._idle_until is None:
+            return
+        if self._idle_until > self.loop.time():
+            self._idle_timer = self.loop.call_at(self._idle_until, self._look_whether_idle)
+        else:
+            self.timeout_keep_alive_handler()
 
     def _should_upgrade(self) -> bool:
         """Whether a request is read again: all but CONNECT, which always asks for another protocol."""
@@ -195,8 +204,12 @@ class RestConnection(HttpToolsProtocol):
         return b"\r\n".join([line, *fields, b"", b""])
 
     def on_response_complete(self) -> None:
-        """Send the head of an answer that has no body."""
+        """Send the head of an answer that has no body, then see to the client's next request."""
         self.transport.flush()  # type: ignore[attr-defined]
-        super().on_response_complete()
-        if self.cycle.more_body and not self.transport.is_closing():
+        if self.pipeline:
+            super().on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            self.flow.resume_reading()
+        if not (self.transport.is_closing() or self._is_owed()):
             self._wait_for_client()
