@@ -1,4 +1,4 @@
-"""The notes that workers keep of their requests, as those read them who only count: one file for each worker."""
+"""The notes that workers keep of their requests, a file each, for those who only count them."""
 
 from pathlib import Path
 

@@ -119,6 +119,13 @@ def test_metrics_answer_while_every_thread_is_busy(stack: Stack, tmp_path: Path)
     stack.wait_until(lambda: in_flight(stack) == 0, "none is in flight")
 
 
+def test_a_client_can_not_say_how_many_requests_are_in_flight(stack: Stack) -> None:
+    """The header is nginx's own."""
+    text = stack.ask("GET", "/metrics", headers={"X-Tfs-Proxy-In-Flight": "99"}).body
+
+    assert b"\ntfs_proxy_requests_in_flight 0.0\n" in text
+
+
 def test_requests_are_in_flight_from_their_begin_to_their_end(stack: Stack, tmp_path: Path) -> None:
     """The scrape itself is not counted, nor what a killed worker had begun."""
     assert in_flight(stack) == 0
