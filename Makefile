@@ -38,8 +38,12 @@ docs-examples: $(READY) try-nginx try-curl  ## run the commands of the documenta
 docs-links: $(READY)  ## ask every outside link of the documentation; needs the network
 	@$(BIN)/python scripts/check_links.py
 
+.PHONY: dashboards
+dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
+	@$(BIN)/python scripts/dashboards.py
+
 .PHONY: test
-test: $(READY) try-nginx try-curl  ## run all tests, the fast ones first
+test: $(READY) try-nginx try-curl try-prometheus  ## run all tests, the fast ones first
 	$(BIN)/python -m pytest tests/unit tests/web
 	$(BIN)/python -m pytest tests/processes -n 2 --dist loadfile  # most of them wait most of the time
 	@$(MAKE) --no-print-directory attack-short
@@ -116,6 +120,10 @@ try-nginx:
 .PHONY: try-curl
 try-curl:
 	@scripts/install-program curl --if-allowed
+
+.PHONY: try-prometheus
+try-prometheus:
+	@scripts/install-program prometheus --if-allowed
 
 $(READY): requirements.lock pyproject.toml scripts/make-venv
 	@PYTHON=$(PYTHON) scripts/make-venv $(VENV)

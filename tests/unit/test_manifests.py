@@ -13,9 +13,11 @@ import pytest
 import yaml
 
 from support import kserve_schema
+from tfs_proxy.observe import catalogue
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
+IN_FLIGHT = "autoscaler-in-flight.yaml"
 NATIVE = ("deployment.yaml", "service.yaml", "autoscaler.yaml", "disruptionbudget.yaml")
 COMPOSE = ROOT / "docker-compose.yml"
 
@@ -46,7 +48,7 @@ def compose_complaints(path: Path) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("name", [*NATIVE, IN_FLIGHT])
 def test_manifests_fit_the_schemas_of_kubernetes(name: str) -> None:
     """Strictly: a field that Kubernetes does not know is an error."""
     kubernetes_validate.validate(read(KUBERNETES / name), "1.30", strict=True)
@@ -67,6 +69,7 @@ def test_the_serving_runtime_fits_kserves_schema_and_its_pod_that_of_kubernetes(
     assert (runtime["apiVersion"], runtime["kind"]) == ("serving.kserve.io/v1alpha1", "ServingRuntime")
     assert runtime["spec"]["containers"][0]["name"] == "kserve-container"
     assert runtime["spec"]["containers"][0]["args"] == ["serve", "/mnt/models"]
+    assert runtime["spec"]["protocolVersions"] == ["v1"]
     assert {"name": "TFS_PROXY_MODEL_NAME", "value": "{{.Name}}"} in runtime["spec"]["containers"][0]["env"]
 
 
@@ -186,3 +189,33 @@ def test_the_parts_find_each_other() -> None:
     assert measured["container"] == container("deployment.yaml")["name"]
     assert measured["name"] in container("deployment.yaml")["resources"]["requests"]
     assert service["spec"]["ports"][0]["targetPort"] == container("deployment.yaml")["ports"][0]["name"]
+
+
+def test_prometheus_and_kserve_scrape_the_port_that_serves() -> None:
+    """By annotations, which are strings."""
+    deployment = read(KUBERNETES / "deployment.yaml")["spec"]["template"]
+    runtime = read(KUBERNETES / "servingruntime.yaml")["spec"]
+    (exposed,) = re.findall(r"^EXPOSE (\d+) ", (ROOT / "Dockerfile.cpu").read_text(), re.MULTILINE)
+
+    assert deployment["metadata"]["annotations"] == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": exposed,
+        "prometheus.io/path": "/metrics",
+    }
+    assert runtime["annotations"] == {
+        "prometheus.kserve.io/port": exposed,
+        "prometheus.kserve.io/path": "/metrics",
+    }
+
+
+def test_the_autoscaler_in_flight_replaces_the_other_and_follows_the_adapters_metric() -> None:
+    """It differs in nothing but the metric."""
+    other, scaler = read(KUBERNETES / "autoscaler.yaml"), read(KUBERNETES / IN_FLIGHT)
+    (rule,) = read(KUBERNETES / "prometheus-adapter.yaml")["rules"]["custom"]
+    (metric,) = scaler["spec"].pop("metrics")
+    del other["spec"]["metrics"]
+
+    assert scaler == other
+    assert metric["type"] == "Pods"
+    assert metric["pods"]["metric"]["name"] == rule["name"]["as"] == catalogue.REQUESTS_IN_FLIGHT.name
+    assert rule["seriesQuery"].startswith(catalogue.REQUESTS_IN_FLIGHT.name + "{")

@@ -56,6 +56,11 @@ PROCESS_FILES = MetricDescription(
     "Files and connections that the process and its own children have open.",
     ("process",),
 )
+MEMORY_LIMIT = MetricDescription(
+    "tfs_proxy_memory_limit_bytes",
+    _GAUGE,
+    "Memory that all processes may use together: the container's limit, or all of the machine's.",
+)
 WORKERS = MetricDescription(
     "tfs_proxy_workers", _GAUGE, "Workers that run the script or convert requests, and send heartbeats."
 )
@@ -87,6 +92,11 @@ REQUEST_DURATION = MetricDescription(
     MetricKind.HISTOGRAM,
     "Seconds from a request's first byte to the last of its answer; each counts once, refused ones too.",
     ("http_route", "http_request_method", "http_response_status_code"),
+)
+REQUESTS_IN_FLIGHT = MetricDescription(
+    "tfs_proxy_requests_in_flight",
+    _GAUGE,
+    "Requests that have begun and not ended, those that wait for a worker included.",
 )
 PROBE_REQUESTS = MetricDescription(
     "tfs_proxy_probe_requests_total",
@@ -122,6 +132,7 @@ METRICS = (
     PROCESS_MEMORY,
     PROCESS_CPU,
     PROCESS_FILES,
+    MEMORY_LIMIT,
     WORKERS,
     WORKERS_CONFIGURED,
     WORKERS_STUCK,
@@ -129,6 +140,7 @@ METRICS = (
     MODEL_STATE,
     MODEL_LOAD_SECONDS,
     REQUEST_DURATION,
+    REQUESTS_IN_FLIGHT,
     PROBE_REQUESTS,
     GRPC_REQUESTS,
     UNREADABLE_LINES,

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tfs_proxy.errors import UpstreamError
 from tfs_proxy.observe import catalogue
@@ -28,11 +28,16 @@ class PipelineMetrics:
     def __init__(self, stages: Sequence[Stage]) -> None:
         self._stages = stages
         self._requests = RequestCounts()
+        self._in_flight = 0
 
     async def counted(self, request: HttpRequest, respond: Respond) -> HttpResponse:
         """The answer of ``respond``, which counts."""
         began = time.perf_counter()
-        response = await respond(request)
+        self._in_flight += 1
+        try:
+            response = await respond(request)
+        finally:
+            self._in_flight -= 1
         seconds = time.perf_counter() - began
         self._requests.add(FinishedRequest(request.method, response.status, seconds, request.path))
         return response
@@ -45,10 +50,15 @@ class PipelineMetrics:
 
         texts = dict(zip(self._names(), await self._texts(), strict=True))
         up: Points = {(name,): float(bool(text)) for name, text in texts.items()}
-        texts[WHOLE_PIPELINE] = text_of(self._requests.measure())
+        texts[WHOLE_PIPELINE] = text_of(self._of_clients())
         own = [MeasuredMetric(catalogue.PIPELINE_STAGE_UP, up)]
         answer = expose(own, request.headers.get("accept"), merged(texts, "stage"))
         return HttpResponse(OK, answer.body, {"Content-Type": answer.content_type})
+
+    def _of_clients(self) -> Iterator[MeasuredMetric]:
+        yield from self._requests.measure()
+        in_flight = self._in_flight - 1  # without this scrape
+        yield MeasuredMetric(catalogue.REQUESTS_IN_FLIGHT, {(): in_flight})
 
     def _names(self) -> list[str]:
         return [str(stage.number) for stage in self._stages]

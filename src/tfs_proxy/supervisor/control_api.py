@@ -7,7 +7,7 @@ On the unix socket it answers ``/ping`` and ``/metrics`` for nginx and workers, 
 
 import logging
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from tfs_proxy.wire.http_server import HttpServer
 
 log = logging.getLogger(__name__)
 
+Measure = Callable[[Mapping[str, str]], Iterable[MeasuredMetric]]
+"""Measures the run for a scrape with these headers."""
+
 ALLOWED = "GET, HEAD"
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 
@@ -28,7 +31,7 @@ OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 class ControlApi:
     """Answers from `Readiness`; workers get ``deployment`` once it is known, clients what is measured."""
 
-    def __init__(self, readiness: Readiness, measure: Callable[[], Iterable[MeasuredMetric]] = tuple) -> None:
+    def __init__(self, readiness: Readiness, measure: Measure = lambda _headers: ()) -> None:
         self.readiness = readiness
         self._measure = measure
         self.deployment: Deployment | None = None
@@ -90,7 +93,7 @@ class ControlApi:
         # PERF: it costs 70 ms of a start, which nobody may wait for.
         from tfs_proxy.observe.exposition import expose
 
-        text = expose(self._measure(), request.headers.get("accept"))
+        text = expose(self._measure(request.headers), request.headers.get("accept"))
         return HttpResponse(OK, text.body, {"Content-Type": text.content_type})
 
 

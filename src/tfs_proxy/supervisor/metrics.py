@@ -3,15 +3,19 @@
 import os
 import platform
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from tfs_proxy import __version__
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
 from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, usage, usage_of_tree
+from tfs_proxy.resources import available_resources
 from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.host.orphans import child_pids
 from tfs_proxy.supervisor.process import ProcessState
 from tfs_proxy.supervisor.readiness import Phase, Readiness
+from tfs_proxy.supervisor.requests_in_flight import RequestsInFlight
 
 SUPERVISOR = "supervisor"
 MetricSource = Callable[[], Iterable[MeasuredMetric]]
@@ -19,17 +23,25 @@ MetricSource = Callable[[], Iterable[MeasuredMetric]]
 
 
 class RunMetrics:
-    """Measures the run whenever `/metrics` is asked for; ``sources`` add what they know."""
+    """Measures the run whenever `/metrics` is asked for; ``sources`` add what they know.
 
-    def __init__(self, readiness: Readiness, children: Children, *sources: MetricSource) -> None:
+    ``journals`` has the workers' notes of their requests.
+    """
+
+    def __init__(
+        self, readiness: Readiness, children: Children, journals: Path, *sources: MetricSource
+    ) -> None:
         self._sources = sources
         self._readiness = readiness
         self._children = children
         self._cpu_seconds: dict[str, NeverFalling] = defaultdict(NeverFalling)
+        self._memory_limit = available_resources().memory_bytes
+        self._in_flight = RequestsInFlight(journals, self._worker_pids)
 
-    def measure(self) -> list[MeasuredMetric]:
-        """Everything, now."""
+    def measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
+        """Everything, now, for a scrape with these headers."""
         own = [*self._run(), *self._processes(), *self._workers(), *self._models()]
+        own.append(self._in_flight.measure(headers))
         return own + [metric for source in self._sources for metric in source()]
 
     def _run(self) -> Iterator[MeasuredMetric]:
@@ -60,6 +72,14 @@ class RunMetrics:
         yield _measured(catalogue.PROCESS_MEMORY, {(name,): of.resident_bytes for name, of in usages.items()})
         yield _measured(catalogue.PROCESS_CPU, {(name,): self._cpu_seconds[name].value for name in usages})
         yield _measured(catalogue.PROCESS_FILES, {(name,): of.open_files for name, of in usages.items()})
+
+        yield _measured(
+            catalogue.MEMORY_LIMIT, {} if self._memory_limit is None else {(): self._memory_limit}
+        )
+
+    def _worker_pids(self) -> Iterable[int]:
+        workers = self._children.workers
+        return child_pids(workers.pid) if workers is not None and workers.pid else ()
 
     def _workers(self) -> Iterator[MeasuredMetric]:
         heartbeats = self._readiness.heartbeats

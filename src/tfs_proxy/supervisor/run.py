@@ -71,7 +71,7 @@ class Supervisor:
             self._readiness, workspace, watchdog, own_exit_status=request.flags is not None
         )
         self._requests = RequestCounter(workspace.requests)
-        self._metrics = RunMetrics(self._readiness, self._children, self._requests.measure)
+        self._metrics = RunMetrics(self._readiness, self._children, workspace.journal, self._requests.measure)
         self._control_api = ControlApi(self._readiness, self._metrics.measure)
         self._run_loop = RunLoop(settings.stop_seconds)
         self._children.each_tick = self._tick

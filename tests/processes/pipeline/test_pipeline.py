@@ -157,6 +157,7 @@ def test_metrics_of_all_stages_are_together(running: Stack) -> None:
     assert counts == [3, 3, 3]
     assert after.total("tfs_proxy_pipeline_stage_up") == 2
     assert after.total("tfs_proxy_ready", stage="1") == 1
+    assert [value for _, value in after.values("tfs_proxy_requests_in_flight", stage="all")] == [0]
 
 
 def test_a_body_may_come_in_chunks(running: Stack) -> None:

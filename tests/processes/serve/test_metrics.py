@@ -44,6 +44,12 @@ def stack(tmp_path: Path, front: Mapping[str, str]) -> Iterator[Stack]:
         yield running
 
 
+def in_flight(stack: Stack) -> float:
+    """What a scrape says; without nginx a worker that has just been killed can't pass it on."""
+    stack.wait_until(stack.is_ready, "a worker answers")
+    return scrape(stack).total("tfs_proxy_requests_in_flight")
+
+
 def test_the_run_shows_itself_in_both_formats(stack: Stack) -> None:
     """Versions, phase, processes, workers and models; HEAD has no body, and other methods are refused."""
     for metrics in (scrape(stack), scrape_open_metrics(stack)):
@@ -54,6 +60,7 @@ def test_the_run_shows_itself_in_both_formats(stack: Stack) -> None:
         assert metrics.total("tfs_proxy_process_up", process="gunicorn") == 1
         assert metrics.total("tfs_proxy_process_resident_memory_bytes", process="gunicorn") > 1e6
         assert metrics.total("tfs_proxy_process_open_files", process="supervisor") > 3
+        assert metrics.total("tfs_proxy_memory_limit_bytes") > 1e8
         assert metrics.total("tfs_proxy_process_cpu_seconds_total", process="supervisor") > 0
         assert metrics.total("tfs_proxy_workers") == metrics.total("tfs_proxy_workers_configured") == 1
         assert metrics.total("tfs_proxy_model_state", model="m", version="1", state="AVAILABLE") == 1
@@ -105,9 +112,31 @@ def test_metrics_answer_while_every_thread_is_busy(stack: Stack, tmp_path: Path)
         waiting = [clients.submit(stack.invoke, gate.mark(str(number))) for number in range(2, 6)]
 
         assert scrape(stack).total("tfs_proxy_workers") == 1
+        stack.wait_until(lambda: in_flight(stack) == 6, "those that wait are in flight, too")
 
         gate.open()
         assert [call.result().status for call in (*calls, *waiting)] == [200] * 6
+    stack.wait_until(lambda: in_flight(stack) == 0, "none is in flight")
+
+
+def test_a_client_can_not_say_how_many_requests_are_in_flight(stack: Stack) -> None:
+    """The header is nginx's own."""
+    text = stack.ask("GET", "/metrics", headers={"X-Tfs-Proxy-In-Flight": "99"}).body
+
+    assert b"\ntfs_proxy_requests_in_flight 0.0\n" in text
+
+
+def test_requests_are_in_flight_from_their_begin_to_their_end(stack: Stack, tmp_path: Path) -> None:
+    """The scrape itself is not counted, nor what a killed worker had begun."""
+    assert in_flight(stack) == 0
+
+    with gates.gate(tmp_path / "gate") as gate, ThreadPoolExecutor() as clients:
+        call = clients.submit(stack.invoke, gate.mark())
+        gate.wait_for(1)
+        assert in_flight(stack) == 1
+        os.kill(max(stack.children()["gunicorn"]), signal.SIGKILL)
+        assert call.exception() is not None or call.result().status == 502
+        stack.wait_until(lambda: in_flight(stack) == 0, "none is in flight")
 
 
 def test_a_killed_process_counts_as_restarted(stack: Stack) -> None:

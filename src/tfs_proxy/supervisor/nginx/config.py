@@ -18,6 +18,7 @@ from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import fast_path, serving_api, uploads
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
+from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
     MODEL_SERVER,
@@ -74,7 +75,8 @@ class ProxyConfig:
     """Where nginx listens, and where it sends requests to.
 
     ``grpc`` is None if gRPC is not published, ``serving`` until everything is ready. ``free_bytes`` are
-    those of the disk on which bodies wait, ``descriptors`` how many nginx may have open.
+    those of the disk on which bodies wait, ``descriptors`` how many nginx may have open. ``counts_requests``
+    says whether this nginx knows how many requests it has.
     """
 
     listen: str
@@ -84,6 +86,7 @@ class ProxyConfig:
     serving: Deployment | None = None
     free_bytes: int = 0
     descriptors: int = MOST_CONNECTIONS
+    counts_requests: bool = True
 
     @property
     def fast(self) -> str | None:
@@ -124,6 +127,8 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         to_workers_again=_to_workers("web_anew", again="1"),
         to_workers_after=_to_workers("web", sent="1"),
         control_socket=proxy.control_socket,
+        in_flight="$connections_writing" if proxy.counts_requests else '""',
+        in_flight_header=NGINX_COUNT,
         log_level=settings.nginx_loglevel,
         max_payload_mb=limits.message_mb,
         max_fast_body_mb=fast_path.MAX_BODY_MB,

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import SettingsError
@@ -41,6 +42,7 @@ class NginxProxy:
         web: Sequence[socket.socket],
     ) -> None:
         self._program = program
+        self._build = read_build(program)
         self._settings = settings
         self._workspace = workspace
         self._listener = listener
@@ -81,6 +83,7 @@ class NginxProxy:
             serving,
             free_bytes=shutil.disk_usage(self._workspace.nginx).free,
             descriptors=most_descriptors(),
+            counts_requests=self._build.counts_connections,
         )
         text = nginx.config(proxy_config, self._settings, self._workspace)
         (self._workspace.nginx / "nginx.conf").write_text(text)
@@ -121,7 +124,7 @@ class NginxProxy:
             return None
         address = sockets.shown_address(self.grpc_listener)
         log.info("listening for gRPC on %s", address)
-        return GrpcEndpoint(address, nginx_version(self._program))
+        return GrpcEndpoint(address, self._build.version)
 
 
 def refuse_grpc_without_nginx(settings: Settings) -> None:
@@ -133,8 +136,19 @@ def refuse_grpc_without_nginx(settings: Settings) -> None:
         )
 
 
-def nginx_version(program: str) -> tuple[int, ...]:
-    """The version of nginx, as 1, 26, 3; (0,) if it is unknown."""
-    output = subprocess.run([program, "-v"], capture_output=True, timeout=VERSION_SECONDS, check=False).stderr
+@dataclass(frozen=True, slots=True)
+class NginxBuild:
+    """What an nginx is: its version as 1, 26, 3, (0,) if unknown, and whether it counts its connections."""
+
+    version: tuple[int, ...]
+    counts_connections: bool
+
+
+def read_build(program: str) -> NginxBuild:
+    """What the program says of itself."""
+    output = subprocess.run([program, "-V"], capture_output=True, timeout=VERSION_SECONDS, check=False).stderr
     version = re.search(rb"/(\d+)\.(\d+)\.(\d+)", output)
-    return tuple(int(number) for number in version.groups()) if version else (0,)
+    return NginxBuild(
+        tuple(int(number) for number in version.groups()) if version else (0,),
+        b"--with-http_stub_status_module" in output,
+    )

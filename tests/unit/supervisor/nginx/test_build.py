@@ -1,0 +1,45 @@
+"""What an nginx says of itself decides what its configuration may name."""
+
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.layout import Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.nginx import config
+from tfs_proxy.supervisor.nginx.proxy import NginxBuild, read_build
+
+WORKSPACE = Workspace(Path("/run/tfs"))
+
+
+@pytest.mark.parametrize(
+    ("says", "build"),
+    [
+        (
+            "nginx version: nginx/1.26.3\nconfigure arguments: --with-http_stub_status_module",
+            NginxBuild((1, 26, 3), counts_connections=True),
+        ),
+        (
+            "nginx version: nginx/1.18.0\nconfigure arguments:",
+            NginxBuild((1, 18, 0), counts_connections=False),
+        ),
+        ("?", NginxBuild((0,), counts_connections=False)),
+    ],
+)
+def test_the_build_is_read_from_the_programs_own_words(says: str, build: NginxBuild, tmp_path: Path) -> None:
+    """Which it prints to standard error."""
+    program = tmp_path / "nginx"
+    program.write_text(f"#!/bin/sh\nprintf '%s' '{says}' >&2\n")
+    program.chmod(0o755)
+
+    assert read_build(str(program)) == build
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_only_an_nginx_that_counts_is_asked_how_many_requests_it_has(counts: bool) -> None:
+    """Another one does not know the variable, and would not start; what a client sends never gets through."""
+    proxy = config.ProxyConfig("0.0.0.0:8080", (), WORKSPACE.control_socket, counts_requests=counts)
+    text = config.config(proxy, Settings.from_env({}), WORKSPACE)
+
+    assert ("$connections_writing" in text) is counts
+    assert ('proxy_set_header x-tfs-proxy-in-flight "";' in text) is not counts
