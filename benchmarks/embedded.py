@@ -71,7 +71,7 @@ picture = np.random.default_rng(0).integers(0, 255, (384, 512, 3), np.uint8)
 
 CACHE = ROOT / ".cache" / "benchmarks" / hashlib.sha256(BUILD.encode()).hexdigest()[:8]
 """One folder for each text of BUILD. ResNet-50's statistics are like trained ones: additions of nothing but
-zeros, which fresh ones come to, are left out by TensorFlow where it can, and no trained model has them."""
+zeros, which fresh ones come to, are left out by TensorFlow if it can, and no trained model has them."""
 
 IN_PROCESS = """
 import json, sys, threading, time
@@ -84,7 +84,7 @@ intra, callers, seconds = int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
 config = session_config(Flags(tensorflow_intra_op_parallelism=intra))
 backend = SessionBackend(root / model / "1", ["serve"], config)
 signature = backend.signatures["serving_default"]
-inputs, outputs = ([each.name for each in ends.values()] for ends in (signature.inputs, signature.outputs))
+inputs, outputs = ([tensor.name for tensor in ends.values()] for ends in (signature.inputs, signature.outputs))
 run = backend.prepare(inputs, outputs)
 arrays = {
     "tiny": [np.ones(3, np.float32)],
@@ -101,8 +101,8 @@ def call(at):
         counts[at] += 1
         run(arrays)
 threads = [threading.Thread(target=call, args=(at,)) for at in range(callers)]
-[each.start() for each in threads]
-[each.join() for each in threads]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
 print(sum(counts) / seconds)
 """
 
@@ -129,7 +129,7 @@ file:close()
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -204,10 +204,10 @@ def grpc_rate(address: str, request: bytes, callers: int, seconds: float) -> flo
                 counts[at] += 1
 
         threads = [threading.Thread(target=call, args=(at,)) for at in range(callers)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     return sum(counts) / seconds
 
 

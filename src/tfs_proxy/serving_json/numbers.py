@@ -61,7 +61,7 @@ def json_array(body: bytes, spec: TensorSpec, budget: MemoryBudget) -> npt.NDArr
 def _lists_of(body: bytes, shape: Sequence[int], budget: MemoryBudget) -> Iterator[bytes]:
     """A regular array's text in pieces, each a list of whole rows: so a parser needs little memory.
 
-    The rows are those of the first dimension that has several. Where white space stands between closing
+    The rows are those of the first dimension that has several. If white space stands between closing
     brackets, a piece holds more of them.
     """
     level = next((level for level, size in enumerate(shape) if size > 1), len(shape) - 1)
@@ -157,9 +157,9 @@ def _repeats(skeleton: bytes, start: int, unit: bytes) -> int:
     step = len(unit) + 1
     if not unit:
         return end - start + 1
-    count, place = 1, start + len(unit)
-    while skeleton.startswith(b"," + unit, place):
-        count, place = count + 1, place + step
+    count, position = 1, start + len(unit)
+    while skeleton.startswith(b"," + unit, position):
+        count, position = count + 1, position + step
     return count
 
 
