@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfs_proxy.observe.journal_notes import BEGUN, ENDED, ID_BYTES, NOTE_BYTES
 from tfs_proxy.wire.error_body import error_body
 
 REQUEST, AGAIN, SENT = (f"HTTP_X_TFS_PROXY_{name}" for name in ("REQUEST", "AGAIN", "SENT"))
 """The headers of nginx, as WSGI names them: the request's id, the mark, and whether a model server had it."""
 
-ID_BYTES = 32
-_ENDED, _BEGUN = 0, 1
-_NOTE_BYTES = 1 + ID_BYTES
 _NO_ID = b" " * ID_BYTES
 
 WORKER_DIED = (
@@ -31,7 +29,7 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class RequestJournal:
-    """The notes of one worker: a byte that says whether the request has ended, and its id, for each.
+    """The notes of one worker, see `observe.journal_notes`.
 
     At most ``most`` requests may be under way at once. Offsets are used in turn, so a note stays readable
     for a long time after the request's end.
@@ -41,39 +39,31 @@ class RequestJournal:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         with (folder / str(os.getpid())).open("wb+") as file:
-            file.truncate(most * _NOTE_BYTES)
-            self._notes = mmap.mmap(file.fileno(), most * _NOTE_BYTES)
-        self._free = deque(range(0, most * _NOTE_BYTES, _NOTE_BYTES))
+            file.truncate(most * NOTE_BYTES)
+            self._notes = mmap.mmap(file.fileno(), most * NOTE_BYTES)
+        self._free = deque(range(0, most * NOTE_BYTES, NOTE_BYTES))
 
     def begin(self, request_id: str) -> int:
         """Note that a request begins; the offset of the note in the file."""
         offset = self._free.popleft()
         name = request_id.encode("latin-1") if len(request_id) == ID_BYTES else _NO_ID
-        self._notes[offset : offset + _NOTE_BYTES] = bytes((_BEGUN,)) + name
+        self._notes[offset : offset + NOTE_BYTES] = bytes((BEGUN,)) + name
         return offset
 
     def end(self, offset: int) -> None:
         """Note that the request at this offset has ended."""
-        self._notes[offset] = _ENDED
+        self._notes[offset] = ENDED
         self._free.append(offset)
 
     def forget(self) -> None:
         """Note that all requests have ended, including those of abandoned calls, which have been answered."""
-        for offset in range(0, len(self._notes), _NOTE_BYTES):
-            self._notes[offset] = _ENDED
+        for offset in range(0, len(self._notes), NOTE_BYTES):
+            self._notes[offset] = ENDED
 
     def has(self, request_id: str) -> bool:
         """Whether any worker, dead ones included, has begun this request."""
         name = request_id.encode("latin-1")
         return len(name) == ID_BYTES and any(name in record.read_bytes() for record in self._folder.iterdir())
-
-
-def under_way(record: Path) -> int:
-    """How many requests a worker's record says have begun and not ended; 0 if there is no record."""
-    try:
-        return record.read_bytes()[::_NOTE_BYTES].count(_BEGUN)
-    except FileNotFoundError:
-        return 0
 
 
 def worker_died(_environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
