@@ -13,11 +13,9 @@ from prometheus_client.utils import floatToGoString
 _TYPE = re.compile(r"# TYPE ([a-zA-Z_:.][\w:.]*) (counter|gauge|histogram|summary|untyped)", re.ASCII)
 _HELP = re.compile(r"# HELP ([a-zA-Z_:.][\w:.]*) (.*)", re.ASCII)
 _LABEL = r'[a-zA-Z_]\w*="(?:[^"\\\n]|\\[\\"n])*"'
-_SAMPLE = re.compile(
-    rf"([a-zA-Z_:.][\w:.]*)(?:\{{((?:{_LABEL})(?:,{_LABEL})*)?,?\}})? "
-    r"([-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|Inf)|NaN)(?: -?[0-9]+)?",
-    re.ASCII,
-)
+_SERIES = re.compile(rf"([a-zA-Z_:.][\w:.]*)(?:\{{((?:{_LABEL})(?:,{_LABEL})*)?,?\}})?", re.ASCII)
+_VALUE = re.compile(r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|Inf)|NaN", re.ASCII)
+_TIME = re.compile(r" -?[0-9]+$", re.ASCII)
 _NAMED_LABEL = re.compile(r'([a-zA-Z_]\w*)="(?:[^"\\\n]|\\[\\"n])*"', re.ASCII)
 _BOUND = re.compile(r'(?<![a-zA-Z0-9_])le="([^"]*)"')
 _QUOTE = '\\"'
@@ -83,14 +81,15 @@ class _Reader:
         self._label = label
         self._kinds: dict[str, str] = {}
         self._helps: dict[str, str] = {}
+        self._samples: dict[str, tuple[str, list[str]] | None] = {}
 
     def read(self, text: str) -> None:
         # NOTE: not splitlines, which breaks lines at characters that may stand in a label.
         for line in text.split("\n"):
             if line.startswith("#"):
                 self._describe(line)
-            elif sample := _SAMPLE.fullmatch(line):
-                self._add(*sample.groups())
+            else:
+                self._add(line)
 
     def _describe(self, line: str) -> None:
         if described := _TYPE.fullmatch(line):
@@ -98,7 +97,23 @@ class _Reader:
         elif described := _HELP.fullmatch(line):
             self._helps[described[1]] = described[2]
 
-    def _add(self, name: str, labels: str | None, value: str) -> None:
+    def _add(self, line: str) -> None:
+        series, _, value = line.rpartition(" ")
+        read = _read_series(series, self._label)
+        if read is None and _TIME.search(line):
+            series, _, value = series.rpartition(" ")
+            read = _read_series(series, self._label)
+        if read is None or not _VALUE.fullmatch(value):
+            return
+        name, labels = read
+        if name not in self._samples:
+            self._samples[name] = self._begin(name)
+        if into := self._samples[name]:
+            full_name, samples = into
+            samples.append(f"{full_name}{{{labels}{self._own}}} {value}")
+
+    def _begin(self, name: str) -> tuple[str, list[str]] | None:
+        """The legal name of samples called ``name``, and their list; None if that name is of another kind."""
         described, kind, suffix = self._family_of(name)
         base = legal_name(described)
         if kind == "counter":
@@ -107,9 +122,7 @@ class _Reader:
         if family is None:
             help_text = self._helps.get(described) or f"What a model server calls {described}."
             family = self._families[base] = MergedFamily(base, kind, help_text)
-        kept = _kept(labels or "", self._label, suffix == "_bucket")
-        if kept is not None and family.kind == kind:
-            family.samples.append(f"{base}{suffix}{{{kept}{self._own}}} {value}")
+        return (base + suffix, family.samples) if family.kind == kind else None
 
     def _family_of(self, name: str) -> tuple[str, str, str]:
         """The described name that a sample belongs to, its kind, and what the sample's name has behind it."""
@@ -123,17 +136,24 @@ class _Reader:
         return name, _UNTYPED, ""
 
 
+# PERF: the series of a server are the same from scrape to scrape.
 @lru_cache(32_768)
-def _kept(labels: str, own_name: str, bounded: bool) -> str | None:
-    """The labels, with a comma behind them, but for one of our own name; None if a name stands twice."""
-    matches = list(_NAMED_LABEL.finditer(labels))
-    parts = {match[1]: match[0] for match in matches}
-    if len(parts) < len(matches):
+def _read_series(series: str, own_name: str) -> tuple[str, str] | None:
+    """A sample's name and its labels, with a comma behind each, but for one of our own name.
+
+    None if it can't be read, or a label stands twice.
+    """
+    match = _SERIES.fullmatch(series)
+    if match is None:
         return None
-    parts.pop(own_name, None)
-    if bounded and "le" in parts:
-        parts["le"] = _BOUND.sub(_canonical_bound, parts["le"])
-    return "".join(f"{part}," for part in parts.values())
+    matches = list(_NAMED_LABEL.finditer(match[2] or ""))
+    labels = {label[1]: label[0] for label in matches}
+    if len(labels) < len(matches):
+        return None
+    labels.pop(own_name, None)
+    if match[1].endswith("_bucket") and "le" in labels:
+        labels["le"] = _BOUND.sub(_canonical_bound, labels["le"])
+    return match[1], "".join(f"{label}," for label in labels.values())
 
 
 def _canonical_bound(bound: re.Match[str]) -> str:
