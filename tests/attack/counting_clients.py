@@ -118,9 +118,11 @@ class Clients:
         except Lost:
             link.close()
             raise
-        if reply.will_close:
+        # Behind a body that was not sent, a server would take the next request for it.
+        is_kept = not reply.will_close and request.declared_bytes is None
+        if not is_kept:
             link.close()
-        return (request.route, request.method, str(reply.status)), None if reply.will_close else link
+        return (request.route, request.method, str(reply.status)), link if is_kept else None
 
 
 class GrpcClient:

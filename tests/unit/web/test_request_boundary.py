@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.request_record import RequestRecord, current_request
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.web.workers.late_calls import SOCKET
@@ -17,7 +18,6 @@ from tfs_proxy.web.workers.request_journal import (
     WORKER_DIED,
     RequestJournal,
     WsgiApp,
-    under_way,
 )
 
 ONE = "1" * 32
