@@ -71,6 +71,10 @@ prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB obj
 	TRANSFORM_KILLS=20 TRANSFORM_OBJECT_MB=2048 $(BIN)/python -m pytest -s --timeout 600 \
 		tests/processes/transform/test_local.py -k "killed or memory"
 
+.PHONY: prove-metrics
+prove-metrics: $(READY) try-nginx  ## a mix of 100,000 requests under kills and reloads is counted exactly in /metrics
+	PYTHONPATH=tests $(BIN)/python -m attack.counts
+
 .PHONY: attack attack-short soak
 attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes; the table is in build/attack/
 	PYTHONPATH=tests timeout --signal INT 15m $(BIN)/python -m attack

@@ -87,6 +87,10 @@ def metrics_page() -> str:
 `GET /metrics` answers these on the serving port, in Prometheus's text format or in OpenMetrics. A label never
 takes a client's text: what is not known here shares one value, `other` for a path and `_OTHER` for a method.
 
+Beside them stands what the model servers measure themselves, with the number of each in the label `server`,
+under names that OpenMetrics allows: `:tensorflow:serving:request_count` is
+`tensorflow_serving_request_count_total` here.
+
 {table}
 """
 

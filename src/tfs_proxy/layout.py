@@ -45,6 +45,7 @@ class Workspace:
         self.requests = root / "requests"  # a line for each request that has ended, by nginx or the workers
         self.nginx = root / "nginx"  # its prefix: configuration, temporary files and pid file
         self.model_config = root / "models.pbtxt"  # the model server's --model_config_file
+        self.monitoring_config = root / "monitoring.pbtxt"  # the model server's --monitoring_config_file
         self.batching_config = root / "batching.pbtxt"  # the model server's --batching_parameters_file
 
     def grpc_socket(self, index: int) -> Path:

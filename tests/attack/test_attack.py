@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attack import amplification, bombs, exhaustion, fuzzing, kills, soak
+from attack import amplification, bombs, counts, exhaustion, fuzzing, kills, soak
 from attack.findings import Finding, fallen, table
 from attack.fronts import Front, all_fronts, kinds
 from attack.raw_http.attack import CASES, attack
@@ -70,6 +70,12 @@ def test_idle_connections_do_not_use_up_the_descriptors(tmp_path: Path) -> None:
 def test_stalled_uploads_do_not_fill_the_disk(tmp_path: Path) -> None:
     """Others are answered beside uploads as large as the disk."""
     assert fallen(exhaustion.disk(tmp_path, [FRONT])) == ""
+
+
+@pytest.mark.parametrize(("name", "requests", "nginx_too"), counts.plan(3000))
+def test_every_request_is_counted_once(tmp_path: Path, name: str, requests: int, nginx_too: bool) -> None:
+    """Whatever is killed or reloaded meanwhile; but for what was in flight in a killed nginx or worker."""
+    assert fallen(counts.against(name, tmp_path / "stack", requests, KILLS, nginx_too)) == ""
 
 
 @pytest.mark.skipif(not fuzzing.can_fuzz(), reason="atheris is not installed")

@@ -113,9 +113,14 @@ class Load:
 def exchange(link: socket.socket, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
     """POST ``body``; the answer. Raises Unread or Lost."""
     head = f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return exchange_raw(link, head.encode() + body, "POST")
+
+
+def exchange_raw(link: socket.socket, request: bytes, method: str) -> tuple[http.client.HTTPResponse, bytes]:
+    """Send a whole request; the answer. Raises Unread or Lost."""
     try:
         # One segment: a server that has read the first byte has read them all.
-        link.sendall(head.encode() + body)
+        link.sendall(request)
         begun = link.recv(1, socket.MSG_PEEK)
     except ConnectionError as error:  # closed with the request in its buffer, or before that came
         raise Unread from error
@@ -125,7 +130,7 @@ def exchange(link: socket.socket, body: bytes) -> tuple[http.client.HTTPResponse
         lost = Lost("closed without an answer")
         raise Unread if was_reset(link) else lost
     try:
-        reply = http.client.HTTPResponse(link, method="POST")
+        reply = http.client.HTTPResponse(link, method=method)
         reply.begin()
         return reply, reply.read()
     except (OSError, http.client.HTTPException) as error:

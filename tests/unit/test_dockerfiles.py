@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 FILES = ("Dockerfile.cpu", "Dockerfile.gpu")
 EMBEDDED_STAGES = ("embedded-packages", "embedded")
 GPU_ONLY = {
+    'RUN container/install-packages "${SCRIPT_LIBRARIES}" gevent gpu scripts',
     "COPY container/check-cuda /usr/local/lib/tfs-proxy/",
     "RUN /usr/local/lib/tfs-proxy/check-cuda /usr/bin/tensorflow_model_server",
     'LABEL com.amazonaws.sagemaker.inference.cuda.verified_versions="12.9"',
@@ -19,7 +20,11 @@ GPU_ONLY = {
     "ARG BASE_IMAGE=nvidia/cuda:12.9.1-cudnn-runtime-ubuntu24.04",
     "FROM tensorflow/serving:${TFS_VERSION}-gpu AS binary",
 }
-CPU_ONLY = {"ARG BASE_IMAGE=debian:trixie-slim", "FROM tensorflow/serving:${TFS_VERSION} AS binary"}
+CPU_ONLY = {
+    'RUN container/install-packages "${SCRIPT_LIBRARIES}" gevent scripts',
+    "ARG BASE_IMAGE=debian:trixie-slim",
+    "FROM tensorflow/serving:${TFS_VERSION} AS binary",
+}
 
 
 def instructions(name: str) -> list[str]:

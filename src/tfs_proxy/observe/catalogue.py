@@ -87,6 +87,40 @@ MODEL_LOAD_SECONDS = MetricDescription(
     "Seconds from the model server's start, or its last death, until the model was available.",
     ("model", "version", "server"),
 )
+WORKER_THREADS = MetricDescription(
+    "tfs_proxy_worker_threads", _GAUGE, "Requests that all workers together can answer at a time."
+)
+WORKER_THREADS_BUSY = MetricDescription(
+    "tfs_proxy_worker_threads_busy",
+    _GAUGE,
+    "Threads of the workers that answer a request now; with gevent or tornado, requests.",
+)
+WORKER_THREADS_STUCK = MetricDescription(
+    "tfs_proxy_worker_threads_stuck",
+    _GAUGE,
+    "Threads of the workers with a call of the script that is over its deadline.",
+)
+MODEL_SERVER_METRICS_AGE = MetricDescription(
+    "tfs_proxy_model_server_metrics_age_seconds",
+    _GAUGE,
+    "How old the model server's own metrics here are: a busy one is shown as it last answered.",
+    ("server",),
+)
+GPU_UTILIZATION = MetricDescription(
+    "hw_gpu_utilization_ratio",
+    _GAUGE,
+    "Share of the last moments, up to a second, in which the GPU computed.",
+    ("hw_id", "hw_name"),
+)
+GPU_MEMORY_USAGE = MetricDescription(
+    "hw_gpu_memory_usage_bytes",
+    _GAUGE,
+    "Memory of the GPU that is in use; TensorFlow takes nearly all as it starts.",
+    ("hw_id", "hw_name"),
+)
+GPU_MEMORY_LIMIT = MetricDescription(
+    "hw_gpu_memory_limit_bytes", _GAUGE, "Memory that the GPU has.", ("hw_id", "hw_name")
+)
 REQUEST_DURATION = MetricDescription(
     "http_server_request_duration_seconds",
     MetricKind.HISTOGRAM,
@@ -137,8 +171,15 @@ METRICS = (
     WORKERS_CONFIGURED,
     WORKERS_STUCK,
     WORKER_STARTS,
+    WORKER_THREADS,
+    WORKER_THREADS_BUSY,
+    WORKER_THREADS_STUCK,
     MODEL_STATE,
     MODEL_LOAD_SECONDS,
+    MODEL_SERVER_METRICS_AGE,
+    GPU_UTILIZATION,
+    GPU_MEMORY_USAGE,
+    GPU_MEMORY_LIMIT,
     REQUEST_DURATION,
     REQUESTS_IN_FLIGHT,
     PROBE_REQUESTS,

@@ -14,7 +14,11 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.utils import floatToGoString
 
+from tfs_proxy.observe.merging import MergedFamily, text_of_merged
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric, MetricKind
+
+_OPEN_METRICS = "application/openmetrics-text"
+_END = b"# EOF\n"
 
 _FAMILIES: dict[MetricKind, type[CounterMetricFamily] | type[GaugeMetricFamily]] = {
     MetricKind.COUNTER: CounterMetricFamily,
@@ -44,16 +48,19 @@ class _Collected:
 
 
 def expose(
-    metrics: Iterable[MeasuredMetric], accept: str | None, others: Iterable[Metric] = ()
+    metrics: Iterable[MeasuredMetric], accept: str | None, others: Iterable[MergedFamily] = ()
 ) -> MetricsText:
     """The text of ``metrics`` for a client that sends ``accept``, the raw header; any header is taken.
 
-    ``others`` are of other servers, see `observe.merging`.
+    ``others`` are of other servers.
     """
-    families = (*map(_family, metrics), *others)
     certain = _CERTAIN_ACCEPT.fullmatch(accept or "")  # the library repeats the version that a client names
     encode, content_type = choose_encoder(certain[0] if certain else "")
-    return MetricsText(encode(_Collected(families)), content_type)
+    own = encode(_Collected(tuple(map(_family, metrics))))
+    if not content_type.startswith(_OPEN_METRICS):
+        return MetricsText(own + text_of_merged(others, open_metrics=False).encode(), content_type)
+    merged_text = text_of_merged(others, open_metrics=True).encode()
+    return MetricsText(own.removesuffix(_END) + merged_text + _END, content_type)
 
 
 def text_of(metrics: Iterable[MeasuredMetric]) -> str:

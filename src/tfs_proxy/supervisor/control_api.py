@@ -15,6 +15,7 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.supervisor.readiness import Readiness
+from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
 from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer
@@ -31,9 +32,15 @@ OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 class ControlApi:
     """Answers from `Readiness`; workers get ``deployment`` once it is known, clients what is measured."""
 
-    def __init__(self, readiness: Readiness, measure: Measure = lambda _headers: ()) -> None:
+    def __init__(
+        self,
+        readiness: Readiness,
+        measure: Measure = lambda _headers: (),
+        outside: OutsideMetrics | None = None,
+    ) -> None:
         self.readiness = readiness
         self._measure = measure
+        self._outside = outside or OutsideMetrics()
         self.deployment: Deployment | None = None
         self.released = False
         self.count_early: Callable[[FinishedRequest], None] = lambda _request: None
@@ -64,7 +71,7 @@ class ControlApi:
         if request.method not in {"GET", "HEAD"}:
             return _refused(request)
         if request.path == "/metrics":
-            return self._metrics(request)
+            return await self._metrics(request)
         return self._state(request.path)
 
     def _state(self, path: str) -> HttpResponse:
@@ -83,17 +90,19 @@ class ControlApi:
     async def respond_early(self, request: HttpRequest) -> HttpResponse:
         """Requests of clients before the workers take over: the reason, and no connection is kept."""
         if request.path == "/metrics":
-            answer = self._metrics(request) if request.method in {"GET", "HEAD"} else _refused(request)
+            answer = await self._metrics(request) if request.method in {"GET", "HEAD"} else _refused(request)
         else:
             answer = HttpResponse.error(UNAVAILABLE, self.readiness.reason() or "starting")
         self.count_early(FinishedRequest(request.method, answer.status, 0.0, request.path))
         return replace(answer, keeps_connection=False)
 
-    def _metrics(self, request: HttpRequest) -> HttpResponse:
+    async def _metrics(self, request: HttpRequest) -> HttpResponse:
+        await self._outside.refresh()
         # PERF: it costs 70 ms of a start, which no start should wait for.
         from tfs_proxy.observe.exposition import expose
 
-        text = expose(self._measure(request.headers), request.headers.get("accept"))
+        measured = self._measure(request.headers)
+        text = expose(measured, request.headers.get("accept"), self._outside.families())
         return HttpResponse(OK, text.body, {"Content-Type": text.content_type})
 
 

@@ -29,6 +29,7 @@ class HangingCalls:
     replaced_seconds: float = 300.0
     loading: dict[bytes, str] = field(default_factory=dict)
     _hanging: dict[bytes, _Hanging] = field(default_factory=dict)
+    _stuck: dict[bytes, int] = field(default_factory=dict)
     _in_a_row: int = 0
 
     def hear(self, pid: bytes, message: str, now: float) -> None:
@@ -44,15 +45,23 @@ class HangingCalls:
                 self._in_a_row += 1
             since = now if known is None else known.since
             self._hanging[pid] = _Hanging(since, line, state == "full")
+        elif state == "stuck" and line.isdecimal():
+            self._stuck[pid] = int(line)
 
     def forget(self) -> None:
         """The workers are gone."""
         self.loading.clear()
         self._hanging.clear()
+        self._stuck.clear()
 
     def count(self, alive: Collection[bytes]) -> int:
         """How many of the workers ``alive`` have calls that hang."""
         return sum(pid in alive for pid in self._hanging)
+
+    def stuck_threads(self, alive: Collection[bytes]) -> int:
+        """How many threads of the workers ``alive`` have a call that hangs."""
+        self._stuck = {pid: threads for pid, threads in self._stuck.items() if pid in alive}
+        return sum(self._stuck.values())
 
     def reason(self, alive: Collection[bytes], now: float) -> str | None:
         """Why the script can't answer in the workers ``alive``; None if it can."""

@@ -1,11 +1,8 @@
 """First half of a start: open the archive in a thread, report what it serves, and plan the processes."""
 
-import asyncio
 import logging
 import socket
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfs_proxy.layout import Workspace
@@ -13,7 +10,9 @@ from tfs_proxy.report.prepare import Prepared, count_gpus, prepare
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
 from tfs_proxy.supervisor.programs.model_server import program
+from tfs_proxy.supervisor.programs.monitoring import monitoring_for
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ async def open_archive(request: ServeRequest, settings: Settings, workspace: Wor
 
     Raises what `prepare` raises, and ScriptLoadError for a script that can't be used.
     """
-    prepared = await in_daemon_thread(lambda: _prepare(request, settings, workspace))
+    prepared = await in_daemon_thread(lambda: _prepare(request, settings, workspace), "archive")
     for line in prepared.report:
         log.info("%s", line)
     for line in prepared.warnings:
@@ -63,6 +62,7 @@ def find_host_resources(request: ServeRequest, prepared: Prepared) -> plan.HostR
         ports=sockets.model_server_ports(settings.safe_port_range, settings.instance_count),
         gpus=count_gpus(),
         environ=request.environ,
+        monitoring=monitoring_for(prepared.flags.words if prepared.flags else settings.extra_args),
     )
 
 
@@ -74,25 +74,11 @@ def plan_processes(
         from tfs_proxy.supervisor.tensorflow_serving import plan_flags
 
         port = listener.getsockname()[1]
-        return plan_flags(prepared.served, prepared.flags, prepared.settings, workspace, host, port)
-    planned = plan.plan(prepared.models, prepared.served, prepared.settings, workspace, host)
+        planned = plan_flags(prepared.served, prepared.flags, prepared.settings, workspace, host, port)
+    else:
+        planned = plan.plan(prepared.models, prepared.served, prepared.settings, workspace, host)
     for path, text in planned.files.items():
         path.write_text(text)
     if planned.open_ports:
         log.info("%s", planned.open_ports)
     return planned
-
-
-async def in_daemon_thread(work: Callable[[], Prepared]) -> Prepared:
-    """Do blocking work beside the loop; if cancelled, it is left behind and does not hold up the exit."""
-    done: Future[Prepared] = Future()
-    done.set_running_or_notify_cancel()  # it can't be cancelled: only waiting for it can
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the loop
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="archive", daemon=True).start()
-    return await asyncio.wrap_future(done)

@@ -10,6 +10,7 @@ from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.process import ProcessSpec
 from tfs_proxy.supervisor.programs import model_server
+from tfs_proxy.supervisor.programs.monitoring import NO_MONITORING, Monitoring
 
 MAX_TRANSFORM_MB = 100
 DEFAULT_TRANSFORM_MB = 6
@@ -19,25 +20,29 @@ DEFAULT_TRANSFORM_MB = 6
 class HostResources:
     """What the machine provides: the model server's command, its ports, GPUs and the environment.
 
-    Without ``ports`` there is no model server: a script model needs none.
+    Without ``ports`` there is no model server: a script model needs none. ``monitoring`` says where the model
+    servers show their own metrics.
     """
 
     model_server: tuple[str, ...]
     ports: Sequence[tuple[int, int]]
     gpus: int
     environ: Mapping[str, str]
+    monitoring: Monitoring = NO_MONITORING
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
     """The processes of a run, and the files to be written before they start.
 
-    ``open_ports`` is a sentence on ports that are open to the outside and were not asked for.
+    ``metrics_path`` is where the model servers show their own metrics. ``open_ports`` is a sentence on ports
+    that are open to the outside and were not asked for.
     """
 
     deployment: Deployment
     files: Mapping[Path, str]
     model_servers: tuple[ProcessSpec, ...]
+    metrics_path: str | None = None
     open_ports: str | None = None
 
 
@@ -56,6 +61,7 @@ def plan(
     files = {workspace.model_config: model_server.model_config(models, settings.version_labels)}
     if settings.enable_batching:
         files[workspace.batching_config] = model_server.batching_config(settings)
+    files.update(monitoring_files(host.monitoring, workspace))
     return ProcessPlan(
         deployment=deployment_of(served, settings, instances),
         files=files,
@@ -63,10 +69,16 @@ def plan(
             _model_server(instance, settings, workspace, host, script=served.script is not None)
             for instance in instances
         ),
+        metrics_path=host.monitoring.path,
         open_ports=model_server.open_to_the_outside(
             host.model_server, instances, script=served.script is not None
         ),
     )
+
+
+def monitoring_files(monitoring: Monitoring, workspace: Workspace) -> Mapping[Path, str]:
+    """The file that has the model servers show their own metrics, unless the user gives one."""
+    return {} if monitoring.config is None else {workspace.monitoring_config: monitoring.config}
 
 
 def deployment_of(served: Served, settings: Settings, instances: tuple[Instance, ...]) -> Deployment:
@@ -118,6 +130,7 @@ def _model_server(
             workspace.model_config,
             workspace.batching_config,
             host.gpus,
+            monitoring_config=workspace.monitoring_config if host.monitoring.config else None,
             script=script,
         ),
         env=model_server.environment(host.environ, settings, host.gpus, instance.index),

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
-from tfs_proxy.observe.request_notes import under_way
 
 NGINX_COUNT = "x-tfs-proxy-in-flight"
 """The header in which nginx says how many requests it has, those that wait for a worker among them."""

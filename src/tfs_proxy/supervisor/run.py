@@ -30,6 +30,8 @@ from tfs_proxy.supervisor.programs import gunicorn, packages
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 from tfs_proxy.supervisor.request_counter import RequestCounter
 from tfs_proxy.supervisor.run_loop import RunLoop
+from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
+from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +73,17 @@ class Supervisor:
             self._readiness, workspace, watchdog, own_exit_status=request.flags is not None
         )
         self._requests = RequestCounter(workspace.requests)
-        self._metrics = RunMetrics(self._readiness, self._children, workspace.journal, self._requests.measure)
-        self._control_api = ControlApi(self._readiness, self._metrics.measure)
+        threads = WorkerThreads(self._readiness.heartbeats, workspace.journal, settings.gunicorn_threads)
+        self._outside = OutsideMetrics()
+        self._metrics = RunMetrics(
+            self._readiness,
+            self._children,
+            workspace.journal,
+            threads.measure,
+            self._outside.measure,
+            self._requests.measure,
+        )
+        self._control_api = ControlApi(self._readiness, self._metrics.measure, self._outside)
         self._run_loop = RunLoop(settings.stop_seconds)
         self._children.each_tick = self._tick
         self._proxy: NginxProxy | None = None
@@ -141,6 +152,7 @@ class Supervisor:
         self._children.script = deployment.script
         self._children.worker_count = self._settings.gunicorn_workers
         self._readiness.expect(deployment.instances, deployment.models)
+        self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
 
     async def _start_in_time(self, planned: plan.ProcessPlan, prepared: Prepared, watch: ModelWatch) -> None:
         # With flags, the model server follows its folders, which may still be filled: there is no limit.
@@ -202,6 +214,7 @@ class Supervisor:
         self._readiness.steps.end()
         self._open_grpc_gates()
         self._control_api.release()
+        self._outside.warm_up()
         for server in self._children.model_servers:
             self._children.devices.log(server.name, self._gpus)
         url = sockets.local_url(self._listener)

@@ -22,8 +22,9 @@ from tfs_proxy.report.served import Served
 from tfs_proxy.report.serving_flags import ServingFlags, as_the_image
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.sockets import free_ports
-from tfs_proxy.supervisor.plan import HostResources, ProcessPlan, deployment_of
+from tfs_proxy.supervisor.plan import HostResources, ProcessPlan, deployment_of, monitoring_files
 from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.programs import monitoring
 from tfs_proxy.supervisor.programs.model_server import is_embedded
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - as in tensorflow/serving
@@ -127,10 +128,11 @@ def plan_flags(
     return ProcessPlan(
         # No models are known if the config file can't be read, but it is not a script model.
         deployment=replace(deployment_of(served, settings, (instance,)), script_model=None),
-        files={},
+        files=monitoring_files(host.monitoring, workspace),
         model_servers=(
             ProcessSpec("model server 0", (*host.model_server, *all_flags.words), host.environ, record=True),
         ),
+        metrics_path=host.monitoring.path,
     )
 
 
@@ -140,6 +142,8 @@ def _with_own_flags(
     """``flags`` with what ``/invocations`` needs of the model server."""
     callers = settings.gunicorn_workers * settings.gunicorn_threads
     first = [f"--grpc_socket_path={workspace.grpc_socket(0)}", f"--grpc_max_threads={4 * callers}"]
+    if host.monitoring.config is not None:
+        first.append(f"--{monitoring.FLAG}={workspace.monitoring_config}")
     if is_embedded(host.model_server):
         first.append(f"--host={EVERYWHERE}")
     if flags.port("rest_api_port") in {0, invocations_port}:  # then nginx passes on requests to /v1/

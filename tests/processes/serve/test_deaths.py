@@ -20,7 +20,7 @@ from support.archives import has_nginx, stand_in_archive, stand_in_program
 from support.sockets import wait_until_all_read
 from support.stack import Stack, serving
 from support.waiting import wait_until
-from tfs_proxy.observe.request_notes import under_way
+from tfs_proxy.observe.journal_notes import under_way
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
 

@@ -111,7 +111,11 @@ def test_metrics_answer_while_every_thread_is_busy(stack: Stack, tmp_path: Path)
         gate.wait_for(2)
         waiting = [clients.submit(stack.invoke, gate.mark(str(number))) for number in range(2, 6)]
 
-        assert scrape(stack).total("tfs_proxy_workers") == 1
+        metrics = scrape(stack)
+        assert metrics.total("tfs_proxy_workers") == 1
+        assert metrics.total("tfs_proxy_worker_threads") == 2
+        assert metrics.total("tfs_proxy_worker_threads_busy") == 2
+        assert metrics.total("tfs_proxy_worker_threads_stuck") == 0
         stack.wait_until(lambda: in_flight(stack) == 6, "those that wait are in flight, too")
 
         gate.open()

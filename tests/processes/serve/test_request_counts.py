@@ -3,10 +3,13 @@
 import os
 import signal
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 
 import grpc
@@ -25,6 +28,10 @@ FRONTS = [
 ]
 COUNT = "http_server_request_duration_seconds_count"
 ROUNDS = 20
+SLOW_READER_REQUESTS = 3000
+WRITE_SECONDS, MARGIN = 0.010, 4
+"""What nginx may wait for whoever reads its lines, and what the machine may take for other things."""
+
 INSTANCES = b'{"instances": [1.0]}'
 SCRIPT = f"""{gates.SCRIPT}
 
@@ -166,6 +173,34 @@ def test_grpc_calls_are_counted_with_their_status(stack: Stack) -> None:
         "three calls count",
     )
     assert counted(stack)["other", "POST", "200"] == 3
+
+
+@pytest.mark.parametrize("stack", FRONTS[:1], indirect=True)
+def test_nginx_waits_for_no_reader_and_loses_no_line(stack: Stack) -> None:
+    """While the supervisor stands still, thousands of requests are answered as quickly, and counted later."""
+    # The supervisor answers /ping and counts: stopped, it does neither.
+    os.kill(stack.process.pid, signal.SIGSTOP)
+    try:
+        with closing(HTTPConnection(stack.host, stack.port, timeout=60)) as connection:
+            seconds = sorted(_ask_nginx(connection) for _ in range(SLOW_READER_REQUESTS))
+    finally:
+        os.kill(stack.process.pid, signal.SIGCONT)
+
+    assert seconds[int(len(seconds) * 0.99)] < WRITE_SECONDS * MARGIN
+    stack.wait_until(
+        lambda: counted(stack)["other", "TRACE", "405"] == SLOW_READER_REQUESTS,
+        "every request is counted",
+    )
+
+
+def _ask_nginx(connection: HTTPConnection) -> float:
+    """Seconds of a request that nginx answers by itself."""
+    began = time.perf_counter()
+    connection.request("TRACE", "/")
+    response = connection.getresponse()
+    response.read()
+    assert response.status == 405
+    return time.perf_counter() - began
 
 
 @NEEDS_NGINX

@@ -3,7 +3,8 @@
 It takes the flags that the supervisor gives, reports every version of the config as these variables
 say (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), dies of a body with "die" after
 a line in the file ``STAND_IN_DEATHS``, and answers every predict with
-the body it got. It loads until the gate (tests/support/gates.py) is open.
+the body it got. It loads until the gate (tests/support/gates.py) is open. It shows metrics as the official
+server does, at the path of its monitoring config, and never answers there with ``STAND_IN_SILENT``.
 """
 
 import http.server
@@ -12,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from pathlib import Path
 
 FLAGS = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
@@ -23,6 +25,16 @@ MODELS = {
     for entry in CONFIG.split("config {")[1:]
 }
 GATE = os.environ.get("STAND_IN_GATE")
+MONITORING = Path(FLAGS["monitoring_config_file"]).read_text() if "monitoring_config_file" in FLAGS else ""
+METRICS_PATH = "".join(re.findall(r'path: "([^"]*)"', MONITORING))
+METRICS = """# TYPE :tensorflow:serving:request_count counter
+:tensorflow:serving:request_count{{model_name="m",status="OK"}} {requests}
+# TYPE :tensorflow:serving:request_latency histogram
+:tensorflow:serving:request_latency_bucket{{model_name="m",le="10"}} 0
+:tensorflow:serving:request_latency_bucket{{model_name="m",le="+Inf"}} {requests}
+:tensorflow:serving:request_latency_sum{{model_name="m"}} 100
+:tensorflow:serving:request_latency_count{{model_name="m"}} {requests}
+"""
 LOAD_ERROR = os.environ.get("STAND_IN_LOAD_ERROR", "")
 
 
@@ -43,7 +55,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
+    requests = 0
+
     def do_GET(self) -> None:
+        if self.path == METRICS_PATH:
+            if "STAND_IN_SILENT" in os.environ:
+                threading.Event().wait()
+            self.answer(200, METRICS.format(requests=Handler.requests))
+            return
         name = self.path.removeprefix("/v1/models/")
         if name not in MODELS:
             self.answer(404, {"error": f"Could not find any versions of model {name}"})
@@ -56,10 +75,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with Path(os.environ["STAND_IN_DEATHS"]).open("a") as deaths:
                 deaths.write(f"{body}\n")
             os.kill(os.getpid(), signal.SIGKILL)
+        Handler.requests += 1
         self.answer(200, {"predictions": [{"path": self.path, "body": body}]})
 
     def answer(self, code: int, document: object) -> None:
-        text = json.dumps(document).encode()
+        text = (document if isinstance(document, str) else json.dumps(document)).encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))

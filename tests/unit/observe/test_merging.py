@@ -1,8 +1,13 @@
 """Metrics of several servers as one text."""
 
+import time
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open_metrics
+from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from tfs_proxy.observe.exposition import expose
 from tfs_proxy.observe.merging import merged
@@ -12,32 +17,96 @@ OFFICIAL = """# TYPE :tensorflow:serving:request_count counter
 # HELP :tensorflow:serving:request_latency Distribution of latency.
 # TYPE :tensorflow:serving:request_latency histogram
 :tensorflow:serving:request_latency_bucket{le="10"} 1
+:tensorflow:serving:request_latency_bucket{le="1.07e+06"} 1
 :tensorflow:serving:request_latency_bucket{le="+Inf"} 2
-:tensorflow:serving:request_latency_sum 30
-:tensorflow:serving:request_latency_count 2
+:tensorflow:serving:request_latency_sum{} 30
+:tensorflow:serving:request_latency_count{} 2
+# TYPE :tensorflow:core:in_use gauge
+:tensorflow:core:in_use{} 0
+# TYPE nv.inference.count untyped
+nv.inference.count 7 1700000000000
 """
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
-def test_each_server_has_its_label_and_every_name_is_legal() -> None:
-    """As OpenMetrics' strict parser has it."""
-    text = expose(
-        [], "application/openmetrics-text; version=1.0.0", merged({"0": OFFICIAL, "1": OFFICIAL}, "server")
-    )
-    families = read_open_metrics(text.body.decode())  # type: ignore[no-untyped-call]
-    samples = {(sample.name, sample.labels["server"]) for family in families for sample in family.samples}
+def families(texts: dict[str, str], accept: str | None = None, label: str = "server") -> list[Metric]:
+    """What a scrape reads of ``texts``, by the strict parser for OpenMetrics."""
+    body = expose([], accept, merged(texts, label)).body.decode()
+    return list(read_open_metrics(body) if accept else read_text(body))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("accept", [None, OPEN_METRICS])
+def test_each_server_has_its_label_and_every_name_is_legal(accept: str | None) -> None:
+    """The same names in both formats."""
+    samples = {
+        (sample.name, sample.labels["server"]): sample.value
+        for family in families({"0": OFFICIAL, "1": OFFICIAL}, accept)
+        for sample in family.samples
+    }
 
     assert {name for name, _ in samples} == {
         "tensorflow_serving_request_count_total",
         "tensorflow_serving_request_latency_bucket",
         "tensorflow_serving_request_latency_sum",
         "tensorflow_serving_request_latency_count",
+        "tensorflow_core_in_use",
+        "nv_inference_count",
     }
     assert {server for _, server in samples} == {"0", "1"}
+    assert samples["tensorflow_serving_request_count_total", "1"] == 3
+    assert samples["nv_inference_count", "0"] == 7
 
 
-@given(st.text(alphabet='# TYPEabc{}=",: 019\n', max_size=80))
-def test_a_text_that_can_not_be_read_is_left_out(text: str) -> None:
-    """And spoils nothing of the others."""
-    names = {family.name for family in merged({"broken": text, "good": "fine 1\n"}, "server")}
+@pytest.mark.parametrize("accept", [None, OPEN_METRICS])
+def test_kinds_helps_and_bounds_are_kept(accept: str | None) -> None:
+    """Bounds as Prometheus writes them, so that both formats have the same buckets."""
+    described = {family.name: family for family in families({"0": OFFICIAL}, accept)}
+    latency = described["tensorflow_serving_request_latency"]
 
-    assert "fine" in names
+    assert (latency.type, latency.documentation) == ("histogram", "Distribution of latency.")
+    assert [s.labels["le"] for s in latency.samples if "le" in s.labels] == ["10.0", "1.07e+06", "+Inf"]
+    assert described["tensorflow_core_in_use"].type == "gauge"
+    assert ":tensorflow:core:in_use" in described["tensorflow_core_in_use"].documentation
+
+
+def test_a_label_of_the_same_name_gives_way() -> None:
+    """So that no sample has it twice."""
+    text = 'a{server="x",b="1"} 1\na{b="2",server="x\\"y",c="3"} 2\na{my_server="z"} 3\n'
+    (family,) = families({"0": text}, OPEN_METRICS)
+
+    assert [sample.labels for sample in family.samples] == [
+        {"b": "1", "server": "0"},
+        {"b": "2", "c": "3", "server": "0"},
+        {"my_server": "z", "server": "0"},
+    ]
+
+
+def test_a_line_that_can_not_be_read_is_left_out() -> None:
+    """As the official server writes them if a label's value has a line break."""
+    text = 'a{path="/one\ntwo"} 1\na{path="/three"} 2\na 1.2.3\na{b="1",b="2"} 4\n'
+    (family,) = families({"0": text}, OPEN_METRICS)
+
+    assert [(sample.labels["path"], sample.value) for sample in family.samples] == [("/three", 2)]
+
+
+@given(st.text(alphabet='# TYPEHL_abc{}=",:.\\ 019\n\u2028counter', max_size=80))
+def test_whatever_a_server_says_the_scrape_can_be_read(text: str) -> None:
+    """And nothing of the others is spoilt."""
+    samples = {
+        (sample.name, sample.labels["server"])
+        for family in families({"broken": text, "good": "fine 1\n"}, OPEN_METRICS)
+        for sample in family.samples
+    }
+
+    assert ("fine", "good") in samples
+
+
+def test_thousands_of_lines_take_milliseconds() -> None:
+    """A scrape with them is answered within its bound."""
+    lines = "".join(f'latency_bucket{{model_name="m",API="predict",le="{n}"}} {n}\n' for n in range(2000))
+    text = f"# TYPE latency histogram\n{lines}"
+    merged({"0": text}, "server")
+
+    began = time.thread_time()
+    merged({"0": text}, "server")
+    assert time.thread_time() - began < 0.1

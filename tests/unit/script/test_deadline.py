@@ -253,6 +253,18 @@ def test_one_worker_that_hangs_is_no_reason() -> None:
     assert hangs.reason([b"1"], 1.0) is None
 
 
+def test_threads_that_hang_count_while_their_worker_lives() -> None:
+    """As each worker said last; a script can send nonsense to the socket, too."""
+    hangs = HangingCalls(2, 300.0)
+    hears(hangs, "stuck 1", "stuck 3")
+    hears(hangs, "stuck 2", "stuck x", pid=b"2")
+
+    assert hangs.stuck_threads([b"1", b"2"]) == 5
+    assert hangs.stuck_threads([b"2"]) == 2
+    hangs.forget()
+    assert hangs.stuck_threads([b"2"]) == 0
+
+
 def test_all_workers_without_room() -> None:
     """Nobody is left to answer; a new worker is."""
     hangs = HangingCalls(2, 300.0)

@@ -19,6 +19,7 @@ from tfs_proxy.supervisor.host.sockets import free_blocks, model_server_ports
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
 from tfs_proxy.supervisor.programs import gunicorn, model_server
+from tfs_proxy.supervisor.programs.monitoring import Monitoring
 
 WORKSPACE = Workspace(Path("/run/tfs"))
 INSTANCE = Instance(1, rest_port=8501, grpc_port=8500, grpc_socket="/run/tfs/tfs1.sock")
@@ -304,6 +305,21 @@ def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> N
     assert [instance.rest_port for instance in planned.deployment.instances] == [9001, 9003]
     assert set(planned.files) == {WORKSPACE.model_config}
     assert Deployment.from_json(planned.deployment.to_json()) == planned.deployment
+
+
+def test_the_file_that_turns_monitoring_on_is_for_all_model_servers() -> None:
+    """Before the user's own flags, which win."""
+    monitoring = Monitoring("/monitoring/x", "prometheus_config {}")
+    host = plan.HostResources(("server",), [(9000, 9001), (9002, 9003)], 0, {}, monitoring)
+    given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2", SAGEMAKER_TFS_EXTRA_ARGS="--more=1")
+    served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
+
+    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, given, WORKSPACE, host)
+
+    assert planned.files[WORKSPACE.monitoring_config] == "prometheus_config {}"
+    assert planned.metrics_path == "/monitoring/x"
+    for spec in planned.model_servers:
+        assert spec.argv[-2:] == (f"--monitoring_config_file={WORKSPACE.monitoring_config}", "--more=1")
 
 
 def test_a_stage_is_planned_without_any_model_server() -> None:

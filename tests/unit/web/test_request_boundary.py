@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tfs_proxy.observe.request_notes import under_way
+from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.request_record import RequestRecord, current_request
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.web.workers.late_calls import SOCKET

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfs_proxy.observe.request_notes import under_way
+from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.web.workers.request_journal import RequestJournal
 
 ONE, OTHER = "1" * 32, "2" * 32

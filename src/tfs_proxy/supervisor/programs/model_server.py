@@ -10,6 +10,7 @@ from pathlib import Path
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.programs import monitoring
 
 OFFICIAL_BINARY = "tensorflow_model_server"
 EMBEDDED = "embedded"
@@ -69,6 +70,7 @@ def argv(
     gpus: int,
     *,
     script: bool,
+    monitoring_config: Path | None = None,
 ) -> tuple[str, ...]:
     """The whole command of one instance (flags: docs/reference/tensorflow-serving.md).
 
@@ -87,6 +89,8 @@ def argv(
         # PERF: with fewer than 4 threads a caller, gRPC refuses calls with "Server Threadpool Exhausted".
         f"--grpc_max_threads={4 * callers}",
     ]
+    if monitoring_config is not None:
+        flags.append(f"--{monitoring.FLAG}={monitoring_config}")
     if settings.enable_batching:
         flags += ["--enable_batching=true", f"--batching_parameters_file={batching_config}"]
     if settings.inter_op_parallelism:

@@ -17,7 +17,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
-from tfs_proxy.observe.request_notes import under_way
+from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.web.workers.late_calls import HANGS, SERVES, marked
 from tfs_proxy.worker_environment import worker_workspace
 

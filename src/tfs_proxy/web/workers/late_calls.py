@@ -61,7 +61,7 @@ def messages(watch: DeadlineWatch, most_hanging: int) -> list[str]:
         news.append("answered")
     if watch.hangs:
         state = "full" if watch.hanging >= most_hanging else "hangs"
-        news.append(f"{state} {own_part(watch.place)}")
+        news += [f"{state} {own_part(watch.place)}", f"stuck {watch.hanging}"]
     return news
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfs_proxy.observe.request_notes import BEGUN, ENDED, ID_BYTES, NOTE_BYTES
+from tfs_proxy.observe.journal_notes import BEGUN, ENDED, ID_BYTES, NOTE_BYTES
 from tfs_proxy.wire.error_body import error_body
 
 REQUEST, AGAIN, SENT = (f"HTTP_X_TFS_PROXY_{name}" for name in ("REQUEST", "AGAIN", "SENT"))
@@ -29,7 +29,7 @@ WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class RequestJournal:
-    """The notes of one worker: a byte that says whether the request has ended, and its id, for each.
+    """The notes of one worker, see `observe.journal_notes`.
 
     At most ``most`` requests may be under way at once. Offsets are used in turn, so a note stays readable
     for a long time after the request's end.

@@ -1,11 +1,12 @@
-"""The notes that workers keep of their requests, a file each, for those who only count them."""
+"""The notes of a worker's journal: which requests it has begun, in a file that others read, too.
+
+A note is a byte that says whether the request has ended, and the request's id.
+"""
 
 from pathlib import Path
 
 ID_BYTES = 32
 NOTE_BYTES = 1 + ID_BYTES
-"""A byte that says whether the request has ended, and the request's id."""
-
 ENDED, BEGUN = 0, 1
 
 
