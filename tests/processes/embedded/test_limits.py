@@ -17,6 +17,7 @@ from support.embedded_client import ask, predicted
 from support.model_fixtures import EmbeddedServer
 from tfs_proxy import protos
 from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.protobuf_writer import field
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -87,6 +88,31 @@ def test_a_declared_shape_is_refused_before_it_is_filled(
         f'The tensor "x", declared as {shown}, becomes more than 400 MB of values: '
     )
     assert grown < GROWTH_MB // 10
+
+
+EMPTY = b"\x0a\x00"
+TEN_MILLION = 10 * MILLION
+DENSE: dict[str, tuple[str, bytes]] = {
+    "examples": ("Classify", field(2, field(1, EMPTY * TEN_MILLION))),
+    "features": ("Regress", field(2, field(1, field(1, field(1, EMPTY * TEN_MILLION))))),
+    "tasks": ("MultiInference", EMPTY * TEN_MILLION),
+    "inputs": ("Predict", b"\x12\x00" * TEN_MILLION),
+    "dimensions": ("Predict", field(2, field(1, b"x") + field(2, field(2, b"\x12\x00" * TEN_MILLION)))),
+    "fields": ("GetModelMetadata", b"\x12\x00" * 2 * TEN_MILLION),
+}
+"""A method, and a message of 20 MB that it would read as many small ones."""
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_a_message_of_many_small_ones_is_refused_before_it_is_parsed(
+    embedded_server: EmbeddedServer, name: str
+) -> None:
+    """It would take twenty to ninety times as much as on the wire."""
+    method, message = DENSE[name]
+    error, grown = peak_mb(embedded_server, lambda: call(embedded_server, message, method))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == "The message becomes more than 400 MB of values: send it in parts."
+    assert grown < GROWTH_MB // 5
 
 
 def test_a_shape_within_the_limit_is_filled(embedded_server: EmbeddedServer) -> None:
