@@ -30,7 +30,7 @@ from tfs_proxy.embedded.grpc.profiler import Profiler
 from tfs_proxy.embedded.lifecycle.loader import Loader
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import Retry, ServableLifecycle
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
-from tfs_proxy.embedded.rest.http_protocol import RestConnection
+from tfs_proxy.embedded.rest.http_protocol import bounded_connections
 from tfs_proxy.errors import SettingsError, StopServing
 from tfs_proxy.protos import MonitoringConfig
 from tfs_proxy.resources import available_resources, raise_descriptor_limit
@@ -250,7 +250,7 @@ class Server:
         app = RestApp(self._catalog, pool, self._metrics, self._ledger, self._rest_options)
         config = uvicorn.Config(
             app,
-            http=RestConnection,
+            http=bounded_connections(),  # type: ignore[arg-type]
             lifespan="off",
             ws="none",
             log_config=None,
