@@ -24,7 +24,7 @@ MAX_BODY_BYTES = 10 * DEFAULT_BODY_BYTES
 """What a worker makes of a body for this server may be several times as large."""
 _COPIES = 3
 """Room for the body, for a copy of its array, and for the values of most bodies."""
-_AT_ONCE_SECONDS = 2.0
+AT_ONCE_SECONDS = 2.0
 """Shorter than others wait for memory, and longer than 100 MB take on any local network."""
 
 
@@ -88,7 +88,7 @@ class _Arrival:
         deadline = body_deadline(self._began, now, self._body.tell())
         if self._comes_at_once:
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(self._began + _AT_ONCE_SECONDS):
+                async with asyncio.timeout_at(self._began + AT_ONCE_SECONDS):
                     return await receive()
             self._comes_at_once = False
             self._ledger.keep_ahead(_room(self._body.tell()))
