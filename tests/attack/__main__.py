@@ -1,7 +1,6 @@
 """The attack as a program: runs its parts against real stacks, and writes the table that the documentation shows."""
 
 import argparse
-import contextlib
 import math
 import sys
 import tempfile
@@ -49,10 +48,12 @@ def run(form: Form, folder: Path) -> Iterator[Finding]:
         if time.monotonic() > end:
             yield Finding(name, "all", 1, 0, "there was no time left for it")
             continue
+        began = time.monotonic()
         try:
             yield from PARTS[name](form, folder / name)
         except AssertionError as error:  # a stack that never came back
             yield Finding(name, "a stack", 1, 0, str(error))
+        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
 def _on_all(attack: Callable[[Front], list[Finding]], _: Form, folder: Path) -> Iterator[Finding]:
@@ -110,6 +111,14 @@ PARTS: Mapping[str, Callable[[Form, Path], Iterator[Finding]]] = {
 }
 
 
+def _until_cut_off(findings: Iterator[Finding]) -> Iterator[Finding]:
+    """The same; a run that is cut off has not held."""
+    try:
+        yield from findings
+    except KeyboardInterrupt:
+        yield Finding("the rest", "all", 1, 0, "the run was cut off")
+
+
 def main() -> int:
     """Print each line as it comes, write the table, and say by the exit status whether everything held."""
     parser = argparse.ArgumentParser(prog="attack", description=__doc__)
@@ -122,8 +131,8 @@ def main() -> int:
         form = Form(tuple(chosen.only), form.seconds, form.effort, form.kills, form.soak_seconds)
     findings = []
     print(HEAD, end="", flush=True)
-    with tempfile.TemporaryDirectory(prefix="attack-") as folder, contextlib.suppress(KeyboardInterrupt):
-        for finding in run(form, Path(folder)):
+    with tempfile.TemporaryDirectory(prefix="attack-") as folder:
+        for finding in _until_cut_off(run(form, Path(folder))):
             findings.append(finding)
             print(finding.row(), end="", flush=True)
     chosen.table.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,8 @@ from tfs_proxy.wire.protobuf_writer import field, varint
 
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 MILLION = 1_000_000
-PREDICT = "/tensorflow.serving.PredictionService/Predict"
+SERVICE = "/tensorflow.serving.PredictionService/"
+PREDICT = SERVICE + "Predict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,47 +110,38 @@ def _braces(brace: bytes) -> bytes:
     return brace * (3_900_000 // len(brace))
 
 
+JSON, CSV, LINES, RECORDS = (
+    "application/json",
+    "text/csv",
+    "application/jsonlines",
+    "application/x-recordio-protobuf",
+)
+CLASSIFY = "tfs-model-name=regress_classify,tfs-method=classify,tfs-signature-name=classify_x_to_y"
+PACKED = {
+    "50 million numbers": (JSON, b'{"instances":[0', b",0", 50, b"]}"),
+    "CSV of 50 million numbers": (CSV, b"0", b",0", 50, b"\n"),
+    "CSV of 50 million rows": (CSV, b"", b"0\n", 50, b""),
+    "33 million empty lists": (JSON, b'{"a":[[]', b",[]", 33, b"]}"),
+    "33 million empty objects": (JSON, b'{"instances":[{}', b",{}", 33, b"]}"),
+    "25 million empty strings": (JSON, b'{"instances":[""', b',""', 25, b"]}"),
+    "JSON lines, 40 million": (LINES, b"", b"0\n", 40, b""),
+    "1 GB": (JSON, b"", b"0", 1000, b""),
+}
+"""Media type, and what a body has: its head, a unit, how many millions of it, its tail."""
+
+
+def packed() -> Iterator[Bomb]:
+    """Those that unpack to much."""
+    for name, (kind, head, unit, millions, tail) in PACKED.items():
+        make = partial(repeated, head, unit, millions * MILLION, tail)
+        yield Bomb(f"gzip: {name}", make, kind, coding="gzip")
+    twice = repeated(b"", b"0", 1000 * MILLION, b"")
+    yield Bomb("gzip of gzip", partial(gzip.compress, twice), coding="gzip")
+
+
 def bombs() -> Iterator[Bomb]:
     """All of them."""
-    gz = "gzip"
-    yield Bomb(
-        "gzip: 50 million numbers",
-        lambda: repeated(b'{"instances":[0', b",0", 50 * MILLION, b"]}"),
-        coding=gz,
-    )
-    yield Bomb(
-        "gzip: CSV of 50 million numbers",
-        lambda: repeated(b"0", b",0", 50 * MILLION, b"\n"),
-        "text/csv",
-        coding=gz,
-    )
-    yield Bomb(
-        "gzip: CSV of 50 million rows",
-        lambda: repeated(b"", b"0\n", 50 * MILLION, b""),
-        "text/csv",
-        coding=gz,
-    )
-    yield Bomb(
-        "gzip: 33 million empty lists", lambda: repeated(b'{"a":[[]', b",[]", 33 * MILLION, b"]}"), coding=gz
-    )
-    yield Bomb(
-        "gzip: 33 million empty objects",
-        lambda: repeated(b'{"instances":[{}', b",{}", 33 * MILLION, b"]}"),
-        coding=gz,
-    )
-    yield Bomb(
-        "gzip: 25 million empty strings",
-        lambda: repeated(b'{"instances":[""', b',""', 25 * MILLION, b"]}"),
-        coding=gz,
-    )
-    yield Bomb(
-        "gzip: JSON lines, 40 million",
-        lambda: repeated(b"", b"0\n", 40 * MILLION, b""),
-        "application/jsonlines",
-        coding=gz,
-    )
-    yield Bomb("gzip of gzip", lambda: gzip.compress(repeated(b"", b"0", 1000 * MILLION, b"")), coding=gz)
-    yield Bomb("gzip: 1 GB", lambda: repeated(b"", b"0", 1000 * MILLION, b""), coding=gz)
+    yield from packed()
     for brace in (b"{", b"[", b'{"a":'):
         yield Bomb(f"3.9 MB of {brace.decode()}", partial(_braces, brace))
     yield Bomb("JSON of 8 million empty lists", lambda: b'{"a":[' + b"[]," * (8 * MILLION) + b"[]]}")
@@ -157,16 +149,16 @@ def bombs() -> Iterator[Bomb]:
         yield Bomb(
             f"sparse record of {size // MILLION} million",
             partial(sparse, size),
-            "application/x-recordio-protobuf",
+            RECORDS,
         )
         yield Bomb(
             f"the same, classify, {size // MILLION} million",
             partial(sparse, size),
-            "application/x-recordio-protobuf",
-            "tfs-model-name=regress_classify,tfs-method=classify,tfs-signature-name=classify_x_to_y",
+            RECORDS,
+            CLASSIFY,
         )
     many = sparse(MILLION) * 1000
-    yield Bomb("1,000 sparse records of a million", lambda: many, "application/x-recordio-protobuf")
+    yield Bomb("1,000 sparse records of a million", lambda: many, RECORDS)
     yield Bomb("npy header of 10^18", lambda: npy("(1000000000000000000,)"), "application/x-npy")
     yield Bomb(
         "npy header of (0, 10^18, 10^18)",
@@ -179,7 +171,7 @@ def bombs() -> Iterator[Bomb]:
         "application/x-npy",
     )
     yield Bomb("npz of 300 MB", lambda: npz(75 * MILLION), "application/x-npz")
-    for accept in ("application/json", "text/csv", "application/jsonlines"):
+    for accept in (JSON, CSV, LINES):
         yield Bomb(
             f"npy of 100 MB, answered as {accept}",
             _large_npy,
@@ -187,7 +179,7 @@ def bombs() -> Iterator[Bomb]:
             accept=accept,
             is_heavy=True,
         )
-    yield Bomb("CSV of 100 MB", lambda: b"1.25\n" * (20 * MILLION), "text/csv", is_heavy=True)
+    yield Bomb("CSV of 100 MB", lambda: b"1.25\n" * (20 * MILLION), CSV, is_heavy=True)
     yield Bomb("tf.Example of 500,000 features", lambda: features(500_000), "application/x-tf-example")
     for kind in (DataType.DT_FLOAT, DataType.DT_STRING):
         yield Bomb(
@@ -195,6 +187,10 @@ def bombs() -> Iterator[Bomb]:
             partial(declared, kind, 500 * MILLION),
             target=PREDICT,
         )
+    examples = field(2, field(1, b"\n\0" * (10 * MILLION)))
+    yield Bomb("Classify of 10 million empty examples", lambda: examples, target=SERVICE + "Classify")
+    inputs = b"\x12\0" * (10 * MILLION)
+    yield Bomb("Predict of 10 million empty inputs", lambda: inputs, target=PREDICT)
     yield Bomb(
         "Predict that declares 10^18", lambda: declared(DataType.DT_FLOAT, 10**9, 10**9), target=PREDICT
     )

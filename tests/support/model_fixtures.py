@@ -20,11 +20,11 @@ BUILDER = ROOT / "tests" / "support" / "models" / "build.py"
 class EmbeddedServer(RunningProcess):
     """A running embedded model server, with ports and a unix socket of its own."""
 
-    def __init__(self, folder: Path, flags: Sequence[str]) -> None:
+    def __init__(self, folder: Path, flags: Sequence[str], launcher: Sequence[str] = ()) -> None:
         self.rest_port, self.grpc_port = free_port(), free_port()
         self.grpc_socket = str(folder / f"{time.monotonic_ns()}.sock")
         argv = [
-            *(sys.executable, "-m", "tfs_proxy.embedded"),
+            *(*launcher, sys.executable, "-m", "tfs_proxy.embedded"),
             *(f"--port={self.grpc_port}", f"--rest_api_port={self.rest_port}"),
             f"--grpc_socket_path={self.grpc_socket}",
         ]

@@ -9,7 +9,7 @@ from tfs_proxy.pipeline.metrics import PipelineMetrics
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.wire.error_body import NOTHING_HERE, not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.http_server import Respond
+from tfs_proxy.wire.server.connection import Respond
 
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 ALMOST = "starting: all stages are ready, the pipeline will be in a moment"

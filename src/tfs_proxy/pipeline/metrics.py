@@ -12,7 +12,7 @@ from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
 from tfs_proxy.wire.connections import get_async
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.http_server import Respond
+from tfs_proxy.wire.server.connection import Respond
 
 STAGE_SECONDS = 1.0
 """How long a stage may take to answer; one that is later is left out of this scrape."""

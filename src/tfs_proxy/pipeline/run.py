@@ -23,7 +23,9 @@ from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState, describe_exit
 from tfs_proxy.supervisor.run_loop import RunLoop
-from tfs_proxy.wire.http_server import HttpServer, RequestLimits
+from tfs_proxy.wire.http_server import HttpServer
+from tfs_proxy.wire.server.bounds import BodyMemory
+from tfs_proxy.wire.server.connection import RequestLimits
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +86,12 @@ class Pipeline:
         self._watchdog = watchdog
         self._server = HttpServer(
             self._endpoint.respond,
-            RequestLimits(settings.max_payload_bytes, SILENCE_SECONDS, frozenset({HEADER.lower()})),
+            RequestLimits(
+                settings.max_payload_bytes,
+                SILENCE_SECONDS,
+                frozenset({HEADER.lower()}),
+                BodyMemory(settings.max_decoded_total_bytes),
+            ),
         )
         self._children = [
             ChildProcess(

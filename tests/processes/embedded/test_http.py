@@ -17,7 +17,7 @@ import uvicorn
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer
 from support.waiting import wait_until
-from tfs_proxy.embedded.rest.http_protocol import RestConnection
+from tfs_proxy.embedded.rest.http_protocol import bounded_connections
 
 pytestmark = pytest.mark.tensorflow
 
@@ -162,7 +162,7 @@ def impatient_server() -> Iterator[tuple[str, int]]:
     """The address of a server that gives its clients a second; uvicorn counts that on its own timers."""
     config = uvicorn.Config(
         no_content,
-        http=RestConnection,
+        http=bounded_connections(),  # type: ignore[arg-type]
         timeout_keep_alive=IDLE_SECONDS,
         lifespan="off",
         log_config=None,

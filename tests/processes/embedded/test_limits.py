@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from support.embedded_client import ask, predicted
 from support.model_fixtures import EmbeddedServer
 from tfs_proxy import protos
 from tfs_proxy.wire.data_types import DataType
+from tfs_proxy.wire.protobuf_writer import field
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -87,6 +89,31 @@ def test_a_declared_shape_is_refused_before_it_is_filled(
         f'The tensor "x", declared as {shown}, becomes more than 400 MB of values: '
     )
     assert grown < GROWTH_MB // 10
+
+
+EMPTY = b"\x0a\x00"
+TEN_MILLION = 10 * MILLION
+DENSE: dict[str, tuple[str, bytes]] = {
+    "examples": ("Classify", field(2, field(1, EMPTY * TEN_MILLION))),
+    "features": ("Regress", field(2, field(1, field(1, field(1, EMPTY * TEN_MILLION))))),
+    "tasks": ("MultiInference", EMPTY * TEN_MILLION),
+    "inputs": ("Predict", b"\x12\x00" * TEN_MILLION),
+    "dimensions": ("Predict", field(2, field(1, b"x") + field(2, field(2, b"\x12\x00" * TEN_MILLION)))),
+    "fields": ("GetModelMetadata", b"\x12\x00" * 2 * TEN_MILLION),
+}
+"""A method, and a message of 20 MB that it would read as many small ones."""
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_a_message_of_many_small_ones_is_refused_before_it_is_parsed(
+    embedded_server: EmbeddedServer, name: str
+) -> None:
+    """It would take twenty to ninety times as much as on the wire."""
+    method, message = DENSE[name]
+    error, grown = peak_mb(embedded_server, lambda: call(embedded_server, message, method))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert error.details() == "The message becomes more than 400 MB of values: send it in parts."
+    assert grown < GROWTH_MB // 5
 
 
 def test_a_shape_within_the_limit_is_filled(embedded_server: EmbeddedServer) -> None:
@@ -165,6 +192,30 @@ def test_many_large_requests_wait_or_are_asked_to_come_again(embedded_server: Em
     statuses, grown = peak_mb(embedded_server, together)
     assert set(statuses) <= {200, 413, 503}
     assert grown < TOGETHER_MB
+
+
+def test_a_stalled_upload_holds_only_what_has_come(embedded_server: EmbeddedServer) -> None:
+    """One that promises 400 MB, and sends one, keeps a request of 20 MB waiting for a moment at most."""
+    good = b'{"instances": [0.5' + b",0.1234567" * (2 * MILLION) + b"]}"
+    head = b"POST " + MODEL.encode() + b":predict HTTP/1.1\r\nHost: x\r\nContent-Length: 400000000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", embedded_server.rest_port), timeout=60) as connection:
+        connection.sendall(head + b" " * MILLION)
+        assert posted(embedded_server, good)[0] == 200
+
+
+def test_idle_connections_make_room_for_new_ones(tmp_path: Path, saved_models: Path) -> None:
+    """400 of them, with 256 descriptors, stop nobody."""
+    limited = EmbeddedServer(
+        tmp_path,
+        ["--model_name=half_plus_two", f"--model_base_path={saved_models / 'half_plus_two'}"],
+        launcher=["prlimit", "--nofile=256:256"],
+    )
+    with closing(limited) as server, ExitStack() as held:
+        server.wait_available("half_plus_two")
+        for _ in range(400):
+            held.enter_context(socket.create_connection(("127.0.0.1", server.rest_port), timeout=30))
+        assert posted(server, b'{"instances": [1.0]}')[0] == 200
+        assert "idle ones are closed for new ones" in server.log
 
 
 def answer_to(server: EmbeddedServer, *parts: bytes) -> bytes:

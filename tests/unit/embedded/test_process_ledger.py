@@ -79,6 +79,21 @@ def test_what_was_reserved_ahead_is_used_first() -> None:
     RequestLedger(process).reserve(100)
 
 
+def test_what_is_not_used_can_be_given_back() -> None:
+    """As an upload that stalls does; what is in use stays."""
+    process = ProcessLedger(100, 0.0)
+    request = RequestLedger(process)
+    asyncio.run(request.reserve_ahead(100))
+    request.reserve(30)
+
+    request.keep_ahead(10)
+    assert request.held == 30
+    RequestLedger(process).reserve(70)
+
+    request.keep_ahead(50)
+    assert request.held == 30
+
+
 def test_what_a_thread_still_uses_is_not_free() -> None:
     """Nobody waits for its answer any more, but it goes on."""
     process = ProcessLedger(100, 0.0)

@@ -17,7 +17,7 @@ from support.running import Answer
 from tfs_proxy.embedded.core.call_threads import never_wait_here, next_of
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.metrics import Metrics
-from tfs_proxy.embedded.core.process_ledger import ProcessLedger
+from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger
 from tfs_proxy.embedded.core.servable import Array, Backend, LoadedServable, PreparedCall
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.rest import request_body, routes
@@ -26,6 +26,7 @@ from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
 from tfs_proxy.signature import PREDICT_METHOD
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.server import bounds
 
 FLOAT = 1
 METRICS = "/monitoring/prometheus/metrics"
@@ -403,3 +404,18 @@ def test_a_body_that_is_declared_too_large_is_not_read(pool: ThreadPoolExecutor)
     answer = asyncio.run(server.answer_to_parts([b"[", None], content_length=str(9 * 10**18)))
     assert answer.status == 413
     assert "1000 MB" in answer.json["error"]
+
+
+def test_a_body_that_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was reserved for the rest of it is free by then."""
+    monkeypatch.setattr(request_body, "AT_ONCE_SECONDS", 0.01)
+    monkeypatch.setattr(bounds, "SILENCE_SECONDS", 0.1)
+    coming = iter([{"type": "http.request", "body": bytes(2_000_000), "more_body": True}])
+
+    async def receive() -> dict[str, Any]:
+        return next(coming, None) or await asyncio.get_running_loop().create_future()
+
+    request = RequestLedger(ProcessLedger(100_000_000, 0.0))
+    with pytest.raises(request_body.TooSlow):
+        asyncio.run(request_body.read(receive, [(b"content-length", b"30000000")], request))
+    assert request.held == 3 * 2_000_000

@@ -12,18 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.web.workers.threads.arrival import (
-    GRACE_SECONDS,
     HEAD_BYTES,
-    HEAD_SECONDS,
     LARGE_BODY_BYTES,
-    LEAST_BYTES_PER_SECOND,
-    SILENCE_SECONDS,
     SMALL_BODY_BYTES,
     Arrival,
     Budget,
     NoRoom,
     Room,
 )
+from tfs_proxy.wire.server.bounds import GRACE_SECONDS, HEAD_SECONDS, LEAST_BYTES_PER_SECOND, SILENCE_SECONDS
 
 LIMIT_BYTES = 2 * LARGE_BODY_BYTES
 POST = b"POST /invocations HTTP/1.1\r\nHost: x\r\n"

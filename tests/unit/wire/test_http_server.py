@@ -14,7 +14,8 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-from tfs_proxy.wire.http_server import HttpServer, RequestLimits, Respond
+from tfs_proxy.wire.http_server import HttpServer
+from tfs_proxy.wire.server.connection import RequestLimits, Respond
 
 NO_BODIES = RequestLimits()
 

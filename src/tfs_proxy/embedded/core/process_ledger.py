@@ -70,6 +70,18 @@ class RequestLedger:
         self._held = self._used = 0
         self._is_used_on = False
 
+    @property
+    def held(self) -> int:
+        """The bytes that this request has of the process."""
+        return self._held
+
+    def keep_ahead(self, size_bytes: int) -> None:
+        """Give back what was reserved beyond ``size_bytes``, and is not in use."""
+        surplus = self._held - max(size_bytes, self._used)
+        if surplus > 0:
+            self._process.release(surplus)
+            self._held -= surplus
+
     async def reserve_ahead(self, size_bytes: int) -> None:
         """Wait for ``size_bytes`` that `reserve` gives later; raises Overloaded without them."""
         await self._process.reserve_soon(size_bytes)

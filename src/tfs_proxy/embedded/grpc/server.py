@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -38,6 +38,7 @@ from tfs_proxy.protos import (
     ReloadConfigRequest,
     ReloadConfigResponse,
 )
+from tfs_proxy.protos.sizes import parsed_bytes
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 log = logging.getLogger(__name__)
@@ -50,9 +51,11 @@ Handler = Callable[[bytes, Any], bytes]
 Stream = Callable[[bytes, Any, Callable[[bytes | None], None]], None]
 """A method that answers with a stream: it returns at once, and sends message by message, None at the end."""
 
+_Request = TypeVar("_Request", bound=Message)
+
 _MAX_MESSAGE = 2**31 - 1
 _COPIES = 3
-"""A message stands in memory as bytes, as fields, and as arrays."""
+"""A message stands in memory as bytes, as the texts of its fields, and as arrays."""
 _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -96,8 +99,8 @@ class Services:
         """A method of PredictionService that runs a servable on a message of this type."""
 
         def handle(message: bytes, _context: Any) -> bytes:
-            with self._budget(len(message)) as budget:
-                request = request_type.FromString(message)
+            with self._budget() as budget:
+                request = _parsed(request_type, message, budget)
                 with self._counted(_inference_spec(request), api) as servable:
                     answer = run(servable, request, budget)
                 return answer if isinstance(answer, bytes) else answer.SerializeToString()
@@ -105,20 +108,17 @@ class Services:
         return handle
 
     @contextmanager
-    def _budget(self, message_bytes: int) -> Iterator[MemoryBudget]:
-        """What a message may become. Raises Overloaded, after a while, if others have the memory for it."""
+    def _budget(self) -> Iterator[MemoryBudget]:
+        """What a message may become, together with others."""
         ledger = RequestLedger(self._ledger)
         try:
-            budget = budget_of(ledger)
-            if message_bytes >= RESERVED_FROM_BYTES:
-                budget.reserve(_COPIES * message_bytes)
-            yield budget
+            yield budget_of(ledger)
         finally:
             ledger.close()
 
     def get_model_metadata(self, message: bytes, _context: Any) -> bytes:
         """PredictionService.GetModelMetadata."""
-        request = GetModelMetadataRequest.FromString(message)
+        request = _parsed(GetModelMetadataRequest, message, budget_of())
         spec = _spec_of(request)
         if not request.metadata_field:
             raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
@@ -130,7 +130,7 @@ class Services:
 
     def get_model_status(self, message: bytes, _context: Any) -> bytes:
         """ModelService.GetModelStatus."""
-        request = GetModelStatusRequest.FromString(message)
+        request = _parsed(GetModelStatusRequest, message, budget_of())
         name, version, _ = _target(_spec_of(request))
         return describe.status(self._catalog, name, version).SerializeToString()
 
@@ -142,7 +142,7 @@ class Services:
         server's port, and one that comes while another waits for its models for that one. Raises
         ServingError if the config can't be taken, or a new model failed.
         """
-        request = ReloadConfigRequest.FromString(message)
+        request = _parsed(ReloadConfigRequest, message, budget_of())
         if request.config.WhichOneof("config") != "model_config_list":
             raise invalid(
                 "ServerModelConfig type not supported by HandleReloadConfigRequest. "
@@ -180,6 +180,15 @@ class Services:
         finally:
             if spec.name in self._catalog.names:
                 self._metrics.request(spec.name, api, "GRPC", code, (perf_counter() - began) * 1e6)
+
+
+def _parsed(request_type: type[_Request], message: bytes, budget: MemoryBudget) -> _Request:
+    """The request that a message holds. Raises DecodeError, and what the budget does, before it is parsed."""
+    if len(message) >= RESERVED_FROM_BYTES:
+        field_bytes = parsed_bytes(request_type, message, budget.limit_bytes)
+        budget.require(field_bytes, "The message")
+        budget.reserve(_COPIES * len(message) + field_bytes)
+    return request_type.FromString(message)
 
 
 def _inference_spec(request: Any) -> ModelSpec:
@@ -271,7 +280,7 @@ def _streamed(name: str, run: Stream) -> Stream:
 
 def _refuse(name: str, error: Exception, context: Any) -> NoReturn:
     """End a call with the status of its error; always raises."""
-    if isinstance(error, Overloaded):
+    if isinstance(error, PayloadTooLarge | Overloaded):
         error = of_memory(error)
     if isinstance(error, ServingError):
         context.abort(_STATUS_CODES[int(error.code)], error.text)

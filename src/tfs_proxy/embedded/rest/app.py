@@ -26,11 +26,12 @@ from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
 from tfs_proxy.embedded.rest import request_body
 from tfs_proxy.embedded.rest import routes as rest_routes
 from tfs_proxy.embedded.rest.handlers import HANDLERS, Handler
-from tfs_proxy.embedded.rest.request_body import Headers, Receive
+from tfs_proxy.embedded.rest.request_body import Headers, Receive, TooSlow
 from tfs_proxy.embedded.rest.routes import Route
 from tfs_proxy.errors import Overloaded, PayloadTooLarge
 from tfs_proxy.memory import RESERVED_FROM_BYTES
 from tfs_proxy.serving_json.answer_text import error as error_body
+from tfs_proxy.wire.error_body import TOO_LATE
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 _JSON: Headers = [(b"content-type", b"application/json")]
 _TEXT: Headers = [(b"content-type", b"text/plain")]
 _RETRY = (b"retry-after", b"1")
+_CLOSE = (b"connection", b"close")
 _HTML: Headers = [(b"content-type", b"text/html")]
 _CORS: Headers = [
     (b"access-control-allow-origin", b"*"),
@@ -131,6 +133,8 @@ class RestApp:
             answer = await self._answer(scope["method"], _target(scope), scope["headers"], body, ledger)
         except (PayloadTooLarge, Overloaded) as error:
             answer = _memory_refusal(error)
+        except TooSlow:
+            answer = RestAnswer(408, error_body(TOO_LATE), [*_JSON, _CLOSE])
         finally:
             ledger.close()
         length = (b"content-length", b"%d" % len(answer.body))

@@ -1,9 +1,9 @@
-"""uvicorn's HTTP connection, mended in four places and made quicker in one.
+"""uvicorn's HTTP connection, mended in five places and made quicker in one.
 
 A request that offers HTTP/2, as those of Java's client do, would lose its body: httptools takes what
 follows the head for the other protocol. Here it is read once more, without the offer. A client that shuts
 its side behind a request would get no answer. One that falls silent before its first request, or within
-one, would hold its connection for ever. And heads had no limit.
+one, would hold its connection for ever. Heads had no limit, and connections only that of open files.
 
 PERF: an answer's head leaves together with its body, for two writes wake the client twice, which takes
 longer than a quick prediction if cores sleep between requests. And a connection has one timer for its idle
@@ -11,10 +11,14 @@ time, which looks again when it rings; uvicorn makes one after each answer and c
 """
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tfs_proxy.wire.server.bounds import OpenConnections, is_readable
 
 _HEAD = b"HTTP/1.1 "
 _LARGE = 1 << 20
@@ -24,6 +28,7 @@ _MAX_HEAD_BYTES = 64 * 1024
 _HEADER_BYTES = 4
 """A colon, a blank, and the end of the line."""
 _DISCARD_SECONDS = 2.0
+_RETRY = "retry-after: 1\r\n"
 _NO_HTTP = "Invalid HTTP request received."
 
 
@@ -75,7 +80,11 @@ class _HeadTooLarge(Exception):
 
 
 class RestConnection(HttpToolsProtocol):
-    """One client's connection."""
+    """One client's connection, of which at most as many are open as ``open_connections`` says."""
+
+    def __init__(self, *arguments: Any, open_connections: OpenConnections, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._open_connections = open_connections
 
     def connection_made(self, transport: Any) -> None:
         """Begin, on a transport that holds heads back."""
@@ -84,11 +93,16 @@ class RestConnection(HttpToolsProtocol):
         self._idle_until: float | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         super().connection_made(_WholeAnswers(transport))  # type: ignore[arg-type]
+        if not self._open_connections.add(self):
+            self._refuse(503, "Service Unavailable", "Too many requests are under way at once.", _RETRY)
+            self.transport.close()
+            return
         self._wait_for_client()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End; the idle timer would hold a connection that was reset for the rest of its time."""
         super().connection_lost(exc)
+        self._open_connections.discard(self)
         if self._idle_timer is not None:
             self._idle_timer.cancel()
 
@@ -111,7 +125,7 @@ class RestConnection(HttpToolsProtocol):
             except httptools.HttpParserError:
                 self.logger.warning(_NO_HTTP)
                 self.send_400_response(_NO_HTTP)
-        if not self._is_owed():
+        if not self.is_owed:
             self._wait_for_client()
 
     def _feed(self, data: bytes) -> None:
@@ -149,22 +163,40 @@ class RestConnection(HttpToolsProtocol):
 
     def _refuse_head(self) -> None:
         """Answer, and end; what the client still sends is not looked at, so that it sees the answer."""
-        self._is_refused = True
         status, reason = (431, "Request Header Fields Too Large") if self.headers else (414, "URI Too Long")
-        text = f"The head of a request may have {_MAX_HEAD_BYTES} bytes."
-        head = f"HTTP/1.1 {status} {reason}\r\ncontent-type: text/plain\r\nconnection: close\r\n"
-        self.transport.write(f"{head}content-length: {len(text)}\r\n\r\n{text}".encode())
+        self._refuse(status, reason, f"The head of a request may have {_MAX_HEAD_BYTES} bytes.")
         self.transport.end()  # type: ignore[attr-defined]
         self.loop.call_later(_DISCARD_SECONDS, self.transport.close)
 
+    def _refuse(self, status: int, reason: str, text: str, header: str = "") -> None:
+        """Answer the connection's last request, read or not."""
+        self._is_refused = True
+        head = f"HTTP/1.1 {status} {reason}\r\n{header}content-type: text/plain\r\nconnection: close\r\n"
+        self.transport.write(f"{head}content-length: {len(text)}\r\n\r\n{text}".encode())
+
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to stay open until all whole requests are answered: their client may still read."""
-        if self._is_owed():
+        if self.is_owed:
             self.cycle.keep_alive = False
             return True
         return False
 
-    def _is_owed(self) -> bool:
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of a request but a part of its head has come."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether the client has sent what was not looked at."""
+        return is_readable(self.transport)
+
+    def shed(self) -> None:
+        """Close it for another one."""
+        self.transport.close()
+
+    @property
+    def is_owed(self) -> bool:
         """Whether the client waits for the answer to a whole request, as it does if others queue."""
         if self.pipeline:
             return True
@@ -211,5 +243,11 @@ class RestConnection(HttpToolsProtocol):
         else:
             self.server_state.total_requests += 1
             self.flow.resume_reading()
-        if not (self.transport.is_closing() or self._is_owed()):
+        self._open_connections.use(self)
+        if not (self.transport.is_closing() or self.is_owed):
             self._wait_for_client()
+
+
+def bounded_connections() -> Callable[..., asyncio.Protocol]:
+    """What makes the connections of one server."""
+    return partial(RestConnection, open_connections=OpenConnections())

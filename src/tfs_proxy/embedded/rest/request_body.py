@@ -1,7 +1,9 @@
 """A request's body on its way into `rest.app`: whole, within the limit, and with memory reserved for it."""
 
+import asyncio
 import io
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -10,6 +12,7 @@ from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.memory import DEFAULT_BODY_BYTES, MEGABYTE, RESERVED_FROM_BYTES
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.gzip_body import gunzip
+from tfs_proxy.wire.server.bounds import body_deadline
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Headers = list[tuple[bytes, bytes]]
@@ -21,52 +24,92 @@ MAX_BODY_BYTES = 10 * DEFAULT_BODY_BYTES
 """What a worker makes of a body for this server may be several times as large."""
 _COPIES = 3
 """Room for the body, for a copy of its array, and for the values of most bodies."""
+AT_ONCE_SECONDS = 2.0
+"""Shorter than others wait for memory, and longer than 100 MB take on any local network."""
+
+
+class TooSlow(Exception):
+    """The body did not arrive in time."""
 
 
 async def read(receive: Receive, headers: Headers, ledger: RequestLedger) -> bytes | None:
     """The whole body, still packed; None if the client went away in the middle of it.
 
-    Raises PayloadTooLarge for one over the limit, and Overloaded if others have the memory for it.
+    Raises PayloadTooLarge for one over the limit, Overloaded if others have the memory for it, and TooSlow.
     """
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
-        body, reserved = bytes(message.get("body", b"")), 0
+        body = bytes(message.get("body", b""))
     else:
-        room = await _room(ledger, _declared_bytes(headers), 0)
-        whole = await _whole(message, receive, ledger, room)
+        whole = await _Arrival(ledger, _declared_bytes(headers)).whole(message, receive)
         if whole is None:
             return None
-        body, reserved = whole
+        body = whole
     if is_packed(headers):
-        await _room(ledger, min(_unpacked_bytes(body), MAX_UNPACKED_BYTES), reserved)
+        await _reserve_up_to(ledger, min(_unpacked_bytes(body), MAX_UNPACKED_BYTES))
     return body
 
 
-async def _whole(
-    message: dict[str, Any], receive: Receive, ledger: RequestLedger, reserved: int
-) -> tuple[bytes, int] | None:
-    """A body that comes in parts, of which ``message`` is the first, and what is reserved for it."""
-    # PERF: a list of parts, joined, would take the memory twice.
-    body = io.BytesIO()
-    while message["type"] != "http.disconnect":
-        body.write(message.get("body", b""))
-        if not message.get("more_body"):
-            return body.getvalue(), reserved
-        reserved = await _room(ledger, body.tell(), reserved)
-        message = await receive()
-    return None
+class _Arrival:
+    """A body that comes in parts, and what is reserved for it.
+
+    That is room for all that was declared as long as it comes at once, as from any proxy; from then on
+    for what has come, so that uploads that stall keep no others waiting.
+    """
+
+    def __init__(self, ledger: RequestLedger, declared_bytes: int) -> None:
+        self._ledger = ledger
+        self._declared_bytes = declared_bytes
+        # PERF: a list of parts, joined, would take the memory twice.
+        self._body = io.BytesIO()
+        self._began = asyncio.get_running_loop().time()
+        self._comes_at_once = True
+
+    async def whole(self, message: dict[str, Any], receive: Receive) -> bytes | None:
+        """The body, whose first part is ``message``; raises as `read` does."""
+        await _reserve_up_to(self._ledger, self._declared_bytes)
+        while message["type"] != "http.disconnect":
+            self._body.write(message.get("body", b""))
+            await self._reserve(is_whole=not message.get("more_body"))
+            if not message.get("more_body"):
+                return self._body.getvalue()
+            message = await self._next(receive)
+        return None
+
+    async def _reserve(self, *, is_whole: bool) -> None:
+        size_bytes = self._body.tell()
+        if is_whole or _COPIES * size_bytes > self._ledger.held:
+            # A body of unknown size may grow by as much again before it asks once more.
+            largest = self._declared_bytes or 2 * size_bytes
+            await _reserve_up_to(self._ledger, size_bytes if is_whole else min(2 * size_bytes, largest))
+
+    async def _next(self, receive: Receive) -> dict[str, Any]:
+        now = asyncio.get_running_loop().time()
+        deadline = body_deadline(self._began, now, self._body.tell())
+        if self._comes_at_once:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._began + AT_ONCE_SECONDS):
+                    return await receive()
+            self._comes_at_once = False
+            self._ledger.keep_ahead(_room(self._body.tell()))
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await receive()
+        except TimeoutError:
+            raise TooSlow from None
 
 
-async def _room(ledger: RequestLedger, size_bytes: int, reserved: int) -> int:
-    """Reserve what a body of this size needs and has not yet; how much it has then."""
+async def _reserve_up_to(ledger: RequestLedger, size_bytes: int) -> None:
+    """Reserve what a body of this size needs and has not yet."""
     if size_bytes > MAX_BODY_BYTES:
         raise PayloadTooLarge(body_too_large(f"{MAX_BODY_BYTES // MEGABYTE} MB"))
-    if size_bytes < RESERVED_FROM_BYTES or _COPIES * size_bytes <= reserved:
-        return reserved
-    # A body of unknown size may grow by as much again before it asks once more.
-    wanted = _COPIES * size_bytes * (2 if reserved else 1)
-    await ledger.reserve_ahead(wanted - reserved)
-    return wanted
+    missing = _room(size_bytes) - ledger.held
+    if missing > 0:
+        await ledger.reserve_ahead(missing)
+
+
+def _room(size_bytes: int) -> int:
+    return _COPIES * size_bytes if size_bytes >= RESERVED_FROM_BYTES else 0
 
 
 def _declared_bytes(headers: Headers) -> int:

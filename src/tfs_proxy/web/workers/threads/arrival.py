@@ -20,19 +20,10 @@ from tfs_proxy.web.workers.threads.framing import (
     has_bare_line_feed,
     without_expectation,
 )
-
-HEAD_SECONDS = 10.0
-"""From a request's first byte to the end of its head: any client sends a head in one piece or two."""
+from tfs_proxy.wire.server.bounds import HEAD_SECONDS, body_deadline
 
 HEAD_BYTES = 64 * 1024
 """As much as nginx takes: four buffers of 16 KB."""
-
-GRACE_SECONDS = 10.0
-LEAST_BYTES_PER_SECOND = 1024
-"""What a body must bring on average after the grace: the slowest mobile network brings ten times that."""
-
-SILENCE_SECONDS = 30.0
-"""Longer than a network's hiccup, and no longer: a client that has vanished never says so."""
 
 SMALL_BODY_BYTES = 64 * 1024
 """Bodies up to here wait in memory, uncounted: a thousand connections hold 64 MB of them."""
@@ -115,8 +106,7 @@ class Arrival:
         """When the client has taken too long, by the clock."""
         if self._framing is None:
             return self._stage_began + HEAD_SECONDS
-        in_time = self._stage_began + GRACE_SECONDS + self._stored / LEAST_BYTES_PER_SECOND
-        return min(in_time, self._last_byte + SILENCE_SECONDS)
+        return body_deadline(self._stage_began, self._last_byte, self._stored)
 
     def add(self, data: bytes) -> bool:
         """Take in what the client sent; whether the request is whole, or all that its answer needs is here.

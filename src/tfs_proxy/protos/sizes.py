@@ -1,0 +1,192 @@
+"""What a serialized message becomes as fields: counted on the wire format, before anything is parsed.
+
+The figures are those of protobuf's parser in C on 64 bits, rounded up.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from tfs_proxy.wire.protobuf_reader import FIXED32, FIXED64, LENGTH, VARINT, MalformedProtobuf, varint_at
+
+_MESSAGE_BYTES, _FIELD_BYTES, _TEXT_FIELD_BYTES = 40, 8, 16
+_MAP_ENTRY_BYTES = 64
+"""What an entry takes beside its value."""
+_LISTED_TEXT_BYTES = _UNKNOWN_BYTES = 40
+_GROWTH = 2
+"""A list of numbers moves to a larger place as it grows."""
+_FIXED_BYTES = {FIXED32: 4, FIXED64: 8}
+_DEEPEST = 100
+"""Messages in each other that protobuf reads."""
+_WIDE, _NARROW, _FLAG = 8, 4, 1
+_SHORTEST_FIELD = 2
+_MORE = 0x80
+_LAST_BYTES = bytes(range(_MORE))
+"""The bytes that end a varint."""
+_SOME_FIELDS = 100_000
+"""PERF: counting takes longer than parsing does; after so many the largest sum will do, if it fits."""
+
+_NUMBER_BYTES = {
+    FieldDescriptor.CPPTYPE_BOOL: _FLAG,
+    FieldDescriptor.CPPTYPE_INT32: _NARROW,
+    FieldDescriptor.CPPTYPE_UINT32: _NARROW,
+    FieldDescriptor.CPPTYPE_ENUM: _NARROW,
+    FieldDescriptor.CPPTYPE_INT64: _WIDE,
+    FieldDescriptor.CPPTYPE_UINT64: _WIDE,
+}
+"""Numbers that may take fewer bytes on the wire; floats never do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FieldCost:
+    """What a field takes each time that it comes, and each number of it if it is a packed list."""
+
+    size_bytes: int
+    number_bytes: int = 0
+    message: Descriptor | None = None
+
+
+_UNKNOWN = _FieldCost(_UNKNOWN_BYTES)
+_Costs = Mapping[int, _FieldCost]
+"""By tag: the field's number and its kind on the wire."""
+
+
+def parsed_bytes(kind: type[Message], message: bytes, most_bytes: int) -> int:
+    """The most that the fields of a message take, beside their texts.
+
+    Counting ends beyond ``most_bytes``, and where the message is malformed: the parser ends there, too.
+    """
+    descriptor = cast("Descriptor", kind.DESCRIPTOR)
+    count = _Count(message, most_bytes, _SOME_FIELDS)
+    if count.whole(descriptor):
+        return count.size_bytes
+    largest_bytes = count.size_bytes + count.left_bytes * _densest(descriptor) // _SHORTEST_FIELD
+    if count.size_bytes > most_bytes or largest_bytes <= most_bytes:
+        return largest_bytes
+    count = _Count(message, most_bytes, len(message))
+    count.whole(descriptor)
+    return count.size_bytes
+
+
+class _Enough(Exception):
+    """There are more bytes, or fields, than are to be counted."""
+
+
+class _Count:
+    """Counts ``size_bytes`` until they are more than ``most_bytes``, or that there are ``most_fields``."""
+
+    def __init__(self, message: bytes, most_bytes: int, most_fields: int) -> None:
+        self._message = message
+        self._view = memoryview(message)
+        self._most_bytes = most_bytes
+        self._fields_left = most_fields
+        self._at = 0
+        self.size_bytes = 0
+
+    @property
+    def left_bytes(self) -> int:
+        """The bytes that were not looked at."""
+        return len(self._message) - self._at
+
+    def whole(self, kind: Descriptor) -> bool:
+        """Count; whether that came to an end."""
+        try:
+            self._go(len(self._message), _costs(kind), 0)
+        except (IndexError, MalformedProtobuf):
+            return True
+        except _Enough:
+            return False
+        return True
+
+    def _go(self, end: int, costs: _Costs, depth: int) -> None:
+        """Count the fields of one message."""
+        at, message = self._at, self._message
+        while at < end:
+            tag = message[at]
+            at += 1
+            if tag >= _MORE:
+                tag, at = varint_at(self._view, at - 1)
+            cost = costs.get(tag, _UNKNOWN)
+            self.size_bytes += cost.size_bytes
+            kind = tag & 7
+            if kind == LENGTH:
+                at = self._content(at, end, cost, depth)
+            elif kind == VARINT:
+                _, at = varint_at(self._view, at)
+            else:
+                at += _FIXED_BYTES.get(kind, 0)
+            self._fields_left -= 1
+            if self._fields_left < 0 or self.size_bytes > self._most_bytes:
+                self._at = at
+                raise _Enough
+        self._at = at
+
+    def _content(self, at: int, end: int, cost: _FieldCost, depth: int) -> int:
+        """Count what a field with a length has in it; where the next field begins."""
+        size = self._message[at]
+        at += 1
+        if size >= _MORE:
+            size, at = varint_at(self._view, at - 1)
+        after = at + size
+        if after > end or depth > _DEEPEST:
+            raise MalformedProtobuf("a field is longer than the message that holds it")
+        if cost.message is not None and size:
+            self._at = at
+            self._go(after, _costs(cost.message), depth + 1)
+        elif cost.number_bytes:
+            others = self._message[at:after].translate(None, _LAST_BYTES)
+            self.size_bytes += (size - len(others)) * cost.number_bytes
+        return after
+
+
+@cache
+def _costs(message: Descriptor) -> _Costs:
+    costs = {}
+    is_entry = message.GetOptions().map_entry
+    for field in message.fields:
+        tag, number_bytes = field.number << 3, _NUMBER_BYTES.get(field.cpp_type, 0)
+        if field.message_type is not None:
+            size_bytes = 0 if is_entry else _message_bytes(field.message_type)
+            costs[tag | LENGTH] = _FieldCost(size_bytes, message=field.message_type)
+        elif field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+            costs[tag | LENGTH] = _FieldCost(_text_bytes(field, is_entry=is_entry))
+        elif field.is_repeated:
+            listed_bytes = _GROWTH * number_bytes
+            costs[tag | LENGTH] = _FieldCost(0, listed_bytes)
+            costs.update({tag | kind: _FieldCost(listed_bytes) for kind in (VARINT, FIXED32, FIXED64)})
+        else:
+            costs.update({tag | kind: _FieldCost(0) for kind in (VARINT, FIXED32, FIXED64)})
+    return costs
+
+
+def _text_bytes(field: FieldDescriptor, *, is_entry: bool) -> int:
+    """What a text takes beside itself and its message; the key of an entry, a place in the map."""
+    if is_entry:
+        return _MAP_ENTRY_BYTES
+    return _LISTED_TEXT_BYTES if field.is_repeated else 0
+
+
+def _message_bytes(message: Descriptor) -> int:
+    """What a message takes before any field comes; an entry of a map, its value."""
+    if message.GetOptions().map_entry:
+        values = (field.message_type for field in message.fields if field.message_type is not None)
+        return sum(map(_message_bytes, values))
+    texts = sum(field.cpp_type == FieldDescriptor.CPPTYPE_STRING for field in message.fields)
+    return _MESSAGE_BYTES + _FIELD_BYTES * (len(message.fields) - texts) + _TEXT_FIELD_BYTES * texts
+
+
+@cache
+def _densest(message: Descriptor) -> int:
+    """The most that the two bytes of the shortest field become, in a message or below it."""
+    reached = {message.full_name: message}
+    pending = [message]
+    while pending:
+        inner = [field.message_type for field in pending.pop().fields if field.message_type is not None]
+        pending += [below for below in inner if below.full_name not in reached]
+        reached.update({below.full_name: below for below in inner})
+    costs = [cost for below in reached.values() for cost in _costs(below).values()]
+    return max(max(cost.size_bytes, _SHORTEST_FIELD * cost.number_bytes, _UNKNOWN_BYTES) for cost in costs)
