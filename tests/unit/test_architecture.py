@@ -1,6 +1,7 @@
 """The order of the package's rooms, read off every module's own imports."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,3 +175,15 @@ def test_every_module_has_a_name_and_a_sentence(module: Path) -> None:
     assert module.stem not in VAGUE
     assert docstring
     assert docstring.splitlines()[0].endswith(".")
+
+
+def test_a_class_name_means_one_thing() -> None:
+    """Two classes of one name in the package would be confused in imports, logs and conversations."""
+    names = Counter(
+        node.name
+        for module in MODULES
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+
+    assert [name for name, count in names.items() if count > 1] == []

@@ -46,8 +46,8 @@ class Counter:
 
 
 @dataclass(slots=True)
-class Distribution:
-    """One histogram's numbers."""
+class BucketCounts:
+    """How many values fell into each bucket, and their sum."""
 
     counts: list[int]
     total: float = 0.0
@@ -55,33 +55,33 @@ class Distribution:
 
 @dataclass(slots=True)
 class Histogram:
-    """Distributions by label values."""
+    """Bucket counts by label values."""
 
     name: str
     labels: Labels
     bounds: Sequence[float]
-    values: dict[Labels, Distribution] = field(default_factory=dict)
+    values: dict[Labels, BucketCounts] = field(default_factory=dict)
 
     def add(self, key: Labels, value: float) -> None:
         """Count one value."""
-        distribution = self.values.get(key)
-        if distribution is None:
-            distribution = self.values[key] = Distribution([0] * (len(self.bounds) + 1))
-        distribution.counts[bisect_left(self.bounds, value)] += 1
-        distribution.total += value
+        buckets = self.values.get(key)
+        if buckets is None:
+            buckets = self.values[key] = BucketCounts([0] * (len(self.bounds) + 1))
+        buckets.counts[bisect_left(self.bounds, value)] += 1
+        buckets.total += value
 
     def lines(self) -> list[str]:
         """Its text form."""
         lines = [f"# TYPE {self.name} histogram"]
-        for key, distribution in sorted(self.values.items()):
+        for key, buckets in sorted(self.values.items()):
             labelled = _labelled(self.labels, key)
             below = 0
-            for bound, count in zip((*self.bounds, inf), distribution.counts, strict=True):
+            for bound, count in zip((*self.bounds, inf), buckets.counts, strict=True):
                 below += count
                 text = "+Inf" if bound == inf else f"{bound:g}"
                 bucket = ",".join(filter(None, (labelled, f'le="{text}"')))
                 lines.append(f"{self.name}_bucket{{{bucket}}} {below}")
-            lines.append(f"{self.name}_sum{{{labelled}}} {distribution.total:.12g}")
+            lines.append(f"{self.name}_sum{{{labelled}}} {buckets.total:.12g}")
             lines.append(f"{self.name}_count{{{labelled}}} {below}")
         return lines
 
