@@ -272,7 +272,7 @@ def test_grpc_takes_more_than_four_megabytes(embedded_server: EmbeddedServer) ->
         with grpc.insecure_channel(address, limits) as channel:
             run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
             reply = run(request_bytes(model_spec("half_plus_two"), {"x": x}), timeout=30)
-        np.testing.assert_array_equal(response_arrays(reply)["y"], x * 0.5 + 2)
+        assert np.array_equal(response_arrays(reply)["y"], x * 0.5 + 2)
 
 
 @pytest.mark.parametrize("method", ["Predict", "Classify", "Regress", "GetModelMetadata"])

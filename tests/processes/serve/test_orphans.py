@@ -52,6 +52,7 @@ def everyone(stack: Stack) -> list[int]:
 def test_a_run_whose_watchdog_and_supervisor_are_killed_ends(stack: Stack) -> None:
     """In this order, and without a moment in which the supervisor could have started another watchdog."""
     pids = everyone(stack)
+    assert watchdog_of(stack) in pids
     stack.process.send_signal(signal.SIGSTOP)
     os.kill(watchdog_of(stack), signal.SIGKILL)
 

@@ -185,3 +185,4 @@ def test_a_client_that_does_not_wait_counts_as_499(tmp_path: Path) -> None:
         link.close()
         stack.wait_until(lambda: counted(stack)["/invocations", "POST", "499"] == 1, "it is counted")
         gate.open()
+        assert counted(stack)["/invocations", "POST", "200"] == 0

@@ -220,6 +220,7 @@ def test_ports_of_the_safe_range_are_taken(tmp_path: Path, program: str) -> None
     ) as stack:
         stack.wait_for_log(f" --port={low} ")
         stack.wait_for_log(f" --rest_api_port={low + 1} ")
+        assert stack.port not in range(low, low + 10)
 
 
 def test_a_member_that_leaves_the_target_is_refused(tmp_path: Path, failing: Failing) -> None:

@@ -21,10 +21,17 @@ def full(limit_bytes: int, wait_seconds: float = 0.0) -> ProcessLedger:
 def test_a_request_waits_until_another_is_done() -> None:
     """It goes on once its memory is free."""
     process = full(100, wait_seconds=60)
-    threading.Timer(0.05, process.release, [100]).start()
+    released: list[int] = []
+
+    def release() -> None:
+        released.append(100)
+        process.release(100)
+
+    threading.Timer(0.05, release).start()
 
     process.reserve(60)
 
+    assert released == [100]
     process.reserve(40)
 
 
@@ -48,8 +55,12 @@ def test_a_request_does_not_wait_for_ever() -> None:
 
 
 def test_one_request_alone_may_be_larger() -> None:
-    """Else it could never be answered."""
-    RequestLedger(ProcessLedger(100, 0.0)).reserve(1000)
+    """Else it could never be answered; the next one waits for it."""
+    process = ProcessLedger(100, 0.0)
+    RequestLedger(process).reserve(1000)
+
+    with pytest.raises(Overloaded):
+        RequestLedger(process).reserve(1)
 
 
 def test_what_was_reserved_ahead_is_used_first() -> None:

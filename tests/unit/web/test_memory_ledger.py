@@ -50,7 +50,10 @@ def test_a_dead_process_holds_nothing(path: Path) -> None:
     with another_process_holds(path, 100) as process:
         process.kill()
         process.wait()
-        MemoryLedger(path, 100, wait_seconds=0).reserve(100)
+        ledger = MemoryLedger(path, 100, wait_seconds=0)
+        ledger.reserve(100)
+        with pytest.raises(Overloaded):
+            ledger.reserve(1)
 
 
 def test_a_request_waits_for_another_to_end(path: Path) -> None:
