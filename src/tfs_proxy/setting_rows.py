@@ -1,9 +1,10 @@
 """The rows of the table of settings: each is the metadata of a dataclass field."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
+from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import Machine
 
 Value = TypeVar("Value")
@@ -25,6 +26,13 @@ class Setting:
     help: str
     shown: str = ""
     aws: str = ""
+
+    def parsed(self, raw: str) -> Any:
+        """The value that ``raw`` stands for. Raises SettingsError that names variable and value."""
+        try:
+            return self.parse(raw)
+        except ValueError as error:
+            raise SettingsError(f"{self.variable}={raw} can't be used: it must be {error}.") from None
 
     def default_for(self, machine: Machine) -> Any:
         """The default on ``machine``."""
@@ -73,3 +81,10 @@ def patient(usual: Value, in_a_batch_job: Value) -> Callable[[Machine], Value]:
 def table_of(settings: type) -> tuple[Setting, ...]:
     """The rows of a dataclass of settings; fields without a row are left out."""
     return tuple(Setting(field=row.name, **row.metadata) for row in fields(settings) if row.metadata)
+
+
+def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> list[str]:
+    """Names in ``environ`` that look like settings of AWS's container or this one, but are not."""
+    known = {row.variable for row in table}
+    prefixes = ("SAGEMAKER_TFS_", "SAGEMAKER_GUNICORN_", "SAGEMAKER_NGINX_", "TFS_PROXY_")
+    return sorted(name for name in environ if name.startswith(prefixes) and name not in known)

@@ -1,6 +1,7 @@
 """One text from the environment -> one typed value: the parsers that the settings table names.
 
-Each raises ValueError with the phrase that follows "it must be" in the error.
+Each parser raises ValueError with the phrase that follows "it must be" in the error. `check_ports` compares
+the values of several.
 """
 
 import re
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import LABEL, SHORT_VERSION, is_model_name
 
 Number = TypeVar("Number", int, float)
@@ -17,6 +19,15 @@ WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
 HIGHEST_PORT = 65535
 GRPC_PORT = 8500
 """The port at which TF Serving's clients expect gRPC."""
+
+PLATFORM_VARIABLES = (
+    "SAGEMAKER_BIND_TO_PORT",
+    "SAGEMAKER_SAFE_PORT_RANGE",
+    "SAGEMAKER_MULTI_MODEL",
+    "SAGEMAKER_BATCH",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+)
+"""Variables that SageMaker sets (docs/reference/sagemaker.md): it opens only one port of a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +176,24 @@ def labels(value: str) -> Mapping[str, int]:
             raise ValueError("LABEL=VERSION pairs between commas, each label once, as in stable=1,canary=2")
         labels[match[1]] = int(match[2])
     return labels
+
+
+def is_on_sagemaker(environ: Mapping[str, str]) -> bool:
+    """Whether SageMaker has started this container."""
+    return any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
+
+
+def check_ports(ports: PortRange | None, instance_count: int, grpc: GrpcPort | None) -> None:
+    """Raise SettingsError if the port range is too small, or includes the gRPC port."""
+    if ports is None:
+        return
+    if ports.low + 2 * instance_count - 1 > ports.high:
+        raise SettingsError(
+            f"SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high} is too small: "
+            f"{instance_count} model server(s) need {2 * instance_count} ports."
+        )
+    if grpc is not None and ports.low <= grpc.number <= ports.high:
+        raise SettingsError(
+            f"TFS_PROXY_GRPC_PORT={grpc.number} can't be used: it is in SAGEMAKER_SAFE_PORT_RANGE="
+            f"{ports.low}-{ports.high}, which is for the model servers."
+        )

@@ -8,12 +8,10 @@ Every setting stands once, as a field of `Settings` that carries its variable, p
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tfs_proxy import setting_values as parse
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import Machine, Resources, available_resources
-from tfs_proxy.setting_rows import Group, Setting, patient, table_of
+from tfs_proxy.setting_rows import Group, patient, table_of
 from tfs_proxy.setting_values import HIGHEST_PORT, GrpcPort, PortRange
 
 CONCURRENCY = 256
@@ -25,15 +23,6 @@ OTHERS_WAIT = ("request_timeout_seconds", "gunicorn_timeout_seconds", "nginx_pro
 
 MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
-PLATFORM_VARIABLES = (
-    "SAGEMAKER_BIND_TO_PORT",
-    "SAGEMAKER_SAFE_PORT_RANGE",
-    "SAGEMAKER_MULTI_MODEL",
-    "SAGEMAKER_BATCH",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-)
-"""Variables that SageMaker sets (docs/reference/sagemaker.md): it opens only one port of a container."""
-
 SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 """They count only if the image replaces tensorflow/serving; otherwise they may be a script's own."""
 
@@ -238,7 +227,7 @@ class Settings:
         """
         environ = os.environ if environ is None else environ
         set_rows = [row for row in TABLE if environ.get(row.variable, "").strip()]
-        set_values = {row.field: _parsed(row, environ[row.variable]) for row in set_rows}
+        set_values = {row.field: row.parsed(environ[row.variable]) for row in set_rows}
         concurrent = set_values.get("max_concurrent_transforms") or None
         machine = Machine(resources or available_resources(), set_values.get("batch", False), concurrent)
         defaults = {row.field: row.default_for(machine) for row in TABLE}
@@ -246,15 +235,14 @@ class Settings:
         changed_rows = [row for row in set_rows if values[row.field] != defaults[row.field]]
         changed = {row.variable: environ[row.variable] for row in changed_rows}
         grpc = values["grpc_port"]
-        on_platform = any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
-        if grpc is not None and not grpc.required and on_platform:
+        if grpc is not None and not grpc.required and parse.is_on_sagemaker(environ):
             values["grpc_port"] = None
         if values["script_timeout_seconds"] is None:
             longest_seconds = max(values[name] for name in OTHERS_WAIT)
             values["script_timeout_seconds"] = longest_seconds + SCRIPT_MARGIN_SECONDS
         given = frozenset(row.variable for row in set_rows)
         settings = cls(**values, machine=machine, changed=changed, given=given)
-        settings.check_ports()
+        parse.check_ports(settings.safe_port_range, settings.instance_count, settings.grpc_port)
         return settings
 
     def sized_for(self, models_bytes: int) -> "Settings":
@@ -266,21 +254,6 @@ class Settings:
             if row.variable not in self.given
         }
         return replace(self, machine=machine, **sized)
-
-    def check_ports(self) -> None:
-        """Raise SettingsError if the port range is too small, or includes the gRPC port."""
-        ports = self.safe_port_range
-        if ports is not None and ports.low + 2 * self.instance_count - 1 > ports.high:
-            raise SettingsError(
-                f"SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high} is too small: "
-                f"{self.instance_count} model server(s) need {2 * self.instance_count} ports."
-            )
-        grpc = self.grpc_port
-        if ports is not None and grpc is not None and ports.low <= grpc.number <= ports.high:
-            raise SettingsError(
-                f"TFS_PROXY_GRPC_PORT={grpc.number} can't be used: it is in SAGEMAKER_SAFE_PORT_RANGE="
-                f"{ports.low}-{ports.high}, which is for the model servers."
-            )
 
     @property
     def max_payload_bytes(self) -> int:
@@ -303,23 +276,9 @@ TABLE = table_of(Settings)
 _ROWS = {row.field: row for row in TABLE}
 
 
-def _parsed(row: Setting, raw: str) -> Any:
-    try:
-        return row.parse(raw)
-    except ValueError as error:
-        raise SettingsError(f"{row.variable}={raw} can't be used: it must be {error}.") from None
-
-
 def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
     """``environ`` for a serving stack inside another program: several stacks can't share one gRPC port."""
     return {name: value for name, value in environ.items() if name != "TFS_PROXY_GRPC_PORT"}
-
-
-def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Names in ``environ`` that look like settings of AWS's container or this one, but are not."""
-    known = {row.variable for row in TABLE}
-    prefixes = ("SAGEMAKER_TFS_", "SAGEMAKER_GUNICORN_", "SAGEMAKER_NGINX_", "TFS_PROXY_")
-    return sorted(name for name in environ if name.startswith(prefixes) and name not in known)
 
 
 def inherited_environment() -> dict[str, str]:

@@ -4,14 +4,13 @@ import pytest
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import Resources
-from tfs_proxy.setting_values import GrpcPort, PortRange
+from tfs_proxy.setting_rows import unknown_variables
+from tfs_proxy.setting_values import PLATFORM_VARIABLES, GrpcPort, PortRange
 from tfs_proxy.settings import (
     MEGABYTE,
-    PLATFORM_VARIABLES,
     TABLE,
     Settings,
     for_inner_stack,
-    unknown_variables,
 )
 
 
@@ -135,9 +134,9 @@ def test_an_empty_value_counts_as_unset() -> None:
 
 def test_unknown_variables_that_look_like_ours_are_found() -> None:
     """A misspelt name is worth telling."""
-    assert unknown_variables({"SAGEMAKER_TFS_WAIT_TIME": "3", "HOME": "/", "SAGEMAKER_BATCH": "true"}) == [
-        "SAGEMAKER_TFS_WAIT_TIME"
-    ]
+    assert unknown_variables(
+        {"SAGEMAKER_TFS_WAIT_TIME": "3", "HOME": "/", "SAGEMAKER_BATCH": "true"}, TABLE
+    ) == ["SAGEMAKER_TFS_WAIT_TIME"]
 
 
 def test_every_setting_has_help_and_a_variable_of_its_own() -> None:

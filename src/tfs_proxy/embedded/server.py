@@ -9,11 +9,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-
-import uvicorn
 
 import tfs_proxy
 from tfs_proxy.embedded import flags as command_line
@@ -28,26 +26,18 @@ from tfs_proxy.embedded.grpc import health, management, security
 from tfs_proxy.embedded.grpc import server as grpc_server
 from tfs_proxy.embedded.grpc.profiler import Profiler
 from tfs_proxy.embedded.lifecycle.loader import Loader
-from tfs_proxy.embedded.lifecycle.servable_lifecycle import Retry, ServableLifecycle
-from tfs_proxy.embedded.rest.app import RestApp, RestOptions
-from tfs_proxy.embedded.rest.http_protocol import RestConnection
+from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
+from tfs_proxy.embedded.lifecycle.version_loads import Retry
+from tfs_proxy.embedded.rest.app import RestApp
+from tfs_proxy.embedded.rest.server import BACKLOG, RestServer, rest_options
 from tfs_proxy.errors import SettingsError, StopServing
-from tfs_proxy.protos import MonitoringConfig
 from tfs_proxy.resources import available_resources, raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 
-_METRICS_PATH = "/monitoring/prometheus/metrics"
 _MICROS = 1e6
-_MILLIS = 1e3
-_BACKLOG = 1024
-_KEEP_ALIVE_SECONDS = 600
-"""Longer than any proxy in front keeps an idle connection, so that it is never the server that closes.
-
-Within a request nothing may come for as long.
-"""
 _AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
-"""Seconds that gRPC calls in flight get after a signal: whoever starts the server has a limit."""
+"""Seconds that gRPC calls in flight get after a signal: the program that starts the server has a limit."""
 _CUT_OFF_SECONDS = 1.0
 """Nothing stops a computation of TensorFlow, nor a load: if one goes on for this long after the last request
 is answered, the process ends with it."""
@@ -92,15 +82,6 @@ def _versions() -> str:
     return server
 
 
-class _Uvicorn(uvicorn.Server):
-    """uvicorn without its own signal handlers: ours stop gRPC too."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Leave signals alone."""
-        yield
-
-
 class Server:
     """The servable lifecycle and the servers of REST and gRPC of one run."""
 
@@ -126,7 +107,7 @@ class Server:
         self._rest_threads = flags.rest_api_num_threads or waiting
         self._grpc_threads = flags.grpc_max_threads or waiting
         self._grpc_places = min(cores, _MOST_COMPUTING) + 1
-        self._rest_options = _rest_options(flags)
+        self._rest_options = rest_options(flags)
         self._stopping = threading.Event()
 
     def run(self) -> int:
@@ -162,9 +143,7 @@ class Server:
             return None
         family = socket.AF_INET6 if ":" in flags.host else socket.AF_INET
         try:
-            listener = socket.create_server(
-                (flags.host, flags.rest_api_port), family=family, backlog=_BACKLOG
-            )
+            listener = socket.create_server((flags.host, flags.rest_api_port), family=family, backlog=BACKLOG)
         except OSError as error:
             raise SettingsError(f"Can't listen on {flags.host}:{flags.rest_api_port}: {error}") from error
         log.info("Exporting HTTP/REST API at:%s:%d ...", flags.host, flags.rest_api_port)
@@ -230,7 +209,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, signals.put_nowait, None)
         with ThreadPoolExecutor(self._rest_threads, thread_name_prefix="rest") as pool:
-            rest = self._uvicorn(pool) if listener is not None else None
+            rest = self._rest(pool) if listener is not None else None
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
             await signals.get()
             self._lifecycle.stop()
@@ -246,25 +225,11 @@ class Server:
             impatient.cancel()
             _end_soon()
 
-    def _uvicorn(self, pool: ThreadPoolExecutor) -> _Uvicorn:
-        app = RestApp(self._catalog, pool, self._metrics, self._ledger, self._rest_options)
-        config = uvicorn.Config(
-            app,
-            http=RestConnection,
-            lifespan="off",
-            ws="none",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=_BACKLOG,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        )
-        return _Uvicorn(config)
+    def _rest(self, pool: ThreadPoolExecutor) -> RestServer:
+        return RestServer(RestApp(self._catalog, pool, self._metrics, self._ledger, self._rest_options))
 
 
-async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: _Uvicorn | None) -> None:
+async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: RestServer | None) -> None:
     """At one more signal, close all connections, and end the process if TensorFlow still computes."""
     await asyncio.sleep(_ONE_SIGNAL_SECONDS)
     while not signals.empty():
@@ -282,19 +247,6 @@ def _end_soon() -> None:
     end = threading.Timer(_CUT_OFF_SECONDS, os._exit, (0,))
     end.daemon = True
     end.start()
-
-
-def _rest_options(flags: ModelServerFlags) -> RestOptions:
-    path = None
-    if flags.monitoring_config_file:
-        config = model_config.read_text(flags.monitoring_config_file, MonitoringConfig())
-        if config.prometheus_config.enable:
-            path = config.prometheus_config.path or _METRICS_PATH
-    return RestOptions(
-        timeout_seconds=flags.rest_api_timeout_in_ms / _MILLIS if flags.rest_api_timeout_in_ms > 0 else None,
-        cors=flags.rest_api_enable_cors_support,
-        metrics_path=path,
-    )
 
 
 def _loop_factory() -> Any:

@@ -16,7 +16,8 @@ from tfs_proxy.names import printable
 from tfs_proxy.report.capacity import capacity
 from tfs_proxy.report.script import report_on_script, words_joined
 from tfs_proxy.report.served import Served
-from tfs_proxy.settings import SERVING_VARIABLES, TABLE, Settings, unknown_variables
+from tfs_proxy.setting_rows import unknown_variables
+from tfs_proxy.settings import SERVING_VARIABLES, TABLE, Settings
 from tfs_proxy.signature import Signature, TensorSpec
 
 MODELS_SHOWN = 6
@@ -247,7 +248,7 @@ def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterat
 
 def _variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
     known = [row.variable for row in TABLE]
-    for name in unknown_variables(environ):
+    for name in unknown_variables(environ, TABLE):
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         hint = f": did you mean {close[0]}?" if close else "."
         yield f"{name} is set, but it is not a setting{hint}"

@@ -18,7 +18,8 @@ from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.servable import Array, LoadedServable, PreparedCall, Runner, Tensor
 from tfs_proxy.embedded.core.states import VersionState, VersionStatus
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.lifecycle.servable_lifecycle import Retry, ServableLifecycle
+from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
+from tfs_proxy.embedded.lifecycle.version_loads import Retry, VersionLoads
 from tfs_proxy.embedded.model_config import ModelSource, Policy
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
@@ -76,7 +77,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 class Run:
-    """A catalog and an lifecycle over a folder of one model."""
+    """A catalog and a lifecycle over a folder of one model."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.loads = Loads()
@@ -94,7 +95,7 @@ class Run:
         return ModelSource("m", str(self.base), policy or Policy(), labels)
 
     def states(self) -> dict[int, VersionState]:
-        return {each.version: each.state for each in self.catalog.statuses("m")}
+        return {status.version: status.state for status in self.catalog.statuses("m")}
 
     def serves(self, *versions: int) -> bool:
         return set(self.catalog.models["m"].serving) == set(versions)
@@ -102,7 +103,7 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """An lifecycle whose loads are made up."""
+    """A lifecycle whose loads are made up."""
     made = Run(tmp_path)
     yield made
     made.loads.gate.set()
@@ -254,7 +255,7 @@ def test_a_version_that_goes_between_two_tries_is_not_tried_again(
 ) -> None:
     """When its next try is due it ends with the error of its last one."""
     due: SimpleQueue[Callable[[], None]] = SimpleQueue()
-    monkeypatch.setattr(run.lifecycle, "_later", lambda work, *told: due.put(partial(work, *told)))
+    monkeypatch.setattr(VersionLoads, "_later", lambda _, work, *args: due.put(partial(work, *args)))
     run.loads.failing.add(1)
     run.add(1)
     run.lifecycle.reload([run.source()])
@@ -364,8 +365,9 @@ def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None
                 reloading.start()
                 reloading.join(60)
 
-    told, log = TakesAway(), logging.getLogger("tfs_proxy.embedded.lifecycle.servable_lifecycle")
-    log.addHandler(told)
+    handler = TakesAway()
+    log = logging.getLogger("tfs_proxy.embedded.lifecycle.version_loads")
+    log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
         run.add(1)
@@ -376,9 +378,9 @@ def test_a_version_taken_away_as_soon_as_it_serves_is_unloaded(run: Run) -> None
         run.lifecycle.reload([run.source()])
         run.lifecycle.wait_until_available(["m"])
     finally:
-        for each in held:
-            each.leave()
-        log.removeHandler(told)
+        for servable in held:
+            servable.leave()
+        log.removeHandler(handler)
         log.setLevel(logging.NOTSET)
     assert run.states() == {1: VersionState.AVAILABLE}
     assert run.loads.attempts == [("m", 1)] * 2

@@ -1,22 +1,20 @@
-"""The servable lifecycle: loads, retries and unloads versions as the folders on disk change.
+"""The servable lifecycle: decides which versions to load and unload as the folders on disk change.
 
 A new version is loaded before the one that it replaces goes (TF Serving's availability-preserving
-policy). Loads run on a pool of their own, and unloads, which wait for requests, on another.
+policy). `version_loads` loads on a pool of its own; unloads, which wait for requests, run on another.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
 
 from tfs_proxy.embedded.core.catalog import Catalog, Model, still_loading
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.core.states import VersionState, VersionStatus
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.lifecycle import versions
+from tfs_proxy.embedded.lifecycle.version_loads import Load, Retry, VersionLoads
 from tfs_proxy.embedded.model_config import ModelSource
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
@@ -24,17 +22,6 @@ log = logging.getLogger(__name__)
 
 _UNLOAD_THREADS = 64
 """Each unload waits for its version's last request; a thread comes with the first unload that needs it."""
-
-Load = Callable[[str, int, Path], LoadedServable]
-"""Loads one version: model name, version number, folder. Raises ServingError."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """How often a failed load is tried again, and after how long."""
-
-    times: int = 5
-    interval_seconds: float = 60.0
 
 
 class ServableLifecycle:
@@ -56,14 +43,11 @@ class ServableLifecycle:
         polls: bool = True,
     ) -> None:
         self._catalog = catalog
-        self._load = load
-        self._retry = retry
+        self._loads = VersionLoads(catalog, load, retry, load_threads, changed=self._reconcile)
         self._labels_for_unavailable = labels_for_unavailable
         self._labels_for_any = labels_for_any
         self._polls = polls
         self._sources: tuple[ModelSource, ...] = ()
-        self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(load_threads, thread_name_prefix="load")
         self._unloads = ThreadPoolExecutor(_UNLOAD_THREADS, thread_name_prefix="unload")
         self._logged_once: set[str] = set()
         self._taken = False
@@ -114,7 +98,7 @@ class ServableLifecycle:
         Raises ServingError if the turn does not come while it is still wanted.
         """
         with self._catalog.changed:
-            while self._must_wait and still_wanted() and not self._stopping.is_set():
+            while self._must_wait and still_wanted() and not self._loads.stopped:
                 self._catalog.changed.wait(0.1)
             if self._must_wait:
                 raise still_loading()
@@ -151,7 +135,7 @@ class ServableLifecycle:
 
     def stop(self) -> None:
         """Begin no more loads; those under way are finished, and waiting for another ends with an error."""
-        self._stopping.set()
+        self._loads.stop()
 
     def close(self) -> None:
         """Stop loading, and give every servable back once its requests are done."""
@@ -166,7 +150,7 @@ class ServableLifecycle:
             self._catalog.changed.notify_all()
         for servable in leaving:
             servable.retire()
-        self._pool.shutdown(cancel_futures=True)
+        self._loads.close()
         self._unloads.shutdown()
 
     def _checked_labels(self, sources: Sequence[ModelSource]) -> Mapping[str, Mapping[str, int]]:
@@ -188,16 +172,12 @@ class ServableLifecycle:
         with self._catalog.changed:
             for name, model in self._catalog.models.items():
                 for version in sorted(model.aspired, reverse=True):
-                    self._want(name, model, version, model.aspired[version])
+                    status = model.versions.setdefault(version, VersionStatus(version))
+                    if status.may_start:
+                        self._loads.start(name, model, status, model.aspired[version])
                 self._unload_replaced(model)
             self._catalog.starting &= any(model.untried for model in self._catalog.models.values())
             self._catalog.changed.notify_all()
-
-    def _want(self, name: str, model: Model, version: int, folder: Path) -> None:
-        status = model.versions.setdefault(version, VersionStatus(version))
-        if status.may_start:
-            status.change_state(VersionState.START)
-            self._pool.submit(self._load_version, name, model, status, folder)
 
     def _unload_replaced(self, model: Model) -> None:
         replaced = not model.aspired or any(version in model.serving for version in model.aspired)
@@ -210,57 +190,6 @@ class ServableLifecycle:
             model.versions[version].change_state(VersionState.UNLOADING)
             self._unloads.submit(self._unload, servable, model.versions[version])
         model.publish(serving)
-
-    def _load_version(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
-        with self._catalog.changed:
-            status.change_state(VersionState.LOADING)
-        self._attempt(name, model, status, folder, self._retry.times)
-
-    def _attempt(self, name: str, model: Model, status: VersionStatus, folder: Path, retries: int) -> None:
-        """One try at a load; if it fails and ``retries`` are left, the next one comes later."""
-        error = self._try(name, model, status, folder)
-        with self._catalog.changed:
-            if error is not None and (not retries or self._is_discarded(status)):
-                status.change_state(VersionState.END, error)
-            elif error is not None:
-                status.error = error
-                self._later(self._attempt, name, model, status, folder, retries - 1)
-            self._reconcile()
-
-    def _try(self, name: str, model: Model, status: VersionStatus, folder: Path) -> ServingError | None:
-        """Load, unless the version is no longer wanted. Returns the error, of whatever kind."""
-        if self._is_discarded(status):
-            return status.error or _cancelled()
-        try:
-            self._load_into(name, model, status, folder)
-        except Exception as error:  # noqa: BLE001
-            return _logged(name, status.version, error)
-        return None
-
-    def _is_discarded(self, status: VersionStatus) -> bool:
-        return status.called_off or self._stopping.is_set()
-
-    def _load_into(self, name: str, model: Model, status: VersionStatus, folder: Path) -> None:
-        servable = self._load(name, status.version, folder)
-        with self._catalog.changed:
-            wanted = not status.called_off
-            if wanted:
-                status.change_state(VersionState.AVAILABLE)
-                model.publish({**model.serving, status.version: servable})
-        if not wanted:
-            servable.retire()
-            raise _cancelled()
-        log.info("Successfully loaded servable version {name: %s version: %d}", name, status.version)
-
-    def _later(self, work: Callable[..., None], *arguments: object) -> None:
-        """Submit work after the retry interval; the wait takes none of the pool's threads."""
-
-        def wait() -> None:
-            self._stopping.wait(min(self._retry.interval_seconds, threading.TIMEOUT_MAX))
-            with suppress(RuntimeError):  # the pool has been closed
-                self._pool.submit(work, *arguments)
-
-        threading.Thread(target=wait, daemon=True, name="retry").start()
 
     def _unload(self, servable: LoadedServable, status: VersionStatus) -> None:
         try:
@@ -289,19 +218,6 @@ class ServableLifecycle:
         if text not in self._logged_once:
             self._logged_once.add(text)
             log.warning("%s", text)
-
-
-def _logged(name: str, version: int, error: Exception) -> ServingError:
-    """The error of a load, written to the log, as clients get it."""
-    if isinstance(error, ServingError):
-        log.error("%s version %d: load failed: %s", name, version, error.text)
-        return error
-    log.error("%s version %d: load failed", name, version, exc_info=error)
-    return ServingError(GrpcCode.INTERNAL, f"The load failed: {type(error).__name__}: {error}")
-
-
-def _cancelled() -> ServingError:
-    return ServingError(GrpcCode.CANCELLED, "Loading of servable cancelled")
 
 
 def _failure(name: str, model: Model) -> str:
