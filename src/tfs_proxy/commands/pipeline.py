@@ -51,20 +51,21 @@ def request_from(arguments: argparse.Namespace, environ: Mapping[str, str]) -> "
 
     variables = _variables_by_stage(arguments.env, len(arguments.stages))
     orders = [
-        StageOrder(archive, variables[number]) for number, archive in enumerate(arguments.stages, start=1)
+        StageOrder(archive, variables_of_stage)
+        for archive, variables_of_stage in zip(arguments.stages, variables.values(), strict=True)
     ]
     check_count(orders)
     return PipelineRequest(orders, arguments.model_server, environ, arguments.summary)
 
 
-def _variables_by_stage(texts: Sequence[str], stage_count: int) -> dict[int, dict[str, str]]:
-    variables: dict[int, dict[str, str]] = {number: {} for number in range(1, stage_count + 1)}
+def _variables_by_stage(texts: Sequence[str], stage_count: int) -> dict[str, dict[str, str]]:
+    variables: dict[str, dict[str, str]] = {str(number): {} for number in range(1, stage_count + 1)}
     for text in texts:
         number, _, assignment = text.partition(":")
         name, equals, value = assignment.partition("=")
-        if not (number.isdecimal() and int(number) in variables and name and equals):
+        if not (number in variables and name and equals):
             raise SettingsError(
                 f"--env {text} can't be used: it must be N:NAME=VALUE, with N from 1 to {stage_count}."
             )
-        variables[int(number)][name] = value
+        variables[number][name] = value
     return variables

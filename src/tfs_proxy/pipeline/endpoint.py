@@ -25,10 +25,10 @@ class PipelineEndpoint:
         self._hop_limit_bytes = hop_limit_bytes
         self._metrics = PipelineMetrics(stages)
         self._routes: Mapping[str, tuple[str, Respond]] = {
-            "/ping": ("GET", self._ping),
-            "/metrics": ("GET", self._metrics.answer),
+            "/ping": ("GET, HEAD", self._ping),
+            "/metrics": ("GET, HEAD", self._metrics.answer),
             "/invocations": ("POST", self._invoke),
-            "/execution-parameters": ("GET", self._parameters),
+            "/execution-parameters": ("GET, HEAD", self._parameters),
         }
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
@@ -38,10 +38,10 @@ class PipelineEndpoint:
     async def _route(self, request: HttpRequest) -> HttpResponse:
         if request.path not in self._routes:
             return HttpResponse.error(NOT_FOUND, NOTHING_HERE)
-        method, answer = self._routes[request.path]
-        if request.method != method and (method, request.method) != ("GET", "HEAD"):
+        allowed, answer = self._routes[request.path]
+        if request.method not in allowed.split(", "):
             return HttpResponse.error(
-                NOT_ALLOWED, not_allowed(request.method, method), headers={"Allow": method}
+                NOT_ALLOWED, not_allowed(request.method, allowed), headers={"Allow": allowed}
             )
         return await answer(request)
 

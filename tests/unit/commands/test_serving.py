@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfs_proxy.cli import command_parser, main
@@ -92,6 +92,7 @@ def test_each_stage_gets_its_own_variables(variables: list[dict[str, str]]) -> N
 
 
 @given(st.text("0123:=A", max_size=8).filter(lambda text: not re.match("[12]:[^=]+=", text)))
+@example("01:0=")
 def test_any_other_text_of_env_is_named(text: str) -> None:
     """Only a number of a stage, a name and a value are a variable."""
     arguments = command_parser("pipeline").parse_args(["a", "b", f"--env={text}"])

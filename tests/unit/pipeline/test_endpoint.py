@@ -69,12 +69,12 @@ def test_a_request_goes_through_the_chain(answers: Answers) -> None:
     ],
 )
 def test_other_paths_and_methods_are_refused(answers: Answers, method: str, path: str, status: int) -> None:
-    """In JSON; a method that is not allowed says which is."""
+    """In JSON; the answer to a method that is not allowed names those that are."""
     response = respond(method, path)
     assert response.status == status
     assert status == 200 or json.loads(response.body).keys() == {"error"}
     if status == 405:
-        assert response.headers["Allow"] == ("POST" if path == "/invocations" else "GET")
+        assert response.headers["Allow"] == ("POST" if path == "/invocations" else "GET, HEAD")
 
 
 @pytest.mark.parametrize(
