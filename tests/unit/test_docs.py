@@ -22,6 +22,10 @@ import yaml
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 
+from tfs_proxy import cli
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import MetricDescription
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
@@ -66,6 +70,17 @@ def test_the_settings_are_those_of_the_code(reference: ModuleType) -> None:
 def test_the_commands_are_those_of_the_code(reference: ModuleType) -> None:
     """`make docs-reference` writes the page."""
     assert (DOCS / "reference" / "commands.md").read_text() == reference.commands_page()
+
+
+def test_every_command_has_a_section() -> None:
+    """Also one that is not in the list of the script that writes the page."""
+    assert set(re.findall(r"^## (\S+)$", COMMANDS.read_text(), re.MULTILINE)) == set(cli.COMMANDS)
+
+
+def test_every_metric_is_listed() -> None:
+    """A metric that is described and not listed would be measured, but not documented."""
+    described = {value for value in vars(catalogue).values() if isinstance(value, MetricDescription)}
+    assert described == set(catalogue.METRICS)
 
 
 def test_the_metrics_are_those_of_the_code(reference: ModuleType) -> None:
