@@ -50,7 +50,7 @@ test: $(READY) try-nginx try-curl try-prometheus  ## run all tests, the fast one
 	@$(MAKE) --no-print-directory test-container
 
 .PHONY: test-container
-test-container: $(READY)  ## run the tests that need real containers, where a Docker engine can be had
+test-container: $(READY)  ## run the tests that need real containers, if a Docker engine can be had
 	@if scripts/docker-engine --if-allowed; then scripts/build-image embedded; else [ $$? = 3 ]; fi
 	$(BIN)/python -m pytest tests/container
 
@@ -86,7 +86,7 @@ lint: $(READY)  ## ruff, formatting and mypy --strict
 	$(BIN)/mypy
 
 .PHONY: audit
-audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins; skipped where the service does not answer
+audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins; skipped if the service does not answer
 	@scripts/audit
 
 .PHONY: bench

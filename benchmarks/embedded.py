@@ -71,7 +71,7 @@ picture = np.random.default_rng(0).integers(0, 255, (384, 512, 3), np.uint8)
 
 CACHE = ROOT / ".cache" / "benchmarks" / hashlib.sha256(BUILD.encode()).hexdigest()[:8]
 """One folder for each text of BUILD. ResNet-50's statistics are like trained ones: additions of nothing but
-zeros, which fresh ones come to, are left out by TensorFlow where it can, and no trained model has them."""
+zeros, which fresh ones come to, are left out by TensorFlow if it can, and no trained model has them."""
 
 IN_PROCESS = """
 import json, sys, threading, time
@@ -129,7 +129,7 @@ file:close()
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -60,7 +60,7 @@ def model_fn(model_dir):
 
 
 def input_fn(input_data, content_type):
-    """Rows with the label or without it, told apart by how many columns they have."""
+    """Rows with the label or without it, by how many columns they have."""
     if content_type != "text/csv":
         raise ValueError(f"{content_type} is not supported, only text/csv")
     names = {len(FEATURES): FEATURES, len(FEATURES) + 1: [*FEATURES, LABEL]}
@@ -77,7 +77,7 @@ def input_fn(input_data, content_type):
 
 
 def predict_fn(input_data, model):
-    """The features; the label, where there is one, comes first."""
+    """The features; the label, if there is one, comes first."""
     features = model.transform(input_data)
     if LABEL in input_data:
         return np.insert(features, 0, input_data[LABEL], axis=1)

@@ -29,7 +29,7 @@ ANSWER_SECONDS = 30.0
 STOP_SECONDS = 40.0
 LOG_LINES_SHOWN = 25
 
-# Loopback is reached directly, even where the environment names a proxy for everything else.
+# Loopback is reached directly, even if the environment names a proxy for everything else.
 web = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -68,7 +68,7 @@ def example_image() -> Path:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """A free port of the loopback interface."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port

@@ -34,7 +34,7 @@ def to_pixels(body: bytes, formats: tuple[str, ...]) -> Any:
         picture = Image.open(io.BytesIO(body), formats=formats)
         grey = picture.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise HTTPError(400, f"The body is no readable {' or '.join(formats)} image.") from error
+        raise HTTPError(400, f"The body is not a readable {' or '.join(formats)} image.") from error
     return np.asarray(grey, dtype=np.float32)[:, :, np.newaxis] / 255
 
 

@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def say(what: str) -> None:
-    """Print a line of progress at once, whether or not anybody's terminal reads it."""
+    """Print a line of progress at once, even if the output is not a terminal."""
     print(f"{what} ...", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""An image in, a float array to the model: no JSON between, where a list of 150,000 numbers would be slow."""
+"""An image in, a float array to the model: no JSON between, because a list of 150,000 numbers would be slow."""
 
 import io
 import json
@@ -18,7 +18,7 @@ def input_handler(data: BinaryIO, context: Context) -> npt.NDArray[np.float32]: 
     try:
         picture = Image.open(io.BytesIO(data.read())).convert("RGB").resize(SIZE)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise HTTPError(400, "The body is no readable image.") from error
+        raise HTTPError(400, "The body is not a readable image.") from error
     return np.asarray(picture, np.float32)[np.newaxis] / np.float32(255)
 
 

@@ -29,11 +29,11 @@ def image_of(example: bytes) -> bytes:
     for entry in fields(fields_one(example, FIELD_1), FIELD_1):
         if fields_one(entry, FIELD_1) == IMAGE:
             return fields_one(fields_one(fields_one(entry, FIELD_2), FIELD_1), FIELD_1)
-    raise ValueError("the record is no tf.Example with a feature image/encoded")
+    raise ValueError("the record is not a tf.Example with a feature image/encoded")
 
 
 def fields_one(message: bytes, tag: int) -> bytes:
-    """The first field with this tag; empty where there is none."""
+    """The first field with this tag; empty if there is none."""
     return next(fields(message, tag), b"")
 
 
@@ -43,7 +43,7 @@ def fields(message: bytes, tag: int) -> Iterator[bytes]:
     while at < len(message):
         found = message[at]
         if found not in {FIELD_1, FIELD_2, 0x1A}:
-            raise ValueError("the record is no tf.Example")
+            raise ValueError("the record is not a tf.Example")
         size, at = varint(message, at + 1)
         if found == tag:
             yield message[at : at + size]

@@ -3,7 +3,7 @@
 What comes before and after the network is part of the graph, so clients send pictures and get words:
 build/model.tar.gz has the SavedModel, build/request.json a request to try. A small network is made from a
 configuration and taught, in seconds, to tell parts of two photographs; `--checkpoint NAME` takes a
-pretrained one instead, as `google/vit-base-patch16-224`, where the hub can be reached.
+pretrained one instead, as `google/vit-base-patch16-224`, if the hub can be reached.
 """
 
 import argparse

@@ -4,8 +4,8 @@ TfsProxyError
 ├── StopServing                  the run can't go on: ``exit_status`` and one sentence
 │   ├── SettingsError            a variable or flag has a value that can't be used        (2)
 │   ├── ArchiveError             the model archive is refused or can't be fetched         (2)
-│   ├── DiscoveryError           no servable model, or two of one name                    (2)
-│   │   └── NoModelFound         there is no SavedModel at all
+│   ├── DiscoveryError           no servable model, or two share a name                   (2)
+│   │   └── NoModelFound         the archive has no SavedModel
 │   ├── RequirementsError        the script's requirements can't be installed             (3)
 │   ├── ScriptLoadError          the script can't be imported, or has no handler          (3)
 │   ├── ModelLoadError           the model server says why a version can't load           (4)
@@ -13,7 +13,7 @@ TfsProxyError
 │   ├── ModelServerEnded         the model server ended at its start         (its own status)
 │   ├── ProgramNotRun            another program was asked for, and can't be run   (126, 127)
 │   ├── ProcessGaveUp            a process died more often than it may be restarted       (6)
-│   └── ServerLost               nothing listens where a transform job sends its records  (6)
+│   └── ServerLost               nothing listens at the address of a transform job        (6)
 └── RequestError                 one request can't be answered
     ├── BadInput                 the client's body or header is malformed
     │   └── WrongType            a value in it is not of a type that the input takes
@@ -60,7 +60,7 @@ class DiscoveryError(StopServing):
 
 
 class NoModelFound(DiscoveryError):
-    """There is no SavedModel at all; the archive may still be a stage, whose script is the model."""
+    """The archive has no SavedModel; its script may still be the model."""
 
 
 class RequirementsError(StopServing):
@@ -121,7 +121,7 @@ class ProcessGaveUp(StopServing):
 
 
 class ServerLost(StopServing):
-    """Nothing listens where a transform job sends its records."""
+    """Nothing listens at the address to which a transform job sends its records."""
 
     exit_status = 6
 

@@ -58,7 +58,7 @@ def script_name(value: str) -> str:
     """A Python file below ``code/``; as in SageMaker's toolkits, the ending may be left out."""
     name = value.strip().removesuffix(".py")
     if not re.fullmatch(r"[A-Za-z0-9_][\w-]*(?:/[A-Za-z0-9_][\w-]*)*", name, re.ASCII):
-        raise ValueError("a Python file below code/, as inference.py")
+        raise ValueError("a Python file below code/, such as inference.py")
     return f"{name}.py"
 
 
@@ -66,7 +66,7 @@ def media_type(value: str) -> str:
     """One media type, in lower case and without parameters."""
     name = value.partition(";")[0].strip().lower()
     if not re.fullmatch(r"[!#$%&'+.^_`|~0-9a-z-]+/[!#$%&'+.^_`|~0-9a-z-]+", name):
-        raise ValueError("one media type, as text/csv")
+        raise ValueError("one media type, such as text/csv")
     return name
 
 
@@ -98,7 +98,7 @@ def _bounded(
 def thread_counts(value: str) -> str:
     """Whole numbers between commas, one a nesting level, as OpenMP has them."""
     if not re.fullmatch(r"[1-9][0-9]{0,5}(,[1-9][0-9]{0,5})*", value.strip()):
-        raise ValueError("a whole number of at least 1, or several between commas")
+        raise ValueError("a whole number of at least 1, or several, separated by commas")
     return value.strip()
 
 
@@ -173,7 +173,7 @@ def labels(value: str) -> Mapping[str, int]:
     for pair in filter(None, (part.strip() for part in value.split(","))):
         match = re.fullmatch(rf"({LABEL})\s*=\s*({SHORT_VERSION})", pair)
         if match is None or match[1] in labels:
-            raise ValueError("LABEL=VERSION pairs between commas, each label once, as in stable=1,canary=2")
+            raise ValueError("LABEL=VERSION pairs, separated by commas, each label once: stable=1,canary=2")
         labels[match[1]] = int(match[2])
     return labels
 

@@ -83,7 +83,7 @@ class Settings:
         shown="the only model, else the first by name", aws="the first found")
     version_labels: Mapping[str, int] = MODELS.setting(
         "SAGEMAKER_TFS_VERSION_LABELS", parse.labels, {},
-        "version labels, as in stable=1,canary=2, for every model that has the version", shown="none")
+        "version labels, such as stable=1,canary=2, for every model that has the version", shown="none")
     multi_model: bool = MODELS.setting(
         "SAGEMAKER_MULTI_MODEL", parse.flag, False,
         "multi-model mode; this version serves one archive and refuses true")

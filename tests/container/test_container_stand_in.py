@@ -36,7 +36,7 @@ def flags(words: str) -> set[str]:
 
 
 def test_the_binary_on_path_is_run_with_the_embedded_servers_arguments(image: str, plain: Path) -> None:
-    """It is found before the embedded server; only what closes it to others differs, for want of a flag."""
+    """It is found before the embedded server; only what closes it to others differs, because it has no flag."""
     with container(*mounted(plain), image=image) as running:
         assert running.invoke('{"instances": [1.0]}').json["predictions"][0]["path"] == (
             "/v1/models/half_plus_two:predict"

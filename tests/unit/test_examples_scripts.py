@@ -106,7 +106,7 @@ def test_digits_refuses_other_media_types(digits: ModuleType, media_type: str | 
 )
 def test_digits_refuses_what_is_no_image(digits: ModuleType, media_type: str, body: bytes) -> None:
     """Empty, truncated, damaged or mislabelled bytes are the client's mistake."""
-    with pytest.raises(HTTPError, match="no readable") as refusal:
+    with pytest.raises(HTTPError, match="not a readable") as refusal:
         digits.input_handler(io.BytesIO(body), context(media_type))
     assert refusal.value.status == 400
 

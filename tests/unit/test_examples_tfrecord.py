@@ -43,5 +43,5 @@ def test_a_request_and_its_answer() -> None:
 @pytest.mark.parametrize("record", [b"", b"no example", b"\x0a\x00"])
 def test_other_records_are_refused(record: bytes) -> None:
     """The text names the feature that is missing."""
-    with pytest.raises(ValueError, match=r"no tf\.Example"):
+    with pytest.raises(ValueError, match=r"not a tf\.Example"):
         SCRIPT["image_of"](record)

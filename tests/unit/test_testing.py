@@ -171,7 +171,7 @@ def test_the_numpy_example() -> None:
         refused = script.post(b"no image", "image/png")
 
     assert reply.json == {"red": 1.0, "green": 0.502, "blue": 0.0}
-    assert (refused.status, refused.json) == (400, {"error": "The body is no readable image."})
+    assert (refused.status, refused.json) == (400, {"error": "The body is not a readable image."})
 
 
 def test_the_streaming_example() -> None:

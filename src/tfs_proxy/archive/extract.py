@@ -160,7 +160,7 @@ class _Unpacking:
     def _claim(self, name: bytes, member: Member) -> None:
         """Add the member to the tree, with the folders above it."""
         if name in self._kinds and not (name in self._implied and member.kind is MemberKind.FOLDER):
-            raise self._refusal(member.name, "is there twice")
+            raise self._refusal(member.name, "appears twice")
         parents: list[bytes] = []
         parent = name.rpartition(b"/")[0]
         while parent not in self._kinds:
@@ -238,6 +238,6 @@ def _reason(error: OSError) -> str:
         case errno.ENOSPC | errno.EDQUOT:
             return "did not fit on the disk: make room, or set TFS_PROXY_HOME to a folder on a larger one"
         case errno.EEXIST:
-            return "is there twice: this disk ignores the difference in letter case or form between two names"
+            return "appears twice: this disk ignores the difference in letter case or form between two names"
         case _:
             return f"can't be written ({error.strerror or error})"

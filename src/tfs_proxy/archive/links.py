@@ -45,7 +45,7 @@ def _follow(name: bytes, links: Mapping[bytes, bytes], most_steps: int) -> int:
         if target is not None:
             followed += 1
             if followed > MAX_LINKS_FOLLOWED:
-                raise LinkRefused(name, "runs in a circle")
+                raise LinkRefused(name, "leads back to itself")
             at.pop()
             ahead.extendleft(reversed(_parts(name, target)))
     return steps

@@ -82,7 +82,7 @@ def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
         "NAME.err names it (default: fail)",
     )
     run.add_argument(
-        "--no-resume", dest="resume", action="store_false", help="do again what an earlier run finished"
+        "--no-resume", dest="resume", action="store_false", help="repeat what an earlier run finished"
     )
     run.add_argument(
         "--tune", action="store_true", help="measure a sample and print the best values; nothing is written"
@@ -97,7 +97,7 @@ def _add_run_arguments(run: "argparse._ArgumentGroup") -> None:
         type=float,
         default=S3_TIMEOUT_SECONDS,
         metavar="N",
-        help="s without an answer of S3 before a request is sent again (default: %(default)g)",
+        help="s without an answer from S3 before a request is sent again (default: %(default)g)",
     )
     run.add_argument(
         "--engine",

@@ -1,7 +1,7 @@
 """Records of named features -> `Batch` or `Examples`: what tf.Example and recordio-protobuf share.
 
-A feature is mapped to the input of its name and takes the input's shape; features that are no
-input, labels say, are left out, as TensorFlow's own parser does.
+A feature is mapped to the input of its name and takes the input's shape; features that are not
+inputs, such as labels, are left out, as TensorFlow's own parser does.
 """
 
 from collections.abc import Mapping, Sequence

@@ -181,5 +181,7 @@ def negotiate(accept: str | None, available: Sequence[str]) -> str:
     best = media.best(accept, available)
     if best is None:
         names = media.listed(name for name in available if name not in ALIASES)
-        raise NotAcceptable(f"Accept: {media.shown(accept or '')} can't be met: this answers in {names}.")
+        raise NotAcceptable(
+            f"Accept: {media.shown(accept or '')} can't be met: the server can answer in {names}."
+        )
     return best

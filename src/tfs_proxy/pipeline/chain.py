@@ -84,7 +84,7 @@ class Chain:
             "go on to the next stage (TFS_PROXY_HOP_LIMIT_MB)"
         )
         client.counts.refused += 1
-        return client.failed("answered too much", TOO_LARGE, message)
+        return client.failed("gave too large an answer", TOO_LARGE, message)
 
 
 def _only(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:

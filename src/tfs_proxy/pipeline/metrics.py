@@ -44,7 +44,7 @@ class PipelineMetrics:
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """GET /metrics."""
-        # PERF: its library costs 70 ms of a start, which nobody may wait for.
+        # PERF: its library costs 70 ms of a start, which no start should wait for.
         from tfs_proxy.observe.exposition import expose, text_of
         from tfs_proxy.observe.merging import merged
 

@@ -1,4 +1,4 @@
-"""TensorProto to numpy and back, on the way between the wire and whoever computes.
+"""TensorProto to numpy and back, between the wire and the code that computes.
 
 An array's own memory goes out and comes in as ``tensor_content``; the ``*_val`` lists are read by
 TensorFlow's rule (a list that is too short repeats its last value, an empty one means zeros) and
@@ -156,7 +156,7 @@ def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
     else:
         values = _listed(tensor, kind, count)
     if values.size != count:
-        raise ValueError(f"the tensor holds {values.size} values, its shape wants {count}")
+        raise ValueError(f"the tensor holds {values.size} values, its shape needs {count}")
     return values.reshape(shape)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 REFLECTION = frozenset({"globals", "locals", "vars", "setattr", "exec", "__getattr__"})
-"""Whoever names one of these may define anything else."""
+"""A script that names one of these may define anything else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class _Here(threading.local):
 class DeadlineWatch:
     """Holds every call of the script to ``seconds``; one per worker, used by all its threads.
 
-    ``folder`` is the script's. ``abandon`` is told of each call that is given up, to answer for it;
+    ``folder`` is the script's. ``abandon`` gets each call that is given up, and answers its request;
     ``new_lane`` tells what the current call runs on. ``hangs`` says that the worker should be replaced,
     ``place`` where a call hung last, ``answered`` that a call was completed since it was last set to False.
     """
@@ -163,7 +163,7 @@ class DeadlineWatch:
 
     @property
     def connection(self) -> Any:
-        """What this thread was told by `serve` last."""
+        """What `serve` set for this thread last."""
         return self._here.connection
 
     def call(self, *, streaming: bool = False) -> AbstractContextManager[None]:
@@ -187,7 +187,7 @@ class DeadlineWatch:
         """``call`` is over; raises as `call` says."""
         self._here.call = None
         try:
-            # Whoever takes the call out of the set, this thread or the watch's, answers the request.
+            # The thread that takes the call out of the set, this one or the watch's, answers the request.
             self._running.remove(call)
         except KeyError:
             self._abandoned.discard(call)
@@ -207,7 +207,7 @@ class DeadlineWatch:
         return call is not None and call.expired
 
     def timeout(self) -> ScriptTimeout:
-        """What the client is told."""
+        """The error that the client gets."""
         return ScriptTimeout(
             f"The script did not answer within {self.seconds:g} seconds (TFS_PROXY_SCRIPT_TIMEOUT_SECONDS); "
             "the server's log says where it hangs."

@@ -1,6 +1,6 @@
 """Imports a script in a process of its own, where nothing that it does can hurt: `importable` asks.
 
-As a program it imports the script and writes what came of it, as JSON, to the file that it is told.
+As a program it imports the script and writes what came of it, as JSON, to the file that its argument names.
 """
 
 import argparse

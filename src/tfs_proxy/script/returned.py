@@ -41,7 +41,7 @@ def script_reply(
     """Read what ``function`` returned: a Response, (body, content_type) or a bare body.
 
     AWS's forms are in docs/reference/aws-container.md.
-    A body is str or bytes, or an iterator of them, whose first piece is made here. Where the script
+    A body is str or bytes, or an iterator of them, whose first piece is made here. If the script
     names no type, the answer's is the first that ``accept`` names without a wildcard, else
     application/json. Raises ScriptFailure, naming what came and what is expected, and what the
     script raises over a first piece.

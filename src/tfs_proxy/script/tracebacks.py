@@ -20,7 +20,7 @@ def described(error: BaseException) -> str:
 def client_text(error: BaseException) -> str:
     """What a client reads of a script's exception: `described`, absolute paths without their folders.
 
-    Clients are not told where files lie. A script may raise the body of the model server's error,
+    Clients do not learn the paths of files. A script may raise the body of the model server's error,
     ``{"error": words}``: then it is the words alone.
     """
     words = error_text(_text(error).encode("utf-8", "replace"))

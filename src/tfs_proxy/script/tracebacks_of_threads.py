@@ -7,7 +7,7 @@ import traceback
 from types import FrameType
 from typing import Any
 
-NOWHERE = "a place that cannot be told"
+NOWHERE = "an unknown line"
 
 
 def frames_of_thread(ident: int) -> tuple[FrameType, ...]:

@@ -1,4 +1,4 @@
-"""What a user's script may say, as values: public as ``tfs_proxy.Response`` and so on, so light to import."""
+"""What a user's script raises, returns and asks with: public as ``tfs_proxy.Response`` and so on."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ FRAMING = frozenset(
         "upgrade",
     }
 )
-"""Headers that are the server's own to write: hop by hop (RFC 9110, 7.6.1), or the body's frame and type."""
+"""Headers that only the server writes: hop-by-hop ones (RFC 9110, 7.6.1), and the body's length and type."""
 
 NGINX_PREFIX = "x-accel-"
 CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
@@ -37,7 +37,7 @@ _VISIBLE = re.compile(r"[\x20-\x7e]*")
 class HTTPError(RequestError):
     """Raise it in inference.py to answer a request with ``status`` and ``{"error": message}``.
 
-    ``status`` is from 400 to 599: 4xx if the client is to change its request, 5xx if it may
+    ``status`` is from 400 to 599: 4xx if the client has to change its request, 5xx if it may
     try again. Raises ValueError for any other.
     """
 

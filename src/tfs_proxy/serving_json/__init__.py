@@ -1,1 +1,1 @@
-"""TF Serving's JSON: requests and answers, numbers and text, for whoever sends or reads it."""
+"""TF Serving's JSON: requests and answers, numbers and text, for every room that sends or reads it."""

@@ -134,7 +134,7 @@ def _mixed(level: Sequence[Any], records: int, spec: TensorSpec) -> BadInput:
     odd = next(i for i, value in enumerate(level) if (type(value) is list) != first)
     location = _location(odd, len(level), records, spec)
     return BadInput(
-        f"{location}: {_shown(level[odd])} stands where others have {'lists' if first else 'plain values'}."
+        f"{location}: {_shown(level[odd])} is where others have {'lists' if first else 'plain values'}."
     )
 
 

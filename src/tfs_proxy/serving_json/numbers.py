@@ -61,7 +61,7 @@ def json_array(body: bytes, spec: TensorSpec, budget: MemoryBudget) -> npt.NDArr
 def _lists_of(body: bytes, shape: Sequence[int], budget: MemoryBudget) -> Iterator[bytes]:
     """A regular array's text in pieces, each a list of whole rows: so a parser needs little memory.
 
-    The rows are those of the first dimension that has several. Where white space stands between closing
+    The rows are those of the first dimension that has several. If white space stands between closing
     brackets, a piece holds more of them.
     """
     level = next((level for level, size in enumerate(shape) if size > 1), len(shape) - 1)

@@ -80,7 +80,7 @@ def _is_finite(array: npt.NDArray[Any]) -> bool:
 
 
 def _with_literals(array: npt.NDArray[Any]) -> orjson.Fragment:
-    """Numbers with ``NaN``, ``Infinity`` and ``-Infinity`` where orjson, strictly JSON, writes null."""
+    """Numbers with ``NaN``, ``Infinity`` and ``-Infinity``, for which orjson would write null."""
     flat = np.atleast_1d(array)
     odd = flat[~np.isfinite(flat)]
     literals = np.select([np.isnan(odd), odd > 0], [_NAN, _INFINITY], _MINUS_INFINITY).tolist()

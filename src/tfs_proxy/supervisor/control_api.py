@@ -90,7 +90,7 @@ class ControlApi:
         return replace(answer, keeps_connection=False)
 
     def _metrics(self, request: HttpRequest) -> HttpResponse:
-        # PERF: it costs 70 ms of a start, which nobody may wait for.
+        # PERF: it costs 70 ms of a start, which no start should wait for.
         from tfs_proxy.observe.exposition import expose
 
         text = expose(self._measure(request.headers), request.headers.get("accept"))

@@ -275,7 +275,7 @@ class ChildProcess:
             with contextlib.suppress(ChildProcessError):
                 while os.waitid(os.P_PGID, group, os.WEXITED | os.WNOHANG):
                     pass
-        self._signal(former, 0)  # which only asks whether anybody is there
+        self._signal(former, 0)  # which only asks whether the group still has a process
 
     def _end_groups(self) -> None:
         self.signal_group(signal.SIGKILL)

@@ -153,7 +153,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         try:
             self.failure = self.failure or BootFailure.from_json(data)
         except ValueError:  # a script can write to the socket, too
-            log.warning("a message of a worker can't be read")
+            log.warning("a message from a worker can't be read")
 
     def forget(self) -> None:
         """Drop all beats: their workers are gone."""

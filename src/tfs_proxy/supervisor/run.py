@@ -34,8 +34,8 @@ from tfs_proxy.supervisor.run_loop import RunLoop
 log = logging.getLogger(__name__)
 
 NO_NGINX = (
-    "no nginx in front: the workers listen on the port themselves. Lost are the gRPC port, /ping while all "
-    "threads are busy, the fast path of JSON, and the repetition of requests if a worker dies"
+    "no nginx in front: the workers listen on the port themselves. Without it there is no gRPC port, no "
+    "answer to /ping while all threads are busy, no fast path for JSON, and no second try if a worker dies"
 )
 BUSY_BEAT_SECONDS = 10.0
 LAST_STEPS_SECONDS = 3.0

@@ -1,4 +1,4 @@
-"""The model server over both its doors: arrays go over gRPC, JSON and metadata over REST."""
+"""The model server over both its APIs: arrays go over gRPC, JSON and metadata over REST."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

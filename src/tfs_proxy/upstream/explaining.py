@@ -1,6 +1,6 @@
 """Between web and the model servers: says what a signature and the run tell about a request that was refused.
 
-The model server speaks of its graph's ops (``Matrix size-incompatible``), where a client knows inputs by
+The model server speaks of its graph's ops (``Matrix size-incompatible``), while a client knows inputs by
 name. Its own words follow. Nothing is done for a request that it answers.
 """
 
@@ -80,7 +80,7 @@ class Explaining:
         )
 
     def _what_does_not_fit(self, target: Target, sent: Records) -> str:
-        """The values or shapes that the signature does not take; nothing if that can't be told."""
+        """The values or shapes that the signature does not take; empty if that is not known."""
         if target.method != PREDICT or isinstance(sent, Examples):
             return ""
         try:

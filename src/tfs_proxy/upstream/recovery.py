@@ -1,7 +1,7 @@
 """Between web and the model servers: a request waits while one is being restarted, instead of failing.
 
 A prediction changes nothing, so sending it again is safe; but a request may be what ends a model
-server, and can't be told from those that were under way beside it: it is sent twice at most.
+server, and can't be distinguished from those that were under way beside it: it is sent twice at most.
 """
 
 import time

@@ -53,7 +53,7 @@ class TensorAnswer(ModelAnswer):
 
     @property
     def status(self) -> int:
-        """The HTTP status that goes with ``body``; told from shapes and types, without writing it."""
+        """The HTTP status that goes with ``body``; known from shapes and types, without writing it."""
         try:
             serving_text.row_count(self.tensors)
         except serving_text.NoRows:

@@ -40,11 +40,11 @@ STATUS: Mapping[type[RequestError], int] = {
 
 
 RETRY_SECONDS = 1
-"""After what time a client that was refused for the load may send its request again."""
+"""Seconds after which a client that was refused because of the load may send its request again."""
 
 
 def install(app: "falcon.App[falcon.Request, falcon.Response]") -> None:
-    """Make ``app`` answer everything that is raised as JSON."""
+    """Make ``app`` answer every exception with JSON."""
     app.add_error_handler(Exception, _unforeseen)
     app.add_error_handler(Abandoned, _answered_already)
     app.add_error_handler(RequestError, _request_error)

@@ -35,7 +35,7 @@ class MemoryLedger:
         while not self._try(size_bytes):
             if time.monotonic() >= deadline or not is_wanted():
                 raise Overloaded(
-                    "Other large requests have the memory that this one needs: try again. "
+                    "Other large requests are using the memory that this one needs: try again. "
                     "TFS_PROXY_MAX_DECODED_TOTAL_MB sets how much all together may take."
                 )
             time.sleep(LOOK_SECONDS)

@@ -268,7 +268,7 @@ def test_errors_may_have_bytes_in_them(server: EmbeddedServer) -> None:
         ("cut", "DATA_LOSS", ["Can't parse", "saved_model.pb as binary proto", "whole"]),
         ("text", "DATA_LOSS", ["Can't parse", "saved_model.pbtxt as text proto"]),
         ("chunked", "NOT_FOUND", ["Could not find SavedModel", "saved_model.cpb"]),
-        ("shardless", "NOT_FOUND", ["variables.data-00000-of-00001; No such file", "not whole"]),
+        ("shardless", "NOT_FOUND", ["variables.data-00000-of-00001; No such file", "incomplete"]),
         ("assetless", "NOT_FOUND", ["assets/colours.txt; No such file"]),
     ],
 )

@@ -108,7 +108,11 @@ def test_body_and_type_go_on_and_accept_goes_to_the_last(running: Stack) -> None
     [
         ({"1": {"raise": "no column"}}, 500, r"stage 1 (part-1.tar.gz) answered 500: ValueError: no column"),
         ({"2": {"status": 422}}, 422, r"stage 2 (part-2.tar.gz) answered 422: refused"),
-        ({"1": {"size": 1_100_000}}, 413, "stage 1 (part-1.tar.gz) answered too much: its answer has 1."),
+        (
+            {"1": {"size": 1_100_000}},
+            413,
+            "stage 1 (part-1.tar.gz) gave too large an answer: its answer has 1.",
+        ),
     ],
 )
 def test_a_failing_stage_is_named(running: Stack, orders: Mapping[str, Any], status: int, words: str) -> None:

@@ -82,10 +82,10 @@ def test_a_line_names_the_ports_that_are_open_to_the_outside(tmp_path: Path, pro
     """The official binary has no flag to listen on 127.0.0.1; without a script its gRPC port is closed."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     with serving(str(archive), "--model-server", program) as stack:
-        said = [line for line in stack.log.splitlines() if "open to the outside are" in line]
+        lines = [line for line in stack.log.splitlines() if "other machines can reach" in line]
 
-    assert len(said) == 1
-    assert "(REST). To close them, publish only the HTTP port" in said[0]
+    assert len(lines) == 1
+    assert "(REST). To close them, publish only the HTTP port" in lines[0]
     assert "--port=0 " in stack.log
 
 

@@ -50,7 +50,7 @@ def test_a_request_waits_on_an_event_loop() -> None:
 
 def test_a_request_does_not_wait_for_ever() -> None:
     """Its refusal says what to do."""
-    with pytest.raises(Overloaded, match=r"^Other large requests have the memory .* try again"):
+    with pytest.raises(Overloaded, match=r"^Other large requests are using the memory .* try again"):
         RequestLedger(full(100)).reserve(1)
 
 

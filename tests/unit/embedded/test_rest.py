@@ -377,7 +377,9 @@ def test_a_large_request_without_memory_is_asked_to_come_again(
     headers = {"content_encoding": "gzip"} if packed else {}
     answer = server.predict(gzip.compress(LARGE_BODY, 1) if packed else LARGE_BODY, **headers)
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-    assert answer.json == {"error": "Other large requests have the memory that this one needs: try again."}
+    assert answer.json == {
+        "error": "Other large requests are using the memory that this one needs: try again."
+    }
     assert server.predict(BODY).status == 200
 
 

@@ -117,7 +117,7 @@ def test_damaged_npy_is_refused(junk: bytes, place: int, cut: bool) -> None:
         (_npy(f"{{'descr': '|i1', 'fortran_order': False, 'shape': (0, {10**18 - 1}), }}"), "no array has"),
         (_npy(f"{{'descr': '|b1', 'fortran_order': False, 'shape': ({'0, ' * 65}), }}"), "no array has"),
         (_npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }"), "can't be read"),
-        (_npy("{'descr': '|S0', 'fortran_order': False, 'shape': (5,), }"), "no width"),
+        (_npy("{'descr': '|S0', 'fortran_order': False, 'shape': (5,), }"), "zero width"),
         (_npy("{'descr': '<f7', 'fortran_order': False, 'shape': (5,), }"), "no input takes"),
         (_npy("{'descr': '<f4', 'shape': (5,), }"), "can't be read"),
         (_npy("__import__('os').abort()"), "can't be read"),

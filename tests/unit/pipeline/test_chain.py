@@ -188,7 +188,7 @@ def test_the_limit_between_two_stages(size: int, status: int) -> None:
     response = stages.invoke(b"")
     assert response.status == status
     if status != 200:
-        assert b"stage 1 (part-1.tar.gz) answered too much: its answer has" in response.body
+        assert b"stage 1 (part-1.tar.gz) gave too large an answer: its answer has" in response.body
         assert b"TFS_PROXY_HOP_LIMIT_MB" in response.body
         assert json.loads(response.body)["OriginalStatusCode"] == 413
         assert stages.clients[0].counts.refused == 1

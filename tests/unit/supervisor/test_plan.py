@@ -53,17 +53,17 @@ def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:
 
 
 def test_the_official_binary_opens_grpc_to_the_outside_for_a_script_alone() -> None:
-    """It listens on all addresses: gRPC over TCP is for scripts, and nobody profiles it; a sentence names the rest."""
+    """It listens on all addresses: gRPC over TCP is for scripts, and its profiler is off; a sentence names the rest."""
     assert {"--port=8500", "--enable_profiler=false"} <= set(flags(settings(), script=True))
     assert {"--port=0", "--enable_profiler=false"} <= set(flags(settings(), script=False))
     assert {"--port=8500", "--management_on_socket_only=true"} <= set(flags(settings(), words=EMBEDDED))
 
-    told = {
+    sentences = {
         script: model_server.open_to_the_outside(OFFICIAL, [INSTANCE], script=script) or ""
         for script in (True, False)
     }
-    assert "open to the outside are 8501 (REST), 8500 (gRPC). To close them, publish only" in told[True]
-    assert "8500" not in told[False]
+    assert "other machines can reach 8501 (REST), 8500 (gRPC). To close them, publish only" in sentences[True]
+    assert "8500" not in sentences[False]
     assert model_server.open_to_the_outside(EMBEDDED, [INSTANCE], script=True) is None
     assert model_server.open_to_the_outside((), [], script=True) is None
 

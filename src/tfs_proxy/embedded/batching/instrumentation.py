@@ -67,7 +67,7 @@ class BatchInstrumentation(Instrumentation):
         )
 
     def count(self, row_numbers: Sequence[Array], batch_lines: Sequence[Array], queued_at: float) -> None:
-        """A batch is counted by whoever has its first row; each piece of a split request waited by itself."""
+        """The request with its first row counts a batch; each piece of a split request waited by itself."""
         (numbers,), (lines,) = row_numbers, batch_lines
         firsts = lines[:, 0] == numbers
         for _, size, padding, began in lines[firsts].tolist():

@@ -1,4 +1,4 @@
-"""Memory that large requests take together in this process: asked by REST and gRPC before they decode."""
+"""Memory that large requests take together in this process: REST and gRPC reserve it before they decode."""
 
 import asyncio
 import threading
@@ -94,7 +94,7 @@ class RequestLedger:
             self._held = self._used = 0
 
     def close_after(self, running: Future[Any]) -> None:
-        """Give everything back once a thread is done, which goes on although nobody waits for it."""
+        """Give everything back once a thread is done, which goes on although its caller no longer waits."""
         self._is_used_on = True
         running.add_done_callback(self._close_now)
 
@@ -109,4 +109,4 @@ def budget_of(ledger: RequestLedger | None = None) -> MemoryBudget:
 
 
 def _overloaded() -> Overloaded:
-    return Overloaded("Other large requests have the memory that this one needs: try again.")
+    return Overloaded("Other large requests are using the memory that this one needs: try again.")

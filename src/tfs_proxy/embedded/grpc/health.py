@@ -57,7 +57,7 @@ class _Watch:
                 self._send(HealthCheckResponse(status=status).SerializeToString())
 
     def end(self) -> None:
-        """Send the last status, and that there are no more."""
+        """Send the last status, and end the stream."""
         self.send_change()
         self._context.set_code(grpc.StatusCode.UNAVAILABLE)
         self._context.set_details("The model server is stopping")

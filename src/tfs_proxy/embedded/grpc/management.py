@@ -34,7 +34,7 @@ def _for_socket(name: str, run: server.Handler) -> Callable[[bytes, Any], bytes]
     def handle(message: bytes, context: Any) -> bytes:
         if not context.peer().startswith("unix:"):
             raise ServingError(
-                GrpcCode.PERMISSION_DENIED, f"{name} is taken on the model server's unix socket alone."
+                GrpcCode.PERMISSION_DENIED, f"{name} is accepted only on the model server's unix socket."
             )
         return run(message, context)
 

@@ -56,7 +56,7 @@ class Profiler:
         with self._ending(request.session_id) as ends, aside():
             recorded = self._record(request.opts.duration_ms / _MILLIS, ends, context)
         if not context.is_active():
-            raise ServingError(GrpcCode.CANCELLED, "The caller has gone")
+            raise ServingError(GrpcCode.CANCELLED, "The caller has disconnected")
         if target is not None:
             _write(target, recorded)
         return ProfileResponse(

@@ -11,9 +11,9 @@ _NO_VARIABLE = "Could not find variable"
 _NO_VALUE = "Attempting to use uninitialized value"
 
 _UNTRACKED = (
-    "The SavedModel was saved without this variable. That happens if a Keras 3 model hangs on a tf.Module: "
-    "tf.saved_model.save(module) does not see its weights. Save it with model.export(path), or with "
-    "keras.export.ExportArchive if it needs signatures of its own."
+    "The SavedModel was saved without this variable. That happens if a Keras 3 model is an "
+    "attribute of a tf.Module: tf.saved_model.save(module) does not see its weights. Save it "
+    "with model.export(path), or with keras.export.ExportArchive if it needs signatures of its own."
 )
 _NO_INDEX = (
     "The SavedModel has no variables/variables.index, so it was loaded without any variable. Copy the whole "
@@ -34,7 +34,7 @@ _ADVICE = {
         "server can run it. Export the model with TensorFlow's own operations; Python goes into inference.py."
     ),
     " is both fed and fetched": (
-        "The signature gives back an input as it is, which TensorFlow's sessions refuse. Export it as "
+        "The signature returns an input unchanged, which TensorFlow's sessions refuse. Export it as "
         "tf.identity(input)."
     ),
     "Tensor :0, specified in either": (
@@ -71,7 +71,7 @@ def of_files(error: ServingError, folder: Path) -> ServingError:
     """An error of reading variables, with what to do if files are missing, cut off or another model's."""
     if error.code not in {GrpcCode.NOT_FOUND, GrpcCode.OUT_OF_RANGE, GrpcCode.DATA_LOSS}:
         return error
-    advice = f"The files in {folder} are not whole, or not those of this model: copy the folder again."
+    advice = f"The files in {folder} are incomplete, or belong to another model: copy the folder again."
     return ServingError(error.code, f"{error.text}\n{advice}")
 
 
@@ -79,7 +79,7 @@ def unreadable(content: bytes) -> str:
     """Why a file may be no SavedModel."""
     if content.startswith(_LFS):
         return "It is Git LFS's pointer to the file: get the file itself with `git lfs pull`."
-    return f"It has {len(content)} bytes, and may not be whole: copy it again from where it was saved."
+    return f"It has {len(content)} bytes, and may be incomplete: copy it again from where it was saved."
 
 
 def other_tags(known: Sequence[Sequence[str]], folder: Path) -> str:

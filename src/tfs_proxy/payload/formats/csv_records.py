@@ -2,7 +2,7 @@
 
 A row of one cell is a scalar (a list if the signature wants lists of one), a longer one a list.
 ``header=present`` says that the first row names the inputs: a name over several columns takes a
-list of their cells. Where the media type doesn't say, a first row is a header if each cell of it is
+list of their cells. If the media type doesn't say, a first row is a header if each cell of it is
 the name of an input, all of them are there and none could be a value; ``header=absent`` says it is
 a record. ``delimiter`` is the character between cells. Numbers may be written as people do (``+1``,
 ``.5``, ``5.``, ``007``, ``NaN``, ``inf``, spaces around); blank lines are skipped.

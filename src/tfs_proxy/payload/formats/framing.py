@@ -62,7 +62,7 @@ def tfrecord_frame(payload: bytes) -> bytes:
 def recordio_frame(payload: bytes) -> bytes:
     """``payload`` as one RecordIO record; over 512 MB it does not fit and ValueError is raised.
 
-    As MXNet writes it: where the magic number stands on a word's border inside the payload, the
+    As MXNet writes it: if the magic number stands on a word's border inside the payload, the
     record is divided there, so that a reader may look for the magic to find the next record.
     """
     if len(payload) > _RECORDIO_LENGTH_MASK:

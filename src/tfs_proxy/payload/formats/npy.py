@@ -73,7 +73,7 @@ def read_npy(
     if count and dtype.itemsize:
         values = np.frombuffer(body, dtype, count, start)
     elif count:
-        raise BadInput(f"{name} declares values of no width at all.")
+        raise BadInput(f"{name} declares values of zero width.")
     else:
         values = np.empty(0, dtype)
     if dtype.kind in "SU":

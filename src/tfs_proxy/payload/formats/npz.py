@@ -70,7 +70,7 @@ def _check(members: list[zipfile.ZipInfo], budget: MemoryBudget) -> None:
     budget.take(sum(member.file_size for member in members), "The npz archive")
     names = [_name(member) for member in members]
     if len(set(names)) != len(names):
-        raise BadInput("The npz archive has two members of one name.")
+        raise BadInput("The npz archive has two members with the same name.")
     for member in members:
         if member.compress_type not in _METHODS or member.flag_bits & _ENCRYPTED:
             raise BadInput(

@@ -1,4 +1,4 @@
-"""Modules that scripts for AWS's toolkits import, for where those toolkits are not installed.
+"""Modules that scripts for AWS's toolkits import, for environments without those toolkits.
 
 ``from sagemaker_containers.beta.framework import encoders, worker`` and the newer
 ``from sagemaker_inference import content_types, decoder, encoder`` work, with the names that scripts use:

@@ -72,7 +72,7 @@ def argv(
 ) -> tuple[str, ...]:
     """The whole command of one instance (flags: docs/reference/tensorflow-serving.md).
 
-    Without a ``script`` nobody needs gRPC over TCP, which the official binary opens on all addresses.
+    Without a ``script`` no client needs gRPC over TCP, which the official binary opens on all addresses.
     """
     callers = settings.gunicorn_workers * settings.gunicorn_threads
     flags = [
@@ -113,9 +113,10 @@ def open_to_the_outside(words: Sequence[str], instances: Sequence[Instance], *, 
     ports = [f"{instance.rest_port} (REST)" for instance in instances]
     ports += [f"{instance.grpc_port} (gRPC)" for instance in instances if script]
     return (
-        f"{Path(words[0]).name} listens on all addresses, for want of a flag: open to the outside are "
-        f"{', '.join(ports)}. To close them, publish only the HTTP port of the container (no --network "
-        "host), block them in a firewall, or take --model-server embedded, which listens on 127.0.0.1."
+        f"{Path(words[0]).name} listens on all addresses, because it has no flag to choose one: "
+        f"other machines can reach {', '.join(ports)}. To close them, publish only the HTTP port of "
+        "the container (no --network host), block them in a firewall, or take --model-server embedded, which "
+        "listens on 127.0.0.1."
     )
 
 

@@ -54,7 +54,7 @@ class Scheduler:
         if len(held) < minimum:
             return True
         batches = 2 * plan.concurrent
-        # Near the end a node gets no more than it needs to be busy: the rest goes to whoever is free first.
+        # Near the end a node gets only what keeps it busy: the rest goes to the node that is free first.
         fair_share = len(self._waiting) // (2 * node_count)
         if len(held) >= min(batches, fair_share):
             return False
