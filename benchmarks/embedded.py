@@ -84,7 +84,7 @@ intra, callers, seconds = int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
 config = session_config(Flags(tensorflow_intra_op_parallelism=intra))
 backend = SessionBackend(root / model / "1", ["serve"], config)
 signature = backend.signatures["serving_default"]
-inputs, outputs = ([each.name for each in ends.values()] for ends in (signature.inputs, signature.outputs))
+inputs, outputs = ([tensor.name for tensor in ends.values()] for ends in (signature.inputs, signature.outputs))
 run = backend.prepare(inputs, outputs)
 arrays = {
     "tiny": [np.ones(3, np.float32)],
@@ -101,8 +101,8 @@ def call(at):
         counts[at] += 1
         run(arrays)
 threads = [threading.Thread(target=call, args=(at,)) for at in range(callers)]
-[each.start() for each in threads]
-[each.join() for each in threads]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
 print(sum(counts) / seconds)
 """
 
@@ -204,10 +204,10 @@ def grpc_rate(address: str, request: bytes, callers: int, seconds: float) -> flo
                 counts[at] += 1
 
         threads = [threading.Thread(target=call, args=(at,)) for at in range(callers)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     return sum(counts) / seconds
 
 

@@ -67,7 +67,7 @@ def rows_of(bare: Running, scripted: Running, plain: Running) -> list[list[Row]]
         {"Content-Type": f"{kind}"} for kind in ("image/jpeg", "application/octet-stream", "image/x-bytes")
     )
     to = lambda name: {MODEL: f"tfs-model-name={name}"}  # noqa: E731
-    ours, through, beside = (f"{each.url}/invocations" for each in (bare, scripted, plain))
+    ours, through, beside = (f"{server.url}/invocations" for server in (bare, scripted, plain))
     many = (1, 8, 64)
     waiting = (64, 256)
     return [

@@ -110,7 +110,7 @@ def resnet(rounds: int) -> None:
     print(f"| ResNet-50, model server alone, {CONCURRENT} at once | {alone:.1f} images/s |")
     print(f"| ResNet-50, `transform`, {CONCURRENT} at once | {whole:.1f} images/s |")
     pairs = [one / other for one, other in zip(rates["whole"], rates["alone"], strict=True)]
-    shown = ", ".join(f"{each:.2f}" for each in pairs)
+    shown = ", ".join(f"{ratio:.2f}" for ratio in pairs)
     print(f"| ratio | {statistics.median(pairs):.2f} ({shown}) |")
     for way, name in (("alone", "model server"), *(("whole", name) for name in spent["whole"][0])):
         used = statistics.median(each[name] for each in spent[way])

@@ -37,7 +37,7 @@ def main() -> None:
     BUILD.mkdir(exist_ok=True)
     pictures, digits = load_digits(return_X_y=True)
     train_pictures, held_pictures, train_digits, held_digits = train_test_split(
-        np.stack([enlarged(each) for each in pictures]), digits, stratify=digits, random_state=SEED
+        np.stack([enlarged(picture) for picture in pictures]), digits, stratify=digits, random_state=SEED
     )
     model = tf.keras.Sequential(
         [

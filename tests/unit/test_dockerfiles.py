@@ -104,7 +104,7 @@ def test_a_base_image_without_a_cuda_library_fails_the_build(
     script = (ROOT / "container" / "check-cuda").read_text().partition("ldconfig -p")[2]
     libraries = [word.rstrip(";") for word in script.split() if word.startswith("lib") and ".so." in word]
     shown = "".join(
-        f"\\t{each} (libc6,x86-64) => /usr/lib/{each}\\n" for each in libraries if each != unknown
+        f"\\t{library} (libc6,x86-64) => /usr/lib/{library}\\n" for library in libraries if library != unknown
     )
     linked = "\\tlibc.so.6 => /lib/libc.so.6 (0x00)\\n" + (
         f"\\t{unlinked} => not found\\n" if unlinked else ""

@@ -179,8 +179,8 @@ def test_the_parts_find_each_other() -> None:
 
     assert service["spec"]["selector"].items() <= labels.items()
     assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    assert all(each["labelSelector"]["matchLabels"].items() <= labels.items() for each in spread)
-    assert {each["topologyKey"] for each in spread} == {
+    assert all(constraint["labelSelector"]["matchLabels"].items() <= labels.items() for constraint in spread)
+    assert {constraint["topologyKey"] for constraint in spread} == {
         "topology.kubernetes.io/zone",
         "kubernetes.io/hostname",
     }

@@ -165,9 +165,9 @@ def test_the_fake_server_says_it_once() -> None:
     one = Signature("serving_default", "", inputs, {})
     explaining = Explaining(FakeModelServer({"m": {1: {"serving_default": one}}}), {"m"})
 
-    given = explaining.predict(Target("m"), b'{"instances": [{"x": [1, 2], "y": [1]}]}')
+    answer = explaining.predict(Target("m"), b'{"instances": [{"x": [1, 2], "y": [1]}]}')
 
-    assert json.loads(given.body)["error"] == f'{SENTENCE} The input "y" has shape [1, 1], expected [?].'
+    assert json.loads(answer.body)["error"] == f'{SENTENCE} The input "y" has shape [1, 1], expected [?].'
 
 
 def test_json_that_is_not_strict(make_front: Any, error_of: ErrorOf) -> None:

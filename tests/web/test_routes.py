@@ -15,7 +15,7 @@ ErrorOf = Callable[[falcon.testing.Result], str]
 
 def subclasses(kind: type[errors.RequestError]) -> list[type[errors.RequestError]]:
     found = kind.__subclasses__()
-    return found + [below for each in found for below in subclasses(each)]
+    return found + [below for subclass in found for below in subclasses(subclass)]
 
 
 def test_every_request_error_has_a_status() -> None:

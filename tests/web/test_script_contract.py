@@ -312,7 +312,7 @@ def test_async_functions(make_front: MakeFront) -> None:
         "    loops.add(id(asyncio.get_running_loop()))\n"
         "    given = await asyncio.gather(*(context.predict_async([float(i)]) for i in range(5)))\n"
         "    direct = context.predict([9.0])\n"
-        "    return json.dumps([len(loops), [each['y'].tolist() for each in given], direct['y'].tolist()])\n"
+        "    return json.dumps([len(loops), [outputs['y'].tolist() for outputs in given], direct['y'].tolist()])\n"
     )
 
     front.post("x")

@@ -87,7 +87,7 @@ def test_the_default_accept_is_a_setting(tmp_path: Path) -> None:
     settings = Settings.from_env({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"})
     with testing.load(model_folder(tmp_path, MODEL_FN), settings=settings) as script:
         silent, any_type, asked = (
-            script.post("[[1]]", accept=each) for each in (None, "*/*", "application/json")
+            script.post("[[1]]", accept=accept) for accept in (None, "*/*", "application/json")
         )
 
     assert [reply.content_type for reply in (silent, any_type, asked)] == ["text/csv"] * 2 + [

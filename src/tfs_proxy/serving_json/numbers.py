@@ -157,9 +157,9 @@ def _repeats(skeleton: bytes, start: int, unit: bytes) -> int:
     step = len(unit) + 1
     if not unit:
         return end - start + 1
-    count, place = 1, start + len(unit)
-    while skeleton.startswith(b"," + unit, place):
-        count, place = count + 1, place + step
+    count, position = 1, start + len(unit)
+    while skeleton.startswith(b"," + unit, position):
+        count, position = count + 1, position + step
     return count
 
 

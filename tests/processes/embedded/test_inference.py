@@ -116,8 +116,8 @@ def test_a_placeholder_of_numbers_takes_no_examples(server: EmbeddedServer) -> N
 def test_every_signature_of_a_multi_inference_gets_the_examples(server: EmbeddedServer) -> None:
     """A TF2 model has a placeholder of its own for each signature."""
     first, second = inferred(server, "heads", {"regress": "regress", "classify": "classify"})
-    assert [each.value for each in first.regression_result.regressions] == [2.0, 8.0]
-    scores = [each.classes[0].score for each in second.classification_result.classifications]
+    assert [result.value for result in first.regression_result.regressions] == [2.0, 8.0]
+    scores = [result.classes[0].score for result in second.classification_result.classifications]
     assert scores == [3.0, 6.0]
     assert second.model_spec.signature_name == "classify"
 
@@ -126,5 +126,5 @@ def test_signatures_of_one_placeholder_share_it(server: EmbeddedServer) -> None:
     """As a TF1 model has one for all."""
     tasks = {"regress_x_to_y": "regress", "classify_x_to_y": "classify"}
     first, second = inferred(server, "half_plus_three", tasks)
-    assert [each.value for each in first.regression_result.regressions] == [3.5, 5.0]
+    assert [result.value for result in first.regression_result.regressions] == [3.5, 5.0]
     assert len(second.classification_result.classifications) == 2

@@ -70,7 +70,7 @@ def signature(method, inputs, outputs):
     return message.SerializeToString()
 
 details = tf.lite.Interpreter(str(root / "twice" / "1" / "model.tflite"))
-x, y = (each[0]["name"] for each in (details.get_input_details(), details.get_output_details()))
+x, y = (listed[0]["name"] for listed in (details.get_input_details(), details.get_output_details()))
 with_signatures("described", {
     "serving_default": signature("predict", {"features": x}, {"score": y}),
     "older": signature("predict", {"rows": x}, {"result": y + ("" if ":" in y else ":0")}),

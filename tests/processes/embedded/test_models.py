@@ -265,7 +265,7 @@ def test_errors_may_have_bytes_in_them(server: EmbeddedServer) -> None:
         ("tagged", "NOT_FOUND", ["supplied tags: { serve }", "{ gpu train }", "--saved_model_tags"]),
         ("empty", "NOT_FOUND", ["supplied tags: { serve }", "0 bytes"]),
         ("pointer", "DATA_LOSS", ["Can't parse", "saved_model.pb as binary proto", "git lfs pull"]),
-        ("cut", "DATA_LOSS", ["Can't parse", "saved_model.pb as binary proto", "whole"]),
+        ("cut", "DATA_LOSS", ["Can't parse", "saved_model.pb as binary proto", "incomplete"]),
         ("text", "DATA_LOSS", ["Can't parse", "saved_model.pbtxt as text proto"]),
         ("chunked", "NOT_FOUND", ["Could not find SavedModel", "saved_model.cpb"]),
         ("shardless", "NOT_FOUND", ["variables.data-00000-of-00001; No such file", "incomplete"]),
@@ -281,6 +281,6 @@ def test_models_that_can_not_be_loaded_say_why(
 
     assert status["state"] == "END"
     assert status["status"]["error_code"] == code, text
-    assert all(each in text for each in said), text
+    assert all(phrase in text for phrase in said), text
     assert "Graph execution error" not in text
     assert "Restoring from checkpoint failed" not in text

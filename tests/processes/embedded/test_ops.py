@@ -49,7 +49,7 @@ for function in saved.meta_graphs[0].graph_def.library.function:
 (root / "own" / "1").mkdir(parents=True)
 (root / "own" / "1" / "saved_model.pb").write_bytes(saved.SerializeToString())
 wanted = {name: value.numpy().tolist() for name, value in texts.serve(tf.constant(TEXTS)).items()}
-wanted["words"] = [each.decode() for each in wanted["words"]]
+wanted["words"] = [word.decode() for word in wanted["words"]]
 print(json.dumps({"texts": TEXTS, "wanted": wanted}))
 """
 

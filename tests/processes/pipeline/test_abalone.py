@@ -84,7 +84,7 @@ def test_the_answers_follow_the_relation_of_the_data(running: Stack, data: Modul
     answer = ask(running, table.to_csv(header=False, index=False))
 
     assert answer.status == 200
-    scores = [each["score"] for each in answer.json["predictions"]]
+    scores = [prediction["score"] for prediction in answer.json["predictions"]]
     np.testing.assert_allclose(scores, table.apply(data.rings, axis=1), atol=0.15)
 
 

@@ -56,7 +56,7 @@ def threads(context):
 
 async def gathered(context):
     ask = lambda x: context.predict_async([float(x)], model_name="half_plus_two")
-    return str(sum(float(each["y"][0]) for each in await asyncio.gather(*map(ask, range(20)))))
+    return str(sum(float(outputs["y"][0]) for outputs in await asyncio.gather(*map(ask, range(20)))))
 
 
 def refused(context):
@@ -101,16 +101,16 @@ def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 )
 def test_predict(stack: Stack, kind: str, answer: object) -> None:
     """By model, version and signature, from init, from threads, and from async functions."""
-    given = stack.invoke(kind, "text/plain")
+    reply = stack.invoke(kind, "text/plain")
 
-    assert given.status == 200, given.body
-    assert answer in (given.body.decode(), given.json if isinstance(answer, (list, dict)) else None)
+    assert reply.status == 200, reply.body
+    assert answer in (reply.body.decode(), reply.json if isinstance(answer, (list, dict)) else None)
 
 
 @pytest.mark.parametrize(("kind", "status"), [("refused", 400), ("missing", 404)])
 def test_what_the_model_server_refuses(stack: Stack, kind: str, status: int) -> None:
     """Uncaught it goes out as the model server said it."""
-    given = stack.invoke(kind, "text/plain")
+    reply = stack.invoke(kind, "text/plain")
 
-    assert given.status == status
-    assert set(given.json) == {"error"}
+    assert reply.status == status
+    assert set(reply.json) == {"error"}

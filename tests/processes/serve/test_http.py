@@ -288,6 +288,6 @@ def test_ping_answers_at_once_while_every_worker_is_busy(scripted: Stack, tmp_pa
             assert scripted.ask("GET", "/ping").status == 200
             seconds.append(time.monotonic() - began)
         held.open()
-        assert {each.result().status for each in slow} == {200}
+        assert {request.result().status for request in slow} == {200}
 
     assert statistics.median(seconds) < 0.1 * 4

@@ -82,7 +82,7 @@ def test_every_request_that_was_sent_in_full_is_answered(
 
         with ThreadPoolExecutor(COUNT) as pool:
             answers = list(pool.map(last_answer, links, range(COUNT)))
-        lost = [each for each in answers if not each.startswith(b"HTTP/1.1 200")]
+        lost = [answer for answer in answers if not answer.startswith(b"HTTP/1.1 200")]
         assert (lost, stack.wait()) == ([], 0)
 
 

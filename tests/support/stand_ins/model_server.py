@@ -17,7 +17,9 @@ from pathlib import Path
 FLAGS = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
 CONFIG = Path(FLAGS["model_config_file"]).read_text()
 MODELS = {
-    re.findall(r'name: "([^"]*)"', entry)[0]: [int(each) for each in re.findall(r"versions: (\d+)", entry)]
+    re.findall(r'name: "([^"]*)"', entry)[0]: [
+        int(version) for version in re.findall(r"versions: (\d+)", entry)
+    ]
     for entry in CONFIG.split("config {")[1:]
 }
 GATE = os.environ.get("STAND_IN_GATE")

@@ -21,7 +21,7 @@ TARGET = Target("m")
 
 def _signature(name: str, inputs: dict[str, str], outputs: dict[str, str]) -> Signature:
     def specs(dtypes: dict[str, str]) -> dict[str, TensorSpec]:
-        return {each: TensorSpec(each, dtype, (None,)) for each, dtype in dtypes.items()}
+        return {name: TensorSpec(name, dtype, (None,)) for name, dtype in dtypes.items()}
 
     return Signature(name, PREDICT_METHOD, specs(inputs), specs(outputs))
 
@@ -35,7 +35,7 @@ def _says(text: str, status: int = 200) -> Callable[[Call], ModelAnswer]:
 
 
 def _upstream(reply: Callable[[Call], ModelAnswer], *signatures: Signature) -> FakeUpstream:
-    return FakeUpstream({each.name: each for each in signatures or (ONE,)}, reply)
+    return FakeUpstream({signature.name: signature for signature in signatures or (ONE,)}, reply)
 
 
 def test_fake_is_an_upstream() -> None:

@@ -77,7 +77,7 @@ def test_calls_that_wait_lend_their_places(two_places: CallThreads) -> None:
             return meeting.wait(LONG)
 
     met = [two_places.submit(call) for _ in range(MOST - 2)]
-    assert sorted(each.result(LONG) for each in met) == list(range(MOST - 2))
+    assert sorted(call.result(LONG) for call in met) == list(range(MOST - 2))
 
 
 def test_places_that_were_lent_are_taken_back(
@@ -102,7 +102,7 @@ def test_calls_that_are_stuck_without_a_word_do_not_hold_up_others(two_places: C
     stuck = [two_places.submit(event.wait, LONG) for _ in range(4)]
     assert [two_places.submit(lambda at=at: at).result(LONG) for at in range(3)] == [0, 1, 2]
     event.set()
-    assert all(each.result(LONG) for each in stuck)
+    assert all(call.result(LONG) for call in stuck)
 
 
 class Rounds:
@@ -145,7 +145,7 @@ def test_helpers_do_not_pile_up_where_every_thread_is_stuck(monkeypatch: pytest.
     assert rounds.many.wait(LONG)
     given = pools[0].given  # now: once calls go on, others may need help
     event.set()
-    assert all(each.result(LONG) for each in stuck)
+    assert all(call.result(LONG) for call in stuck)
     threads.shutdown()
     assert given <= 2 + 4
 
@@ -166,7 +166,7 @@ def test_shutting_down_runs_what_is_queued() -> None:
     threads = CallThreads(MOST, places=1)
     futures = [threads.submit(time.sleep, 0.001) for _ in range(20)]
     threads.shutdown(wait=True)
-    assert all(each.done() for each in futures)
+    assert all(call.done() for call in futures)
 
 
 def test_waiting_on_any_other_thread_changes_nothing() -> None:

@@ -25,7 +25,8 @@ class Labels:
     def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
         def call(arrays: Sequence[Array]) -> Sequence[Array]:
             rows = [
-                list(Example.FromString(each).features.feature["s"].bytes_list.value) for each in arrays[0]
+                list(Example.FromString(serialized).features.feature["s"].bytes_list.value)
+                for serialized in arrays[0]
             ]
             return [np.array(rows, object)]
 
@@ -59,7 +60,7 @@ def test_labels_in_messages_are_text() -> None:
     example = request.input.example_list.examples.add()
     example.features.feature["s"].bytes_list.value.extend([b"a", b"b\xff"])
     (answered,) = prediction_service.classify(servable(), request, MemoryBudget()).result.classifications
-    assert [each.label for each in answered.classes] == ["a", "b\N{REPLACEMENT CHARACTER}"]
+    assert [result.label for result in answered.classes] == ["a", "b\N{REPLACEMENT CHARACTER}"]
 
 
 def test_a_context_is_not_copied_beyond_all_bounds() -> None:

@@ -558,6 +558,6 @@ def test_examples_are_read_with_their_context() -> None:
 
 def test_outputs_have_one_order() -> None:
     """That of their names, in every process: two machines of a transform job must write the same bytes."""
-    names = [f"output_{place}" for place in range(20)]
+    names = [f"output_{number}" for number in range(20)]
     message = SignatureDef(outputs={name: TensorInfo(name=f"{name}:0") for name in names})
     assert list(ServableSignature("serving_default", message).outputs) == sorted(names)

@@ -47,7 +47,7 @@ def _signature(names: str) -> Signature:
 
 
 def _as_bytes(nested: Any) -> Any:
-    return [_as_bytes(each) for each in nested] if isinstance(nested, list) else nested.encode()
+    return [_as_bytes(value) for value in nested] if isinstance(nested, list) else nested.encode()
 
 
 @pytest.mark.parametrize("row", _named([row for row in CORPUS if "error" not in row]))

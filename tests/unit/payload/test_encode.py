@@ -65,7 +65,9 @@ def test_outputs_by_record(outputs: dict[str, npt.NDArray[Any]], lines: str, tab
     assert encode(outputs, records, CSV).decode() == table
 
 
-@pytest.mark.parametrize("media_type", [each for each in OUTPUT_TYPES[1:] if "np" not in each])
+@pytest.mark.parametrize(
+    "media_type", [media_type for media_type in OUTPUT_TYPES[1:] if "np" not in media_type]
+)
 def test_every_output_type_is_written(media_type: str) -> None:
     """Each type that Accept can ask for is written, by its other names too."""
     assert encode({"y": _floats(1)}, 1, media_type) == b"1.0\n"

@@ -60,7 +60,7 @@ MULTI_IO = _signature(
 
 
 def _mapped(leaf: Callable[[Any], Any], value: Any) -> Any:
-    return [_mapped(leaf, each) for each in value] if isinstance(value, list) else leaf(value)
+    return [_mapped(leaf, element) for element in value] if isinstance(value, list) else leaf(value)
 
 
 def _linear(offset: float) -> Callable[[Any], Any]:
@@ -83,7 +83,7 @@ def _bytes(record: Any) -> Any:
 
 
 def _multi_io(record: Any) -> Any:
-    total = [float(each + record["b"]) for each in record["a"]]
+    total = [float(addend + record["b"]) for addend in record["a"]]
     return {"sum": total, "label": "big" if sum(total) > 10 else "small", "count": record["b"] * 2}
 
 

@@ -152,7 +152,7 @@ def test_a_coroutine_is_cancelled(stubborn: bool) -> None:
     end.set()
     runner.close(None)
 
-    assert [type(each) for each in raised] == [ScriptTimeout]
+    assert [type(error) for error in raised] == [ScriptTimeout]
     assert (abandoned, watch.hangs) == ([], stubborn)
     assert ("in waits" in watch.place) is stubborn
 

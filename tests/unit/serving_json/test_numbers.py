@@ -35,11 +35,11 @@ def test_what_is_no_json_is_not_read(text: str) -> None:
 def test_nearly_json_is_not_read(inserted: list[tuple[int, str]], data: st.DataObject) -> None:
     """A list with characters put in and taken out."""
     text = SEED
-    for place, character in inserted:
-        text = text[:place] + character + text[place:]
+    for position, character in inserted:
+        text = text[:position] + character + text[position:]
     if data.draw(st.booleans()) and text:
-        place = data.draw(st.integers(0, len(text) - 1))
-        text = text[:place] + text[place + 1 :]
+        position = data.draw(st.integers(0, len(text) - 1))
+        text = text[:position] + text[position + 1 :]
     check(text)
 
 

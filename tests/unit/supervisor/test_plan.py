@@ -34,11 +34,11 @@ EMBEDDED = ("python", "-m", "tfs_proxy.embedded")
 
 
 def flags(
-    given: Settings, gpus: int = 0, words: tuple[str, ...] = OFFICIAL, *, script: bool = True
+    configured: Settings, gpus: int = 0, words: tuple[str, ...] = OFFICIAL, *, script: bool = True
 ) -> tuple[str, ...]:
     """A model server's flags."""
     return model_server.argv(
-        words, INSTANCE, given, WORKSPACE.model_config, WORKSPACE.batching_config, gpus, script=script
+        words, INSTANCE, configured, WORKSPACE.model_config, WORKSPACE.batching_config, gpus, script=script
     )
 
 
@@ -70,7 +70,7 @@ def test_the_official_binary_opens_grpc_to_the_outside_for_a_script_alone() -> N
 
 def test_batching_and_parallelism_become_flags_and_a_file() -> None:
     """As in AWS's container: the five batching variables, intra-op and inter-op, and extra flags last."""
-    given = settings(
+    configured = settings(
         SAGEMAKER_TFS_ENABLE_BATCHING="true",
         SAGEMAKER_TFS_MAX_BATCH_SIZE="16",
         SAGEMAKER_TFS_BATCH_TIMEOUT_MICROS="500",
@@ -81,7 +81,7 @@ def test_batching_and_parallelism_become_flags_and_a_file() -> None:
         SAGEMAKER_TFS_EXTRA_ARGS="--file_system_poll_wait_seconds=0 '--x=a b'",
     )
 
-    words = flags(given)
+    words = flags(configured)
 
     assert "--enable_batching=true" in words
     assert "--batching_parameters_file=/run/tfs/batching.pbtxt" in words
@@ -89,7 +89,7 @@ def test_batching_and_parallelism_become_flags_and_a_file() -> None:
     assert "--tensorflow_intra_op_parallelism=5" in words
     assert words[-2:] == ("--file_system_poll_wait_seconds=0", "--x=a b")
     assert (
-        model_server.batching_config(given).split()
+        model_server.batching_config(configured).split()
         == (
             "max_batch_size { value: 16 } batch_timeout_micros { value: 500 } "
             "num_batch_threads { value: 4 } max_enqueued_batches { value: 9 }"
@@ -105,17 +105,19 @@ def test_instances_share_the_memory_of_their_own_gpu(
     instances: int, gpus: int, shares: list[float | None]
 ) -> None:
     """AWS's container divides by all instances, even where each has a GPU of its own."""
-    given = settings(SAGEMAKER_TFS_INSTANCE_COUNT=str(instances))
+    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT=str(instances))
 
-    assert [model_server.gpu_memory_share(given, gpus, index) for index in range(instances)] == shares
+    assert [model_server.gpu_memory_share(configured, gpus, index) for index in range(instances)] == shares
 
 
 def test_each_instance_sees_one_gpu_of_those_that_are_visible() -> None:
     """Instance i runs on GPU i mod n; a restriction that is there already is kept."""
-    given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="3")
+    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT="3")
 
     seen = [
-        model_server.environment({"CUDA_VISIBLE_DEVICES": "4,6"}, given, 2, index)["CUDA_VISIBLE_DEVICES"]
+        model_server.environment({"CUDA_VISIBLE_DEVICES": "4,6"}, configured, 2, index)[
+            "CUDA_VISIBLE_DEVICES"
+        ]
         for index in range(3)
     ]
 
@@ -139,9 +141,9 @@ def test_the_model_config_quotes_names_and_sets_labels_where_the_version_is() ->
 
 def test_ports_come_from_the_safe_range_in_pairs_or_are_free_ones() -> None:
     """As in AWS's container: gRPC LOW+2i, REST LOW+2i+1; without a range all differ."""
-    given = settings(SAGEMAKER_SAFE_PORT_RANGE="9000-9009")
+    configured = settings(SAGEMAKER_SAFE_PORT_RANGE="9000-9009")
 
-    assert model_server_ports(given.safe_port_range, 2) == [(9000, 9001), (9002, 9003)]
+    assert model_server_ports(configured.safe_port_range, 2) == [(9000, 9001), (9002, 9003)]
     free = list(itertools.chain(*model_server_ports(None, 3)))
     assert len(set(free)) == 6
 
@@ -246,13 +248,13 @@ def test_nginx_is_told_of_http2_in_the_way_it_knows(
 
 def test_grpc_leads_to_the_gates_of_all_instances_and_lets_two_services_through() -> None:
     """The limits are those of HTTP: a message's size, and how long an answer may take."""
-    given = settings(
+    configured = settings(
         SAGEMAKER_TFS_INSTANCE_COUNT="2",
         SAGEMAKER_MAX_PAYLOAD_IN_MB="6",
         SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS="90",
     )
 
-    text = nginx.config(GRPC, given, WORKSPACE)
+    text = nginx.config(GRPC, configured, WORKSPACE)
     block = text[text.index("listen 0.0.0.0:8500") :]
 
     assert "server unix:/run/tfs/gate0.sock max_fails=0; server unix:/run/tfs/gate1.sock max_fails=0;" in text
@@ -292,11 +294,11 @@ def test_a_script_that_is_the_model_itself_has_no_grpc_to_publish() -> None:
 def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> None:
     """What workers are told survives the trip over the control API."""
     host = plan.HostResources(("server",), [(9000, 9001), (9002, 9003)], gpus=0, environ={"PATH": "/bin"})
-    given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2")
+    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2")
 
     served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
 
-    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, given, WORKSPACE, host)
+    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, configured, WORKSPACE, host)
 
     assert [spec.name for spec in planned.model_servers] == ["model server 0", "model server 1"]
     assert [instance.rest_port for instance in planned.deployment.instances] == [9001, 9003]
@@ -307,9 +309,9 @@ def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> N
 def test_a_stage_is_planned_without_any_model_server() -> None:
     """Workers learn the folder of the model and the default Accept; there is nobody to connect to."""
     served = Served(ModelLayout(Path("/opt/ml/model")), (), "")
-    given = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2", SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT="Text/CSV")
+    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT="2", SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT="Text/CSV")
 
-    planned = plan.plan([], served, given, WORKSPACE, plan.HostResources((), (), 0, {}))
+    planned = plan.plan([], served, configured, WORKSPACE, plan.HostResources((), (), 0, {}))
 
     assert planned.model_servers == ()
     assert planned.deployment.instances == ()
@@ -324,13 +326,13 @@ def test_a_stage_is_planned_without_any_model_server() -> None:
 def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accept: str, fast: bool) -> None:
     """The model server answers JSON alone, so where another type is the default, Python has to answer."""
     served = Served(ModelLayout(Path("/nowhere")), (DiscoveredModel("m", {1: Path("/m/1")}),), "m")
-    given = settings(SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=accept)
+    configured = settings(SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=accept)
     host = plan.HostResources(("server",), [(9000, 9001)], gpus=0, environ={})
 
-    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, given, WORKSPACE, host)
+    planned = plan.plan([ServedModel("m", Path("/m"), (1,))], served, configured, WORKSPACE, host)
 
     proxy = replace(GRPC, serving=planned.deployment)
-    assert ("location @fast" in nginx.config(proxy, given, WORKSPACE)) is fast
+    assert ("location @fast" in nginx.config(proxy, configured, WORKSPACE)) is fast
 
 
 def test_blocks_of_ports_are_in_a_row_and_share_none() -> None:

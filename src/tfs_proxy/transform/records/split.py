@@ -13,8 +13,6 @@ from tfs_proxy.transform.failures import BadRecord, ObjectFailed, StorageError
 from tfs_proxy.transform.job import GZIP, LINE, RECORDIO, TFRECORD
 
 READ_BYTES = 1 << 20
-_FRAMING_BYTES = 16
-"""At least the framing of a record; the exact size is checked when batches are packed."""
 
 Split = Callable[["IO[bytes]", int | None], Iterator[Frame]]
 

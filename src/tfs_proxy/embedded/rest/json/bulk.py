@@ -52,9 +52,9 @@ def decode(
     if b"\\" in body:
         return None
     if len(body) >= RESERVED_FROM_BYTES:
-        found = json_pieces.decode(body, inputs_of, _TYPES.keys(), budget)
-        if found is not None or not _is_light(body, budget):
-            return found
+        decoded = json_pieces.decode(body, inputs_of, _TYPES.keys(), budget)
+        if decoded is not None or not _is_light(body, budget):
+            return decoded
     try:
         document = simd.parse(body)
         if not isinstance(document, simd.JSONObject):
