@@ -49,7 +49,7 @@ class RequestLimits:
     memory: BodyMemory | None = None
 
 
-class Server(Protocol):
+class ServerState(Protocol):
     """What a connection asks of its server."""
 
     respond: Respond
@@ -67,7 +67,7 @@ class ServerConnection:
 
     def __init__(
         self,
-        server: Server,
+        server: ServerState,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         task: asyncio.Task[None],
