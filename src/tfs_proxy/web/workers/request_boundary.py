@@ -10,17 +10,31 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from tfs_proxy.observe.request_record import WRITE, RequestRecord, chosen_id, set_current_request
+from tfs_proxy.observe.request_record import WAIT, WRITE, RequestRecord, chosen_id, set_current_request
+from tfs_proxy.observe.server_timing import SERVER_TIMING, server_timing
 from tfs_proxy.script.deadline import WITHIN_ANOTHER, DeadlineWatch
 from tfs_proxy.upstream.recovery import sent_before
 from tfs_proxy.web.workers.late_calls import SOCKET
 from tfs_proxy.web.workers.refusals import REQUEST_ID, refusal
-from tfs_proxy.web.workers.request_journal import AGAIN, REQUEST, SENT, RequestJournal, WsgiApp, worker_died
+from tfs_proxy.web.workers.request_journal import (
+    AGAIN,
+    REQUEST,
+    SENT,
+    RequestJournal,
+    WsgiApp,
+    worker_died,
+)
 
 log = logging.getLogger(__name__)
 
 CLIENT_GONE = 499
 """nginx's status of a request whose client did not wait for the answer."""
+
+ASKS_TIMING = "HTTP_X_TFS_PROXY_TIMING"
+"""The header of a client that asks for the stages of its request."""
+
+SENT_AT = "HTTP_X_TFS_PROXY_SENT_AT"
+"""nginx's header with the time at which it sent the request, in seconds since 1970."""
 
 INFERENCE_ID, CLIENT_ID = "HTTP_X_AMZN_SAGEMAKER_INFERENCE_ID", "HTTP_X_REQUEST_ID"
 
@@ -36,12 +50,22 @@ class RequestObserver(Protocol):
 
 
 class RequestBoundary:
-    """``app`` with all that must know where each of its requests begins and ends."""
+    """``app`` with all that must know where each of its requests begins and ends.
+
+    Only ``behind_nginx`` a request's header says when it was sent here.
+    """
 
     def __init__(
-        self, app: WsgiApp, journal: RequestJournal, watch: DeadlineWatch, observers: list[RequestObserver]
+        self,
+        app: WsgiApp,
+        journal: RequestJournal,
+        watch: DeadlineWatch,
+        observers: list[RequestObserver],
+        *,
+        behind_nginx: bool = False,
     ) -> None:
         self._app = app
+        self._behind_nginx = behind_nginx
         self._watch = watch
         self._under_way: dict[int, Answer] = {}
         self.journal = journal
@@ -53,7 +77,12 @@ class RequestBoundary:
         died = bool(environ.pop(AGAIN, None)) and self.journal.has(journal_id)
         connection = environ.get(SOCKET)
         record = _record_of(environ)
+        sent_at = environ.pop(SENT_AT, None)
+        if sent_at and self._behind_nginx:
+            # nginx's clock moves once for each round of its loop, in milliseconds.
+            record.seconds[WAIT] = max(time.time() - float(sent_at), 0.0)
         answer = Answer(self, record, start_response, self.journal.begin(journal_id), id(connection))
+        answer.shows_timing = ASKS_TIMING in environ
         self._under_way[id(connection)] = answer
         self._watch.serve(connection)
         set_current_request(record)
@@ -104,6 +133,7 @@ class Answer:
         "_writing_since",
         "pieces",
         "record",
+        "shows_timing",
     )
 
     def __init__(
@@ -123,11 +153,14 @@ class Answer:
         self._iterator: Iterator[bytes] = iter(())
         self.pieces: Iterable[bytes] = ()
         self.record = record
+        self.shows_timing = False
 
     def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
         """Start the answer, as WSGI's ``start_response``; with the request's id, whatever a script set."""
         self.record.status = int(status[:3])
         sent = [(REQUEST_ID, self.record.request_id)]
+        if self.shows_timing:
+            sent.append((SERVER_TIMING, server_timing(self.record)))
         for header in headers:
             name = header[0].lower()
             if name == "connection" and header[1] == "close":
