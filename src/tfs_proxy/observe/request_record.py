@@ -141,7 +141,8 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
         if record is None:
             return
         seconds = time.perf_counter() - self._began
-        record.seconds[self._stage] += max(seconds - record.inner, 0.0)  # inner ones may overlap, in threads
+        if seconds > record.inner:  # inner ones may overlap, in threads
+            record.seconds[self._stage] += seconds - record.inner
         record.inner = self._outer + seconds
         if record.listener is not None:
             record.listener.end(self._stage, error)

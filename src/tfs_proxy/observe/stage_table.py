@@ -62,16 +62,16 @@ class StageTable:
 
     def add(self, record: RequestRecord) -> None:
         """Count a request that has ended."""
-        histogram = self._first_of(record.model)
+        histogram, counts, sums = self._first_of(record.model), self._counts, self._sums
         with self._lock:
-            for stage, seconds in enumerate(record.seconds, histogram):
+            for seconds in record.seconds:
                 if seconds:
-                    self._counts[stage * _BUCKETS + bisect_left(SECONDS_BOUNDS, seconds)] += 1
-                    self._sums[stage] += seconds
+                    counts[histogram * _BUCKETS + bisect_left(SECONDS_BOUNDS, seconds)] += 1
+                    sums[histogram] += seconds
+                histogram += 1
             if record.records is not None:
-                histogram += _RECORDS
-                self._counts[histogram * _BUCKETS + bisect_left(RECORDS_BOUNDS, record.records)] += 1
-                self._sums[histogram] += record.records
+                counts[histogram * _BUCKETS + bisect_left(RECORDS_BOUNDS, record.records)] += 1
+                sums[histogram] += record.records
 
 
 class StageTables:
