@@ -12,7 +12,7 @@ from tfs_proxy.dataplane.tensors import as_batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.observe.request_record import CONVERT, stage
+from tfs_proxy.observe.request_record import CONVERT, note_records, stage
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.decode import as_utf8, decode, decode_examples, readable
 from tfs_proxy.payload.encode import encode, encode_values
@@ -112,6 +112,7 @@ class DataPlane:
         signature = self.signature(target)
         with stage(CONVERT):
             batch = decode(body.data, parse_media_type(body.content_type), signature, body.budget)
+        note_records(batch.records)
         # An npy body's array shares the body's memory, which can't be written to.
         inputs = {
             name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
@@ -138,6 +139,7 @@ class DataPlane:
         """
         signature = self.signature(target)
         batch = as_batch(inputs, signature, caller)
+        note_records(batch.records)
         answer = self._upstream.predict(target, batch, timeout_seconds=timeout_seconds)
         if not answer.ok:
             raise UpstreamRefused(answer.status, answer.body)
@@ -193,6 +195,7 @@ class DataPlane:
         """``media_type`` is that of the answer, if it is known."""
         with stage(CONVERT):
             records = request if isinstance(request, Batch) else self._read(target, request)
+        note_records(records.records)
         if isinstance(records, _ServingForm):
             return self._forward(target, records, instance)
         as_json = media_type == media.JSON

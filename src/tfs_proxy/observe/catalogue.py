@@ -132,6 +132,43 @@ REQUESTS_IN_FLIGHT = MetricDescription(
     _GAUGE,
     "Requests that have begun and not ended, those that wait for a worker included.",
 )
+MODEL_REQUESTS = MetricDescription(
+    "tfs_proxy_model_requests_total",
+    _COUNTER,
+    "Requests for a model by how they ended; version is latest if the request names none.",
+    ("model", "version", "outcome"),
+)
+MODEL_REQUEST_DURATION = MetricDescription(
+    "tfs_proxy_model_request_duration_seconds",
+    MetricKind.HISTOGRAM,
+    "Seconds from the first byte of a request for the model to the last of its answer.",
+    ("model", "version"),
+)
+REQUEST_BYTES = MetricDescription(
+    "tfs_proxy_request_bytes_total",
+    _COUNTER,
+    "Bytes of requests for the model, their heads included; only bodies if there is no nginx.",
+    ("model", "version"),
+)
+RESPONSE_BYTES = MetricDescription(
+    "tfs_proxy_response_bytes_total",
+    _COUNTER,
+    "Bytes of answers to them, their heads included; only bodies if there is no nginx.",
+    ("model", "version"),
+)
+STAGE_DURATION = MetricDescription(
+    "tfs_proxy_stage_duration_seconds",
+    MetricKind.HISTOGRAM,
+    "Seconds that a request spent in a stage, such as input_handler; not of requests that nginx sends past "
+    "the workers.",
+    ("stage", "model"),
+)
+REQUEST_RECORDS = MetricDescription(
+    "tfs_proxy_request_records",
+    MetricKind.HISTOGRAM,
+    "Records in a request, as far as a worker counts them.",
+    ("model",),
+)
 PROBE_REQUESTS = MetricDescription(
     "tfs_proxy_probe_requests_total",
     _COUNTER,
@@ -182,6 +219,12 @@ METRICS = (
     GPU_MEMORY_LIMIT,
     REQUEST_DURATION,
     REQUESTS_IN_FLIGHT,
+    MODEL_REQUESTS,
+    MODEL_REQUEST_DURATION,
+    REQUEST_BYTES,
+    RESPONSE_BYTES,
+    STAGE_DURATION,
+    REQUEST_RECORDS,
     PROBE_REQUESTS,
     GRPC_REQUESTS,
     UNREADABLE_LINES,

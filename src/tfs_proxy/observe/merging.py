@@ -52,7 +52,8 @@ def merged(texts: Mapping[str, str], label: str) -> list[MergedFamily]:
     """The metrics in ``texts``, Prometheus's text by server; ``label`` has the server's name.
 
     A line that can't be read is left out. Names that only Prometheus's old text allows, such as TensorFlow
-    Serving's ``:tensorflow:serving:request_count``, become legal ones.
+    Serving's ``:tensorflow:serving:request_count``, become legal ones. A label that a sample has under the
+    same name is called ``exported_NAME``, as by Prometheus itself.
     """
     families: dict[str, MergedFamily] = {}
     for server, text in texts.items():
@@ -139,7 +140,7 @@ class _Reader:
 # PERF: the series of a server are the same from scrape to scrape.
 @lru_cache(32_768)
 def _read_series(series: str, own_name: str) -> tuple[str, str] | None:
-    """A sample's name and its labels, with a comma behind each, but for one of our own name.
+    """A sample's name and its labels, with a comma behind each; one of our own name is called ``exported_``.
 
     None if it can't be read, or a label stands twice.
     """
@@ -150,7 +151,8 @@ def _read_series(series: str, own_name: str) -> tuple[str, str] | None:
     labels = {label[1]: label[0] for label in matches}
     if len(labels) < len(matches):
         return None
-    labels.pop(own_name, None)
+    if own_name in labels:
+        labels[f"exported_{own_name}"] = f"exported_{labels.pop(own_name)}"
     if match[1].endswith("_bucket") and "le" in labels:
         labels["le"] = _BOUND.sub(_canonical_bound, labels["le"])
     return match[1], "".join(f"{label}," for label in labels.values())

@@ -1,6 +1,7 @@
 """Counts requests from the lines that nginx, or the workers without it, write at the end of each.
 
-A line is ``STATUS SECONDS GRPC_STATUS REQUEST_LINE``; `NGINX_FORMAT` and `request_line` write it.
+A line is ``STATUS SECONDS GRPC_STATUS MODEL VERSION BYTES_IN BYTES_OUT REQUEST_LINE``, with ``-`` for what is
+not known; `NGINX_FORMAT` and `request_line` write it.
 """
 
 import re
@@ -11,53 +12,89 @@ from dataclasses import dataclass
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
-from tfs_proxy.observe.routes import PROBES, method_of, path_of, route_of, status_of
+from tfs_proxy.observe.model_counts import SECONDS_BOUNDS, ModelCounts
+from tfs_proxy.observe.routes import INVOCATIONS, PROBES, method_of, model_of, path_of, route_of, status_of
 
-NGINX_FORMAT = "$status $request_time - $request"
+NGINX_FORMAT = "$status $request_time - $asked_model $asked_version $request_length $bytes_sent $request"
 """The whole request line, since an error page makes GET of the method alone."""
 
-NGINX_GRPC_FORMAT = "$status $request_time $sent_trailer_grpc_status$sent_http_grpc_status $request"
+NGINX_GRPC_FORMAT = "$status $request_time $sent_trailer_grpc_status$sent_http_grpc_status - - 0 0 $request"
 """nginx writes ``-`` for what is empty, so that one of the two statuses has a ``-`` before or behind it."""
 
-SECONDS_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-_LINE = re.compile(rb"([0-9]{3}) ([0-9]{1,9}\.[0-9]{1,9}) -?([0-9]{0,3})-? ([ -~]*)")
+_WORD = "[!-~]{1,255}"
+_LINE = re.compile(
+    rf"([0-9]{{3}}) ([0-9]{{1,9}}\.[0-9]{{1,9}}) -?([0-9]{{0,3}})-? ({_WORD}) ({_WORD}) "
+    "([0-9]{1,19}) ([0-9]{1,19}) ([ -~]*)".encode()
+)
+_READABLE_WORD = re.compile(_WORD)
+_UNKNOWN, _UNREADABLE = "-", "?"
 _UNKNOWN_GRPC_STATUS = "other"
 _MOST_GRPC_STATUS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRequest:
-    """One request that has been answered, or whose client has gone."""
+    """One request that has been answered, or whose client has gone.
+
+    ``model`` and ``version`` are what it asks for, "" if it names none; sizes are in bytes.
+    """
 
     method: str
     status: int
     seconds: float
     target: str
     grpc_status: str = ""
+    model: str = ""
+    version: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
 
 
 def request_line(request: FinishedRequest) -> bytes:
     """The line of a request, with its end."""
     line = f"{request.method} {path_of(request.target)}"
     readable = line if line.isascii() and line.isprintable() else "-"
-    return f"{request.status:03} {request.seconds:.6f} - {readable}\n".encode()
+    asked = f"{_word(request.model)} {_word(request.version)}"
+    sizes = f"{request.bytes_in} {request.bytes_out}"
+    return f"{request.status:03} {request.seconds:.6f} - {asked} {sizes} {readable}\n".encode()
 
 
 def read_line(line: bytes) -> FinishedRequest | None:
     """The inverse of `request_line`, and of nginx's; None if the line can't be read."""
-    fields = _LINE.fullmatch(line)
-    if fields is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         return None
-    method, _, target = fields[4].decode("ascii").partition(" ")
+    status, seconds, grpc_status, model, version, bytes_in, bytes_out, request = (
+        match[0].decode().split(" ", 7)
+    )
+    method, _, target = request.partition(" ")
     return FinishedRequest(
-        method, int(fields[1]), float(fields[2]), target.partition(" ")[0], fields[3].decode("ascii")
+        method,
+        int(status),
+        float(seconds),
+        target.partition(" ")[0],
+        grpc_status.strip("-"),
+        model.removeprefix(_UNKNOWN),
+        version.removeprefix(_UNKNOWN),
+        int(bytes_in),
+        int(bytes_out),
     )
 
 
+def _word(text: str) -> str:
+    if not text:
+        return _UNKNOWN
+    return text if _READABLE_WORD.fullmatch(text) else _UNREADABLE
+
+
 class RequestCounts:
-    """All requests of a run by route, method and status; they only grow."""
+    """All requests of a run by route, method and status; they only grow.
+
+    ``models`` counts those for a model besides, once it is known which models there are.
+    """
 
     def __init__(self) -> None:
+        self.models: ModelCounts | None = None
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._seconds: dict[tuple[str, ...], float] = defaultdict(float)
         self._probes: Counter[tuple[str, str]] = Counter()
@@ -86,9 +123,18 @@ class RequestCounts:
         counts = self._counts.setdefault(labels, [0] * (len(SECONDS_BOUNDS) + 1))
         counts[bisect_left(SECONDS_BOUNDS, request.seconds)] += times
         self._seconds[labels] += request.seconds * times
+        if self.models is not None:
+            self._add_to_model(self.models, request, path, times)
         if request.grpc_status:
             known = int(request.grpc_status) <= _MOST_GRPC_STATUS
             self._grpc[labels[0], request.grpc_status if known else _UNKNOWN_GRPC_STATUS] += times
+
+    @staticmethod
+    def _add_to_model(models: ModelCounts, request: FinishedRequest, path: str, times: int) -> None:
+        asked = (request.model, request.version) if path == INVOCATIONS else model_of(path)
+        if asked is not None:
+            sizes = (request.bytes_in, request.bytes_out)
+            models.add(asked, request.status, request.seconds, sizes, times)
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """All counts so far."""
@@ -97,6 +143,8 @@ class RequestCounts:
             for labels, counts in self._counts.items()
         }
         yield MeasuredMetric(catalogue.REQUEST_DURATION, distributions=distributions)
+        if self.models is not None:
+            yield from self.models.measure()
         yield MeasuredMetric(catalogue.PROBE_REQUESTS, dict(self._probes.items()))
         yield MeasuredMetric(catalogue.GRPC_REQUESTS, dict(self._grpc.items()))
         yield MeasuredMetric(catalogue.UNREADABLE_LINES, {(): self._unreadable})

@@ -88,6 +88,27 @@ def set_current_request(record: RequestRecord | None) -> None:
     _CURRENT.set(record)
 
 
+def note_model(model: str, version: int | str | None = None) -> None:
+    """Note for which model, and version or label, the request that is handled here is."""
+    record = _CURRENT.get()
+    if record is not None:
+        record.model, record.version = model, "" if version is None else str(version)
+
+
+def note_size(bytes_in: int) -> None:
+    """Note how large the body of the request is that is handled here, as it came."""
+    record = _CURRENT.get()
+    if record is not None:
+        record.bytes_in = bytes_in
+
+
+def note_records(count: int | None) -> None:
+    """Note how many records the request that is handled here has; what is noted first stands."""
+    record = _CURRENT.get()
+    if record is not None and record.records is None:
+        record.records = count
+
+
 @contextmanager
 def handling(record: RequestRecord) -> Iterator[RequestRecord]:
     """Handle this request in the block."""
@@ -120,7 +141,8 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
         if record is None:
             return
         seconds = time.perf_counter() - self._began
-        record.seconds[self._stage] += seconds - record.inner
+        if seconds > record.inner:  # inner ones may overlap, in threads
+            record.seconds[self._stage] += seconds - record.inner
         record.inner = self._outer + seconds
         if record.listener is not None:
             record.listener.end(self._stage, error)

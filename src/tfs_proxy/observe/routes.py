@@ -7,10 +7,11 @@ OTHER_ROUTE, OTHER_METHOD, OTHER_STATUS = "other", "_OTHER", "other"
 PROBES = frozenset({"/ping", "/metrics"})
 """Requests of platforms, counted apart."""
 
+INVOCATIONS = "/invocations"
 _PREDICTION = "/tensorflow.serving.PredictionService/"
 _EXACT = frozenset(
     {
-        "/invocations",
+        INVOCATIONS,
         "/execution-parameters",
         *(f"{_PREDICTION}{name}" for name in ("Predict", "Classify", "Regress", "MultiInference")),
         f"{_PREDICTION}GetModelMetadata",
@@ -18,7 +19,8 @@ _EXACT = frozenset(
     }
 )
 _SERVING = re.compile(
-    r"/v1/models/[^/:]+(?:/(?:versions|labels)/[^/:]+)?(:predict|:classify|:regress|/metadata)?",
+    r"/v1/models/(?P<model>[^/:]+)(?:/(?:versions|labels)/(?P<version>[^/:]+))?"
+    r"(?P<method>:predict|:classify|:regress|/metadata)?",
     re.IGNORECASE,
 )
 _METHODS: Mapping[str, str] = {
@@ -37,7 +39,13 @@ def route_of(path: str) -> str:
     if path in _EXACT:
         return path
     serving = _SERVING.fullmatch(path)
-    return f"/v1/models/{{model}}{(serving[1] or '').lower()}" if serving else OTHER_ROUTE
+    return f"/v1/models/{{model}}{(serving['method'] or '').lower()}" if serving else OTHER_ROUTE
+
+
+def model_of(path: str) -> tuple[str, str] | None:
+    """The model and version, or label, that a path of TF Serving's API names; None for other paths."""
+    serving = _SERVING.fullmatch(path)
+    return (serving["model"], serving["version"] or "") if serving else None
 
 
 def method_of(method: str) -> str:

@@ -11,8 +11,11 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 PLATFORM = "x-amzn-sagemaker-"
 """Headers of this kind are the contract's: every stage gets the caller's, the caller the last stage's."""
 
+REQUEST_ID = "x-request-id"
 OF_THE_BODY = ("content-type", "content-encoding")
-ASKS_LATENCY = "x-tfs-proxy-stage-latency"
+ASKS_TIMING = frozenset({"x-tfs-proxy-timing", "x-tfs-proxy-stage-latency"})
+"""The header that a single stack understands too, and the pipeline's own of before."""
+
 FAILED_DEPENDENCY, TOO_LARGE = 424, 413
 MEGABYTE = 1024 * 1024
 
@@ -42,7 +45,7 @@ class Chain:
     async def invoke(self, request: HttpRequest) -> HttpResponse:
         """The last stage's answer, or a 424 that names the stage that failed (docs/reference/sagemaker.md).
 
-        With a header ``X-Tfs-Proxy-Stage-Latency`` the answer has the stages' times as Server-Timing.
+        With a header ``X-Tfs-Proxy-Timing`` the answer has the stages' times as Server-Timing.
         """
         passage = _Passage(request.body, _only(request.headers, OF_THE_BODY))
         try:
@@ -50,7 +53,7 @@ class Chain:
             response = HttpResponse(last.status, last.body, _passed_headers(last))
         except StageFailed as failed:
             response = HttpResponse(FAILED_DEPENDENCY, _error_body(failed))
-        if ASKS_LATENCY not in request.headers:
+        if ASKS_TIMING.isdisjoint(request.headers):
             return response
         return replace(response, headers={**response.headers, "Server-Timing": passage.timing})
 
@@ -58,7 +61,11 @@ class Chain:
         """Pass the request through every stage; the last one's answer."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._seconds
-        platform = {name: value for name, value in request.headers.items() if name.startswith(PLATFORM)}
+        platform = {
+            name: value
+            for name, value in request.headers.items()
+            if name.startswith(PLATFORM) or name == REQUEST_ID
+        }
         *others, last = self._clients
         for client in others:
             response = await self._invoke(client, passage, platform, deadline - clock())

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.pipeline import readiness
-from tfs_proxy.pipeline.chain import Chain
+from tfs_proxy.pipeline.chain import REQUEST_ID, Chain
 from tfs_proxy.pipeline.metrics import PipelineMetrics
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.wire.error_body import NOTHING_HERE, not_allowed
@@ -32,8 +34,12 @@ class PipelineEndpoint:
         }
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
-        """Answer one request, and count it."""
-        return await self._metrics.counted(request, self._route)
+        """Answer one request, and count it; all stages and the answer have its id."""
+        headers = request.headers
+        request_id = chosen_id(headers.get("x-amzn-sagemaker-inference-id"), headers.get(REQUEST_ID))
+        named = replace(request, headers={**headers, REQUEST_ID: request_id})
+        response = await self._metrics.counted(named, self._route)
+        return replace(response, headers={**response.headers, "X-Request-Id": request_id})
 
     async def _route(self, request: HttpRequest) -> HttpResponse:
         if request.path not in self._routes:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.report.first_request import FirstRequest, ready_line
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
@@ -72,7 +73,7 @@ class Supervisor:
         self._children = Children(
             self._readiness, workspace, watchdog, own_exit_status=request.flags is not None
         )
-        self._requests = RequestCounter(workspace.requests)
+        self._requests = RequestCounter(workspace.requests, workspace.stages)
         threads = WorkerThreads(self._readiness.heartbeats, workspace.journal, settings.gunicorn_threads)
         self._outside = OutsideMetrics()
         self._metrics = RunMetrics(
@@ -149,6 +150,7 @@ class Supervisor:
     def _expect(self, planned: plan.ProcessPlan) -> None:
         deployment = planned.deployment
         self._control_api.deployment = replace(deployment, counts_requests=self._proxy is None)
+        self._requests.expect(KnownModels(deployment.default_model, deployment.models))
         self._children.script = deployment.script
         self._children.worker_count = self._settings.gunicorn_workers
         self._readiness.expect(deployment.instances, deployment.models)

@@ -11,7 +11,7 @@ import falcon
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.memory import Ledger, MemoryBudget
-from tfs_proxy.observe.request_record import READ, stage
+from tfs_proxy.observe.request_record import READ, note_size, stage
 from tfs_proxy.wire.error_body import body_too_large
 from tfs_proxy.wire.gzip_body import decoded_body
 
@@ -50,6 +50,7 @@ class BodyReader:
             # What it becomes takes as much again, and must not wait for others that wait for the same.
             budget.reserve(length, ahead_bytes=length)
             body = _whole(req, self._limit_bytes)
+            note_size(len(body))
             encoding = req.get_header("Content-Encoding")
             return decoded_body(body, encoding, self._limit_bytes, budget.reserve) if encoding else body
 

@@ -7,8 +7,10 @@ import falcon
 from tfs_proxy.attributes import HEADER, parse_target
 from tfs_proxy.dataplane.plane import Body, DataPlane
 from tfs_proxy.deployment import Deployment
+from tfs_proxy.observe.request_record import note_model
 from tfs_proxy.script.handlers.context import ScriptRequest
 from tfs_proxy.script.script_model.context import ScriptModelRequest
+from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ class ModelInvocations:
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md, docs/reference/aws-container.md)."""
         with self._bodies.budget(req) as budget:
-            target = parse_target(req.get_header(HEADER), self._deployment.default_model)
+            target = _target(req.get_header(HEADER), self._deployment)
             body = Body(self._bodies.read(req, budget), req.content_type, budget)
             answer = self._plane.answer(target, body, accept_of(req, self._deployment), self._plane.choose())
         resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.content_type
@@ -53,7 +55,7 @@ class ScriptInvocations:
             attributes = req.get_header(HEADER)
             reply = self._caller.answer(
                 ScriptRequest(
-                    target=parse_target(attributes, self._deployment.default_model),
+                    target=_target(attributes, self._deployment),
                     body=body,
                     content_type=req.content_type,
                     accept=accept_of(req, self._deployment),
@@ -79,11 +81,19 @@ class ScriptModelInvocations:
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md)."""
         with self._bodies.budget(req) as budget:
+            note_model(self._deployment.default_model)
             body = self._bodies.read(req, budget)
             accept = accept_of(req, self._deployment)
             request = ScriptModelRequest(body, req.content_type, accept, lambda: req.headers, budget)
             reply = self._caller.answer(request)
         _write(resp, reply)
+
+
+def _target(attributes: str | None, deployment: Deployment) -> Target:
+    """What the request is for, in its record too; raises BadInput."""
+    target = parse_target(attributes, deployment.default_model)
+    note_model(target.model, target.version if target.version is not None else target.label)
+    return target
 
 
 def accept_of(req: falcon.Request, deployment: Deployment) -> str | None:

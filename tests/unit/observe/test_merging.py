@@ -69,14 +69,14 @@ def test_kinds_helps_and_bounds_are_kept(accept: str | None) -> None:
     assert ":tensorflow:core:in_use" in described["tensorflow_core_in_use"].documentation
 
 
-def test_a_label_of_the_same_name_gives_way() -> None:
-    """So that no sample has it twice."""
+def test_a_label_of_the_same_name_gets_another() -> None:
+    """As in Prometheus itself, so that no sample has it twice, and none is the same as another."""
     text = 'a{server="x",b="1"} 1\na{b="2",server="x\\"y",c="3"} 2\na{my_server="z"} 3\n'
     (family,) = families({"0": text}, OPEN_METRICS)
 
     assert [sample.labels for sample in family.samples] == [
-        {"b": "1", "server": "0"},
-        {"b": "2", "c": "3", "server": "0"},
+        {"b": "1", "exported_server": "x", "server": "0"},
+        {"b": "2", "c": "3", "exported_server": 'x"y', "server": "0"},
         {"my_server": "z", "server": "0"},
     ]
 

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.observe.model_counts import KnownModels, ModelCounts
 from tfs_proxy.observe.request_counts import FinishedRequest, RequestCounts, read_line, request_line
 from tfs_proxy.observe.routes import method_of, route_of, status_of
 
 LINES = st.lists(
     st.binary(max_size=60)
     | st.builds(
-        "{} {} {} {} {}".format,
+        "{} {} {} - - 1 1 {} {}".format,
         st.sampled_from(["200", "499", "000", "20"]),
         st.sampled_from(["0.000", "1.5", "-", "9999999999.0"]),
         st.sampled_from(["-", "0-", "-12", "--", "77-"]),
@@ -66,15 +67,18 @@ def test_a_worker_s_line_is_read_as_it_was_meant(
 @pytest.mark.parametrize(
     ("line", "labels"),
     [
-        (b"200 0.003 - POST /invocations HTTP/1.1", ("/invocations", "POST", "200")),
-        (b"200 0.003 - POST /invocations?a=1", ("/invocations", "POST", "200")),
-        (b"400 0.000 - nonsense \\x16", ("other", "_OTHER", "400")),
-        (b"400 0.000 - ", ("other", "_OTHER", "400")),
-        (b"400 0.000 - -", ("other", "_OTHER", "400")),
-        (b"405 0.000 - BREW /%2fping", ("other", "_OTHER", "405")),
-        (b"499 0.003 - POST /V1/models/m/versions/3:Predict", ("/v1/models/{model}:predict", "POST", "499")),
-        (b"200 0.003 - GET /v1/models/m", ("/v1/models/{model}", "GET", "200")),
-        (b"000 0.003 - GET /" + b"x" * 9000, ("other", "GET", "other")),
+        (b"200 0.003 - - - 0 0 POST /invocations HTTP/1.1", ("/invocations", "POST", "200")),
+        (b"200 0.003 - - - 0 0 POST /invocations?a=1", ("/invocations", "POST", "200")),
+        (b"400 0.000 - - - 0 0 nonsense \\x16", ("other", "_OTHER", "400")),
+        (b"400 0.000 - - - 0 0 ", ("other", "_OTHER", "400")),
+        (b"400 0.000 - - - 0 0 -", ("other", "_OTHER", "400")),
+        (b"405 0.000 - - - 0 0 BREW /%2fping", ("other", "_OTHER", "405")),
+        (
+            b"499 0.003 - - - 0 0 POST /V1/models/m/versions/3:Predict",
+            ("/v1/models/{model}:predict", "POST", "499"),
+        ),
+        (b"200 0.003 - - - 0 0 GET /v1/models/m", ("/v1/models/{model}", "GET", "200")),
+        (b"000 0.003 - - - 0 0 GET /" + b"x" * 9000, ("other", "GET", "other")),
     ],
 )
 def test_a_line_of_nginx_counts_at_its_route(line: bytes, labels: tuple[str, ...]) -> None:
@@ -90,8 +94,9 @@ def test_probes_and_grpc_statuses_are_counted_apart() -> None:
     predict = b"/tensorflow.serving.PredictionService/Predict"
     counts = RequestCounts()
     counts.add_lines(
-        b"200 0.001 - GET /ping HTTP/1.1\n" * 3
-        + b"200 0.001 0- POST %s HTTP/2.0\n200 0.001 -14 POST %s HTTP/2.0" % (predict, predict)
+        b"200 0.001 - - - 0 0 GET /ping HTTP/1.1\n" * 3
+        + b"200 0.001 0- - - 0 0 POST %s HTTP/2.0\n200 0.001 -14 - - 0 0 POST %s HTTP/2.0"
+        % (predict, predict)
     )
     metrics = measured(counts)
 
@@ -113,3 +118,49 @@ def test_labels_are_bounded(requests: list[tuple[str, str, int]]) -> None:
 
     assert all(route in {"other", "/v1/models/{model}"} or route.startswith("/") for route, _, _ in labels)
     assert {method for _, method, _ in labels} <= {"_OTHER", "GET", "HEAD", "POST", "PUT", "DELETE"}
+
+
+def test_requests_for_models_are_counted_by_model() -> None:
+    """The default model if none is named, of the path for TF Serving's API; what is unknown shares a value."""
+    counts = RequestCounts()
+    counts.models = ModelCounts(KnownModels("m", {"m": (1, 2), "n": (7,)}))
+    counts.add_lines(
+        b"200 0.003 - - - 100 20 POST /invocations HTTP/1.1\n" * 2
+        + b"""503 0.003 - - - 100 20 POST /invocations HTTP/1.1
+499 0.003 - n 7 100 20 POST /invocations HTTP/1.1
+404 0.003 - n 8 100 20 POST /invocations HTTP/1.1
+404 0.003 - hostile 8 100 20 POST /invocations HTTP/1.1
+400 0.003 - ? ? 100 20 POST /invocations HTTP/1.1
+200 0.003 - - - 100 20 POST /v1/models/n/versions/07:predict HTTP/1.1
+404 0.003 - - - 100 20 GET /v1/models/x HTTP/1.1
+404 0.003 - - - 100 20 GET /elsewhere HTTP/1.1
+200 0.003 0- - - 0 0 POST /tensorflow.serving.PredictionService/Predict HTTP/2.0
+"""
+    )
+    metrics = measured(counts)
+
+    assert metrics[catalogue.MODEL_REQUESTS.name].points == {
+        ("m", "latest", "ok"): 2,
+        ("m", "latest", "unavailable"): 1,
+        ("n", "7", "client_gone"): 1,
+        ("n", "other", "client_error"): 1,
+        ("other", "other", "client_error"): 3,
+        ("n", "7", "ok"): 1,
+    }
+    bytes_in = metrics[catalogue.REQUEST_BYTES.name].points or {}
+    assert bytes_in["m", "latest"] == 300
+    bytes_out = metrics[catalogue.RESPONSE_BYTES.name].points or {}
+    assert bytes_out["n", "7"] == 40
+    durations = metrics[catalogue.MODEL_REQUEST_DURATION.name].distributions or {}
+    assert sum(durations["m", "latest"].counts) == 3
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_a_worker_s_line_names_the_model(model: str, version: str) -> None:
+    """Whatever a client calls it, the line can be read; a name that no model has reads as another."""
+    line = request_line(FinishedRequest("POST", 200, 0.1, "/invocations", model=model, version=version))
+    request = read_line(line.removesuffix(b"\n"))
+
+    assert request is not None
+    plain = all(" " < character <= "~" for character in model)
+    assert request.model in ({model, "?", model.removeprefix("-")} if plain else {"?"})

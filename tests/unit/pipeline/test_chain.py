@@ -194,10 +194,11 @@ def test_the_limit_between_two_stages(size: int, status: int) -> None:
         assert stages.clients[0].counts.refused == 1
 
 
-def test_latencies_are_sent_if_they_are_asked_for() -> None:
+@pytest.mark.parametrize("header", ["X_Tfs_Proxy_Timing", "X_Tfs_Proxy_Stage_Latency"])
+def test_latencies_are_sent_if_they_are_asked_for(header: str) -> None:
     """Server-Timing has each stage that was asked, the failed one included."""
-    named = Stages(appends(b"1"), appends(b"2")).invoke(X_Tfs_Proxy_Stage_Latency="1")
-    failed = Stages(appends(b"1", status=400), appends(b"2")).invoke(X_Tfs_Proxy_Stage_Latency="1")
+    named = Stages(appends(b"1"), appends(b"2")).invoke(b"", **{header: "1"})
+    failed = Stages(appends(b"1", status=400), appends(b"2")).invoke(b"", **{header: "1"})
     stages_of = [
         [part.partition(";dur=")[0] for part in response.headers["Server-Timing"].split(", ")]
         for response in (named, failed)

@@ -25,7 +25,7 @@ class EchoChain(Chain):
         super().__init__([], 1.0, 1)
 
     async def invoke(self, request: HttpRequest) -> HttpResponse:
-        return HttpResponse(200, request.body)
+        return HttpResponse(200, request.body or request.headers["x-request-id"].encode())
 
 
 @pytest.fixture
@@ -49,6 +49,14 @@ def respond(
     endpoint = PipelineEndpoint(STAGES, EchoChain(), hop_limit)
     endpoint.ready = ready
     return asyncio.run(endpoint.respond(HttpRequest(method, path, {}, body)))
+
+
+def test_stages_and_answer_have_the_id_of_a_request(answers: Answers) -> None:
+    """One that the pipeline chooses, so that all stages have the same."""
+    answer = respond("POST", "/invocations")
+
+    assert answer.body.decode() == answer.headers["X-Request-Id"]
+    assert len(answer.body) == 32
 
 
 def test_a_request_goes_through_the_chain(answers: Answers) -> None:

@@ -1,6 +1,8 @@
 """What is done around the application for each request: its id, its note in the journal, its observers."""
 
 import os
+import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 
 from tfs_proxy.observe.journal_notes import under_way
-from tfs_proxy.observe.request_record import RequestRecord, current_request
+from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.web.workers.late_calls import SOCKET
 from tfs_proxy.web.workers.request_boundary import CLIENT_GONE, CLIENT_ID, INFERENCE_ID, RequestBoundary
@@ -67,9 +69,9 @@ class Failing:
 def bound(tmp_path: Path) -> Callable[..., RequestBoundary]:
     """Makes a boundary around an application, with a journal for two requests at once."""
 
-    def make(app: WsgiApp, *observers: Any) -> RequestBoundary:
+    def make(app: WsgiApp, *observers: Any, behind_nginx: bool = False) -> RequestBoundary:
         journal = RequestJournal(tmp_path / "begun", 2)
-        return RequestBoundary(app, journal, DeadlineWatch(), list(observers))
+        return RequestBoundary(app, journal, DeadlineWatch(), list(observers), behind_nginx=behind_nginx)
 
     return make
 
@@ -229,3 +231,34 @@ def test_connection_close(bound: Callable[..., RequestBoundary], headers: Header
 
     assert (body, response.closed) == (b"x", closed)
     assert response.headers[1:] == headers
+
+
+def test_a_client_that_asks_gets_the_times_of_the_stages(bound: Callable[..., RequestBoundary]) -> None:
+    """Those that the request has passed, and the whole; nobody else does."""
+
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        with stage(READ):
+            time.sleep(0.001)
+        return echo(environ, start_response)
+
+    asked, _ = ask(bound(app), HTTP_X_TFS_PROXY_TIMING="1")
+    not_asked, _ = ask(bound(app))
+
+    assert re.fullmatch(r"read;dur=\d+\.\d\d, total;dur=\d+\.\d\d", dict(asked.headers)["Server-Timing"])
+    assert "Server-Timing" not in dict(not_asked.headers)
+
+
+def test_the_wait_for_a_worker_is_nginx_s_to_tell(bound: Callable[..., RequestBoundary]) -> None:
+    """Behind nginx it counts from when nginx sent the request; a client's own word counts for nothing."""
+    sent_at = f"{time.time() - 6:.3f}"
+    seconds = []
+
+    class Keeping(Noting):
+        def end(self, record: RequestRecord) -> None:
+            seconds.append(record.seconds[WAIT])
+
+    for boundary in (bound(echo, Keeping(), behind_nginx=True), bound(echo, Keeping())):
+        ask(boundary, HTTP_X_TFS_PROXY_SENT_AT=sent_at)
+
+    assert 5 <= seconds[0] < 60
+    assert seconds[1] == 0

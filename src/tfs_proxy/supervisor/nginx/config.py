@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from tfs_proxy.attributes import MODEL_LABEL, MODEL_NAME, MODEL_VERSION
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
@@ -123,6 +124,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         proxy_headers="\n        ".join(PROXY_HEADERS),
         chosen_id=_chosen_id(),
         id_header=ID_HEADER,
+        asked_model=_asked_model(),
         to_workers=_to_workers("web"),
         to_workers_again=_to_workers("web_anew", again="1"),
         to_workers_after=_to_workers("web", sent="1"),
@@ -167,6 +169,7 @@ def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
         # NOTE: headers of a location's own hide those of the server block, so they are repeated.
         *PROXY_HEADERS,
         "proxy_set_header X-Tfs-Proxy-Request $request_id;",
+        "proxy_set_header X-Tfs-Proxy-Sent-At $msec;",
         f'proxy_set_header X-Tfs-Proxy-Again "{again}";',
         f'proxy_set_header X-Tfs-Proxy-Sent "{sent}";',
     )
@@ -175,13 +178,32 @@ def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
 
 def _chosen_id() -> str:
     """The maps by which nginx chooses a request's id as `chosen_id` does; it makes new ones, too."""
+    # PERF: an exact "" spares most requests the patterns, here and in the maps below.
     return f"""map $http_x_request_id $id_without_inference {{
         default $request_id;
+        "" $request_id;
         "~^{PLAIN_ID}$" $http_x_request_id;
     }}
     map $http_x_amzn_sagemaker_inference_id $chosen_id {{
         default $id_without_inference;
+        "" $id_without_inference;
         "~^{PLAIN_ID}$" $http_x_amzn_sagemaker_inference_id;
+    }}"""
+
+
+def _asked_model() -> str:
+    """The maps that say for which model and version a request is, for its line; ``?`` is not a name."""
+    return f"""map $http_x_amzn_sagemaker_custom_attributes $asked_model {{
+        default "-";
+        "" "-";
+        "~(?:^|,) *{MODEL_NAME.key}=(?<asked_name>{MODEL_NAME.certain}) *(?:,|$)" $asked_name;
+        "~{MODEL_NAME.key}" "?";
+    }}
+    map $http_x_amzn_sagemaker_custom_attributes $asked_version {{
+        default "-";
+        "" "-";
+        "~(?:^|,) *{MODEL_VERSION.key}=(?<asked_number>{MODEL_VERSION.certain}) *(?:,|$)" $asked_number;
+        "~{MODEL_VERSION.key}|{MODEL_LABEL.key}" "?";
     }}"""
 
 

@@ -1,10 +1,11 @@
 """The part of nginx.conf that sends TF Serving's own JSON straight to the model server: pure.
 
 Only for models without a script, and only what is certain: `POST` of one JSON object, in a media type,
-an Accept and attributes that need no conversion, with a Content-Length that is small. Anything else, and
-anything that the model server refuses, goes to Python with the same body, so that both ways give the same
-answers. Values from headers reach a path only through patterns that name every character allowed: those of
-`tfs_proxy.attributes`, which Python reads the same header by.
+an Accept and attributes that need no conversion, with a Content-Length that is small, from a client that
+does not ask for the times of stages. Anything else, and anything that the model server refuses, goes to
+Python with the same body, so that both ways give the same answers. Values from headers reach a path only
+through patterns that name every character allowed: those of `tfs_proxy.attributes`, which Python reads the
+same header by.
 """
 
 from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, PREFIX, Attribute
@@ -53,7 +54,12 @@ def maps(default_model: str) -> str:
         "" 1;
         "~*^application/json *(; *charset=utf-8 *)?$" 1;
     }}
-    map $http_accept $json_wanted {{ default 0; "" 1; "*/*" 1; "application/json" 1; }}
+    map "$http_x_tfs_proxy_timing$http_accept" $json_wanted {{
+        default 0;
+        "" 1;
+        "*/*" 1;
+        "application/json" 1;
+    }}
     map $http_x_amzn_sagemaker_custom_attributes $model_path {{
         default "";
         "" "/v1/models/{default_model}:predict";

@@ -61,11 +61,13 @@ def rest_location() -> str:
     """``/v1/``, for the server block.
 
     Python takes over, and waits, if the model server is down or has not loaded the model again. It also
-    unpacks bodies, within the limit. Errors of the model server pass untouched.
+    unpacks bodies, within the limit, and times the stages of a request. Errors of the model server pass
+    untouched.
     """
     return f"""location ~* ^/v1/ {{
             if ($request_method !~ "^(GET|POST|OPTIONS)$") {{ return 418; }}
             if ($http_content_encoding) {{ return 418; }}
+            if ($http_x_tfs_proxy_timing) {{ return 418; }}
             proxy_pass http://models;
             proxy_intercept_errors on;
             error_page 404 418 = @python;

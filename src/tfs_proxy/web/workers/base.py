@@ -38,6 +38,7 @@ from tfs_proxy.web.workers.refusals import (
 from tfs_proxy.web.workers.request_boundary import RequestBoundary, RequestObserver
 from tfs_proxy.web.workers.request_counting import RequestCounting
 from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp
+from tfs_proxy.web.workers.stage_observer import StageObserver
 from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
@@ -96,14 +97,17 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
-        self.observers = [] if self.counting is None else [self.counting]
-        self.boundary = RequestBoundary(self.wsgi, self.journal, self.watch, self.observers)
+        self.boundary = RequestBoundary(
+            self.wsgi, self.journal, self.watch, self.observers, behind_nginx=self.counting is None
+        )
         self.wsgi = self.boundary
 
     def _watched_loading(self, workspace: Workspace) -> AbstractContextManager[None]:
         deployment = fetch_deployment(workspace.control_socket)
+        self.observers = [StageObserver(workspace.stages, deployment)]
         if deployment.counts_requests:
             self.counting = RequestCounting(workspace.requests)
+            self.observers.append(self.counting)
 
         def alive(line: str) -> None:
             super(ContainerWorker, self).notify()

@@ -10,17 +10,32 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from tfs_proxy.observe.request_record import WRITE, RequestRecord, chosen_id, set_current_request
+from tfs_proxy.observe.request_record import WAIT, WRITE, RequestRecord, chosen_id, set_current_request
+from tfs_proxy.observe.server_timing import SERVER_TIMING, server_timing
 from tfs_proxy.script.deadline import WITHIN_ANOTHER, DeadlineWatch
 from tfs_proxy.upstream.recovery import sent_before
 from tfs_proxy.web.workers.late_calls import SOCKET
 from tfs_proxy.web.workers.refusals import REQUEST_ID, refusal
-from tfs_proxy.web.workers.request_journal import AGAIN, REQUEST, SENT, RequestJournal, WsgiApp, worker_died
+from tfs_proxy.web.workers.request_journal import (
+    AGAIN,
+    REQUEST,
+    SENT,
+    RequestJournal,
+    WsgiApp,
+    worker_died,
+)
 
 log = logging.getLogger(__name__)
 
 CLIENT_GONE = 499
 """nginx's status of a request whose client did not wait for the answer."""
+
+ASKS_TIMING = "HTTP_X_TFS_PROXY_TIMING"
+"""The header of a client that asks for the stages of its request."""
+
+NOTHING: Iterator[bytes] = iter(())
+SENT_AT = "HTTP_X_TFS_PROXY_SENT_AT"
+"""nginx's header with the time at which it sent the request, in seconds since 1970."""
 
 INFERENCE_ID, CLIENT_ID = "HTTP_X_AMZN_SAGEMAKER_INFERENCE_ID", "HTTP_X_REQUEST_ID"
 
@@ -36,12 +51,22 @@ class RequestObserver(Protocol):
 
 
 class RequestBoundary:
-    """``app`` with all that must know where each of its requests begins and ends."""
+    """``app`` with all that must know where each of its requests begins and ends.
+
+    ``behind_nginx`` a request comes with its id, and with the time at which it was sent here.
+    """
 
     def __init__(
-        self, app: WsgiApp, journal: RequestJournal, watch: DeadlineWatch, observers: list[RequestObserver]
+        self,
+        app: WsgiApp,
+        journal: RequestJournal,
+        watch: DeadlineWatch,
+        observers: list[RequestObserver],
+        *,
+        behind_nginx: bool = False,
     ) -> None:
         self._app = app
+        self.behind_nginx = behind_nginx
         self._watch = watch
         self._under_way: dict[int, Answer] = {}
         self.journal = journal
@@ -52,8 +77,9 @@ class RequestBoundary:
         journal_id = environ.pop(REQUEST, "")
         died = bool(environ.pop(AGAIN, None)) and self.journal.has(journal_id)
         connection = environ.get(SOCKET)
-        record = _record_of(environ)
+        record = self._record_of(environ)
         answer = Answer(self, record, start_response, self.journal.begin(journal_id), id(connection))
+        answer.shows_timing = ASKS_TIMING in environ
         self._under_way[id(connection)] = answer
         self._watch.serve(connection)
         set_current_request(record)
@@ -83,6 +109,21 @@ class RequestBoundary:
         """Nothing is under way on this connection any more."""
         self._under_way.pop(connection, None)
 
+    def _record_of(self, environ: dict[str, Any]) -> RequestRecord:
+        """A new record; the application sees the id that was chosen, behind nginx and without it."""
+        sent_at = environ.pop(SENT_AT, None)
+        # PERF: nginx has chosen already.
+        request_id = environ.get(CLIENT_ID) if self.behind_nginx else None
+        if not request_id:
+            request_id = chosen_id(environ.get(INFERENCE_ID), environ.get(CLIENT_ID))
+            environ[CLIENT_ID] = request_id
+        target = environ.get("RAW_URI") or environ["PATH_INFO"]
+        record = RequestRecord(request_id, environ["REQUEST_METHOD"], target)
+        if sent_at and self.behind_nginx:
+            # nginx's clock moves once for each round of its loop, in milliseconds.
+            record.seconds[WAIT] = max(time.time() - float(sent_at), 0.0)
+        return record
+
     def _begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
         for observer in self.observers:
             try:
@@ -104,6 +145,7 @@ class Answer:
         "_writing_since",
         "pieces",
         "record",
+        "shows_timing",
     )
 
     def __init__(
@@ -120,21 +162,23 @@ class Answer:
         self._connection = connection
         self._ended = False
         self._writing_since = 0.0
-        self._iterator: Iterator[bytes] = iter(())
+        self._iterator: Iterator[bytes] = NOTHING
         self.pieces: Iterable[bytes] = ()
         self.record = record
+        self.shows_timing = False
 
     def start(self, status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
         """Start the answer, as WSGI's ``start_response``; with the request's id, whatever a script set."""
         self.record.status = int(status[:3])
-        sent = [(REQUEST_ID, self.record.request_id)]
-        for header in headers:
-            name = header[0].lower()
-            if name == "connection" and header[1] == "close":
+        for name, value in headers:
+            if value == "close" and name.lower() == "connection":
                 self._close_connection()
-            if name != "x-request-id":
-                sent.append(header)
-        return self._start_response(status, sent, *exc_info)
+        if not self._boundary.behind_nginx:  # which writes the id itself
+            others = (header for header in headers if header[0].lower() != "x-request-id")
+            headers = [(REQUEST_ID, self.record.request_id), *others]
+        if self.shows_timing:
+            headers = [*headers, (SERVER_TIMING, server_timing(self.record))]
+        return self._start_response(status, headers, *exc_info)
 
     def __iter__(self) -> Iterator[bytes]:
         pieces = self.pieces
@@ -204,11 +248,3 @@ class Answer:
         self._writing_since = 0.0
         if self.record.listener is not None:
             self.record.listener.end(WRITE, None)
-
-
-def _record_of(environ: dict[str, Any]) -> RequestRecord:
-    """A new record; the application sees the id that was chosen, behind nginx and without it."""
-    request_id = chosen_id(environ.get(INFERENCE_ID), environ.get(CLIENT_ID))
-    environ[CLIENT_ID] = request_id
-    target = environ.get("RAW_URI") or environ["PATH_INFO"]
-    return RequestRecord(request_id, environ["REQUEST_METHOD"], target)

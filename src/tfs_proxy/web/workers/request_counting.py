@@ -24,7 +24,18 @@ class RequestCounting:
     def end(self, record: RequestRecord) -> None:
         """Count a request that the application had."""
         seconds = time.perf_counter() - record.began
-        self.write(FinishedRequest(record.method, record.status, seconds, record.target))
+        self.write(
+            FinishedRequest(
+                record.method,
+                record.status,
+                seconds,
+                record.target,
+                model=record.model,
+                version=record.version,
+                bytes_in=record.bytes_in,
+                bytes_out=record.bytes_out,
+            )
+        )
 
     def write(self, request: FinishedRequest) -> None:
         """Write a request's line."""

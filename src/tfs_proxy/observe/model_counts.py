@@ -1,0 +1,84 @@
+"""Requests by the model that they ask for: how many, how they ended, how long they took, their sizes."""
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from http import HTTPStatus
+
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import Distribution, MeasuredMetric
+
+SECONDS_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+OTHER, LATEST = "other", "latest"
+"""A model or version that is not of this run; the version of a request that names none."""
+
+_CLIENT_GONE = 499
+_OUTCOMES: Mapping[int, str] = {
+    _CLIENT_GONE: "client_gone",
+    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
+    HTTPStatus.GATEWAY_TIMEOUT: "timeout",
+}
+
+
+class KnownModels:
+    """The models of this run, with the versions that are known: the only values that labels take."""
+
+    def __init__(self, default_model: str, models: Mapping[str, Collection[int]]) -> None:
+        self.default_model = default_model
+        self.versions: Mapping[str, Collection[str]] = {
+            name: {str(version) for version in versions}
+            for name, versions in {default_model: (), **models}.items()
+        }
+
+    def labels(self, model: str, version: str) -> tuple[str, str]:
+        """The values for what a request asks for; "" stands for a model or version that it does not name."""
+        name = model or self.default_model
+        versions = self.versions.get(name)
+        if versions is None:
+            return OTHER, OTHER
+        number = version.lstrip("0") or version
+        return name, LATEST if not version else number if number in versions else OTHER
+
+
+class ModelCounts:
+    """All requests for a model; they only grow."""
+
+    def __init__(self, known: KnownModels) -> None:
+        self._known = known
+        self._outcomes: Counter[tuple[str, ...]] = Counter()
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._seconds: dict[tuple[str, ...], float] = defaultdict(float)
+        self._bytes_in: Counter[tuple[str, ...]] = Counter()
+        self._bytes_out: Counter[tuple[str, ...]] = Counter()
+
+    def add(
+        self, asked: tuple[str, str], status: int, seconds: float, sizes: tuple[int, int], times: int = 1
+    ) -> None:
+        """Count a request for a model and version, ``times`` over; ``sizes`` are bytes in and out."""
+        labels = self._known.labels(*asked)
+        self._outcomes[*labels, outcome_of(status)] += times
+        counts = self._counts.setdefault(labels, [0] * (len(SECONDS_BOUNDS) + 1))
+        counts[bisect_left(SECONDS_BOUNDS, seconds)] += times
+        self._seconds[labels] += seconds * times
+        self._bytes_in[labels] += sizes[0] * times
+        self._bytes_out[labels] += sizes[1] * times
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """All counts so far."""
+        yield MeasuredMetric(catalogue.MODEL_REQUESTS, dict(self._outcomes))
+        distributions = {
+            labels: Distribution(SECONDS_BOUNDS, tuple(counts), self._seconds[labels])
+            for labels, counts in self._counts.items()
+        }
+        yield MeasuredMetric(catalogue.MODEL_REQUEST_DURATION, distributions=distributions)
+        yield MeasuredMetric(catalogue.REQUEST_BYTES, dict(self._bytes_in))
+        yield MeasuredMetric(catalogue.RESPONSE_BYTES, dict(self._bytes_out))
+
+
+def outcome_of(status: int) -> str:
+    """How a request ended, in a word."""
+    if status in _OUTCOMES:
+        return _OUTCOMES[status]
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status < HTTPStatus.CONTINUE:
+        return "server_error"
+    return "client_error" if status >= HTTPStatus.BAD_REQUEST else "ok"

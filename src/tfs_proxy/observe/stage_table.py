@@ -1,0 +1,149 @@
+"""How long requests spent in each stage, in a file for each worker that outlives it: written in place.
+
+Who writes a table and who reads it know its layout from the models alone: for each model a histogram of each
+stage, and one of records; first the buckets of all histograms, then their sums.
+"""
+
+import mmap
+import os
+import threading
+import time
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import Distribution, MeasuredMetric
+from tfs_proxy.observe.model_counts import OTHER, KnownModels
+from tfs_proxy.observe.request_record import STAGES, RequestRecord
+
+SECONDS_BOUNDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+)
+RECORDS_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536)
+_CELL_BYTES = 8
+_RECORDS = len(STAGES)
+"""The number of the histogram of records, behind those of the stages."""
+
+_BUCKETS = max(len(SECONDS_BOUNDS), len(RECORDS_BOUNDS)) + 1
+
+
+class StageLayout:
+    """The histograms of a table, by number."""
+
+    def __init__(self, known: KnownModels) -> None:
+        self.models = (*known.versions, OTHER)
+        self._numbers = {model: index * (_RECORDS + 1) for index, model in enumerate(self.models)}
+        self._other = self._numbers[OTHER]
+        self.histograms = len(self.models) * (_RECORDS + 1)
+        self.counts_bytes = self.histograms * _BUCKETS * _CELL_BYTES
+        self.table_bytes = self.counts_bytes + self.histograms * _CELL_BYTES
+
+    def first_of(self, model: str) -> int:
+        """The number of the model's first stage; the other stages and the records follow."""
+        return self._numbers.get(model, self._other)
+
+
+class StageTable:
+    """A worker's table; for all its threads."""
+
+    def __init__(self, folder: Path, layout: StageLayout) -> None:
+        folder.mkdir(exist_ok=True)
+        self._first_of = layout.first_of
+        self._lock = threading.Lock()
+        # A pid may come again: the counts of a worker that had it before must stay.
+        with (folder / f"{os.getpid()}-{time.time_ns()}").open("xb+") as file:
+            file.truncate(layout.table_bytes)
+            table = memoryview(mmap.mmap(file.fileno(), layout.table_bytes))
+        self._counts = table[: layout.counts_bytes].cast("Q")
+        self._sums = table[layout.counts_bytes :].cast("d")
+
+    def add(self, record: RequestRecord) -> None:
+        """Count a request that has ended."""
+        histogram, counts, sums = self._first_of(record.model), self._counts, self._sums
+        with self._lock:
+            for seconds in record.seconds:
+                if seconds:
+                    counts[histogram * _BUCKETS + bisect_left(SECONDS_BOUNDS, seconds)] += 1
+                    sums[histogram] += seconds
+                histogram += 1
+            if record.records is not None:
+                counts[histogram * _BUCKETS + bisect_left(RECORDS_BOUNDS, record.records)] += 1
+                sums[histogram] += record.records
+
+
+class StageTables:
+    """The sums of all workers' tables, those of dead ones included: they only grow."""
+
+    def __init__(self, folder: Path, known: KnownModels) -> None:
+        self._folder = folder
+        self._layout = StageLayout(known)
+        self._of_the_dead = _Sums(self._layout)
+
+    def fold(self) -> None:
+        """Take over the tables of workers that have ended, and delete their files."""
+        for path in self._paths():
+            if not _is_alive(int(path.name.partition("-")[0])):
+                self._of_the_dead.add(path.read_bytes())
+                path.unlink()
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """All sums, now."""
+        self.fold()
+        sums = _Sums(self._layout, self._of_the_dead)
+        for path in self._paths():
+            sums.add(path.read_bytes())
+        stages: dict[tuple[str, ...], Distribution] = {}
+        records: dict[tuple[str, ...], Distribution] = {}
+        for model in self._layout.models:
+            first = self._layout.first_of(model)
+            for number, stage in enumerate(STAGES):
+                stages[stage, model] = sums.distribution(first + number, SECONDS_BOUNDS)
+            records[model,] = sums.distribution(first + _RECORDS, RECORDS_BOUNDS)
+        yield MeasuredMetric(catalogue.STAGE_DURATION, distributions=_used(stages))
+        yield MeasuredMetric(catalogue.REQUEST_RECORDS, distributions=_used(records))
+
+    def _paths(self) -> Sequence[Path]:
+        return tuple(self._folder.iterdir()) if self._folder.is_dir() else ()
+
+
+class _Sums:
+    """Tables added up; ``copied`` are sums to begin with."""
+
+    def __init__(self, layout: StageLayout, copied: "_Sums | None" = None) -> None:
+        self._layout = layout
+        self.counts = array("Q", bytes(layout.counts_bytes))
+        self.sums = array("d", bytes(layout.table_bytes - layout.counts_bytes))
+        if copied is not None:
+            self.counts, self.sums = copied.counts, copied.sums
+
+    def add(self, table: bytes) -> None:
+        """Add a worker's table; one that is being made may be empty yet."""
+        if len(table) < self._layout.table_bytes:
+            return
+        counts = array("Q", table[: self._layout.counts_bytes])
+        sums = array("d", table[self._layout.counts_bytes :])
+        self.counts = array("Q", map(int.__add__, self.counts, counts))
+        self.sums = array("d", map(float.__add__, self.sums, sums))
+
+    def distribution(self, histogram: int, bounds: Sequence[float]) -> Distribution:
+        """The histogram of this number."""
+        first = histogram * _BUCKETS
+        counts = tuple(self.counts[first : first + len(bounds) + 1])
+        return Distribution(bounds, counts, self.sums[histogram])
+
+
+def _used(distributions: Mapping[tuple[str, ...], Distribution]) -> dict[tuple[str, ...], Distribution]:
+    return {labels: of for labels, of in distributions.items() if any(of.counts)}
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

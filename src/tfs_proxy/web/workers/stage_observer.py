@@ -1,0 +1,25 @@
+"""Counts the stages of a worker's requests, in a table that the supervisor reads."""
+
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.observe.model_counts import KnownModels
+from tfs_proxy.observe.request_record import RequestRecord
+from tfs_proxy.observe.stage_table import StageLayout, StageTable
+
+
+class StageObserver:
+    """Counts the requests that were for a model; those that were refused before that have no stages."""
+
+    def __init__(self, folder: Path, deployment: Deployment) -> None:
+        known = KnownModels(deployment.default_model, deployment.models)
+        self._table = StageTable(folder, StageLayout(known))
+
+    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
+        """Nothing: stages are counted at the request's end."""
+
+    def end(self, record: RequestRecord) -> None:
+        """Count its stages."""
+        if record.model:
+            self._table.add(record)
