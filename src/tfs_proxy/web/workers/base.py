@@ -38,6 +38,7 @@ from tfs_proxy.web.workers.refusals import (
 from tfs_proxy.web.workers.request_boundary import RequestBoundary, RequestObserver
 from tfs_proxy.web.workers.request_counting import RequestCounting
 from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp
+from tfs_proxy.web.workers.traces import WorkerTraces, begin_traces
 from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     counting: RequestCounting | None = None
     """Only without nginx, which counts requests itself."""
 
+    traces: WorkerTraces
     watch = DeadlineWatch()
     """Over the script's calls; the application brings one with a deadline."""
 
@@ -91,12 +93,13 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
                 super().load_wsgi()
         except Exception as error:  # noqa: BLE001 - the supervisor gets every error
             self.give_up(error)
-        self.close_app = self.wsgi.close  # type: ignore[attr-defined]
+        self.close_app = self.traces.closing_behind(self.wsgi.close)  # type: ignore[attr-defined]
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.observers = [] if self.counting is None else [self.counting]
+        self.observers += self.traces.observers
         self.boundary = RequestBoundary(self.wsgi, self.journal, self.watch, self.observers)
         self.wsgi = self.boundary
 
@@ -104,6 +107,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         deployment = fetch_deployment(workspace.control_socket)
         if deployment.counts_requests:
             self.counting = RequestCounting(workspace.requests)
+        self.traces = begin_traces(deployment, workspace)
 
         def alive(line: str) -> None:
             super(ContainerWorker, self).notify()

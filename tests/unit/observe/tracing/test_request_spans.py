@@ -75,7 +75,7 @@ def parent_of(span: ReadableSpan) -> int:
 def id_of(span: ReadableSpan) -> int:
     """Its own id."""
     assert span.context is not None
-    return span.context.span_id
+    return int(span.context.span_id)
 
 
 def test_a_request_s_span_has_the_names_of_the_semantic_conventions() -> None:
