@@ -48,7 +48,8 @@ if it differs.
 
 ## OpenTelemetry
 
-The standard `OTEL_*` variables switch traces on and configure them: [Trace requests](../how-to/traces.md#the-variables).
+The standard `OTEL_*` variables switch traces on and configure them:
+[Trace requests](../how-to/traces.md#the-variables).
 
 ## What cores are
 

@@ -23,6 +23,7 @@ OUTGOING = Outgoing()
 
 def with_trace(headers: Mapping[str, str]) -> Mapping[str, str]:
     """``headers`` with those of the present span, unless the caller names a trace itself."""
-    if OUTGOING.inject is None or any(name.lower() == "traceparent" for name in headers):
+    trace = OUTGOING.headers()
+    if not trace or any(name.lower() == "traceparent" for name in headers):
         return headers
-    return {**headers, **OUTGOING.inject()}
+    return {**headers, **trace}

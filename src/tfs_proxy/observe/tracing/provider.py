@@ -9,6 +9,7 @@ from opentelemetry.context.context import Context
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import (
     ALWAYS_OFF,
     ALWAYS_ON,
@@ -16,18 +17,28 @@ from opentelemetry.sdk.trace.sampling import (
     SamplingResult,
     TraceIdRatioBased,
 )
-from opentelemetry.trace import Link, SpanKind, TraceState
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, TraceState
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import Attributes
 
 from tfs_proxy.deployment import TraceSampling
 from tfs_proxy.observe.tracing.choice import exporter_of
 from tfs_proxy.observe.tracing.exporting import FLUSH_SECONDS, first_in, new_exporter, within
-from tfs_proxy.observe.tracing.outgoing import OUTGOING
+from tfs_proxy.observe.tracing.outgoing import NO_HEADERS, OUTGOING
 from tfs_proxy.observe.tracing.share import kept_share
 
 DEFAULT_NAME = "tfs-proxy"
 UNNAMED = "unknown_service"
+_IDS = RandomIdGenerator()
+_NOBODY = NonRecordingSpan(
+    SpanContext(_IDS.generate_trace_id(), _IDS.generate_span_id(), is_remote=False, trace_flags=TraceFlags(0))
+)
+UNTRACED = trace.set_span_in_context(_NOBODY, Context())
+"""The context of all requests outside of the share: what they call must not begin a trace of its own.
+
+PERF: one for all of them, which nobody records; each of its own would cost more than all the rest.
+"""
+
 MARKED = create_key("marked-by-nginx")
 """In the context of a request that nginx has taken into the share."""
 
@@ -94,7 +105,9 @@ class ProcessTraces:
 
 
 def headers_of(context: Context | None = None) -> Mapping[str, str]:
-    """The headers of the span in ``context``, of the present one by default."""
+    """The headers of the span in ``context``, of the present one by default; none if there is none."""
+    if context is None and trace.get_current_span() is _NOBODY:
+        return NO_HEADERS
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, context)
     return carrier

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from opentelemetry import trace
 from opentelemetry.context import attach, get_current, set_value
 from opentelemetry.context.context import Context
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import (
     NonRecordingSpan,
     Span,
@@ -31,10 +30,11 @@ from tfs_proxy.observe.tracing.parents import (
     parent_in,
 )
 from tfs_proxy.observe.tracing.provider import MARKED as MARKED_KEY
+from tfs_proxy.observe.tracing.provider import UNTRACED
 from tfs_proxy.observe.tracing.share import MARK_HEADER, MARKED, NOT_MARKED
 
 SERVER_ERROR = 500
-_IDS = RandomIdGenerator()
+_NOTHING = Context()
 _UNSAMPLED, _SAMPLED = TraceFlags(TraceFlags.DEFAULT), TraceFlags(TraceFlags.SAMPLED)
 
 
@@ -61,7 +61,7 @@ class RequestSpans:
         headers = {name: environ[variable] for name, variable in _CARRIERS if variable in environ}
         parent = parent_in(headers) if headers else None
         if parent is None and mark == NOT_MARKED:
-            attach(trace.set_span_in_context(_unsampled(), Context()))
+            attach(UNTRACED)
             return
         context = remote_context(parent)
         if mark == MARKED:
@@ -73,7 +73,7 @@ class RequestSpans:
 
     def end(self, record: RequestRecord) -> None:
         """End the span; what the thread does next is not part of it."""
-        attach(Context())
+        attach(_NOTHING)
         if isinstance(record.listener, StageSpans):
             record.listener.end_request()
 
@@ -172,12 +172,6 @@ def remote_context(parent: TraceParent | None) -> Context:
     flags = _SAMPLED if parent.sampled else _UNSAMPLED
     remote = SpanContext(parent.trace_id, parent.span_id, True, flags, state)
     return trace.set_span_in_context(NonRecordingSpan(remote), Context())
-
-
-def _unsampled() -> Span:
-    """A trace of its own that nobody records: what the request calls must not begin another one."""
-    trace_id, span_id = _IDS.generate_trace_id(), _IDS.generate_span_id()
-    return NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=False, trace_flags=_UNSAMPLED))
 
 
 def _known_of(record: RequestRecord) -> Mapping[str, str | int]:
