@@ -119,6 +119,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--model-server", default="embedded")
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable for this checkout alone"
+    )
     parser.add_argument("--only", default="", help="the rows whose names contain this")
     arguments = parser.parse_args()
     if not Path(python_of(arguments.other)).exists():
@@ -127,9 +130,10 @@ def main() -> None:
         folder = Path(name)
         models = stack.export_models(folder / "models")
         versions = []
-        for checkout in (HERE, arguments.other):
+        own_env = dict(assignment.split("=", 1) for assignment in arguments.env)
+        for checkout, env in ((HERE, own_env), (arguments.other, {})):
             bare, scripted = (
-                running.enter_context(serving(checkout, served, arguments.model_server, {}))
+                running.enter_context(serving(checkout, served, arguments.model_server, env))
                 for served in (models, stack.with_script(models, folder / f"scripted-{len(versions)}"))
             )
             versions.append(own_rows(bare, scripted))

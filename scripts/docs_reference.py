@@ -46,6 +46,11 @@ if it differs.
 
 {tables()}
 
+## OpenTelemetry
+
+The standard `OTEL_*` variables switch traces on and configure them:
+[Trace requests](../how-to/traces.md#the-variables).
+
 ## What cores are
 
 "Cores" are those that the process may run on, or the CPU limit rounded up if that is less (cgroup v1 or v2,

@@ -15,7 +15,7 @@ settings.load_profile("no deadline")
 for _name in ("no_proxy", "NO_PROXY"):
     os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1", "localhost")))
 
-PREFIXES = ("SAGEMAKER_", "TFS_", "TFS_PROXY_", "AWS_", "OMP_", "MODEL_NAME", "MODEL_BASE_PATH")
+PREFIXES = ("SAGEMAKER_", "TFS_", "TFS_PROXY_", "AWS_", "OMP_", "MODEL_NAME", "MODEL_BASE_PATH", "OTEL_")
 
 
 @pytest.fixture(autouse=True)

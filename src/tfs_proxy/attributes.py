@@ -104,3 +104,8 @@ def parse_target(header: str | None, default_model: str) -> Target:
     if "version" in fields and "label" in fields:
         raise BadInput("tfs-model-version and tfs-model-label exclude each other: send one of them")
     return Target(**fields)
+
+
+def attribute_pattern(key: str, value: str) -> str:
+    """Matches a header whose first ``key=`` has a value of this pattern; for Python and for nginx."""
+    return rf"^(?:(?! *{key} *=)[^,]*+,)*+ *{key} *= *{value} *(?:,|$)"

@@ -31,6 +31,18 @@ class TransformLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSampling:
+    """Which requests are traced: this ``share`` of those that nobody has decided about.
+
+    ``parents`` says what counts for a request that belongs to a trace: "followed" is its flag, "examined" the
+    sampler's own look at its id, "ignored" the share.
+    """
+
+    share: float = 1.0
+    parents: str = "followed"
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """One model as the model server gets it: versions lie below ``base_path``, ascending."""
 
@@ -51,7 +63,8 @@ class Deployment:
     ``default_accept`` is the answer's type for clients that send no Accept. ``script_timeout_seconds`` is
     what the script has for an answer, ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the
     model folder of an archive whose script is the model itself: then there are no models and no instances.
-    ``counts_requests`` tells workers to count requests, since there is no nginx to do so.
+    ``counts_requests`` tells workers to count requests, since there is no nginx to do so. ``traces`` is None
+    if requests are not traced.
     """
 
     default_model: str
@@ -71,6 +84,7 @@ class Deployment:
     script_timeout_seconds: float = 65.0
     wait_time_seconds: float = 300.0
     counts_requests: bool = False
+    traces: TraceSampling | None = None
 
     @property
     def script_folder(self) -> str:
@@ -93,6 +107,7 @@ class Deployment:
         fields["models"] = {name: tuple(versions) for name, versions in fields["models"].items()}
         fields["instances"] = tuple(Instance(**instance) for instance in fields["instances"])
         fields["transforms"] = TransformLimits(**fields.get("transforms", {}))
+        fields["traces"] = TraceSampling(**fields["traces"]) if fields.get("traces") else None
         fields["import_paths"] = tuple(fields["import_paths"])
         return cls(**fields)
 

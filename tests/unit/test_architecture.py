@@ -150,6 +150,8 @@ def test_heavy_or_special_libraries_stay_in_their_room(module: Path) -> None:
         assert not roots & {"falcon", "gunicorn"}
     if not module.is_relative_to(PACKAGE / "transform" / "engines" / "ray"):
         assert "ray" not in roots
+    if not module.is_relative_to(PACKAGE / "observe" / "tracing"):
+        assert "opentelemetry" not in roots
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(PACKAGE)))

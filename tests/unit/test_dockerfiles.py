@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 FILES = ("Dockerfile.cpu", "Dockerfile.gpu")
 EMBEDDED_STAGES = ("embedded-packages", "embedded")
 GPU_ONLY = {
-    'RUN container/install-packages "${SCRIPT_LIBRARIES}" gevent gpu scripts',
+    'RUN container/install-packages "${SCRIPT_LIBRARIES}" gevent gpu otel scripts',
     "COPY container/check-cuda /usr/local/lib/tfs-proxy/",
     "RUN /usr/local/lib/tfs-proxy/check-cuda /usr/bin/tensorflow_model_server",
     'LABEL com.amazonaws.sagemaker.inference.cuda.verified_versions="12.9"',
@@ -21,7 +21,7 @@ GPU_ONLY = {
     "FROM tensorflow/serving:${TFS_VERSION}-gpu AS binary",
 }
 CPU_ONLY = {
-    'RUN container/install-packages "${SCRIPT_LIBRARIES}" gevent scripts',
+    'RUN container/install-packages "${SCRIPT_LIBRARIES}" gevent otel scripts',
     "ARG BASE_IMAGE=debian:trixie-slim",
     "FROM tensorflow/serving:${TFS_VERSION} AS binary",
 }

@@ -45,7 +45,12 @@ def test_packed_bodies(front: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "headers", "status", "says"),
     [
-        (gzip.compress(bytes(1001), mtime=0), {"Content_Encoding": "gzip"}, 413, "unpacks to over 1000 bytes"),
+        (
+            gzip.compress(bytes(1001), mtime=0),
+            {"Content_Encoding": "gzip"},
+            413,
+            "unpacks to over 1000 bytes",
+        ),
         (b"[1]", {"Content_Encoding": "gzip"}, 400, "not gzip"),
         (b"[1]", {"Content_Encoding": "br"}, 415, "only gzip"),
         (b"x", {"Content_Type": "application/octet-stream"}, 415, "script"),

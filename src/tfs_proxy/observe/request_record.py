@@ -26,8 +26,8 @@ _ID = re.compile(PLAIN_ID)
 class StageListener(Protocol):
     """Sees each stage of one request begin and end, such as a tracer that makes a span of it."""
 
-    def begin(self, stage: int) -> None:
-        """A stage begins; stages lie within each other."""
+    def begin(self, stage: int, name: str = "") -> None:
+        """A stage begins; stages lie within each other. ``name`` is the script's function, or ""."""
 
     def end(self, stage: int, error: BaseException | None) -> None:
         """The stage that began last has ended."""
@@ -120,12 +120,15 @@ def handling(record: RequestRecord) -> Iterator[RequestRecord]:
 
 
 class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
-    """Counts the time in the block as this stage of the current request, inner stages apart."""
+    """Counts the time in the block as this stage of the current request, inner stages apart.
 
-    __slots__ = ("_began", "_outer", "_record", "_stage")
+    ``name`` is the script's function that does its work.
+    """
 
-    def __init__(self, number: int) -> None:
-        self._stage = number
+    __slots__ = ("_began", "_name", "_outer", "_record", "_stage")
+
+    def __init__(self, number: int, name: str = "") -> None:
+        self._stage, self._name = number, name
 
     def __enter__(self) -> None:
         record = self._record = _CURRENT.get()
@@ -133,7 +136,7 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
             return
         self._outer, record.inner = record.inner, 0.0
         if record.listener is not None:
-            record.listener.begin(self._stage)
+            record.listener.begin(self._stage, self._name)
         self._began = time.perf_counter()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfs_proxy.pipeline.stage_client import StageClient, StageFailed
+from tfs_proxy.pipeline.traces import PipelineTraces, RequestTrace
 from tfs_proxy.wire.error_body import error_body
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -26,6 +27,7 @@ class _Passage:
 
     body: bytes
     headers: Mapping[str, str]
+    trace: RequestTrace
     milliseconds: list[tuple[int, float]] = field(default_factory=list)
 
     @property
@@ -37,17 +39,34 @@ class _Passage:
 class Chain:
     """Passes requests from stage to stage: all within ``seconds``, bodies of at most ``hop_limit_bytes``."""
 
-    def __init__(self, clients: Sequence[StageClient], seconds: float, hop_limit_bytes: int) -> None:
+    def __init__(
+        self,
+        clients: Sequence[StageClient],
+        seconds: float,
+        hop_limit_bytes: int,
+        traces: PipelineTraces | None = None,
+    ) -> None:
         self._clients = clients
         self._seconds = seconds
         self._hop_limit_bytes = hop_limit_bytes
+        self._traces = traces or PipelineTraces()
 
     async def invoke(self, request: HttpRequest) -> HttpResponse:
         """The last stage's answer, or a 424 that names the stage that failed (docs/reference/sagemaker.md).
 
         With a header ``X-Tfs-Proxy-Timing`` the answer has the stages' times as Server-Timing.
         """
-        passage = _Passage(request.body, _only(request.headers, OF_THE_BODY))
+        trace = self._traces.begin(request)
+        status = 0
+        try:
+            response = await self._answer(request, trace)
+            status = response.status
+        finally:
+            trace.end(status)
+        return response
+
+    async def _answer(self, request: HttpRequest, trace: RequestTrace) -> HttpResponse:
+        passage = _Passage(request.body, _only(request.headers, OF_THE_BODY), trace)
         try:
             last = await self._pass(request, passage)
             response = HttpResponse(last.status, last.body, _passed_headers(last))
@@ -81,7 +100,8 @@ class Chain:
         clock = asyncio.get_running_loop().time
         started = clock()
         try:
-            return await client.invoke(passage.body, {**passage.headers, **headers}, seconds)
+            with passage.trace.stage(client.stage.number) as traced:
+                return await client.invoke(passage.body, {**passage.headers, **headers, **traced}, seconds)
         finally:
             passage.milliseconds.append((client.stage.number, 1000 * (clock() - started)))
 

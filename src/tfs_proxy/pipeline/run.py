@@ -17,6 +17,7 @@ from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.endpoint import PipelineEndpoint
 from tfs_proxy.pipeline.stage import Stage, StageOrder, ports_needed, process, stage
 from tfs_proxy.pipeline.stage_client import StageClient
+from tfs_proxy.pipeline.traces import PipelineTraces, pipeline_traces
 from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.settings import CONCURRENCY, Settings
 from tfs_proxy.supervisor.host import sockets
@@ -50,8 +51,12 @@ async def serve(settings: Settings, listener: socket.socket, request: PipelineRe
 
     Raises StopServing if a stage can't begin or go on. ``listener`` is closed at the end.
     """
-    with guarded_workspace(settings.home) as (_, watchdog):
-        return await Pipeline(settings, listener, request, watchdog).run()
+    with guarded_workspace(settings.home) as (workspace, watchdog):
+        traces = pipeline_traces(request.environ, workspace)
+        try:
+            return await Pipeline(settings, listener, request, watchdog, traces).run()
+        finally:
+            traces.close()
 
 
 def plan(request: PipelineRequest) -> list[Stage]:
@@ -69,7 +74,12 @@ class Pipeline:
     """All stages of one run, and the endpoint in front of them."""
 
     def __init__(
-        self, settings: Settings, listener: socket.socket, request: PipelineRequest, watchdog: Watchdog
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        request: PipelineRequest,
+        watchdog: Watchdog,
+        traces: PipelineTraces,
     ) -> None:
         self._settings = settings
         self._listener = listener
@@ -81,7 +91,7 @@ class Pipeline:
         self._clients = [
             StageClient(stage, self._threads, settings.pipeline_timeout_seconds) for stage in self._stages
         ]
-        chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes)
+        chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes, traces)
         self._endpoint = PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes)
         self._watchdog = watchdog
         self._server = HttpServer(

@@ -53,7 +53,7 @@ class ScriptRunner:
         if that is an error, the script's own goes out with it.
         """
         try:
-            with stage(STAGE_OF.get(name, INPUT_HANDLER)):
+            with stage(STAGE_OF.get(name, INPUT_HANDLER), name):
                 result = function(*arguments)
                 if not inspect.isawaitable(result):
                     return result

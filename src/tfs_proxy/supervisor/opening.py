@@ -3,9 +3,10 @@
 import logging
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.report.prepare import Prepared, count_gpus, prepare
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
@@ -70,10 +71,19 @@ def plan_processes(
     prepared: Prepared, workspace: Workspace, host: plan.HostResources, listener: socket.socket
 ) -> plan.ProcessPlan:
     """The model servers' processes; their configuration files are written."""
+    planned = _planned(prepared, workspace, host, listener.getsockname()[1])
+    choice = trace_choice(host.environ)
+    if choice.warning:
+        log.warning("%s", choice.warning)
+    return replace(planned, deployment=replace(planned.deployment, traces=choice.sampling))
+
+
+def _planned(
+    prepared: Prepared, workspace: Workspace, host: plan.HostResources, port: int
+) -> plan.ProcessPlan:
     if prepared.flags is not None:
         from tfs_proxy.supervisor.tensorflow_serving import plan_flags
 
-        port = listener.getsockname()[1]
         planned = plan_flags(prepared.served, prepared.flags, prepared.settings, workspace, host, port)
     else:
         planned = plan.plan(prepared.models, prepared.served, prepared.settings, workspace, host)

@@ -11,6 +11,7 @@ from typing import Any
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.observe.tracing.outgoing import OUTGOING
 from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer
 from tfs_proxy.upstream.tensor_answer import TensorAnswer
@@ -94,8 +95,10 @@ class GrpcCalls:
         import grpc
 
         timeout_seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        metadata = tuple(OUTGOING.headers().items())
         try:
-            return TensorAnswer(self._method(instance)(message, timeout=timeout_seconds), url)
+            answer = self._method(instance)(message, timeout=timeout_seconds, metadata=metadata or None)
+            return TensorAnswer(answer, url)
         except grpc.RpcError as error:
             return _refusal(error, instance, url, timeout_seconds)
 

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamRefused
+from tfs_proxy.observe.tracing.outgoing import with_trace
 from tfs_proxy.serving_json.messages import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer, Records
@@ -81,6 +82,7 @@ class RestUpstream:
         patience: Patience,
     ) -> HttpResponse:
         """Pass a request on to ``instance``, or to another one if it is down."""
+        headers = with_trace(headers)
         return self._load_balancer.send(
             instance,
             lambda chosen: self._connections[chosen].request_patiently(method, path, body, headers, patience),
@@ -113,6 +115,7 @@ class RestUpstream:
         """Ask the chosen instance, or the least busy one."""
         if headers is None:
             headers = {} if body is None else JSON_HEADERS
+        headers = with_trace(headers)
 
         def ask(chosen: Instance) -> ModelAnswer:
             reply = self._connections[chosen].request(method, path, body, headers, timeout_seconds)

@@ -3,8 +3,12 @@
 It takes the flags that the supervisor gives, reports every version of the config as these variables
 say (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), dies of a body with "die" after
 a line in the file ``STAND_IN_DEATHS``, and answers every predict with
+<<<<<<< HEAD
 the body it got. It loads until the gate (tests/support/gates.py) is open. It shows metrics as the official
 server does, at the path of its monitoring config, and never answers there with ``STAND_IN_SILENT``.
+=======
+the body and the traceparent it got. It loads until the gate (tests/support/gates.py) is open.
+>>>>>>> 31bb731 (Trace requests with OpenTelemetry, through nginx and in the workers)
 """
 
 import http.server
@@ -76,7 +80,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 deaths.write(f"{body}\n")
             os.kill(os.getpid(), signal.SIGKILL)
         Handler.requests += 1
-        self.answer(200, {"predictions": [{"path": self.path, "body": body}]})
+        trace = {"traceparent": sent} if (sent := self.headers["traceparent"]) else {}
+        self.answer(200, {"predictions": [{"path": self.path, "body": body, **trace}]})
 
     def answer(self, code: int, document: object) -> None:
         text = (document if isinstance(document, str) else json.dumps(document)).encode()

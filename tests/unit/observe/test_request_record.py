@@ -23,9 +23,9 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[tuple[str, int, str]] = []
 
-    def begin(self, number: int) -> None:
+    def begin(self, number: int, name: str = "") -> None:
         """Keep a stage that begins."""
-        self.heard.append(("begin", number, ""))
+        self.heard.append(("begin", number, name))
 
     def end(self, number: int, error: BaseException | None) -> None:
         """Keep a stage that ends."""
@@ -64,9 +64,9 @@ def test_a_listener_hears_of_stages_and_of_what_broke_them() -> None:
     listener = Listener()
     with handling(RequestRecord("id")) as record:
         record.listener = listener
-        with pytest.raises(ValueError, match="no"), stage(CONVERT):
+        with pytest.raises(ValueError, match="no"), stage(CONVERT, "input_fn"):
             raise ValueError("no")
-    assert listener.heard == [("begin", CONVERT, ""), ("end", CONVERT, "ValueError")]
+    assert listener.heard == [("begin", CONVERT, "input_fn"), ("end", CONVERT, "ValueError")]
 
 
 def test_a_context_carries_the_request_to_another_thread() -> None:

@@ -16,6 +16,8 @@ from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.pipeline.stage_client import LONGEST_MESSAGE, StageClient, message_of
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
+PARENT = f"00-{'1' * 32}-{'2' * 16}-01"
+
 Answer = Callable[[bytes, Mapping[str, str]], HttpResponse]
 
 
@@ -217,3 +219,23 @@ def test_the_message_of_any_body(body: bytes) -> None:
 def test_words_are_of_limited_length() -> None:
     """A traceback of a megabyte reaches the log, not the client."""
     assert len(message_of(b"x" * 100_000)) == LONGEST_MESSAGE + len("...")
+
+
+@pytest.mark.parametrize("carrier", ["traceparent", "X_Amzn_SageMaker_Custom_Attributes"])
+def test_a_trace_reaches_every_stage(carrier: str) -> None:
+    """Also if the front itself makes no spans."""
+    stages = Stages(appends(b"1"), appends(b"2"))
+    value = PARENT if carrier == "traceparent" else f"traceparent={PARENT}"
+    stages.invoke(b"body", **{carrier: value, "tracestate": "a=b"})
+
+    assert [headers["traceparent"] for _, _, headers in stages.requests] == [PARENT] * 2
+    states = [headers.get("tracestate") for _, _, headers in stages.requests]
+    assert states == ["a=b" if carrier == "traceparent" else None] * 2
+
+
+def test_a_malformed_trace_reaches_no_stage() -> None:
+    """Nobody has to read it a second time."""
+    stages = Stages(appends(b"1"), appends(b"2"))
+    stages.invoke(traceparent="<script>")
+
+    assert not any("traceparent" in headers for _, _, headers in stages.requests)

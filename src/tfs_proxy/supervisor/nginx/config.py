@@ -10,14 +10,14 @@ from pathlib import Path
 from string import Template
 
 from tfs_proxy.attributes import MODEL_LABEL, MODEL_NAME, MODEL_VERSION
-from tfs_proxy.deployment import Deployment
+from tfs_proxy.deployment import Deployment, TraceSampling
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
 from tfs_proxy.observe.request_counts import NGINX_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.nginx import fast_path, serving_api, uploads
+from tfs_proxy.supervisor.nginx import fast_path, serving_api, traces, uploads
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
 from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.wire.error_body import (
@@ -113,6 +113,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds),
     )
     serving = proxy.serving
+    sampling = serving.traces if serving else None
     gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
     return template.substitute(
         user=_user_line(),
@@ -121,13 +122,13 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         request_format=NGINX_FORMAT,
         listen=proxy.listen,
         web_servers="\n        ".join(f"server {address} max_fails=0;" for address in proxy.web),
-        proxy_headers="\n        ".join(PROXY_HEADERS),
+        proxy_headers="\n        ".join((*PROXY_HEADERS, *traces.headers(sampling))),
         chosen_id=_chosen_id(),
         id_header=ID_HEADER,
         asked_model=_asked_model(),
-        to_workers=_to_workers("web"),
-        to_workers_again=_to_workers("web_anew", again="1"),
-        to_workers_after=_to_workers("web", sent="1"),
+        to_workers=_to_workers("web", sampling),
+        to_workers_again=_to_workers("web_anew", sampling, again="1"),
+        to_workers_after=_to_workers("web", sampling, sent="1"),
         control_socket=proxy.control_socket,
         in_flight="$connections_writing" if proxy.counts_requests else '""',
         in_flight_header=NGINX_COUNT,
@@ -144,10 +145,11 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         keep_seconds=KEEP_ALIVE_SECONDS if serving else 0,
         refusals=_refusals(settings),
         rest_upstream=serving_api.rest_upstream(serving.instances) if serving else "",
-        rest_location=serving_api.rest_location() if serving and serving.publishes_rest else "",
+        rest_location=serving_api.rest_location(sampling) if serving and serving.publishes_rest else "",
         grpc_upstream=serving_api.grpc_upstream(gates) if proxy.grpc else "",
         grpc_server=_grpc_server(proxy, limits, workspace.requests),
-        fast_maps=fast_path.maps(proxy.fast) if proxy.fast else "",
+        trace_maps=traces.maps(sampling) if sampling else "",
+        fast_maps=fast_path.maps(proxy.fast, sampling) if proxy.fast else "",
         fast_location=fast_path.location() if proxy.fast else "",
         # NOTE: an error_page of a location's own hides those of the server block, so they are repeated.
         entrance="\n            ".join((fast_path.ENTRANCE, *_error_pages())) if proxy.fast else "",
@@ -161,7 +163,7 @@ def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits, requests: Path) -> str
     return serving_api.grpc_server(proxy.grpc, limits, requests, has_models=has_models)
 
 
-def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
+def _to_workers(upstream: str, sampling: TraceSampling | None, again: str = "", sent: str = "") -> str:
     """Sends a request to the workers, with the id under which they note that they begin it."""
     lines = (
         f"proxy_pass http://{upstream};",
@@ -172,6 +174,7 @@ def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
         "proxy_set_header X-Tfs-Proxy-Sent-At $msec;",
         f'proxy_set_header X-Tfs-Proxy-Again "{again}";',
         f'proxy_set_header X-Tfs-Proxy-Sent "{sent}";',
+        *traces.headers(sampling),
     )
     return "\n            ".join(lines)
 

@@ -9,7 +9,8 @@ same header by.
 """
 
 from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, PREFIX, Attribute
-from tfs_proxy.supervisor.nginx import uploads
+from tfs_proxy.deployment import TraceSampling
+from tfs_proxy.supervisor.nginx import traces, uploads
 
 MAX_BRACES = 6
 """How deep objects may lie in each other; a deeper body goes to Python."""
@@ -44,11 +45,17 @@ def only_object() -> str:
     return f"^{SPACE}{_object(MAX_BRACES)}{SPACE}\\z"
 
 
-def maps(default_model: str) -> str:
+def maps(default_model: str, sampling: TraceSampling | None = None) -> str:
     """What is decided per request, for the http block."""
     model = _captured(MODEL_NAME)
     version = f"(?:,{_captured(MODEL_VERSION)})?"
     method = f"(?:,{_captured(METHOD)})?"
+    decided_by = "".join(
+        (
+            traces.untraced(sampling),
+            "$request_method $content_length $json_sent$json_wanted $http_content_encoding$model_path",
+        )
+    )
     return f"""map $http_content_type $json_sent {{
         default 0;
         "" 1;
@@ -69,7 +76,7 @@ def maps(default_model: str) -> str:
         "~^{model}{version}{method}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";
     }}
     map $tfs_method $method_or_predict {{ default predict; "~." $tfs_method; }}
-    map "$request_method $content_length $json_sent$json_wanted $http_content_encoding$model_path" $fast {{
+    map "{decided_by}" $fast {{
         default 0;
         "~^POST {SMALL} 11 /v1/" 1;
     }}

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from tfs_proxy.deployment import Instance
+from tfs_proxy.deployment import Instance, TraceSampling
 from tfs_proxy.observe.request_counts import NGINX_GRPC_FORMAT
-from tfs_proxy.supervisor.nginx import uploads
+from tfs_proxy.supervisor.nginx import traces, uploads
 from tfs_proxy.wire.grpc_codes import REFUSALS, GrpcCode
 
 PUBLISHED = ("/tensorflow.serving.PredictionService/", "= /tensorflow.serving.ModelService/GetModelStatus")
@@ -57,7 +57,7 @@ def _upstream(name: str, addresses: Sequence[str]) -> str:
     return f"upstream {name} {{ least_conn; {servers} keepalive 256; keepalive_requests 1000000; }}"
 
 
-def rest_location() -> str:
+def rest_location(sampling: TraceSampling | None = None) -> str:
     """``/v1/``, for the server block.
 
     Python takes over, and waits, if the model server is down or has not loaded the model again. It also
@@ -68,6 +68,7 @@ def rest_location() -> str:
             if ($request_method !~ "^(GET|POST|OPTIONS)$") {{ return 418; }}
             if ($http_content_encoding) {{ return 418; }}
             if ($http_x_tfs_proxy_timing) {{ return 418; }}
+            {traces.to_python(sampling)}
             proxy_pass http://models;
             proxy_intercept_errors on;
             error_page 404 418 = @python;

@@ -39,6 +39,7 @@ from tfs_proxy.web.workers.request_boundary import RequestBoundary, RequestObser
 from tfs_proxy.web.workers.request_counting import RequestCounting
 from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp
 from tfs_proxy.web.workers.stage_observer import StageObserver
+from tfs_proxy.web.workers.traces import WorkerTraces, begin_traces
 from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     counting: RequestCounting | None = None
     """Only without nginx, which counts requests itself."""
 
+    traces: WorkerTraces
     watch = DeadlineWatch()
     """Over the script's calls; the application brings one with a deadline."""
 
@@ -92,7 +94,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
                 super().load_wsgi()
         except Exception as error:  # noqa: BLE001 - the supervisor gets every error
             self.give_up(error)
-        self.close_app = self.wsgi.close  # type: ignore[attr-defined]
+        self.close_app = self.traces.closing_behind(self.wsgi.close)  # type: ignore[attr-defined]
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
@@ -108,6 +110,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if deployment.counts_requests:
             self.counting = RequestCounting(workspace.requests)
             self.observers.append(self.counting)
+        self.traces = begin_traces(deployment, workspace)
+        self.observers += self.traces.observers
 
         def alive(line: str) -> None:
             super(ContainerWorker, self).notify()

@@ -1,0 +1,80 @@
+"""The trace that a request belongs to, out of its headers: the patterns here are nginx's, too."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tfs_proxy.attributes import HEADER, attribute_pattern
+
+TRACEPARENT, TRACESTATE, X_RAY = "traceparent", "tracestate", "x-amzn-trace-id"
+ATTRIBUTES = HEADER.lower()
+
+ANY_FLAGS, SAMPLED_FLAGS = "([0-9a-f]{2})", "([0-9a-f][13579bdf])"
+EITHER, SAMPLED = "([01])", "(1)"
+
+_LONGEST_STATE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class TraceParent:
+    """The span that a request was sent from, and whether it is sampled; ``state`` is its tracestate."""
+
+    trace_id: int
+    span_id: int
+    sampled: bool
+    state: str = ""
+
+    @property
+    def header(self) -> str:
+        """It as a ``traceparent``."""
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{self.sampled:02x}"
+
+
+def traceparent_pattern(flags: str = ANY_FLAGS) -> str:
+    """A ``traceparent`` (W3C Trace Context), whose ids are not 0; later versions may be longer."""
+    trace_id, span_id = "(?!0{32})([0-9a-f]{32})", "(?!0{16})([0-9a-f]{16})"
+    return rf"(?!ff|00[^ ,]{{54}})[0-9a-f]{{2}}-{trace_id}-{span_id}-{flags}(?:-[^ ,]*)?"
+
+
+def header_pattern(flags: str = ANY_FLAGS) -> str:
+    """The whole header ``traceparent``."""
+    return f"^{traceparent_pattern(flags)}$"
+
+
+def attributes_pattern(flags: str = ANY_FLAGS) -> str:
+    """A ``traceparent=`` among the custom attributes, which SageMaker lets through."""
+    return attribute_pattern(TRACEPARENT, traceparent_pattern(flags))
+
+
+def x_ray_pattern(sampled: str = EITHER) -> str:
+    """The header of AWS's load balancers and X-Ray, once it names a span and says whether it is sampled."""
+    trace_id, span_id = "(?!0{8}-0{24})([0-9a-f]{8})-([0-9a-f]{24})", "(?!0{16})([0-9a-f]{16})"
+    fields = (f"Root=1-{trace_id}", f"Parent={span_id}", f"Sampled={sampled}")
+    return "^" + "".join(rf"(?=(?:.*;)? *{field} *(?:;|$))" for field in fields)
+
+
+_HEADER, _ATTRIBUTE, _X_RAY = map(re.compile, (header_pattern(), attributes_pattern(), x_ray_pattern()))
+
+
+def parent_in(headers: Mapping[str, str]) -> TraceParent | None:
+    """The parent that a request's headers, by names in lower case, tell of; what is malformed does not count.
+
+    ``traceparent`` comes before ``traceparent=`` in the custom attributes, and that before
+    ``X-Amzn-Trace-Id`` (docs/how-to/traces.md).
+    """
+    written = headers.get(TRACEPARENT)
+    if written and (match := _HEADER.match(written)):
+        return _parent(*match.groups(), state=headers.get(TRACESTATE, ""))
+    written = headers.get(ATTRIBUTES)
+    if written and (match := _ATTRIBUTE.match(written)):
+        return _parent(*match.groups())
+    written = headers.get(X_RAY)
+    if written and (match := _X_RAY.match(written)):
+        epoch, unique, span_id, sampled = match.groups()
+        return _parent(epoch + unique, span_id, sampled)
+    return None
+
+
+def _parent(trace_id: str, span_id: str, flags: str, *, state: str = "") -> TraceParent:
+    short = state if len(state) <= _LONGEST_STATE else ""
+    return TraceParent(int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & 1), short)

@@ -1,0 +1,186 @@
+"""The spans of a worker's requests: one for the request, and one within it for each of its stages."""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from opentelemetry import trace
+from opentelemetry.context import attach, get_current, set_value
+from opentelemetry.context.context import Context
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    Tracer,
+    TraceState,
+)
+
+from tfs_proxy.observe.request_record import MODEL_SERVER, STAGES, WRITE, RequestRecord
+from tfs_proxy.observe.routes import OTHER_METHOD, OTHER_ROUTE, PROBES, method_of, path_of, route_of
+from tfs_proxy.observe.tracing.parents import (
+    ATTRIBUTES,
+    TRACEPARENT,
+    TRACESTATE,
+    X_RAY,
+    TraceParent,
+    parent_in,
+)
+from tfs_proxy.observe.tracing.provider import MARKED as MARKED_KEY
+from tfs_proxy.observe.tracing.provider import UNTRACED
+from tfs_proxy.observe.tracing.share import MARK_HEADER, MARKED, NOT_MARKED
+
+SERVER_ERROR = 500
+_NOTHING = Context()
+_UNSAMPLED, _SAMPLED = TraceFlags(TraceFlags.DEFAULT), TraceFlags(TraceFlags.SAMPLED)
+
+
+def _variable(header: str) -> str:
+    return "HTTP_" + header.upper().replace("-", "_")
+
+
+_CARRIERS = tuple((name, _variable(name)) for name in (TRACEPARENT, TRACESTATE, ATTRIBUTES, X_RAY))
+_MARK = _variable(MARK_HEADER)
+
+
+class RequestSpans:
+    """A `web.workers.request_boundary.RequestObserver`; ``behind_nginx`` says that nginx marks requests."""
+
+    def __init__(self, tracer: Tracer, *, behind_nginx: bool) -> None:
+        self._tracer = tracer
+        self._behind_nginx = behind_nginx
+
+    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
+        """Begin the span, which is the current one from here on; probes have none."""
+        if path_of(record.target) in PROBES:
+            return
+        mark = environ.pop(_MARK, None) if self._behind_nginx else None
+        headers = {name: environ[variable] for name, variable in _CARRIERS if variable in environ}
+        parent = parent_in(headers) if headers else None
+        if parent is None and mark == NOT_MARKED:
+            attach(UNTRACED)
+            return
+        context = remote_context(parent)
+        if mark == MARKED:
+            context = set_value(MARKED_KEY, True, context)
+        span = begin_server_span(self._tracer, record.method, record.target, context)
+        attach(trace.set_span_in_context(span, Context()))
+        if span.is_recording():
+            record.listener = StageSpans(self._tracer, record, span)
+
+    def end(self, record: RequestRecord) -> None:
+        """End the span; what the thread does next is not part of it."""
+        attach(_NOTHING)
+        if isinstance(record.listener, StageSpans):
+            record.listener.end_request()
+
+
+class _Stage(NamedTuple):
+    """One that has begun: its span, what was current before, and the stage that it lies within."""
+
+    span: Span | None
+    before: Context
+    outer: "_Stage | None"
+
+
+_INNERMOST: ContextVar[_Stage | None] = ContextVar("innermost_stage", default=None)
+
+
+class StageSpans:
+    """A `StageListener` that makes a span of each stage, current while the stage lasts.
+
+    What a streamed answer does after its head has no spans: there would be one for each piece.
+    """
+
+    def __init__(self, tracer: Tracer, record: RequestRecord, span: Span) -> None:
+        self._tracer = tracer
+        self._record = record
+        self._span = span
+
+    def begin(self, stage: int, name: str = "") -> None:
+        """Begin the stage's span; ``name`` is what it is called if that is not the stage's own name."""
+        if stage == WRITE:
+            return
+        context, outer = get_current(), _INNERMOST.get()
+        if self._record.status:
+            _INNERMOST.set(_Stage(None, context, outer))
+            return
+        within = context
+        current = trace.get_current_span(context).get_span_context()
+        if current.trace_id != self._span.get_span_context().trace_id:
+            within = trace.set_span_in_context(self._span, context)
+        kind = SpanKind.CLIENT if stage == MODEL_SERVER and not name else SpanKind.INTERNAL
+        span = self._tracer.start_span(name or STAGES[stage], within, kind)
+        _INNERMOST.set(_Stage(span, context, outer))
+        attach(trace.set_span_in_context(span, within))
+
+    def end(self, stage: int, error: BaseException | None) -> None:
+        """End the span of the stage that began last in this thread or coroutine."""
+        innermost = _INNERMOST.get()
+        if innermost is None or stage == WRITE:
+            return
+        _INNERMOST.set(innermost.outer)
+        if innermost.span is None:
+            return
+        attach(innermost.before)
+        if error is not None:
+            set_error(innermost.span, type(error).__qualname__)
+        innermost.span.end()
+
+    def end_request(self) -> None:
+        """End the request's span, with what is known by now."""
+        record = self._record
+        self._span.set_attributes(_known_of(record))
+        end_server_span(self._span, record.status)
+
+
+def begin_server_span(tracer: Tracer, method: str, target: str, context: Context) -> Span:
+    """The span of a request that has arrived, named by its method and route."""
+    path = path_of(target)
+    known, route = method_of(method), route_of(path)
+    shown = "HTTP" if known == OTHER_METHOD else known
+    attributes = {"http.request.method": known, "url.path": path, "url.scheme": "http"}
+    if route == OTHER_ROUTE:
+        return tracer.start_span(shown, context, SpanKind.SERVER, attributes)
+    attributes["http.route"] = route
+    return tracer.start_span(f"{shown} {route}", context, SpanKind.SERVER, attributes)
+
+
+def end_server_span(span: Span, status: int) -> None:
+    """End it with the answer's status; 0 if there was no answer."""
+    if status:
+        span.set_attribute("http.response.status_code", status)
+    if status >= SERVER_ERROR or not status:
+        set_error(span, f"{status}" if status else "no_answer")
+    span.end()
+
+
+def set_error(span: Span, kind: str) -> None:
+    """Mark the span as failed; not with the error's text, which may hold what a client sent."""
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+def remote_context(parent: TraceParent | None) -> Context:
+    """The context of a request with this parent."""
+    if parent is None:
+        return Context()
+    state = TraceState.from_header([parent.state]) if parent.state else None
+    flags = _SAMPLED if parent.sampled else _UNSAMPLED
+    remote = SpanContext(parent.trace_id, parent.span_id, True, flags, state)
+    return trace.set_span_in_context(NonRecordingSpan(remote), Context())
+
+
+def _known_of(record: RequestRecord) -> Mapping[str, str | int]:
+    known: dict[str, str | int | None] = {
+        "tfs_proxy.request_id": record.request_id,
+        "tfs_proxy.model": record.model or None,
+        "tfs_proxy.version": record.version or None,
+        "tfs_proxy.records": record.records,
+        "http.request.body.size": record.bytes_in or None,
+        "http.response.body.size": record.bytes_out or None,
+    }
+    return {name: value for name, value in known.items() if value is not None}

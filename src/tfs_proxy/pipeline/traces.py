@@ -1,0 +1,65 @@
+"""The trace of a pipeline's request, from its client to the stages: made of spans, or handed on as it is."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.tracing.choice import trace_choice
+from tfs_proxy.observe.tracing.parents import TRACEPARENT, TRACESTATE, parent_in
+from tfs_proxy.wire.http_messages import HttpRequest
+
+
+class RequestTrace(Protocol):
+    """The trace of one request."""
+
+    def stage(self, number: int) -> AbstractContextManager[Mapping[str, str]]:
+        """For the block in which a stage answers: the headers that tell it of the trace."""
+
+    def end(self, status: int) -> None:
+        """The request has been answered so; 0 if it has not."""
+
+
+class HandedOn:
+    """Traces are off here, and may be on in a stage: each gets what the client sent."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        parent = parent_in(request.headers)
+        self._headers: dict[str, str] = {}
+        if parent is not None:
+            self._headers[TRACEPARENT] = parent.header
+            if parent.state:
+                self._headers[TRACESTATE] = parent.state
+
+    @contextmanager
+    def stage(self, _number: int) -> Iterator[Mapping[str, str]]:
+        """The client's ``traceparent``."""
+        yield self._headers
+
+    def end(self, status: int) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTraces:
+    """How the trace of a request begins, and how all of them end with the process."""
+
+    begin: Callable[[HttpRequest], RequestTrace] = HandedOn
+    close: Callable[[], None] = lambda: None
+
+
+def pipeline_traces(environ: Mapping[str, str], workspace: Workspace) -> PipelineTraces:
+    """As the OTEL_* variables in ``environ``, this process's own, say; stages log what is wrong with them."""
+    sampling = trace_choice(environ).sampling
+    if sampling is None:
+        return PipelineTraces()
+    # PERF: OpenTelemetry costs a start a few hundred ms, and is an extra.
+    from tfs_proxy.observe.tracing.pipeline_spans import PipelineSpan
+    from tfs_proxy.observe.tracing.provider import ProcessTraces
+
+    traces = ProcessTraces(environ, sampling, workspace.traces_warning)
+    return PipelineTraces(
+        lambda request: PipelineSpan(traces.tracer, request.method, request.path, request.headers),
+        traces.close,
+    )

@@ -1,0 +1,75 @@
+"""The part of nginx.conf that sends traced requests through Python, whose spans they need: pure.
+
+nginx reads the parent of a request by the patterns by which Python does, and takes a share of the requests
+that have none. It marks those, so that Python takes no share of a share.
+"""
+
+from collections.abc import Callable
+
+from tfs_proxy.deployment import TraceSampling
+from tfs_proxy.observe.tracing import parents
+from tfs_proxy.observe.tracing.parents import ANY_FLAGS, EITHER, SAMPLED, SAMPLED_FLAGS
+from tfs_proxy.observe.tracing.share import MARK_HEADER, MARKED, NOT_MARKED, is_divided, marked_share
+
+
+def maps(sampling: TraceSampling) -> str:
+    """``$traced`` is 1 for requests that Python has to see, 0 for others; for the http block."""
+    lines = [
+        _share(sampling),
+        *_parents(sampling),
+        "map $http_traceparent $valid_traceparent {",
+        f'    default ""; "~{parents.header_pattern()}" $http_traceparent;',
+        "}",
+    ]
+    return "\n    ".join(lines)
+
+
+def untraced(sampling: TraceSampling | None) -> str:
+    """What stands before a map's key so that traced requests fall out of it; see `fast_path.maps`."""
+    return "$if_traced" if sampling else ""
+
+
+def to_python(sampling: TraceSampling | None) -> str:
+    """Takes traced requests out of a location, by the status that leads to Python."""
+    return "if ($traced) { return 418; }" if sampling else ""
+
+
+def headers(sampling: TraceSampling | None) -> tuple[str, ...]:
+    """Nobody behind nginx sees a malformed ``traceparent``, or a mark that a client has set."""
+    if sampling is None:
+        return ()
+    mark = "$trace_share" if is_divided(sampling) else '""'
+    return ("proxy_set_header traceparent $valid_traceparent;", f"proxy_set_header {MARK_HEADER} {mark};")
+
+
+def _share(sampling: TraceSampling) -> str:
+    if is_divided(sampling):
+        percent = f"{100 * marked_share(sampling):.2f}%"
+        return f'split_clients "$request_id" $trace_share {{ {percent} {MARKED}; * {NOT_MARKED}; }}'
+    return f'map "" $trace_share {{ default {MARKED if sampling.share else NOT_MARKED}; }}'
+
+
+def _parents(sampling: TraceSampling) -> list[str]:
+    """A map for each carrier, which leaves what has no parent to the map above it."""
+    if_traced = 'map $traced $if_traced { default ""; 1 "traced "; }'
+    if sampling.parents == "ignored":
+        return ["map $trace_share $traced { default $trace_share; }", if_traced]
+    carriers: tuple[tuple[str, str, Callable[[str], str], tuple[str, str]], ...] = (
+        ("$http_x_amzn_trace_id", "$traced_by_x_ray", parents.x_ray_pattern, (SAMPLED, EITHER)),
+        (
+            "$http_x_amzn_sagemaker_custom_attributes",
+            "$traced_by_attributes",
+            parents.attributes_pattern,
+            (SAMPLED_FLAGS, ANY_FLAGS),
+        ),
+        ("$http_traceparent", "$traced", parents.header_pattern, (SAMPLED_FLAGS, ANY_FLAGS)),
+    )
+    unsampled = MARKED if sampling.parents == "examined" else NOT_MARKED
+    lines, otherwise = [], "$trace_share"
+    for header, variable, pattern, (sampled, either) in carriers:
+        lines.append(
+            f"map {header} {variable} {{ default {otherwise}; "
+            f'"~{pattern(sampled)}" {MARKED}; "~{pattern(either)}" {unsampled}; }}'
+        )
+        otherwise = variable
+    return [*lines, if_traced]

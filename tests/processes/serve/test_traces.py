@@ -1,0 +1,353 @@
+"""Traces as a collector sees them: a real stack sends its spans over OTLP to a real receiver."""
+
+import concurrent.futures
+import json
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from support.collector import CLIENT, Collector, ReceivedSpan, collector
+from support.stack import Stack, serving
+
+SCRIPT = """
+import json
+import requests
+from opentelemetry import trace
+
+def input_handler(data, context):
+    with trace.get_tracer("mine").start_as_current_span("my own"):
+        text = data.read().decode()
+    if text == "raise":
+        raise ValueError("a secret")
+    if text == "ask":
+        requests.post(context.rest_uri, data="{}")
+    return text
+
+def output_handler(response, context):
+    return response.content, "application/json"
+"""
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE}-{SPAN}-01"
+X_RAY_TRACE = "67891233abcdef012345678912345678"
+ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
+ROOT = "POST /invocations"
+RATIO = "parentbased_traceidratio"
+ROW = '{"instances": [1]}'
+
+
+@pytest.fixture(scope="module")
+def received() -> Iterator[Collector]:
+    """A collector for the module's stacks."""
+    with collector() as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["nginx", "without nginx"])
+def stack(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, received: Collector
+) -> Iterator[Stack]:
+    """A script in front of the stand-in, traced whole."""
+    if request.param and not has_nginx():
+        pytest.skip("nginx is not installed")
+    folder = tmp_path_factory.mktemp("traces")
+    archive = stand_in_archive(folder / "model.tar.gz", SCRIPT)
+    env = {**received.env, **({} if request.param else without_nginx()), "SAGEMAKER_GUNICORN_WORKERS": "1"}
+    with serving(str(archive), "--model-server", stand_in_program(folder), env=env) as running:
+        yield running
+
+
+def new_trace(number: int) -> str:
+    """A trace's id that no other test has."""
+    return f"{number:032x}"
+
+
+def sent_on(answer_body: bytes) -> list[str]:
+    """The parts of the traceparent that the stand-in got."""
+    return str(json.loads(answer_body)["predictions"][0]["traceparent"]).split("-")
+
+
+def test_a_request_is_a_span_with_its_stages_within(stack: Stack, received: Collector) -> None:
+    """Names and attributes are those of the semantic conventions; a script's own spans lie in its half's."""
+    trace_id = new_trace(stack.port)
+    answer = stack.invoke('{"instances": [1]}', traceparent=f"00-{trace_id}-{SPAN}-01")
+    spans = received.trace(trace_id, 6)
+
+    root = spans[ROOT]
+    assert set(spans) == {ROOT, "read", "input_handler", "my own", "model_server", "output_handler"}
+    assert root.parent_id == SPAN
+    assert spans["my own"].parent_id == spans["input_handler"].span_id
+    assert {
+        spans[name].parent_id for name in ("read", "input_handler", "model_server", "output_handler")
+    } == {root.span_id}
+    assert root.attributes["http.route"] == "/invocations"
+    assert root.attributes["http.response.status_code"] == 200
+    assert root.attributes["tfs_proxy.request_id"] == answer.headers["x-request-id"]
+    assert root.resource["service.name"] == "tfs-proxy"
+
+
+def test_the_model_server_is_told_of_the_call_s_span(stack: Stack, received: Collector) -> None:
+    """A model server that makes spans continues the trace."""
+    trace_id = new_trace(2 * stack.port)
+    answer = stack.invoke('{"instances": [1]}', traceparent=f"00-{trace_id}-{SPAN}-01")
+    call = received.trace(trace_id, 6)["model_server"]
+
+    assert sent_on(answer.body)[1:] == [trace_id, call.span_id, "01"]
+    assert call.kind == CLIENT
+
+
+@pytest.mark.parametrize(
+    ("headers", "trace_id", "parent_id"),
+    [
+        ({"traceparent": PARENT}, TRACE, SPAN),
+        ({ATTRIBUTES: f"traceparent=00-{'a' * 32}-{SPAN}-01,tfs-model-name=m"}, "a" * 32, SPAN),
+        (
+            {"X-Amzn-Trace-Id": f"Root=1-{X_RAY_TRACE[:8]}-{X_RAY_TRACE[8:]};Parent={'5' * 16};Sampled=1"},
+            X_RAY_TRACE,
+            "5" * 16,
+        ),
+    ],
+    ids=["traceparent", "custom attributes", "X-Ray"],
+)
+def test_the_parent_is_taken_from_either_header(
+    stack: Stack, received: Collector, headers: Mapping[str, str], trace_id: str, parent_id: str
+) -> None:
+    """SageMaker lets only one of them through."""
+    stack.ask("POST", "/invocations", "{}", {"Content-Type": "application/json", **headers})
+
+    assert received.trace(trace_id)[ROOT].parent_id == parent_id
+
+
+@pytest.mark.parametrize("hostile", ["<script>", f"{PARENT}-x", "00-" + "0" * 32 + f"-{SPAN}-01", "x" * 4000])
+def test_a_malformed_traceparent_is_replaced_and_not_echoed(
+    stack: Stack, received: Collector, hostile: str
+) -> None:
+    """A new trace begins, which the model server is told of."""
+    answer = stack.invoke("{}", traceparent=hostile)
+    _, trace_id, _, flags = sent_on(answer.body)
+
+    assert flags[-1] in "13579bdf"
+    assert received.trace(trace_id)[ROOT].parent_id == ""
+    assert hostile not in f"{answer.headers}{answer.body.decode()}"
+
+
+def test_a_parent_that_is_not_sampled_is_followed(stack: Stack, received: Collector) -> None:
+    """No spans, and the model server is told of none."""
+    trace_id = new_trace(3 * stack.port)
+    answer = stack.invoke("{}", traceparent=f"00-{trace_id}-{SPAN}-00")
+    marker = sent_on(stack.invoke("{}").body)[1]
+    received.trace(marker)
+
+    assert sent_on(answer.body)[1] == trace_id
+    assert sent_on(answer.body)[3] == "00"
+    assert not [span for span in received.spans if span.trace_id == trace_id]
+
+
+def test_a_script_s_own_call_of_the_model_server_carries_the_trace(stack: Stack, received: Collector) -> None:
+    """It goes over the worker's connections."""
+    trace_id = new_trace(4 * stack.port)
+    answer = stack.invoke("ask", traceparent=f"00-{trace_id}-{SPAN}-01")
+
+    assert sent_on(answer.body)[1] == trace_id
+
+
+def test_what_fails_is_marked_without_its_text(stack: Stack, received: Collector) -> None:
+    """The half's span and the request's; a text may hold what a client sent."""
+    trace_id = new_trace(5 * stack.port)
+    answer = stack.invoke("raise", traceparent=f"00-{trace_id}-{SPAN}-01")
+    spans = received.trace(trace_id, 4)
+
+    assert answer.status == 500
+    assert (spans[ROOT].failed, spans[ROOT].attributes["error.type"]) == (True, "500")
+    assert (spans["input_handler"].failed, spans["input_handler"].attributes["error.type"]) == (
+        True,
+        "ValueError",
+    )
+    assert "a secret" not in str([spans[ROOT], spans["input_handler"]])
+
+
+def test_probes_are_not_traced(stack: Stack, received: Collector) -> None:
+    """They come every few seconds."""
+    stack.ask("GET", "/ping")
+    stack.ask("GET", "/metrics")
+    received.trace(sent_on(stack.invoke("{}").body)[1])
+
+    assert not [span for span in received.spans if "ping" in span.name or "metrics" in span.name]
+
+
+@pytest.mark.parametrize("worker_class", ["sync", "gevent", "tornado"])
+def test_every_class_of_workers_makes_spans(tmp_path: Path, received: Collector, worker_class: str) -> None:
+    """The whole of them, one within the other."""
+    if worker_class == "tornado" and find_spec("tornado") is None:
+        pytest.skip("tornado is not installed")
+    archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT)
+    env = {**received.env, "SAGEMAKER_GUNICORN_WORKER_CLASS": worker_class, "SAGEMAKER_GUNICORN_WORKERS": "1"}
+    trace_id = worker_class.encode().hex().ljust(32, "0")
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        for _ in range(2):
+            stack.invoke("{}", traceparent=f"00-{trace_id}-{SPAN}-01")
+        spans = received.trace(trace_id, 12)
+
+    assert spans["model_server"].parent_id == spans[ROOT].span_id
+
+
+def test_a_streamed_answer_is_one_span(tmp_path: Path, received: Collector) -> None:
+    """It ends with the last piece, and pieces have none of their own."""
+    script = "def handler(data, context):\n    for number in range(20):\n        yield f'{number},'\n"
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script)
+    trace_id = new_trace(6)
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=received.env) as stack:
+        answer = stack.invoke("{}", traceparent=f"00-{trace_id}-{SPAN}-01")
+        received.trace(trace_id, 3)
+
+    assert answer.body.count(b",") == 20
+    assert len([span for span in received.spans if span.trace_id == trace_id]) <= 5
+
+
+def sampled_share(stack: Stack, received: Collector, count: int, headers: Mapping[str, str]) -> int:
+    """How many of ``count`` requests have spans, once the stack has sent them all."""
+    before = len(received.servers())
+    with concurrent.futures.ThreadPoolExecutor(4) as clients:
+        answers = list(clients.map(lambda _: stack.invoke(ROW, **headers).status, range(count)))
+    assert answers == [200] * count
+    stack.stop()
+    return len(received.servers()) - before
+
+
+@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+@pytest.mark.parametrize("script", [None, SCRIPT], ids=["fast path", "script"])
+def test_the_share_is_taken_once(tmp_path: Path, script: str | None) -> None:
+    """By nginx for requests with a script and without: a share of a share would be a sixteenth.
+
+    A client can't put itself into it.
+    """
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script)
+    with collector() as received:
+        env = {**received.env, "OTEL_TRACES_SAMPLER": RATIO, "OTEL_TRACES_SAMPLER_ARG": "0.25"}
+        with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+            count = sampled_share(stack, received, 400, {"X_Tfs_Proxy_Sampled": "1"})
+
+    assert 60 <= count <= 140
+
+
+@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+@pytest.mark.parametrize("path", ["/invocations", "/v1/models/m:predict"])
+def test_a_sampled_parent_leaves_nginx_s_fast_path(tmp_path: Path, received: Collector, path: str) -> None:
+    """The answer is the same either way, and what is not sampled goes past Python."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    env = {**received.env, "OTEL_TRACES_SAMPLER": "parentbased_always_off"}
+    headers = {"Content-Type": "application/json"}
+    trace_id = new_trace(7 + len(path))
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        plain = stack.ask("POST", path, ROW, headers)
+        hostile = stack.ask("POST", path, ROW, {**headers, "traceparent": "<script>"})
+        unsampled = stack.ask("POST", path, ROW, {**headers, "traceparent": f"00-{trace_id}-{SPAN}-00"})
+        traced = stack.ask("POST", path, ROW, {**headers, "traceparent": f"00-{trace_id}-{SPAN}-01"})
+        spans = received.trace(trace_id, 3)
+
+    (kept,) = json.loads(traced.body)["predictions"]
+    assert kept.pop("traceparent").split("-")[2] == spans["model_server"].span_id
+    assert [kept] == json.loads(plain.body)["predictions"] == json.loads(hostile.body)["predictions"]
+    assert sent_on(unsampled.body) == ["00", trace_id, SPAN, "00"]
+    assert {**traced.headers, "x-request-id": "", "content-length": ""}.keys() >= plain.headers.keys()
+    assert [span.trace_id for span in received.servers()].count(trace_id) == 1
+
+
+def test_what_is_left_is_sent_at_the_end(tmp_path: Path, received: Collector) -> None:
+    """The last requests of a worker would be lost otherwise."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT)
+    env = {**received.env, "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
+    trace_id = new_trace(8)
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        stack.invoke("{}", traceparent=f"00-{trace_id}-{SPAN}-01")
+        stack.stop()
+
+    assert ROOT in received.trace(trace_id, 6)
+
+
+def test_a_collector_that_is_away_is_warned_of_once(tmp_path: Path) -> None:
+    """Requests do not wait for it, and neither does the end."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", SCRIPT)
+    with collector() as gone:
+        env = {**gone.env, "SAGEMAKER_GUNICORN_WORKERS": "2"}
+    env = {**env, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        statuses = {stack.invoke("{}").status for _ in range(50)}
+        stack.wait_for_log("traces can't be sent")
+        stack.invoke("{}")
+        stack.stop()
+
+    assert statuses == {200}
+    assert stack.log.count("traces can't be sent") == 1
+    assert "Transient error" not in stack.log
+    assert "Traceback" not in stack.log
+
+
+def test_without_opentelemetry_the_start_says_so(tmp_path: Path) -> None:
+    """And serves all the same."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] == 'opentelemetry':\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+    )
+    archive = stand_in_archive(tmp_path / "model.tar.gz")
+    env = {"PYTHONPATH": str(tmp_path), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        stack.wait_for_log("OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent")
+        assert stack.invoke("{}").status == 200
+
+
+@pytest.mark.parametrize(
+    "env", [{"OTEL_SERVICE_NAME": "x"}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}]
+)
+def test_variables_that_opentelemetry_refuses_do_not_end_the_start(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    """Without an endpoint nothing looks at them; with one the log says it."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", "def handler(data, context):\n    return 'fine'\n")
+    env = {**env, "OTEL_BSP_MAX_QUEUE_SIZE": "-1"}
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path), env=env) as stack:
+        assert stack.invoke("{}").body == b"fine"
+        assert ("OpenTelemetry can't be configured" in stack.log) == ("OTEL_EXPORTER_OTLP_ENDPOINT" in env)
+
+
+def test_off_nothing_imports_opentelemetry(tmp_path: Path) -> None:
+    """It would cost memory and a part of a second in each worker."""
+    script = "import sys\ndef handler(data, context):\n    return str('opentelemetry' in sys.modules)\n"
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script)
+    with serving(str(archive), "--model-server", stand_in_program(tmp_path)) as stack:
+        assert stack.invoke("{}", traceparent=PARENT).body == b"False"
+
+
+ASKING = """
+async def handler(data, context):
+    first = await context.predict_async([1.0, 2.0])
+    second = context.predict([3.0])
+    return str(first["y"].tolist() + second["y"].tolist())
+"""
+
+
+@pytest.mark.tensorflow
+def test_a_script_s_predictions_are_spans_within_its_own(
+    tmp_path: Path, saved_models: Path, received: Collector
+) -> None:
+    """On the event loop, too."""
+    archive = pack(
+        tmp_path / "model.tar.gz",
+        {"code/inference.py": ASKING},
+        {"half_plus_two": saved_models / "half_plus_two"},
+    )
+    trace_id = new_trace(9)
+    with serving(str(archive), "--model-server", "embedded", env=received.env) as stack:
+        answer = stack.invoke("{}", traceparent=f"00-{trace_id}-{SPAN}-01")
+        received.trace(trace_id, 5)
+
+    assert answer.body == b"[2.5, 3.0, 3.5]"
+    spans: list[ReceivedSpan] = [span for span in received.spans if span.trace_id == trace_id]
+    (handler,) = [span for span in spans if span.name == "handler"]
+    assert [span.parent_id for span in spans if span.name == "model_server"] == [handler.span_id] * 2

@@ -1,0 +1,95 @@
+"""The OTEL_* variables that switch traces on, and what share of requests they ask for."""
+
+import pytest
+
+from tfs_proxy.deployment import TraceSampling
+from tfs_proxy.observe.tracing.choice import TraceChoice, exporter_of, trace_choice
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        ENDPOINT,
+        {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"},
+        {"OTEL_TRACES_EXPORTER": "otlp"},
+        {"OTEL_TRACES_EXPORTER": "Console"},
+        {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"},
+        {**ENDPOINT, "OTEL_SDK_DISABLED": "false"},
+    ],
+)
+def test_an_endpoint_or_an_exporter_switches_traces_on(environ: dict[str, str]) -> None:
+    """Nothing else has to be set."""
+    assert trace_choice(environ, installed=True) == TraceChoice(TraceSampling())
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"OTEL_SERVICE_NAME": "digits", "OTEL_TRACES_SAMPLER": "always_on"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": " "},
+        {**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"},
+        {**ENDPOINT, "OTEL_SDK_DISABLED": "TRUE"},
+        {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://collector:4318"},
+    ],
+)
+def test_otherwise_traces_are_off_and_nothing_is_said(environ: dict[str, str]) -> None:
+    """Not even if OpenTelemetry is missing."""
+    assert trace_choice(environ, installed=False) == TraceChoice()
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER=zipkin can't be used"),
+        (
+            {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL=grpc can't be used",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_a_warning(environ: dict[str, str], words: str) -> None:
+    """Serving goes on: a cluster sets these variables for all its containers."""
+    choice = trace_choice(environ, installed=True)
+
+    assert choice.sampling is None
+    assert words in (choice.warning or "")
+
+
+def test_a_missing_package_is_a_warning_that_says_how_to_get_it() -> None:
+    """And which variable asks for it."""
+    warning = trace_choice(ENDPOINT, installed=False).warning or ""
+
+    assert warning.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent")
+    assert "pip install 'tfs-proxy[otel]'" in warning
+
+
+@pytest.mark.parametrize(
+    ("sampler", "argument", "expected"),
+    [
+        ("", "0.5", TraceSampling(1.0, "followed")),
+        ("always_on", "", TraceSampling(1.0, "ignored")),
+        ("always_off", "", TraceSampling(0.0, "ignored")),
+        ("traceidratio", "0.25", TraceSampling(0.25, "examined")),
+        ("parentbased_always_on", "", TraceSampling(1.0, "followed")),
+        ("parentbased_always_off", "", TraceSampling(0.0, "followed")),
+        ("parentbased_traceidratio", "0.01", TraceSampling(0.01, "followed")),
+        ("parentbased_traceidratio", "2", TraceSampling(1.0, "followed")),
+        ("parentbased_traceidratio", "nan", TraceSampling(1.0, "followed")),
+        ("parentbased_traceidratio", "much", TraceSampling(1.0, "followed")),
+        ("unknown", "0.5", TraceSampling(1.0, "followed")),
+    ],
+)
+def test_the_sampler_says_which_requests(sampler: str, argument: str, expected: TraceSampling) -> None:
+    """By OpenTelemetry's names, and its default for what it does not know."""
+    environ = {**ENDPOINT, "OTEL_TRACES_SAMPLER": sampler, "OTEL_TRACES_SAMPLER_ARG": argument}
+
+    assert trace_choice(environ, installed=True).sampling == expected
+
+
+def test_otlp_is_the_exporter_unless_another_is_named() -> None:
+    """A line of output for each span serves for a first look."""
+    assert exporter_of({}) == "otlp"
+    assert exporter_of({"OTEL_TRACES_EXPORTER": "console"}) == "console"

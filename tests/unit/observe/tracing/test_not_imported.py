@@ -1,0 +1,25 @@
+"""Without traces no process of a run has OpenTelemetry in it."""
+
+import subprocess
+import sys
+
+MODULES = (
+    "tfs_proxy.commands.serve",
+    "tfs_proxy.supervisor.run",
+    "tfs_proxy.supervisor.nginx.traces",
+    "tfs_proxy.pipeline.run",
+    "tfs_proxy.web.app",
+    "tfs_proxy.web.workers.threads.worker",
+    "tfs_proxy.observe.tracing.choice",
+    "tfs_proxy.observe.tracing.outgoing",
+    "tfs_proxy.observe.tracing.parents",
+)
+
+
+def test_no_process_imports_opentelemetry_by_itself() -> None:
+    """It is an extra, and would cost each start a few hundred milliseconds."""
+    imports = "; ".join(f"import {module}" for module in MODULES)
+    code = f"import sys; {imports}; print([name for name in sys.modules if 'opentelemetry' in name])"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert output.strip() == "[]"

@@ -1,0 +1,323 @@
+"""The spans of one request: the request's own, those of its stages, and what is current while a script runs."""
+
+import threading
+from collections.abc import Iterator
+from contextvars import copy_context
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.context import attach, get_current
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler, TraceIdRatioBased
+
+from tfs_proxy.observe.request_record import (
+    CONVERT,
+    INPUT_HANDLER,
+    MODEL_SERVER,
+    OUTPUT_HANDLER,
+    WRITE,
+    RequestRecord,
+    handling,
+    stage,
+)
+from tfs_proxy.observe.tracing.provider import DividedSampler
+from tfs_proxy.observe.tracing.request_spans import RequestSpans
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SAMPLED_PARENT = {"HTTP_TRACEPARENT": f"00-{TRACE}-{SPAN}-01"}
+UNSAMPLED_PARENT = {"HTTP_TRACEPARENT": f"00-{TRACE}-{SPAN}-00"}
+MARKED, NOT_MARKED = {"HTTP_X_TFS_PROXY_SAMPLED": "1"}, {"HTTP_X_TFS_PROXY_SAMPLED": "0"}
+
+
+@pytest.fixture(autouse=True)
+def _own_context() -> Iterator[None]:
+    before = get_current()
+    yield
+    attach(before)
+
+
+class Traced:
+    """Requests whose spans are kept."""
+
+    def __init__(self, sampler: Sampler = ALWAYS_ON, kept: float = 1.0, *, behind_nginx: bool = True) -> None:
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider(DividedSampler(sampler, kept), shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = provider.get_tracer("test")
+        self.observer = RequestSpans(self.tracer, behind_nginx=behind_nginx)
+
+    def request(self, environ: dict[str, str] | None = None, target: str = "/invocations") -> RequestRecord:
+        """One request from its begin to its end, without stages."""
+        record = RequestRecord("id", "POST", target)
+        self.observer.begin(record, dict(environ or {}))
+        record.status = 200
+        self.observer.end(record)
+        return record
+
+    @property
+    def spans(self) -> dict[str, ReadableSpan]:
+        """What has ended, by name."""
+        return {span.name: span for span in self._exporter.get_finished_spans()}
+
+    @property
+    def count(self) -> int:
+        """How many spans have ended."""
+        return len(self._exporter.get_finished_spans())
+
+
+def parent_of(span: ReadableSpan) -> int:
+    """The id of its parent; 0 if it has none."""
+    return span.parent.span_id if span.parent else 0
+
+
+def id_of(span: ReadableSpan) -> int:
+    """Its own id."""
+    assert span.context is not None
+    return int(span.context.span_id)
+
+
+def test_a_request_s_span_has_the_names_of_the_semantic_conventions() -> None:
+    """Whoever reads traces of other services reads these."""
+    traced = Traced()
+    record = RequestRecord("an-id", "POST", "/invocations?x=1")
+    traced.observer.begin(record, {})
+    record.status, record.model, record.records = 200, "digits", 3
+    traced.observer.end(record)
+
+    span = traced.spans["POST /invocations"]
+    assert span.kind is trace.SpanKind.SERVER
+    assert dict(span.attributes or {}) == {
+        "http.request.method": "POST",
+        "http.route": "/invocations",
+        "http.response.status_code": 200,
+        "url.path": "/invocations",
+        "url.scheme": "http",
+        "tfs_proxy.model": "digits",
+        "tfs_proxy.records": 3,
+        "tfs_proxy.request_id": "an-id",
+    }
+    assert span.status.is_unset
+
+
+@pytest.mark.parametrize(("status", "kind"), [(503, "503"), (0, "no_answer")])
+def test_a_failure_of_ours_fails_the_span(status: int, kind: str) -> None:
+    """A client's mistake does not, as the conventions have it."""
+    traced = Traced()
+    for answered in (404, status):
+        record = RequestRecord("id", "POST", "/invocations")
+        traced.observer.begin(record, {})
+        record.status = answered
+        traced.observer.end(record)
+
+    mistake, failure = traced._exporter.get_finished_spans()
+    assert mistake.status.is_unset
+    assert (failure.status.status_code, (failure.attributes or {})["error.type"]) == (
+        trace.StatusCode.ERROR,
+        kind,
+    )
+
+
+def test_a_name_never_comes_from_a_client() -> None:
+    """Unknown paths and methods share one."""
+    traced = Traced()
+    for method in ("GET", "BREW"):
+        record = RequestRecord("id", method, "/secret/path")
+        traced.observer.begin(record, {})
+        record.status = 404
+        traced.observer.end(record)
+
+    assert set(traced.spans) == {"GET", "HTTP"}
+
+
+def test_stages_are_spans_within_the_request_s_and_within_each_other() -> None:
+    """A script that asks the model from within ``handler`` shows it so."""
+    traced = Traced()
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, {})
+    with handling(record), stage(INPUT_HANDLER, "handler"), stage(MODEL_SERVER):
+        pass
+    record.status = 200
+    traced.observer.end(record)
+
+    spans = traced.spans
+    assert parent_of(spans["model_server"]) == id_of(spans["handler"])
+    assert parent_of(spans["handler"]) == id_of(spans["POST /invocations"])
+    assert spans["model_server"].kind is trace.SpanKind.CLIENT
+    assert spans["handler"].kind is trace.SpanKind.INTERNAL
+
+
+def test_a_script_s_own_spans_lie_within_the_stage_that_runs_it() -> None:
+    """The current span is the stage's, the request's between stages, and none behind the request."""
+    traced = Traced()
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, {})
+    with handling(record):
+        with stage(OUTPUT_HANDLER), traced.tracer.start_as_current_span("own"):
+            pass
+        between = trace.get_current_span().get_span_context().span_id
+    record.status = 200
+    traced.observer.end(record)
+
+    assert parent_of(traced.spans["own"]) == id_of(traced.spans["output_handler"])
+    assert between == id_of(traced.spans["POST /invocations"])
+    assert not trace.get_current_span().get_span_context().is_valid
+
+
+def test_what_a_stage_raises_fails_its_span_without_its_text() -> None:
+    """The text may hold what a client sent."""
+    traced = Traced()
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, {})
+    with handling(record), pytest.raises(ValueError, match="secret"), stage(CONVERT):
+        raise ValueError("secret")
+    traced.observer.end(record)
+
+    failed = traced.spans["convert"]
+    assert (failed.attributes or {})["error.type"] == "ValueError"
+    assert "secret" not in failed.to_json()
+
+
+def test_stages_at_the_same_time_do_not_mix() -> None:
+    """Several calls of ``predict_async`` run on threads that share the request's context."""
+    traced = Traced()
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, {})
+    both_inside = threading.Barrier(2)
+
+    def ask() -> None:
+        with stage(MODEL_SERVER):
+            both_inside.wait(60)
+
+    with handling(record), stage(INPUT_HANDLER, "input_handler"):
+        threads = [threading.Thread(target=copy_context().run, args=(ask,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    record.status = 200
+    traced.observer.end(record)
+
+    asked = [span for span in traced._exporter.get_finished_spans() if span.name == "model_server"]
+    assert [parent_of(span) for span in asked] == [id_of(traced.spans["input_handler"])] * 2
+
+
+def test_a_stage_on_a_thread_without_context_belongs_to_the_request() -> None:
+    """tornado makes each piece of an answer on any of its threads."""
+    traced = Traced()
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, {})
+
+    def elsewhere() -> None:
+        with handling(record), stage(CONVERT):
+            pass
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    record.status = 200
+    traced.observer.end(record)
+
+    assert parent_of(traced.spans["convert"]) == id_of(traced.spans["POST /invocations"])
+
+
+def test_the_pieces_of_a_streamed_answer_have_no_spans() -> None:
+    """There would be one for each token of a text."""
+    traced = Traced()
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, {})
+    with handling(record):
+        record.status = 200
+        for _ in range(3):
+            with stage(OUTPUT_HANDLER, "output_handler"):
+                pass
+            assert record.listener is not None
+            record.listener.begin(WRITE)
+            record.listener.end(WRITE, None)
+    traced.observer.end(record)
+
+    assert set(traced.spans) == {"POST /invocations"}
+
+
+def test_a_sampled_parent_s_trace_goes_on() -> None:
+    """Its span is the request's parent."""
+    traced = Traced(ParentBased(TraceIdRatioBased(0.0)))
+    traced.request(SAMPLED_PARENT)
+
+    span = traced.spans["POST /invocations"]
+    assert span.context is not None
+    assert (span.context.trace_id, parent_of(span)) == (int(TRACE, 16), int(SPAN, 16))
+
+
+def test_a_parent_that_is_not_sampled_leaves_no_span() -> None:
+    """What the request calls is told so."""
+    traced = Traced(ParentBased(ALWAYS_ON))
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, dict(UNSAMPLED_PARENT))
+    current = trace.get_current_span().get_span_context()
+    traced.observer.end(record)
+
+    assert (current.trace_id, current.trace_flags) == (int(TRACE, 16), 0)
+    assert record.listener is None
+    assert traced.count == 0
+
+
+def test_nginx_s_mark_stands() -> None:
+    """A share of a share would be too little, and an unmarked request is one that nginx has let pass."""
+    traced = Traced(ParentBased(TraceIdRatioBased(0.0)))
+    for environ in (MARKED, NOT_MARKED):
+        traced.request(environ)
+
+    assert traced.count == 1
+
+
+def test_a_worker_keeps_its_part_of_the_share_that_nginx_marks() -> None:
+    """nginx can't count below a hundredth of a percent."""
+    traced = Traced(ParentBased(TraceIdRatioBased(0.0)), kept=0.5)
+    for _ in range(1000):
+        traced.request(MARKED)
+
+    assert 400 < traced.count < 600
+
+
+def test_without_nginx_a_mark_is_a_client_s_own() -> None:
+    """Nobody samples by a header."""
+    traced = Traced(ParentBased(TraceIdRatioBased(0.0)), behind_nginx=False)
+    traced.request(MARKED)
+
+    assert traced.count == 0
+
+
+def test_what_lies_within_a_marked_request_is_recorded_whatever_its_trace_s_id() -> None:
+    """A sampler that looks at the id alone would tear the trace apart."""
+    traced = Traced(TraceIdRatioBased(0.0))
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, dict(MARKED))
+    with handling(record), stage(CONVERT):
+        pass
+    record.status = 200
+    traced.observer.end(record)
+
+    assert set(traced.spans) == {"POST /invocations", "convert"}
+
+
+def test_what_a_request_without_a_span_calls_begins_no_trace() -> None:
+    """Its instrumentation would take a share of its own."""
+    traced = Traced(ALWAYS_ON)
+    record = RequestRecord("id", "POST", "/invocations")
+    traced.observer.begin(record, dict(NOT_MARKED))
+    with traced.tracer.start_as_current_span("own"):
+        pass
+    traced.observer.end(record)
+
+    assert traced.count == 0
+
+
+@pytest.mark.parametrize("path", ["/ping", "/metrics", "/ping?x=1"])
+def test_probes_have_no_spans(path: str) -> None:
+    """A platform asks every few seconds."""
+    traced = Traced()
+    traced.request(target=path)
+
+    assert traced.count == 0
