@@ -206,7 +206,7 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
     assert text.count("listen 0.0.0.0:8080;") == 1
     for_each_request = (
         "http_host|request_id|content_length|http_transfer_encoding|large_body|status|request_time|request|"
-        "http_x_request_id|http_x_amzn_sagemaker_inference_id|id_without_inference|chosen_id|connections_writing"
+        "http_x_request_id|http_x_amzn_sagemaker_inference_id|id_without_inference|chosen_id|connections_writing|captured"
     )
     assert "$" not in re.sub(rf"\$({for_each_request})\b|\}}\$\"", "", text)
 

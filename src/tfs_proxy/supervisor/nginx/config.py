@@ -145,6 +145,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         rest_location=serving_api.rest_location() if serving and serving.publishes_rest else "",
         grpc_upstream=serving_api.grpc_upstream(gates) if proxy.grpc else "",
         grpc_server=_grpc_server(proxy, limits, workspace.requests),
+        captured=fast_path.captured(serving.capture if serving else None),
         fast_maps=fast_path.maps(proxy.fast) if proxy.fast else "",
         fast_location=fast_path.location() if proxy.fast else "",
         # NOTE: an error_page of a location's own hides those of the server block, so they are repeated.
@@ -169,6 +170,7 @@ def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:
         "proxy_set_header X-Tfs-Proxy-Request $request_id;",
         f'proxy_set_header X-Tfs-Proxy-Again "{again}";',
         f'proxy_set_header X-Tfs-Proxy-Sent "{sent}";',
+        'proxy_set_header X-Tfs-Proxy-Capture "$captured";',
     )
     return "\n            ".join(lines)
 

@@ -8,6 +8,7 @@ answers. Values from headers reach a path only through patterns that name every 
 """
 
 from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, PREFIX, Attribute
+from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.supervisor.nginx import uploads
 
 MAX_BRACES = 6
@@ -63,14 +64,22 @@ def maps(default_model: str) -> str:
         "~^{model}{version}{method}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";
     }}
     map $tfs_method $method_or_predict {{ default predict; "~." $tfs_method; }}
-    map "$request_method $content_length $json_sent$json_wanted $http_content_encoding$model_path" $fast {{
+    map "$captured$request_method" $fast_method {{ default ""; POST 1; }}
+    map "$fast_method $content_length $json_sent$json_wanted $http_content_encoding$model_path" $fast {{
         default 0;
-        "~^POST {SMALL} 11 /v1/" 1;
+        "~^1 {SMALL} 11 /v1/" 1;
     }}
     map $request_body $certain_method {{
         default PUT;
         "~{only_object()}" POST;
     }}"""
+
+
+def captured(options: CaptureOptions | None) -> str:
+    """``$captured``, "1" for the share of requests that is recorded, else "": for the http block."""
+    if options is None:
+        return 'map "" $captured { default ""; }'
+    return f'split_clients $request_id $captured {{ {options.percent:.2f}% 1; * ""; }}'
 
 
 def _captured(attribute: Attribute) -> str:
