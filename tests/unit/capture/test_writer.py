@@ -1,5 +1,6 @@
 """The queue and the thread that write records: bounded, in order, and never in the way."""
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -102,6 +103,23 @@ def test_the_end_does_not_wait_for_a_target_that_hangs(tmp_path: Path) -> None:
     stuck.go_on.set()
 
     assert counted.total == {Outcome.DROPPED: 6}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_that_a_script_forks_leaves_the_records_alone(tmp_path: Path) -> None:
+    """It has no thread that writes them: they are the worker's, which writes each once."""
+    writer = CaptureWriter(options(tmp_path), Counted())
+    writer.start()
+    writer.offer(record(b"1"))
+    pid = os.fork()
+    if pid == 0:
+        writer.close()
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    writer.offer(record(b"2"))
+    writer.close()
+
+    assert [body_of(line) for line in captured(tmp_path)] == [b"1", b"2"]
 
 
 def test_counts_that_can_not_be_reported_are_kept(tmp_path: Path) -> None:
