@@ -10,7 +10,7 @@ from tfs_proxy.observe.line_file import LineReader, LineWriter
 from tfs_proxy.observe.metric import MeasuredMetric, Points
 
 
-class Outcome(StrEnum):
+class CaptureOutcome(StrEnum):
     """What became of a record: the values of a label."""
 
     WRITTEN = "written"
@@ -18,7 +18,7 @@ class Outcome(StrEnum):
     TOO_LARGE = "too_large"
 
 
-Counts = Mapping[Outcome, int]
+Counts = Mapping[CaptureOutcome, int]
 
 
 class CountsFile:
@@ -29,7 +29,9 @@ class CountsFile:
 
     def add(self, counts: Counts) -> None:
         """Append what has become of more records. Raises OSError."""
-        self._file.write((" ".join(str(counts.get(outcome, 0)) for outcome in Outcome) + "\n").encode())
+        self._file.write(
+            (" ".join(str(counts.get(outcome, 0)) for outcome in CaptureOutcome) + "\n").encode()
+        )
 
 
 class CaptureCounter:
@@ -37,13 +39,13 @@ class CaptureCounter:
 
     def __init__(self, path: Path) -> None:
         self._lines = LineReader(path)
-        self._counts = Counter(dict.fromkeys(Outcome, 0))
+        self._counts = Counter(dict.fromkeys(CaptureOutcome, 0))
 
     def read(self) -> None:
         """Count what has been written since the last time."""
         for chunk in self._lines.chunks():
             for line in chunk.splitlines():
-                for outcome, number in zip(Outcome, line.split(), strict=True):
+                for outcome, number in zip(CaptureOutcome, line.split(), strict=True):
                     self._counts[outcome] += int(number)
 
     def measure(self) -> Iterator[MeasuredMetric]:
@@ -54,5 +56,5 @@ class CaptureCounter:
 
 def measured(counts: Counts) -> MeasuredMetric:
     """Counts as the metric."""
-    points: Points = {(outcome.value,): counts.get(outcome, 0) for outcome in Outcome}
+    points: Points = {(outcome.value,): counts.get(outcome, 0) for outcome in CaptureOutcome}
     return MeasuredMetric(catalogue.CAPTURE_RECORDS, points)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tfs_proxy.attributes import HEADER
-from tfs_proxy.capture.counts import Counts, Outcome
+from tfs_proxy.capture.counts import CaptureOutcome, Counts
 from tfs_proxy.capture.files import CaptureFailed, CaptureStore, Folder
 from tfs_proxy.capture.record import CaptureRecord, Payload, line_of
 from tfs_proxy.capture.rotation import RotatingFiles
@@ -56,7 +56,7 @@ class CaptureWriter:
         self._max_bytes = options.max_bytes
         self._files = RotatingFiles(store or store_of(options), options.name, options.max_bytes)
         self._report = report
-        self._counts: Counter[Outcome] = Counter()
+        self._counts: Counter[CaptureOutcome] = Counter()
         self._queue: deque[CaptureRecord] = deque()
         self._waiting_bytes = 0
         self._changed = threading.Condition()
@@ -90,9 +90,9 @@ class CaptureWriter:
         size = _size(record)
         with self._changed:
             if size > self._max_bytes:
-                self._counts[Outcome.TOO_LARGE] += 1
+                self._counts[CaptureOutcome.TOO_LARGE] += 1
             elif self._ending or self._waiting_bytes + size > self._max_bytes:
-                self._counts[Outcome.DROPPED] += 1
+                self._counts[CaptureOutcome.DROPPED] += 1
             else:
                 self._queue.append(record)
                 self._waiting_bytes += size
@@ -100,7 +100,7 @@ class CaptureWriter:
 
     def count_too_large(self) -> None:
         """Count a record that was given up while it grew."""
-        self._count(Outcome.TOO_LARGE, 1)
+        self._count(CaptureOutcome.TOO_LARGE, 1)
 
     def report(self) -> None:
         """Hand on the counts since the last time; they are kept if that can't be done now."""
@@ -133,7 +133,7 @@ class CaptureWriter:
             # NOTE: the record that is being written is still in the queue.
             lost = len(self._queue) + self._files.unsaved
             self._queue.clear()
-            self._counts[Outcome.DROPPED] += lost
+            self._counts[CaptureOutcome.DROPPED] += lost
         log.warning("data capture: %d record(s) are lost: they were not written within %g s", lost, seconds)
 
     def _run(self) -> None:
@@ -144,7 +144,7 @@ class CaptureWriter:
                     self._write(record)
                 except Exception:
                     log.exception("data capture: a record can't be written")
-                    self._count(Outcome.DROPPED, 1)
+                    self._count(CaptureOutcome.DROPPED, 1)
                 self._forget(record)
             elif self._ending:
                 break
@@ -168,16 +168,16 @@ class CaptureWriter:
     def _write(self, record: CaptureRecord) -> None:
         line = line_of(record)
         if len(line) > self._max_bytes:
-            self._count(Outcome.TOO_LARGE, 1)
+            self._count(CaptureOutcome.TOO_LARGE, 1)
             return
         self._settle(partial(self._files.complete_before, line, record.seconds))
         self._settle(partial(self._files.append, line, record.seconds))
 
     def _settle(self, step: Callable[[], int]) -> None:
         try:
-            self._count(Outcome.WRITTEN, self._blocking(step))
+            self._count(CaptureOutcome.WRITTEN, self._blocking(step))
         except CaptureFailed as failure:
-            self._count(Outcome.DROPPED, failure.records)
+            self._count(CaptureOutcome.DROPPED, failure.records)
             self._warn(failure)
 
     def _warn(self, failure: CaptureFailed) -> None:
@@ -186,7 +186,7 @@ class CaptureWriter:
             self._warned_at = now
             log.warning("data capture: records are dropped: %s", failure)
 
-    def _count(self, outcome: Outcome, records: int) -> None:
+    def _count(self, outcome: CaptureOutcome, records: int) -> None:
         if records:
             with self._changed:
                 self._counts[outcome] += records

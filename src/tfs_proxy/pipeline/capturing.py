@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
 
-from tfs_proxy.capture.counts import Counts, Outcome, measured
+from tfs_proxy.capture.counts import CaptureOutcome, Counts, measured
 from tfs_proxy.capture.files import check_folder
 from tfs_proxy.capture.options import capture_options, described, is_chosen
 from tfs_proxy.capture.record import Payload
@@ -23,7 +23,7 @@ class PipelineCapture:
     def __init__(self, settings: Settings) -> None:
         self._options = capture_options(settings, NAME)
         self._writer = CaptureWriter(self._options, self._add) if self._options else None
-        self._counts: Counter[Outcome] = Counter()
+        self._counts: Counter[CaptureOutcome] = Counter()
 
     def start(self) -> str | None:
         """Begin to write; a sentence for the log. Raises SettingsError if the target can't be written."""

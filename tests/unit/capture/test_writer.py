@@ -10,7 +10,7 @@ import pytest
 
 from support.capturing import body_of, captured, captured_files
 from support.waiting import wait_until
-from tfs_proxy.capture.counts import CaptureCounter, CountsFile, Outcome
+from tfs_proxy.capture.counts import CaptureCounter, CaptureOutcome, CountsFile
 from tfs_proxy.capture.files import CaptureFailed, Folder, FolderFile
 from tfs_proxy.capture.record import CaptureRecord, Payload
 from tfs_proxy.capture.rotation import FILE_SECONDS, RotatingFiles
@@ -48,10 +48,10 @@ class Counted:
     """Adds up what a writer reports; ``broken`` reports fail."""
 
     def __init__(self) -> None:
-        self.total: Counter[Outcome] = Counter()
+        self.total: Counter[CaptureOutcome] = Counter()
         self.broken = False
 
-    def __call__(self, counts: Mapping[Outcome, int]) -> None:
+    def __call__(self, counts: Mapping[CaptureOutcome, int]) -> None:
         """Take one report."""
         if self.broken:
             raise OSError
@@ -68,7 +68,7 @@ def test_records_are_written_in_order(tmp_path: Path) -> None:
     writer.close()
 
     assert [body_of(line) for line in captured(tmp_path)] == [b"%d" % number for number in range(100)]
-    assert counted.total == {Outcome.WRITTEN: 100}
+    assert counted.total == {CaptureOutcome.WRITTEN: 100}
 
 
 def test_what_has_no_room_is_dropped(tmp_path: Path) -> None:
@@ -81,11 +81,15 @@ def test_what_has_no_room_is_dropped(tmp_path: Path) -> None:
     writer.offer(record(b"x" * 20_000))
     stuck.reached.wait()
     writer.report()
-    assert counted.total == {Outcome.DROPPED: 7, Outcome.TOO_LARGE: 1}
+    assert counted.total == {CaptureOutcome.DROPPED: 7, CaptureOutcome.TOO_LARGE: 1}
     stuck.go_on.set()
     writer.close()
 
-    assert counted.total == {Outcome.WRITTEN: 3, Outcome.DROPPED: 7, Outcome.TOO_LARGE: 1}
+    assert counted.total == {
+        CaptureOutcome.WRITTEN: 3,
+        CaptureOutcome.DROPPED: 7,
+        CaptureOutcome.TOO_LARGE: 1,
+    }
     assert len(captured(tmp_path)) == 3
 
 
@@ -97,12 +101,12 @@ def test_the_end_does_not_wait_for_a_target_that_hangs(tmp_path: Path) -> None:
     for _ in range(5):
         writer.offer(record())
     writer.close(seconds=0.05)
-    assert counted.total == {Outcome.DROPPED: 5}
+    assert counted.total == {CaptureOutcome.DROPPED: 5}
     writer.offer(record())
     writer.report()
     stuck.go_on.set()
 
-    assert counted.total == {Outcome.DROPPED: 6}
+    assert counted.total == {CaptureOutcome.DROPPED: 6}
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -132,7 +136,7 @@ def test_counts_that_can_not_be_reported_are_kept(tmp_path: Path) -> None:
     counted.broken = False
     writer.report()
 
-    assert counted.total == {Outcome.TOO_LARGE: 1}
+    assert counted.total == {CaptureOutcome.TOO_LARGE: 1}
 
 
 def test_a_record_whose_line_is_too_large_is_counted(tmp_path: Path) -> None:
@@ -143,7 +147,7 @@ def test_a_record_whose_line_is_too_large_is_counted(tmp_path: Path) -> None:
     writer.offer(CaptureRecord(Payload("image/png", b"\xff" * 2900), None, NOON))
     writer.close()
 
-    assert counted.total == {Outcome.TOO_LARGE: 1}
+    assert counted.total == {CaptureOutcome.TOO_LARGE: 1}
     assert captured_files(tmp_path) == []
 
 
@@ -202,14 +206,14 @@ def test_a_target_that_recovers_is_written_again(tmp_path: Path) -> None:
 
     def dropped() -> bool:
         writer.report()
-        return counted.total[Outcome.DROPPED] == 1
+        return counted.total[CaptureOutcome.DROPPED] == 1
 
     wait_until(dropped, 10, "the first is dropped")
     (tmp_path / "shop").unlink()
     writer.offer(record())
     writer.close()
 
-    assert counted.total == {Outcome.WRITTEN: 1, Outcome.DROPPED: 1}
+    assert counted.total == {CaptureOutcome.WRITTEN: 1, CaptureOutcome.DROPPED: 1}
 
 
 def test_a_failed_create_says_why(tmp_path: Path) -> None:
@@ -223,10 +227,10 @@ def test_counts_of_several_processes_add_up(tmp_path: Path) -> None:
     """Each appends, the supervisor reads."""
     path = tmp_path / "captured"
     counter, workers = CaptureCounter(path), [CountsFile(path), CountsFile(path)]
-    workers[0].add({Outcome.WRITTEN: 2})
-    workers[1].add({Outcome.WRITTEN: 3, Outcome.DROPPED: 1})
+    workers[0].add({CaptureOutcome.WRITTEN: 2})
+    workers[1].add({CaptureOutcome.WRITTEN: 3, CaptureOutcome.DROPPED: 1})
     (metric,) = counter.measure()
     assert metric.points == {("written",): 5, ("dropped",): 1, ("too_large",): 0}
-    workers[0].add({Outcome.TOO_LARGE: 1})
+    workers[0].add({CaptureOutcome.TOO_LARGE: 1})
     (metric,) = counter.measure()
     assert metric.points == {("written",): 5, ("dropped",): 1, ("too_large",): 1}
