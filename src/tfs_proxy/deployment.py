@@ -43,6 +43,28 @@ class TraceSampling:
 
 
 @dataclass(frozen=True, slots=True)
+class CaptureOptions:
+    """What is captured of requests, and where to: ``target`` is a folder or an ``s3://`` address.
+
+    ``name`` stands where SageMaker has the endpoint's. ``percent`` of the requests are captured. A file has
+    at most ``max_bytes``, as has what waits to be written. ``keeps_input`` and ``keeps_output`` say what of a
+    request is kept.
+    """
+
+    target: str
+    name: str
+    percent: float
+    max_bytes: int
+    keeps_input: bool = True
+    keeps_output: bool = True
+
+    @property
+    def is_s3(self) -> bool:
+        """Whether the target is in S3."""
+        return self.target.startswith("s3://")
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """One model as the model server gets it: versions lie below ``base_path``, ascending."""
 
@@ -64,7 +86,7 @@ class Deployment:
     what the script has for an answer, ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the
     model folder of an archive whose script is the model itself: then there are no models and no instances.
     ``counts_requests`` tells workers to count requests, since there is no nginx to do so. ``traces`` is None
-    if requests are not traced.
+    if requests are not traced, ``capture`` if nothing is captured.
     """
 
     default_model: str
@@ -85,6 +107,7 @@ class Deployment:
     wait_time_seconds: float = 300.0
     counts_requests: bool = False
     traces: TraceSampling | None = None
+    capture: CaptureOptions | None = None
 
     @property
     def script_folder(self) -> str:
@@ -109,6 +132,7 @@ class Deployment:
         fields["transforms"] = TransformLimits(**fields.get("transforms", {}))
         fields["traces"] = TraceSampling(**fields["traces"]) if fields.get("traces") else None
         fields["import_paths"] = tuple(fields["import_paths"])
+        fields["capture"] = CaptureOptions(**fields["capture"]) if fields.get("capture") else None
         return cls(**fields)
 
 

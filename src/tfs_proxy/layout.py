@@ -45,6 +45,7 @@ class Workspace:
         self.requests = root / "requests"  # a line for each request that has ended, by nginx or the workers
         self.stages = root / "stages"  # how long requests spent in each stage, in a table for each worker
         self.traces_warning = root / "traces-warning"  # there once a process has warned of the collector
+        self.capture_counts = root / "captured"  # what became of captured records, by the workers
         self.nginx = root / "nginx"  # its prefix: configuration, temporary files and pid file
         self.model_config = root / "models.pbtxt"  # the model server's --model_config_file
         self.monitoring_config = root / "monitoring.pbtxt"  # the model server's --monitoring_config_file

@@ -13,6 +13,9 @@ VERSION = r"[0-9]{1,19}"
 SHORT_VERSION = r"[0-9]{1,18}"
 """A version that is below `HIGHEST_VERSION` by its length alone."""
 
+S3_ADDRESS = r"s3://([A-Za-z0-9][A-Za-z0-9._-]{1,254})(?:/(.*))?"
+"""A bucket, and a key or the prefix of keys."""
+
 HIGHEST_VERSION = 2**63 - 1
 METHODS = ("predict", "classify", "regress")
 

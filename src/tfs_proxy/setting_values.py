@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.names import LABEL, SHORT_VERSION, is_model_name
+from tfs_proxy.names import LABEL, S3_ADDRESS, SHORT_VERSION, is_model_name
 
 Number = TypeVar("Number", int, float)
 
 WORKER_CLASSES = ("gthread", "sync", "gevent", "tornado")
 HIGHEST_PORT = 65535
+HUNDRED = 100.0
 GRPC_PORT = 8500
 """The port at which TF Serving's clients expect gRPC."""
 
@@ -157,6 +158,33 @@ def grpc_port(value: str) -> GrpcPort | None:
             return GrpcPort(int(digits), required=True)
         case _:
             raise ValueError(f"a port from 0 to {HIGHEST_PORT}, auto or off")
+
+
+def capture_target(value: str) -> str:
+    """A folder, or an ``s3://`` address."""
+    target = value.strip()
+    if "\0" in target or (target.startswith("s3:") and not re.fullmatch(S3_ADDRESS, target)):
+        raise ValueError("a folder or s3://BUCKET/PREFIX")
+    return target
+
+
+def percent(value: str) -> float:
+    """A share of 100, with at most two decimals: nginx knows no more."""
+    if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,2})?", value.strip()) and float(value) <= HUNDRED:
+        return float(value)
+    raise ValueError("a number from 0 to 100 with at most two decimals")
+
+
+def some_of(*choices: str) -> Callable[[str], frozenset[str]]:
+    """One or more of ``choices`` between commas, in any case of letters."""
+
+    def parse(value: str) -> frozenset[str]:
+        chosen = frozenset(part.strip().lower() for part in value.split(","))
+        if not chosen <= set(choices):
+            raise ValueError(f"one or more of {', '.join(choices)}, between commas")
+        return chosen
+
+    return parse
 
 
 def words(value: str) -> tuple[str, ...]:

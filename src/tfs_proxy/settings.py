@@ -33,6 +33,7 @@ MODEL_SERVERS = Group("Model servers")
 BATCHING = Group("Batching")
 WORKERS = Group("Workers and timeouts")
 JOBS = Group("Batch transform and pipelines")
+CAPTURE = Group("Data capture")
 FILES_AND_LOGS = Group("Files and logs")
 
 
@@ -200,6 +201,24 @@ class Settings:
         "TFS_PROXY_HOP_LIMIT_MB", lambda value: int(parse.number(0.001)(value) * MEGABYTE), 5 * MEGABYTE,
         "largest body in MB that one stage of a pipeline passes to the next", shown="5")
 
+    capture_target: str | None = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE", parse.capture_target, None,
+        "folder or s3://BUCKET/PREFIX that requests to /invocations and their answers are recorded in",
+        shown="off")
+    capture_percent: float = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_PERCENT", parse.percent, 100.0, "percent of the requests that are recorded",
+        shown="100")
+    capture_max_mb: int = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_MAX_MB", parse.whole(1, 1024), 16,
+        "MB of a file of records at most, and of the records that wait to be written in each worker; a "
+        "request that is larger is not recorded")
+    capture_keeps: frozenset[str] = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_KEEP", parse.some_of("input", "output"), frozenset({"input", "output"}),
+        "what is recorded: input, output or both", shown="input,output")
+    capture_name: str | None = CAPTURE.setting(
+        "TFS_PROXY_CAPTURE_NAME", parse.model_name, None,
+        "folder below the target, where SageMaker has the endpoint's name", shown="the default model's name")
+
     gunicorn_loglevel: str = FILES_AND_LOGS.setting(
         "SAGEMAKER_GUNICORN_LOGLEVEL", parse.one_of("debug", "info", "warning", "error", "critical"), "info",
         "log level of the workers and the supervisor; debug shows how gunicorn and TensorFlow start")
@@ -277,8 +296,12 @@ _ROWS = {row.field: row for row in TABLE}
 
 
 def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` for a serving stack inside another program: several stacks can't share one gRPC port."""
-    return {name: value for name, value in environ.items() if name != "TFS_PROXY_GRPC_PORT"}
+    """``environ`` for a serving stack inside another program.
+
+    Several stacks can't share one gRPC port, and what is captured is the program's own requests.
+    """
+    outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_CAPTURE"}
+    return {name: value for name, value in environ.items() if name not in outer}
 
 
 def inherited_environment() -> dict[str, str]:

@@ -2,14 +2,13 @@
 
 import contextlib
 import http.client
-import shutil
 import socket
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from attack.findings import Finding
 from attack.fronts import BODY, Front, front_of, kinds, stack_of
+from support.small_disks import can_mount, on_small_disk
 
 CROWD = 260
 IDLE = 1100
@@ -96,20 +95,10 @@ def disk(folder: Path, which: Sequence[str] = ()) -> list[Finding]:
     return [finding for kind in uploading for finding in _stalled(folder / kind, kind)]
 
 
-def can_mount() -> bool:
-    """Whether a small disk can be had: in a mount namespace of its own, which ends with its processes."""
-    if shutil.which("unshare") is None:
-        return False
-    words = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
-
-
 def _stalled(folder: Path, kind: str) -> Iterator[Finding]:
     home = folder / "home"
     home.mkdir(parents=True)
-    script = f'mount -t tmpfs -o size={DISK_MB}m tmpfs {home} && exec "$@"'
-    launcher = ["unshare", "--mount", "sh", "-c", script, "sh"]
-    with stack_of(kind, folder, {"TFS_PROXY_HOME": str(home)}, launcher) as stack:
+    with stack_of(kind, folder, {"TFS_PROXY_HOME": str(home)}, on_small_disk(home, DISK_MB)) as stack:
         front = front_of(kind, stack)
         with stalled_uploads(front) as sent:
             note = f"{sent // MEGABYTE} MB sent; "

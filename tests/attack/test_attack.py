@@ -9,6 +9,7 @@ from attack import amplification, bombs, counts, exhaustion, fuzzing, kills, soa
 from attack.findings import Finding, fallen, table
 from attack.fronts import Front, all_fronts, kinds
 from attack.raw_http.attack import CASES, attack
+from support.small_disks import can_mount
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
@@ -66,7 +67,7 @@ def test_idle_connections_do_not_use_up_the_descriptors(tmp_path: Path) -> None:
     assert fallen(exhaustion.descriptors(tmp_path, [FRONT])) == ""
 
 
-@pytest.mark.skipif(not exhaustion.can_mount(), reason="no file system can be mounted here")
+@pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
 def test_stalled_uploads_do_not_fill_the_disk(tmp_path: Path) -> None:
     """Others are answered beside uploads as large as the disk."""
     assert fallen(exhaustion.disk(tmp_path, [FRONT])) == ""

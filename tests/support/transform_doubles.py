@@ -1,6 +1,6 @@
 """Stand-ins for the two ends of a batch transform job: the sender of requests and the target of outputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tfs_proxy.transform.failures import StorageError
@@ -28,7 +28,7 @@ class FakeSender(Sender):
         self.respond = respond
         self.bodies: list[bytes] = []
 
-    def send(self, body: bytes | Pieces) -> bytes:
+    def send(self, body: bytes | Pieces, _headers: Mapping[str, str] | None = None) -> bytes:
         text = body if isinstance(body, bytes) else b"".join(body())
         self.bodies.append(text)
         return self.respond(text)

@@ -23,6 +23,7 @@ ROOMS = (
     "archive",
     "serving_json",
     "payload",
+    "capture",
     "upstream",
     "dataplane",
     "script",

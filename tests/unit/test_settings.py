@@ -38,6 +38,10 @@ def test_defaults_need_no_environment() -> None:
         ("TFS_PROXY_GRPC_PORT", "8500", "grpc_port", GrpcPort(8500, required=True)),
         ("TFS_PROXY_GRPC_PORT", "Auto", "grpc_port", GrpcPort(8500, required=False)),
         ("TFS_PROXY_REST_API", "false", "rest_api", False),
+        ("TFS_PROXY_CAPTURE", "s3://bucket/a/b", "capture_target", "s3://bucket/a/b"),
+        ("TFS_PROXY_CAPTURE", "records", "capture_target", "records"),
+        ("TFS_PROXY_CAPTURE_PERCENT", "0.25", "capture_percent", 0.25),
+        ("TFS_PROXY_CAPTURE_KEEP", "Input", "capture_keeps", frozenset({"input"})),
         ("TFS_PROXY_MAX_ARCHIVE_GB", "0.5", "max_archive_bytes", 512 * 1024 * 1024),
     ],
 )
@@ -56,6 +60,13 @@ def test_a_variable_becomes_a_typed_field(variable: str, value: str, field: str,
         ("SAGEMAKER_BIND_TO_PORT", "70000"),
         ("SAGEMAKER_BIND_TO_PORT", "-1"),
         ("SAGEMAKER_SAFE_PORT_RANGE", "9000"),
+        ("TFS_PROXY_CAPTURE", "s3://"),
+        ("TFS_PROXY_CAPTURE", "s3:/bucket"),
+        ("TFS_PROXY_CAPTURE_PERCENT", "100.01"),
+        ("TFS_PROXY_CAPTURE_PERCENT", "0.001"),
+        ("TFS_PROXY_CAPTURE_PERCENT", "5%"),
+        ("TFS_PROXY_CAPTURE_KEEP", "request"),
+        ("TFS_PROXY_CAPTURE_NAME", "../shop"),
         ("SAGEMAKER_SAFE_PORT_RANGE", "9010-9000"),
         ("SAGEMAKER_MULTI_MODEL", "yes"),
         ("TFS_PROXY_GRPC_PORT", "65536"),
@@ -164,9 +175,10 @@ def test_the_grpc_port_is_none_of_the_model_servers_ports() -> None:
         Settings.from_env(ports)
 
 
-def test_a_stack_behind_another_program_publishes_no_grpc() -> None:
+def test_a_stack_behind_another_program_publishes_no_grpc_and_captures_nothing() -> None:
     """The stages of a pipeline, and the stack of a batch job."""
-    assert for_inner_stack({"TFS_PROXY_GRPC_PORT": "8500", "A": "b"}) == {"A": "b"}
+    environ = {"TFS_PROXY_GRPC_PORT": "8500", "TFS_PROXY_CAPTURE": "records", "A": "b"}
+    assert for_inner_stack(environ) == {"A": "b"}
 
 
 def test_defaults_follow_the_cpu_limit() -> None:

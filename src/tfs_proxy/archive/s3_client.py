@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tfs_proxy.errors import ArchiveError, TfsProxyError
+from tfs_proxy.names import S3_ADDRESS
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -26,7 +27,7 @@ BAD_CREDENTIALS = frozenset(
 
 def parse_address(address: str) -> tuple[str, str]:
     """Split ``s3://BUCKET/KEY`` into both; KEY may be empty. Raises ArchiveError if it is malformed."""
-    match = re.fullmatch(r"s3://([A-Za-z0-9][A-Za-z0-9._-]{1,254})(?:/(.*))?", address, re.DOTALL)
+    match = re.fullmatch(S3_ADDRESS, address, re.DOTALL)
     if match is None:
         raise ArchiveError(
             f"{address} is not an S3 address: it must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/."

@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tfs_proxy.errors import ArchiveError, ScriptLoadError
+from tfs_proxy.capture.replay import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
+from tfs_proxy.errors import ArchiveError, BadInput, ScriptLoadError
 from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.report.prepare import prepare, without_workspace
 from tfs_proxy.report.served import Served
@@ -18,6 +20,9 @@ from tfs_proxy.settings import Settings, inherited_environment
 from tfs_proxy.supervisor.host.workspace import temporary_workspace
 from tfs_proxy.supervisor.programs.packages import brings_packages
 from tfs_proxy.upstream.fake_server import ModelCall
+
+if TYPE_CHECKING:
+    from tfs_proxy.testing import LoadedScript
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``check``."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, folder or s3:// address")
     parser.add_argument(
-        "--request", metavar="FILE", type=Path, help="body of a request to answer; - is stdin"
+        "--request",
+        metavar="FILE",
+        type=Path,
+        help="body of a request to answer, or a file of data capture with many; - is stdin",
     )
     parser.add_argument("--content-type", metavar="TYPE", help="its Content-Type (default: none)")
     parser.add_argument("--accept", metavar="TYPE", help="its Accept (default: none)")
@@ -67,7 +75,7 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
 
     Raises what start-up raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
     """
-    body = _request_body(arguments.request)
+    requests = _requests(arguments)
     with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
         prepared = prepare(arguments.model or settings.model, settings, workspace, inherited_environment())
         print(*prepared.report, sep="\n")
@@ -79,10 +87,31 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
                 warnings.append(f"Warning: {missing}")
             for line in warnings:
                 print(line)
-            status = 0 if body is None else _try(arguments, body, prepared.served, settings)
+            status = _try(arguments, requests, prepared.served, settings) if requests else 0
         except ScriptLoadError as error:
             raise _readable(error, workspace) from None
     return WARNED if arguments.strict and warnings and not status else status
+
+
+def _requests(arguments: argparse.Namespace) -> list[CapturedRequest]:
+    """The requests to try: those of a file of data capture, else the one whose body it is."""
+    body = _request_body(arguments.request)
+    if body is None:
+        return []
+    if not is_capture(arguments.request.name, body[:BEGINNING_BYTES]):
+        return [CapturedRequest(body, arguments.content_type, arguments.custom_attributes)]
+    try:
+        requests = list(captured_requests(body.splitlines(keepends=True), f"{arguments.request}"))
+    except BadInput as error:
+        raise ArchiveError(f"The request {error}.") from None
+    return [
+        CapturedRequest(
+            request.body,
+            arguments.content_type or request.content_type,
+            arguments.custom_attributes or request.custom_attributes,
+        )
+        for request in requests
+    ]
 
 
 def _request_body(file: Path | None) -> bytes | None:
@@ -127,17 +156,26 @@ def _readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
     return ScriptLoadError(without_workspace(str(error), workspace))
 
 
-def _try(arguments: argparse.Namespace, body: bytes, served: Served, settings: Settings) -> int:
-    """Print the answer to the request; the exit status."""
+def _try(
+    arguments: argparse.Namespace, requests: Sequence[CapturedRequest], served: Served, settings: Settings
+) -> int:
+    """Print the answers to the requests; the exit status."""
     from tfs_proxy import testing
 
-    layout, content_type = served.layout, arguments.content_type
-    with _explained(layout), testing.load(layout.root, settings=settings) as script:
-        began = time.perf_counter()
-        reply = script.post(body, content_type, arguments.accept, arguments.custom_attributes)
-        milliseconds = (time.perf_counter() - began) * 1000
-        calls = "; ".join(_describe_calls(script.calls))
-    print(f"Request: {arguments.request}, {content_type or 'no Content-Type'}, {len(body)} bytes")
+    with _explained(served.layout), testing.load(served.layout.root, settings=settings) as script:
+        return max([_try_one(arguments, request, served, script) for request in requests])
+
+
+def _try_one(
+    arguments: argparse.Namespace, request: CapturedRequest, served: Served, script: "LoadedScript"
+) -> int:
+    """Print the answer to one request; the exit status."""
+    content_type, earlier = request.content_type, len(script.calls)
+    began = time.perf_counter()
+    reply = script.post(request.body, content_type, arguments.accept, request.custom_attributes)
+    milliseconds = (time.perf_counter() - began) * 1000
+    calls = "; ".join(_describe_calls(script.calls[earlier:]))
+    print(f"Request: {arguments.request}, {content_type or 'no Content-Type'}, {len(request.body)} bytes")
     if served.models:
         print(f"Model server (a fake one, which answers zeros): {calls or 'not called'}")
     broken = ", broken off by an error" if reply.broken else ""

@@ -186,6 +186,12 @@ UNREADABLE_LINES = MetricDescription(
     _COUNTER,
     "Requests that could not be counted because their line in the request log can't be read: a fault here.",
 )
+CAPTURE_RECORDS = MetricDescription(
+    "tfs_proxy_capture_records_total",
+    _COUNTER,
+    "Requests chosen for data capture: written, dropped since the target is slow or refuses, or too_large.",
+    ("outcome",),
+)
 PIPELINE_STAGE_UP = MetricDescription(
     "tfs_proxy_pipeline_stage_up",
     _GAUGE,
@@ -228,6 +234,7 @@ METRICS = (
     PROBE_REQUESTS,
     GRPC_REQUESTS,
     UNREADABLE_LINES,
+    CAPTURE_RECORDS,
     PIPELINE_STAGE_UP,
 )
 """All of them."""

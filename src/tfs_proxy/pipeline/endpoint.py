@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.pipeline import readiness
+from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import REQUEST_ID, Chain
 from tfs_proxy.pipeline.metrics import PipelineMetrics
 from tfs_proxy.pipeline.stage import Stage
@@ -20,12 +21,15 @@ ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 class PipelineEndpoint:
     """Routes requests; ``ready`` is set once every stage has been."""
 
-    def __init__(self, stages: Sequence[Stage], chain: Chain, hop_limit_bytes: int) -> None:
+    def __init__(
+        self, stages: Sequence[Stage], chain: Chain, hop_limit_bytes: int, capture: PipelineCapture
+    ) -> None:
         self.ready = False
         self._stages = stages
         self._chain = chain
         self._hop_limit_bytes = hop_limit_bytes
-        self._metrics = PipelineMetrics(stages)
+        self._capture = capture
+        self._metrics = PipelineMetrics(stages, capture.measure)
         self._routes: Mapping[str, tuple[str, Respond]] = {
             "/ping": ("GET, HEAD", self._ping),
             "/metrics": ("GET, HEAD", self._metrics.answer),
@@ -66,4 +70,6 @@ class PipelineEndpoint:
         if not self.ready:
             faults = "; ".join(await readiness.faults(self._stages))
             return HttpResponse.error(UNAVAILABLE, faults or ALMOST)
-        return await self._chain.invoke(request)
+        response = await self._chain.invoke(request)
+        self._capture.add(request, response)
+        return response

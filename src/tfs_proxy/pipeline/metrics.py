@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tfs_proxy.errors import UpstreamError
 from tfs_proxy.observe import catalogue
@@ -23,9 +23,10 @@ WHOLE_PIPELINE = "all"
 
 
 class PipelineMetrics:
-    """Counts the requests that ``respond`` answers, and gathers the stages' metrics."""
+    """Counts the requests that ``respond`` answers, and gathers the stages' metrics; ``more`` adds others."""
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
+    def __init__(self, stages: Sequence[Stage], more: Callable[[], Iterable[MeasuredMetric]] = tuple) -> None:
+        self._more = more
         self._stages = stages
         self._requests = RequestCounts()
         self._in_flight = 0
@@ -50,7 +51,7 @@ class PipelineMetrics:
 
         texts = dict(zip(self._names(), await self._texts(), strict=True))
         up: Points = {(name,): float(bool(text)) for name, text in texts.items()}
-        texts[WHOLE_PIPELINE] = text_of(self._of_clients())
+        texts[WHOLE_PIPELINE] = text_of([*self._of_clients(), *self._more()])
         own = [MeasuredMetric(catalogue.PIPELINE_STAGE_UP, up)]
         answer = expose(own, request.headers.get("accept"), merged(texts, "stage"))
         return HttpResponse(OK, answer.body, {"Content-Type": answer.content_type})

@@ -13,6 +13,7 @@ from pathlib import Path
 from tfs_proxy.attributes import HEADER
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.pipeline import readiness
+from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.endpoint import PipelineEndpoint
 from tfs_proxy.pipeline.stage import Stage, StageOrder, ports_needed, process, stage
@@ -92,7 +93,8 @@ class Pipeline:
             StageClient(stage, self._threads, settings.pipeline_timeout_seconds) for stage in self._stages
         ]
         chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes, traces)
-        self._endpoint = PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes)
+        self._capture = PipelineCapture(settings)
+        self._endpoint = PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, self._capture)
         self._watchdog = watchdog
         self._server = HttpServer(
             self._endpoint.respond,
@@ -119,10 +121,14 @@ class Pipeline:
     async def run(self) -> int:
         """Start, serve, drain."""
         await self._run_loop.run(self._start_and_watch(), self._drain)
+        self._capture.close()
         self._sum_up()
         return 0
 
     async def _start_and_watch(self) -> None:
+        captures = self._capture.start()
+        if captures:
+            log.info("%s", captures)
         await self._server.open(self._listener)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
         for served, child in zip(self._stages, self._children, strict=True):

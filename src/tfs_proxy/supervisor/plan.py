@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfs_proxy.capture.options import capture_options
 from tfs_proxy.deployment import Deployment, Instance, ServedModel, TransformLimits
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.served import Served
@@ -100,6 +101,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         script_model=served.script_model,
         script_timeout_seconds=settings.script_timeout_seconds,
         wait_time_seconds=settings.wait_time_seconds,
+        capture=capture_options(settings, served.default_model),
     )
 
 

@@ -10,6 +10,9 @@ import socket
 import time
 from dataclasses import replace
 
+from tfs_proxy.capture.counts import CaptureCounter
+from tfs_proxy.capture.files import check_folder
+from tfs_proxy.capture.options import described
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.model_counts import KnownModels
@@ -76,6 +79,7 @@ class Supervisor:
         self._requests = RequestCounter(workspace.requests, workspace.stages)
         threads = WorkerThreads(self._readiness.heartbeats, workspace.journal, settings.gunicorn_threads)
         self._outside = OutsideMetrics()
+        self._captured = CaptureCounter(workspace.capture_counts)
         self._metrics = RunMetrics(
             self._readiness,
             self._children,
@@ -83,6 +87,7 @@ class Supervisor:
             threads.measure,
             self._outside.measure,
             self._requests.measure,
+            self._captured.measure,
         )
         self._control_api = ControlApi(self._readiness, self._metrics.measure, self._outside)
         self._run_loop = RunLoop(settings.stop_seconds)
@@ -149,6 +154,9 @@ class Supervisor:
 
     def _expect(self, planned: plan.ProcessPlan) -> None:
         deployment = planned.deployment
+        if deployment.capture is not None:
+            check_folder(deployment.capture)
+            log.info("%s", described(deployment.capture))
         self._control_api.deployment = replace(deployment, counts_requests=self._proxy is None)
         self._requests.expect(KnownModels(deployment.default_model, deployment.models))
         self._children.script = deployment.script
@@ -225,6 +233,7 @@ class Supervisor:
     def _tick(self) -> None:
         self._open_grpc_gates()
         self._requests.read()
+        self._captured.read()
 
     def _open_grpc_gates(self) -> None:
         if self._proxy is not None and self._proxy.grpc_listener is not None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import falcon
 
+from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.memory import Ledger
@@ -14,6 +15,7 @@ from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.web.body import BodyReader
+from tfs_proxy.web.capturing import CapturedBodies, Capturing
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
@@ -51,7 +53,12 @@ class CertainTargets:
 
 
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
-    """The app with what it holds open, and the ``watch`` over the calls of its script."""
+    """The app with what it holds open, and the ``watch`` over the calls of its script.
+
+    ``capture`` is to be started by the process that serves the app; None if nothing is captured.
+    """
+
+    capture: CaptureWriter | None = None
 
     def __init__(self, watch: DeadlineWatch, **options: Any) -> None:
         super().__init__(**options)
@@ -59,7 +66,9 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
         self.held = ExitStack()
 
     def close(self) -> None:
-        """End it after its last request: the script's ``close()`` first; idempotent."""
+        """End it after its last request: its records, the script's ``close()``, then the rest; idempotent."""
+        if self.capture is not None:
+            self.capture.close()
         self.held.close()
 
 
@@ -72,20 +81,21 @@ def create_app(
     pass_on: PassOn | None = None,
     ledger: Ledger | None = None,
     metrics: FetchMetrics | None = None,
+    capturing: Capturing | None = None,
 ) -> ContainerApp:
     """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
     ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` and ``metrics`` ask the control
     API. ``pass_on`` asks TF Serving's REST API; without it, that is not published. ``ledger`` bounds the
-    memory that the requests of all workers take.
+    memory that the requests of all workers take, ``capturing`` records requests.
     Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
     when it is there; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too.
     """
-    app = _app(deployment, ping, metrics)
+    app = _app(deployment, ping, metrics, capturing)
     app.held.callback(upstream.close)
     upstream = Explaining(upstream, deployment.models.keys())
     plane = DataPlane(upstream)
-    bodies = BodyReader(deployment, ledger)
+    bodies = _bodies(deployment, ledger, capturing)
     if script is None:
         app.add_route("/invocations", ModelInvocations(deployment, bodies, plane))
     else:
@@ -111,6 +121,7 @@ def create_script_model_app(
     ping: Ping,
     ledger: Ledger | None = None,
     metrics: FetchMetrics | None = None,
+    capturing: Capturing | None = None,
 ) -> ContainerApp:
     """A WSGI app that serves a script model, whose model has been loaded when it is there.
 
@@ -118,19 +129,28 @@ def create_script_model_app(
     """
     from tfs_proxy.script.script_model.call import ScriptModelCaller
 
-    app = _app(deployment, ping, metrics)
+    app = _app(deployment, ping, metrics, capturing)
     folder = deployment.script_model or ""
     caller = ScriptModelCaller(script_model, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)
     caller.begin()
-    app.add_route("/invocations", ScriptModelInvocations(deployment, BodyReader(deployment, ledger), caller))
+    bodies = _bodies(deployment, ledger, capturing)
+    app.add_route("/invocations", ScriptModelInvocations(deployment, bodies, caller))
     return app
 
 
-def _app(deployment: Deployment, ping: Ping, metrics: FetchMetrics | None) -> ContainerApp:
+def _bodies(deployment: Deployment, ledger: Ledger | None, capturing: Capturing | None) -> BodyReader:
+    return (BodyReader if capturing is None else CapturedBodies)(deployment, ledger)
+
+
+def _app(
+    deployment: Deployment, ping: Ping, metrics: FetchMetrics | None, capturing: Capturing | None
+) -> ContainerApp:
     """All but ``/invocations``."""
     watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
-    app = ContainerApp(watch, middleware=[CertainTargets(), KnownMethods()])
+    middleware = [CertainTargets(), KnownMethods(), *filter(None, [capturing])]
+    app = ContainerApp(watch, middleware=middleware)
+    app.capture = capturing.writer if capturing is not None else None
     install(app)
     app.add_route("/ping", PingResource(ping))
     if metrics is not None:

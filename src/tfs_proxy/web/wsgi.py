@@ -2,13 +2,24 @@
 
 from functools import partial
 
+from tfs_proxy.capture.counts import CountsFile
+from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.memory import Ledger
 from tfs_proxy.upstream.instances import fetch_deployment, metrics, ping, settled
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
+from tfs_proxy.web.capturing import Capturing
 from tfs_proxy.web.memory_ledger import MemoryLedger
 from tfs_proxy.worker_environment import worker_workspace
+
+
+def _capturing(deployment: Deployment, workspace: Workspace) -> Capturing | None:
+    options = deployment.capture
+    if options is None:
+        return None
+    writer = CaptureWriter(options, CountsFile(workspace.capture_counts).add)
+    return Capturing(options, writer, behind_nginx=not deployment.counts_requests)
 
 
 def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ContainerApp:
@@ -32,6 +43,7 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
         pass_on=pass_on,
         ledger=ledger,
         metrics=partial(metrics, workspace.control_socket),
+        capturing=_capturing(deployment, workspace),
     )
 
 
@@ -45,6 +57,7 @@ def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Ledg
         ping=partial(ping, workspace.control_socket),
         ledger=ledger,
         metrics=partial(metrics, workspace.control_socket),
+        capturing=_capturing(deployment, workspace),
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from support.archives import SAVED_MODEL, pack
+from tfs_proxy.capture.record import CaptureRecord, Payload, line_of
 from tfs_proxy.cli import main
 from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef
 
@@ -197,3 +198,34 @@ def test_a_stage_is_tried_without_a_model_server(tmp_path: Path, capsys: pytest.
     assert "code/inference.py is the model itself: it defines model_fn and predict_fn" in said
     assert "Model server" not in said
     assert said.endswith("2.0,4.0\n\n")
+
+
+def test_a_file_of_data_capture_is_many_requests(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each with its own content type and attributes, and --content-type for all if it is given."""
+    attributes = (
+        "def handler(data, context): return data.read() + str(context.custom_attributes).encode(), 'a/b'"
+    )
+    file = tmp_path / "20-23-626.jsonl"
+    records = [
+        CaptureRecord(Payload("text/csv", b"1,2"), Payload("text/csv", b"3"), 0.0),
+        CaptureRecord(Payload("", b"\xffraw"), None, 0.0, custom_attributes="trace=9"),
+    ]
+    file.write_bytes(b"".join(map(line_of, records)))
+    words = ["check", archive(tmp_path, attributes), "--request", str(file)]
+
+    assert main(words) == 0
+    said = capfd.readouterr().out
+    assert f"Request: {file}, text/csv, 3 bytes" in said
+    assert f"Request: {file}, no Content-Type, 4 bytes" in said
+    assert "1,2None" in said
+    assert main([*words, "--content-type", "a/c"]) == 0
+    assert capfd.readouterr().out.count(f"Request: {file}, a/c") == 2
+
+
+def test_a_damaged_file_of_data_capture_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """By the line; an answer alone can't be sent."""
+    file = tmp_path / "day.jsonl"
+    file.write_bytes(line_of(CaptureRecord(None, Payload("text/csv", b"3"), 0.0)))
+
+    assert main(["check", archive(tmp_path, MIRROR), "--request", str(file)]) == 2
+    assert f"{file}, line 1: it has no endpointInput: only answers were captured" in capfd.readouterr().err

@@ -3,14 +3,14 @@
 import os
 import pwd
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from tfs_proxy.attributes import MODEL_LABEL, MODEL_NAME, MODEL_VERSION
-from tfs_proxy.deployment import Deployment, TraceSampling
+from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
 from tfs_proxy.observe.request_counts import NGINX_FORMAT
@@ -114,6 +114,8 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     )
     serving = proxy.serving
     sampling = serving.traces if serving else None
+    capture = serving.capture if serving else None
+    marks = (*traces.headers(sampling), *((fast_path.CAPTURED_HEADER,) if capture else ()))
     gates = [workspace.grpc_gate(index) for index in range(settings.instance_count)]
     return template.substitute(
         user=_user_line(),
@@ -126,9 +128,9 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         chosen_id=_chosen_id(),
         id_header=ID_HEADER,
         asked_model=_asked_model(),
-        to_workers=_to_workers("web", sampling),
-        to_workers_again=_to_workers("web_anew", sampling, again="1"),
-        to_workers_after=_to_workers("web", sampling, sent="1"),
+        to_workers=_to_workers("web", marks),
+        to_workers_again=_to_workers("web_anew", marks, again="1"),
+        to_workers_after=_to_workers("web", marks, sent="1"),
         control_socket=proxy.control_socket,
         in_flight="$connections_writing" if proxy.counts_requests else '""',
         in_flight_header=NGINX_COUNT,
@@ -149,7 +151,8 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         grpc_upstream=serving_api.grpc_upstream(gates) if proxy.grpc else "",
         grpc_server=_grpc_server(proxy, limits, workspace.requests),
         trace_maps=traces.maps(sampling) if sampling else "",
-        fast_maps=fast_path.maps(proxy.fast, sampling) if proxy.fast else "",
+        captured=fast_path.captured(capture) if capture else "",
+        fast_maps=fast_path.maps(proxy.fast, sampling, capture) if proxy.fast else "",
         fast_location=fast_path.location() if proxy.fast else "",
         # NOTE: an error_page of a location's own hides those of the server block, so they are repeated.
         entrance="\n            ".join((fast_path.ENTRANCE, *_error_pages())) if proxy.fast else "",
@@ -163,8 +166,11 @@ def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits, requests: Path) -> str
     return serving_api.grpc_server(proxy.grpc, limits, requests, has_models=has_models)
 
 
-def _to_workers(upstream: str, sampling: TraceSampling | None, again: str = "", sent: str = "") -> str:
-    """Sends a request to the workers, with the id under which they note that they begin it."""
+def _to_workers(upstream: str, marks: Iterable[str], again: str = "", sent: str = "") -> str:
+    """Sends a request to the workers, with the id under which they note that they begin it.
+
+    ``marks`` are headers that say what else they do with it.
+    """
     lines = (
         f"proxy_pass http://{upstream};",
         "proxy_next_upstream off;",
@@ -174,7 +180,7 @@ def _to_workers(upstream: str, sampling: TraceSampling | None, again: str = "", 
         "proxy_set_header X-Tfs-Proxy-Sent-At $msec;",
         f'proxy_set_header X-Tfs-Proxy-Again "{again}";',
         f'proxy_set_header X-Tfs-Proxy-Sent "{sent}";',
-        *traces.headers(sampling),
+        *marks,
     )
     return "\n            ".join(lines)
 

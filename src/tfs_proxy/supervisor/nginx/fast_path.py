@@ -9,7 +9,7 @@ same header by.
 """
 
 from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, PREFIX, Attribute
-from tfs_proxy.deployment import TraceSampling
+from tfs_proxy.deployment import CaptureOptions, TraceSampling
 from tfs_proxy.supervisor.nginx import traces, uploads
 
 MAX_BRACES = 6
@@ -45,7 +45,9 @@ def only_object() -> str:
     return f"^{SPACE}{_object(MAX_BRACES)}{SPACE}\\z"
 
 
-def maps(default_model: str, sampling: TraceSampling | None = None) -> str:
+def maps(
+    default_model: str, sampling: TraceSampling | None = None, capture: CaptureOptions | None = None
+) -> str:
     """What is decided per request, for the http block."""
     model = _captured(MODEL_NAME)
     version = f"(?:,{_captured(MODEL_VERSION)})?"
@@ -53,6 +55,7 @@ def maps(default_model: str, sampling: TraceSampling | None = None) -> str:
     decided_by = "".join(
         (
             traces.untraced(sampling),
+            "$captured" if capture else "",
             "$request_method $content_length $json_sent$json_wanted $http_content_encoding$model_path",
         )
     )
@@ -84,6 +87,15 @@ def maps(default_model: str, sampling: TraceSampling | None = None) -> str:
         default PUT;
         "~{only_object()}" POST;
     }}"""
+
+
+CAPTURED_HEADER = 'proxy_set_header X-Tfs-Proxy-Capture "$captured";'
+"""Tells a worker whether to record a request; a client's own header of that name is overwritten."""
+
+
+def captured(options: CaptureOptions) -> str:
+    """``$captured``, "1" for the share of requests that is recorded, else "": for the http block."""
+    return f'split_clients $request_id $captured {{ {options.percent:.2f}% 1; * ""; }}'
 
 
 def _captured(attribute: Attribute) -> str:

@@ -1,8 +1,8 @@
 """Packs records into mini-batches, the bodies of requests: up to the payload limit, from one object each."""
 
 from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import IO
 
 from tfs_proxy.payload.formats.framing import Frame
@@ -16,13 +16,14 @@ class MiniBatch:
     """Records that are sent together, in one piece of memory because an object per record would be large.
 
     ``first`` is the number of the first record, from 1. ``offsets`` are the records' positions in the
-    object and ``ends`` their ends in ``body``, both in bytes.
+    object and ``ends`` their ends in ``body``, both in bytes. ``headers`` replace those of the job.
     """
 
     first: int
     body: bytes
     offsets: "array[int]"
     ends: "array[int]"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -40,6 +41,7 @@ class MiniBatch:
             body=self.body[start : self.ends[end - 1]],
             offsets=self.offsets[begin:end],
             ends=array("Q", [record_end - start for record_end in self.ends[begin:end]]),
+            headers=self.headers,
         )
 
 

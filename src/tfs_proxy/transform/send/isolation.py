@@ -69,7 +69,7 @@ class Transformer:
         return Outcome(1, self._processing.output(whole_object(b""), answer))
 
     def _send(self, batch: MiniBatch, name: str) -> Outcome:
-        answer = self._sender.send(self._processing.request(batch))
+        answer = self._sender.send(self._processing.request(batch), batch.headers)
         try:
             return Outcome(len(batch), self._processing.output(batch, answer))
         except Unprocessable as error:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Mapping
 
 from tfs_proxy.errors import ServerLost, UpstreamError
 from tfs_proxy.transform.failures import RunStopped
@@ -39,13 +40,13 @@ class Sender:
         )
         self._free = threading.Semaphore(concurrent)
 
-    def send(self, body: bytes | Pieces) -> bytes:
-        """Send ``body``, with retries, and return the body of the answer.
+    def send(self, body: bytes | Pieces, headers: Mapping[str, str] | None = None) -> bytes:
+        """Send ``body``, with retries, and return the body of the answer; ``headers`` replace the job's.
 
         Raises Refused, ServerLost if nothing listens there, and RunStopped after `stop`.
         """
         return with_retries(
-            lambda: self._attempt(body),
+            lambda: self._attempt(body, headers or {}),
             self._max_retries,
             self._stop.wait,
             lambda: self._statistics.add(retries=1),
@@ -59,21 +60,21 @@ class Sender:
         """Close the idle connections; call it when no thread sends any more."""
         self._connections.close()
 
-    def _attempt(self, body: bytes | Pieces) -> "bytes | Refused | ServerLost":
+    def _attempt(self, body: bytes | Pieces, headers: Mapping[str, str]) -> "bytes | Refused | ServerLost":
         try:
             with self._free:
-                response = self._post(body)
+                response = self._post(body, headers)
         except EndpointNotReached as error:
             return ServerLost(f"{error}. Finished objects are kept: run the same command again to continue.")
         except UpstreamError as error:
             return Refused(None, str(error))
         return response.body if response.status in _OK else _refusal(response)
 
-    def _post(self, body: bytes | Pieces) -> HttpResponse:
+    def _post(self, body: bytes | Pieces, headers: Mapping[str, str]) -> HttpResponse:
         if self._stop.is_set():
             raise RunStopped
         started = time.monotonic()
-        response = self._connections.request("POST", self._path, body, self._headers)
+        response = self._connections.request("POST", self._path, body, {**self._headers, **headers})
         self._statistics.add_request(time.monotonic() - started)
         return response
 

@@ -20,6 +20,7 @@ from gunicorn.workers.base import Worker
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
+from tfs_proxy.capture.writer import Blocking, CaptureWriter
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
@@ -75,6 +76,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     watch = DeadlineWatch()
     """Over the script's calls; the application brings one with a deadline."""
 
+    capture: CaptureWriter | None = None
+    """Only if requests are captured."""
+
     new_lane: Callable[[], Lane] = ThreadLane
     """What a call of the script runs on in this class of workers."""
 
@@ -82,6 +86,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def most_hanging(self) -> int:
         """How many calls can hang before this worker can take no others."""
         return int(self.cfg.threads)
+
+    def blocking(self) -> Blocking | None:
+        """How a thread that writes to a disk leaves others to go on; None if threads do so by themselves."""
+        return None
 
     def load_wsgi(self) -> None:
         """Load the application; if it can't be loaded, the supervisor gets the reason, and ends the start."""
@@ -98,6 +106,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
+        self.capture = self.wsgi.capture  # type: ignore[attr-defined]
+        if self.capture is not None:
+            self.capture.start(self.blocking())
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.boundary = RequestBoundary(
             self.wsgi, self.journal, self.watch, self.observers, behind_nginx=self.counting is None
@@ -165,6 +176,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         super().notify()
         if self.heartbeat.beat():
             self.tell()
+            if self.capture is not None:
+                self.capture.report()
 
     def tell(self) -> None:
         """Tell the supervisor, and gunicorn's master, of calls of the script that hang."""

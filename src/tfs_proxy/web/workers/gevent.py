@@ -5,9 +5,11 @@ from types import FrameType
 from typing import Any
 
 import gevent
+from gevent.threadpool import ThreadPool
 from gunicorn import util
 from gunicorn.workers.ggevent import GeventWorker as GunicornGeventWorker
 
+from tfs_proxy.capture.writer import Blocking
 from tfs_proxy.script.tracebacks_of_threads import frames_from
 from tfs_proxy.web.workers.base import ContainerWorker
 
@@ -53,6 +55,11 @@ class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
 
         grpc_gevent.init_gevent()
         super().load_wsgi()
+
+    def blocking(self) -> Blocking:
+        """A thread of the system, since no greenlet runs while one waits for a disk."""
+        apply: Blocking = ThreadPool(1).apply
+        return apply
 
     def handle_error(self, _req: Any, client: Any, address: Any, error: BaseException) -> None:
         """As in the base, then read on for a moment: closing at once would reset the connection."""

@@ -1,0 +1,1 @@
+"""Data capture: requests and answers as records in SageMaker's format, written beside the request path."""

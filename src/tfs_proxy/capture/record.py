@@ -1,0 +1,126 @@
+"""One captured request as SageMaker's data capture writes it: a line of JSON (docs/how-to/capture.md)."""
+
+import binascii
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import pybase64
+
+from tfs_proxy.errors import BadInput, UnsupportedMediaType
+from tfs_proxy.payload import media_types as media
+
+INPUT, OUTPUT = "endpointInput", "endpointOutput"
+VERSION = "0"
+_MODES: Mapping[str, str] = {INPUT: "INPUT", OUTPUT: "OUTPUT"}
+_CSV, _JSON, _BASE64 = "CSV", "JSON", "BASE64"
+_ENCODINGS: Mapping[str, str] = {
+    media.CSV: _CSV,
+    "application/csv": _CSV,
+    media.JSON: _JSON,
+    media.JSON_LINES: _JSON,
+    media.JSONS: _JSON,
+    "application/x-jsonlines": _JSON,
+}
+"""What is kept as text, if it is UTF-8; SageMaker's defaults for text/csv and application/json among them."""
+
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A body and its Content-Type, "" if there was none."""
+
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRecord:
+    """A request and its answer, each None if it is not kept; ``seconds`` is the time since the epoch.
+
+    ``inference_id`` and ``custom_attributes`` are the client's headers, None if it sent none.
+    """
+
+    input: Payload | None
+    output: Payload | None
+    seconds: float
+    inference_id: str | None = None
+    custom_attributes: str | None = None
+    event_id: str = field(default_factory=lambda: str(uuid4()))
+
+
+def line_of(record: CaptureRecord) -> bytes:
+    """The record as a line, with its end."""
+    payloads = {INPUT: record.input, OUTPUT: record.output}
+    data = {name: _data(name, payload) for name, payload in payloads.items() if payload is not None}
+    metadata: dict[str, Any] = {"eventId": record.event_id}
+    if record.custom_attributes is not None:
+        metadata["customAttributes"] = [record.custom_attributes]
+    if record.inference_id is not None:
+        metadata["inferenceId"] = record.inference_id
+    metadata["inferenceTime"] = time.strftime(_TIME, time.gmtime(record.seconds))
+    document = {"captureData": data, "eventMetadata": metadata, "eventVersion": VERSION}
+    return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def is_record(document: object) -> bool:
+    """Whether a JSON document looks like a record."""
+    return isinstance(document, dict) and {"captureData", "eventMetadata"} <= document.keys()
+
+
+def read_line(line: bytes) -> CaptureRecord:
+    """The inverse of `line_of`, also for what SageMaker wrote; raises BadInput."""
+    try:
+        document = orjson.loads(line)
+    except ValueError:
+        raise BadInput("it is not JSON") from None
+    if not is_record(document):
+        raise BadInput("it has no captureData and eventMetadata")
+    try:
+        return _read(document)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"it is not a record of data capture: {error}") from None
+
+
+def _read(document: dict[str, Any]) -> CaptureRecord:
+    data, metadata = document["captureData"], document["eventMetadata"]
+    attributes = metadata.get("customAttributes")
+    return CaptureRecord(
+        _payload(data.get(INPUT)),
+        _payload(data.get(OUTPUT)),
+        0.0,
+        metadata.get("inferenceId"),
+        ",".join(attributes) if attributes else None,
+        str(metadata.get("eventId", "")),
+    )
+
+
+def _data(name: str, payload: Payload) -> dict[str, str]:
+    encoding, text = _encoded(payload)
+    kind = {"observedContentType": payload.content_type, "mode": _MODES[name]}
+    return {**kind, "data": text, "encoding": encoding}
+
+
+def _encoded(payload: Payload) -> tuple[str, str]:
+    try:
+        encoding = _ENCODINGS.get(media.parse(payload.content_type).type, _BASE64)
+        if encoding != _BASE64:
+            return encoding, payload.body.decode()
+    except (UnicodeDecodeError, UnsupportedMediaType):
+        pass
+    return _BASE64, pybase64.b64encode(payload.body).decode()
+
+
+def _payload(data: Any) -> Payload | None:
+    if data is None:
+        return None
+    text, encoding = data["data"], data["encoding"]
+    try:
+        body = pybase64.b64decode(text, validate=True) if encoding == _BASE64 else text.encode()
+    except binascii.Error as error:
+        raise ValueError(f"its data are not base64 ({error})") from error
+    return Payload(str(data.get("observedContentType") or ""), body)

@@ -1,0 +1,59 @@
+"""Data capture of a pipeline: what goes into its first stage, and what comes out of its last."""
+
+from collections import Counter
+from collections.abc import Iterator
+from http import HTTPStatus
+
+from tfs_proxy.capture.counts import CaptureOutcome, Counts, measured
+from tfs_proxy.capture.files import check_folder
+from tfs_proxy.capture.options import capture_options, described, is_chosen
+from tfs_proxy.capture.record import Payload
+from tfs_proxy.capture.writer import CaptureWriter
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.settings import Settings
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+
+NAME = "pipeline"
+"""The folder of a pipeline that has no name."""
+
+
+class PipelineCapture:
+    """Records requests from `start` to `close`; nothing if the settings name no target."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._options = capture_options(settings, NAME)
+        self._writer = CaptureWriter(self._options, self._add) if self._options else None
+        self._counts: Counter[CaptureOutcome] = Counter()
+
+    def start(self) -> str | None:
+        """Begin to write; a sentence for the log. Raises SettingsError if the target can't be written."""
+        if self._options is None or self._writer is None:
+            return None
+        check_folder(self._options)
+        self._writer.start()
+        return described(self._options)
+
+    def add(self, request: HttpRequest, response: HttpResponse) -> None:
+        """Record a request and its answer, if it is one of the share that is recorded."""
+        options = self._options
+        if options is None or self._writer is None or response.status >= HTTPStatus.BAD_REQUEST:
+            return
+        if not is_chosen(options):
+            return
+        sent = Payload(request.headers.get("content-type", ""), request.body)
+        answered = Payload(response.header("Content-Type") or "", response.body)
+        self._writer.add(sent, answered, lambda name: request.headers.get(name.lower()))
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """What became of the records."""
+        if self._writer is not None:
+            self._writer.report()
+            yield measured(self._counts)
+
+    def close(self) -> None:
+        """Write the last records."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _add(self, counts: Counts) -> None:
+        self._counts.update(counts)

@@ -1,0 +1,131 @@
+"""Data capture of ``/invocations``: which requests are chosen, and what of them `capture.writer` gets.
+
+With nginx in front, nginx chooses, since it also keeps the others on the fast path. Answers with an error
+status, and those that break off, are not recorded.
+"""
+
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from typing import Any
+
+import falcon
+
+from tfs_proxy.capture.options import is_chosen
+from tfs_proxy.capture.record import Payload
+from tfs_proxy.capture.writer import CaptureWriter
+from tfs_proxy.deployment import CaptureOptions
+from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.script.stream import Stream
+from tfs_proxy.web.body import BodyReader
+
+MARK = "HTTP_X_TFS_PROXY_CAPTURE"
+"""nginx's header for the requests that it chose, as WSGI names it."""
+
+_PATH = "/invocations"
+
+
+class Captured:
+    """One chosen request; ``body`` is None until it has been read."""
+
+    __slots__ = ("body",)
+
+    def __init__(self) -> None:
+        self.body: bytes | None = None
+
+
+class CapturedBodies(BodyReader):
+    """Leaves each body that it reads with the request, if that is chosen."""
+
+    def read(self, req: falcon.Request, budget: MemoryBudget) -> bytes:
+        """As in the base."""
+        body = super().read(req, budget)
+        captured: Captured | None = req.context.get("captured")
+        if captured is not None:
+            captured.body = body
+        return body
+
+
+class Capturing:
+    """Middleware: hands each chosen request and its answer to ``writer``."""
+
+    def __init__(self, options: CaptureOptions, writer: CaptureWriter, *, behind_nginx: bool) -> None:
+        self.writer = writer
+        self._options = options
+        self._behind_nginx = behind_nginx
+
+    def process_resource(
+        self, req: falcon.Request, _resp: falcon.Response, _resource: Any, _params: dict[str, Any]
+    ) -> None:
+        """Choose."""
+        marked = bool(req.env.pop(MARK, ""))
+        chosen = marked if self._behind_nginx else is_chosen(self._options)
+        if chosen and req.uri_template == _PATH:
+            req.context.captured = Captured()
+
+    def process_response(
+        self, req: falcon.Request, resp: falcon.Response, _resource: Any, succeeded: bool
+    ) -> None:
+        """Record what has been answered; a stream once it has ended."""
+        captured: Captured | None = req.context.get("captured")
+        if captured is None or captured.body is None or not succeeded:
+            return
+        if resp.status_code >= HTTPStatus.BAD_REQUEST:
+            return
+        if resp.stream is None:
+            self._add(req, resp.content_type, captured.body, resp.data or b"")
+        elif isinstance(resp.stream, Stream):
+            room = self._options.max_bytes - len(captured.body)
+            resp.stream = CapturedStream(resp.stream, room, self._at_end(req, resp, captured.body))
+
+    def _at_end(
+        self, req: falcon.Request, resp: falcon.Response, body: bytes
+    ) -> Callable[[bytes | None], None]:
+        content_type = resp.content_type
+
+        def end(answer: bytes | None) -> None:
+            if answer is None:
+                self.writer.count_too_large()
+            else:
+                self._add(req, content_type, body, answer)
+
+        return end
+
+    def _add(self, req: falcon.Request, content_type: str | None, body: bytes, answer: bytes) -> None:
+        sent, answered = Payload(req.content_type or "", body), Payload(content_type or "", answer)
+        self.writer.add(sent, answered, req.get_header)
+
+
+class CapturedStream:
+    """The pieces of a streamed answer; ``end`` gets them all when they have ended, None if they are too many.
+
+    One that breaks off, or whose client leaves, is not recorded.
+    """
+
+    def __init__(self, pieces: Stream, room: int, end: Callable[[bytes | None], None]) -> None:
+        self._pieces = pieces
+        self._room = room
+        self._end = end
+        self._kept: list[bytes] | None = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            piece = next(self._pieces)
+        except StopIteration:
+            self._end(None if self._kept is None else b"".join(self._kept))
+            raise
+        self._keep(piece)
+        return piece
+
+    def close(self) -> None:
+        """Close the source."""
+        self._pieces.close()
+
+    def _keep(self, piece: bytes) -> None:
+        self._room -= len(piece)
+        if self._kept is not None:
+            self._kept.append(piece)
+            if self._room < 0:
+                self._kept = None
