@@ -134,6 +134,5 @@ def _model_server(
             script=script,
         ),
         env=model_server.environment(host.environ, settings, host.gpus, instance.index),
-        record=True,
-        hidden=model_server.is_start_up if settings.gunicorn_loglevel != "debug" else lambda _line: False,
+        drops_output=True,
     )

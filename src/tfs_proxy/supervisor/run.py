@@ -5,6 +5,7 @@ start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process ->
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import time
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.logs.config import STDERR
 from tfs_proxy.report.first_request import FirstRequest, ready_line
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
@@ -21,6 +23,7 @@ from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.nginx import config as nginx
@@ -67,6 +70,9 @@ class Supervisor:
         self._listener = listener
         self._request = request
         self._workspace = workspace
+        self._log_descriptor = os.dup(STDERR)
+        config = log_config(settings, request.environ, self._log_descriptor)
+        run_log = RunLog(workspace.logging, config, lambda: int(listener.getsockname()[1]))
         self._started_at = time.monotonic()
         self._readiness = Readiness(_heartbeats(settings))
         self._children = Children(
@@ -84,6 +90,7 @@ class Supervisor:
             self._requests.measure,
         )
         self._control_api = ControlApi(self._readiness, self._metrics.measure, self._outside)
+        self._control_api.log_level = run_log.respond
         self._run_loop = RunLoop(settings.stop_seconds)
         self._children.each_tick = self._tick
         self._proxy: NginxProxy | None = None
@@ -205,7 +212,9 @@ class Supervisor:
         for listener in self._web:
             listener.set_inheritable(True)
         descriptors = [listener.fileno() for listener in self._web]
-        spec = gunicorn.process(self._settings, self._workspace, descriptors, paths, self._request.environ)
+        spec = gunicorn.process(
+            self._settings, self._workspace, descriptors, paths, self._request.environ, self._log_descriptor
+        )
         self._children.workers = self._children.start(spec)
 
     def _begin_serving(self, first: FirstRequest) -> None:
@@ -245,6 +254,7 @@ class Supervisor:
         for listener in self._web:
             listener.close()
         self._control_api.close()
+        os.close(self._log_descriptor)
 
     def _entrances(self) -> list[socket.socket]:
         """The open listeners that clients connect to."""

@@ -38,6 +38,7 @@ from tfs_proxy.web.workers.refusals import (
 from tfs_proxy.web.workers.request_boundary import RequestBoundary, RequestObserver
 from tfs_proxy.web.workers.request_counting import RequestCounting
 from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp
+from tfs_proxy.web.workers.worker_log import WorkerLog
 from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class WorkerStopped(SystemExit):
 class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """What all worker classes share; a mixin in front of one of gunicorn's own."""
 
+    printed: WorkerLog
     heartbeat: Heartbeat
     wsgi: WsgiApp
     close_app: Callable[[], None]
@@ -82,8 +84,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def load_wsgi(self) -> None:
         """Load the application; if it can't be loaded, the supervisor gets the reason, and ends the start."""
-        collect_logs(self.log.error_log)
         workspace = worker_workspace()
+        self.printed = WorkerLog(self.log.error_log, workspace.logging)
         self.heartbeat = Heartbeat(workspace.heartbeat_socket)
         self.heartbeat.say_loading()
         try:
@@ -147,6 +149,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             late_calls.end_with_hanging_calls(self.close_app)
         # If gunicorn kills the worker, this is not reached.
         self.close_app()
+        self.printed.finish()
 
     def serve(self) -> None:
         """Take requests until gunicorn ends this worker."""
@@ -156,6 +159,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Tell the supervisor and gunicorn that this worker is alive."""
         super().notify()
         if self.heartbeat.beat():
+            self.printed.follow()
             self.tell()
 
     def tell(self) -> None:
@@ -188,7 +192,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if refused in {OUR_FAULT, OUT_OF_TIME}:
             log.error("a request failed in gunicorn: %s", refused.text, exc_info=error)
         else:
-            log.debug("refused with %d: %s", refused.status, error)
+            log.debug("refused with %d: %s", refused.status, type(error).__name__)
         try:
             util.write_nonblock(client, refused.response(_id_of(req)))
         except OSError:
@@ -261,11 +265,3 @@ def _id_of(req: Any) -> str:
         return record.request_id
     headers = {name.upper(): value for name, value in getattr(req, "headers", None) or ()}
     return chosen_id(headers.get("X-AMZN-SAGEMAKER-INFERENCE-ID"), headers.get("X-REQUEST-ID"))
-
-
-def collect_logs(error_log: logging.Logger) -> None:
-    """Give gunicorn's handlers and level to every logger: ours, libraries', and the script's."""
-    root = logging.getLogger()
-    if not root.handlers:
-        root.handlers = list(error_log.handlers)
-        root.setLevel(error_log.level)
