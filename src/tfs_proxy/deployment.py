@@ -51,7 +51,8 @@ class Deployment:
     ``default_accept`` is the answer's type for clients that send no Accept. ``script_timeout_seconds`` is
     what the script has for an answer, ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the
     model folder of an archive whose script is the model itself: then there are no models and no instances.
-    ``counts_requests`` tells workers to count requests, since there is no nginx to do so.
+    ``counts_requests`` tells workers to count requests, since there is no nginx to do so; ``access_log`` says
+    which ones they log, or give their stages of to nginx.
     """
 
     default_model: str
@@ -71,6 +72,7 @@ class Deployment:
     script_timeout_seconds: float = 65.0
     wait_time_seconds: float = 300.0
     counts_requests: bool = False
+    access_log: str = "off"
 
     @property
     def script_folder(self) -> str:

@@ -43,6 +43,7 @@ class Workspace:
         self.memory_ledger = root / "memory"  # what large requests of all workers take
         self.journal = root / "journal"  # the requests that each worker has begun, in a file named by its pid
         self.requests = root / "requests"  # a line for each request that has ended, by nginx or the workers
+        self.access = root / "access"  # a line for each request that the log may have one for, by nginx
         self.logging = root / "logging"  # the format and the level of the log, which workers follow
         self.nginx = root / "nginx"  # its prefix: configuration, temporary files and pid file
         self.model_config = root / "models.pbtxt"  # the model server's --model_config_file

@@ -100,6 +100,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         script_model=served.script_model,
         script_timeout_seconds=settings.script_timeout_seconds,
         wait_time_seconds=settings.wait_time_seconds,
+        access_log=str(settings.access_log),
     )
 
 

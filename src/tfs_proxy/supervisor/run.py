@@ -13,7 +13,10 @@ from dataclasses import replace
 
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.logs.access import RequestLine
 from tfs_proxy.observe.logs.config import STDERR
+from tfs_proxy.observe.request_counts import FinishedRequest
+from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.report.first_request import FirstRequest, ready_line
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
@@ -23,6 +26,7 @@ from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.supervisor.logs.request_lines import RequestLines
 from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.model_states import ModelWatch
@@ -79,6 +83,8 @@ class Supervisor:
             self._readiness, workspace, watchdog, own_exit_status=request.flags is not None
         )
         self._requests = RequestCounter(workspace.requests)
+        self._request_lines = RequestLines(workspace.access, settings.access_log)
+        self._children.log.of_request = self._request_lines.hold
         threads = WorkerThreads(self._readiness.heartbeats, workspace.journal, settings.gunicorn_threads)
         self._outside = OutsideMetrics()
         self._metrics = RunMetrics(
@@ -89,7 +95,6 @@ class Supervisor:
             self._outside.measure,
             self._requests.measure,
         )
-        self._control_api = ControlApi(self._readiness, self._metrics.measure, self._outside)
         self._control_api.log_level = run_log.respond
         self._run_loop = RunLoop(settings.stop_seconds)
         self._children.each_tick = self._tick
@@ -124,11 +129,16 @@ class Supervisor:
         if nginx_program is None:
             refuse_grpc_without_nginx(self._settings)
             log.warning("%s", NO_NGINX)
-            self._control_api.count_early = self._requests.counts.add
+            self._control_api.count_early = self._note_early
         else:
             self._start_nginx(nginx_program)
         await self._control_api.stand_in(self._web)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
+
+    def _note_early(self, request: FinishedRequest) -> None:
+        """Count and log a request that is answered before workers can."""
+        self._requests.counts.add(request)
+        self._request_lines.show(RequestLine(request, chosen_id(None, None)))
 
     def _start_nginx(self, program: str) -> None:
         count = gunicorn.listeners(self._settings)
@@ -232,6 +242,7 @@ class Supervisor:
     def _tick(self) -> None:
         self._open_grpc_gates()
         self._requests.read()
+        self._request_lines.read()
 
     def _open_grpc_gates(self) -> None:
         if self._proxy is not None and self._proxy.grpc_listener is not None:
@@ -254,6 +265,7 @@ class Supervisor:
         for listener in self._web:
             listener.close()
         self._control_api.close()
+        self._request_lines.close()
         os.close(self._log_descriptor)
 
     def _entrances(self) -> list[socket.socket]:

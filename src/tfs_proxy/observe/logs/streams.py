@@ -49,6 +49,11 @@ class LoggedStream(io.TextIOBase):
         """Nothing that is printed fails to be encoded."""
         return "backslashreplace"
 
+    @property
+    def waits(self) -> bool:
+        """Whether anything has been printed without its line end."""
+        return bool(self._printed)
+
     def fileno(self) -> int:
         """The descriptor for programs that the script starts."""
         return self._descriptor

@@ -12,11 +12,12 @@ from string import Template
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
+from tfs_proxy.observe.logs.access import STAGES_HEADER
 from tfs_proxy.observe.request_counts import NGINX_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.nginx import fast_path, serving_api, uploads
+from tfs_proxy.supervisor.nginx import access_log, fast_path, serving_api, uploads
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
 from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.wire.error_body import (
@@ -123,13 +124,15 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         proxy_headers="\n        ".join(PROXY_HEADERS),
         chosen_id=_chosen_id(),
         id_header=ID_HEADER,
+        access_log=access_log.directives(settings, workspace.access),
+        stages_header=STAGES_HEADER,
         to_workers=_to_workers("web"),
         to_workers_again=_to_workers("web_anew", again="1"),
         to_workers_after=_to_workers("web", sent="1"),
         control_socket=proxy.control_socket,
         in_flight="$connections_writing" if proxy.counts_requests else '""',
         in_flight_header=NGINX_COUNT,
-        log_level=settings.nginx_loglevel,
+        log_level=access_log.error_level(settings.nginx_loglevel),
         max_payload_mb=limits.message_mb,
         max_fast_body_mb=fast_path.MAX_BODY_MB,
         read_seconds=limits.read_seconds,
@@ -144,7 +147,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         rest_upstream=serving_api.rest_upstream(serving.instances) if serving else "",
         rest_location=serving_api.rest_location() if serving and serving.publishes_rest else "",
         grpc_upstream=serving_api.grpc_upstream(gates) if proxy.grpc else "",
-        grpc_server=_grpc_server(proxy, limits, workspace.requests),
+        grpc_server=_grpc_server(proxy, limits, workspace),
         fast_maps=fast_path.maps(proxy.fast) if proxy.fast else "",
         fast_location=fast_path.location() if proxy.fast else "",
         # NOTE: an error_page of a location's own hides those of the server block, so they are repeated.
@@ -152,11 +155,12 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     )
 
 
-def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits, requests: Path) -> str:
+def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits, workspace: Workspace) -> str:
     if proxy.grpc is None:
         return ""
     has_models = proxy.serving is None or bool(proxy.serving.instances)
-    return serving_api.grpc_server(proxy.grpc, limits, requests, has_models=has_models)
+    logs = (f"access_log {workspace.requests} grpc_requests;", access_log.grpc_directive(workspace.access))
+    return serving_api.grpc_server(proxy.grpc, limits, logs, has_models=has_models)
 
 
 def _to_workers(upstream: str, again: str = "", sent: str = "") -> str:

@@ -24,8 +24,10 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
 from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLane
+from tfs_proxy.setting_values import AccessLog, access_log
 from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
+from tfs_proxy.web.workers.access_log import AccessObserver, StagesForNginx
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
 from tfs_proxy.web.workers.loading import watched_loading
 from tfs_proxy.web.workers.refusals import (
@@ -68,6 +70,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """Told of every request, from the moment that the application is loaded."""
 
     journal: RequestJournal
+    access_log: AccessLog
     counting: RequestCounting | None = None
     """Only without nginx, which counts requests itself."""
 
@@ -100,10 +103,16 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.observers = [] if self.counting is None else [self.counting]
         self.boundary = RequestBoundary(self.wsgi, self.journal, self.watch, self.observers)
+        self.observers.append(self.printed)
+        if self.counting is None:
+            self.boundary.more_headers = StagesForNginx(self.access_log)
+        elif self.access_log.mode != AccessLog.OFF:
+            self.observers.append(AccessObserver(self.access_log))
         self.wsgi = self.boundary
 
     def _watched_loading(self, workspace: Workspace) -> AbstractContextManager[None]:
         deployment = fetch_deployment(workspace.control_socket)
+        self.access_log = access_log(deployment.access_log)
         if deployment.counts_requests:
             self.counting = RequestCounting(workspace.requests)
 
@@ -203,13 +212,20 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Count a request that never came to the application."""
         if self.counting is not None and is_refused_by_gunicorn(error) and current_request() is None:
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
-            self.counting.write(FinishedRequest(method, refusal(error).status, 0.0, target))
+            self._note_refused(FinishedRequest(method, refusal(error).status, 0.0, target), _id_of(req))
 
     def count_unserved(self, head: bytes, status: int) -> None:
         """Count a request that ended before it was whole: its client left, or was refused."""
         if self.counting is not None:
             method, _, target = head.partition(b"\r")[0].decode("latin-1").partition(" ")
-            self.counting.write(FinishedRequest(method, status, 0.0, target.partition(" ")[0]))
+            request = FinishedRequest(method, status, 0.0, target.partition(" ")[0])
+            self._note_refused(request, chosen_id(None, None))
+
+    def _note_refused(self, request: FinishedRequest, request_id: str) -> None:
+        """Count and log a request that never came to the application."""
+        if self.counting is not None:
+            self.counting.write(request)
+            AccessObserver(self.access_log).log_refused(request, request_id)
 
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
         """End because gunicorn's timeout is over."""

@@ -46,6 +46,7 @@ class RequestBoundary:
         self._under_way: dict[int, Answer] = {}
         self.journal = journal
         self.observers = observers
+        self.more_headers: Callable[[RequestRecord], Iterable[tuple[str, str]]] | None = None
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request, as WSGI has it."""
@@ -134,6 +135,8 @@ class Answer:
                 self._close_connection()
             if name != "x-request-id":
                 sent.append(header)
+        if self._boundary.more_headers is not None:
+            sent += self._boundary.more_headers(self.record)
         return self._start_response(status, sent, *exc_info)
 
     def __iter__(self) -> Iterator[bytes]:

@@ -9,12 +9,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tfs_proxy.observe.logs.config import STDERR, FollowedLevel, LogConfig, set_level
 from tfs_proxy.observe.logs.entry import writer
 from tfs_proxy.observe.logs.handler import EntryHandler
 from tfs_proxy.observe.logs.streams import LoggedStream
-from tfs_proxy.observe.request_record import RequestRecord
+from tfs_proxy.observe.request_record import RequestRecord, handling
 
 STDOUT = 1
 
@@ -47,10 +48,20 @@ class WorkerLog:
         errors = sys.stderr = LoggedStream(handler.say, "warning", STDERR)
         self._streams = (output, errors)
 
-    def finish(self, record: RequestRecord | None = None) -> None:
-        """Write what a request (None: this thread) has printed without a line end."""
+    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
+        """Nothing: what a request prints comes as it is printed."""
+
+    def end(self, record: RequestRecord) -> None:
+        """Write what the request has printed without a line end."""
         for stream in self._streams:
-            stream.finish(record)
+            if stream.waits:
+                with handling(record):
+                    stream.finish(record)
+
+    def finish(self) -> None:
+        """Write what this thread has printed without a line end."""
+        for stream in self._streams:
+            stream.finish()
 
 
 def collect_logs(error_log: logging.Logger) -> None:
