@@ -13,7 +13,7 @@ from tfs_proxy.names import is_model_name
 from tfs_proxy.observe.logs.entry import LogEntry
 from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.observe.request_record import PLAIN_ID, STAGES, RequestRecord
-from tfs_proxy.observe.routes import PROBES, path_of
+from tfs_proxy.observe.routes import PROBES, method_of, path_of
 from tfs_proxy.setting_values import AccessLog
 
 NGINX_PREFIX = "$connection $chosen_id $upstream_http_x_tfs_proxy_stages "
@@ -46,8 +46,8 @@ class RequestLine:
         request = self.request
         stages = {f"{name}_ms": _milliseconds(seconds) for name, seconds in self.seconds.items()}
         fields = {
-            "method": request.method,
-            "path": path_of(request.target)[:LONGEST_PATH],
+            "method": method_of(request.method),
+            "path": path_of(request.target)[:LONGEST_PATH] if request.target.startswith("/") else "",
             "status": request.status,
             "grpc_status": request.grpc_status,
             "duration_ms": _milliseconds(request.seconds),

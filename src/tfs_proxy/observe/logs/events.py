@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 _TRACEBACK = "Traceback (most recent call last):"
-MOST_LINES = 2000
+MOST_LINES = 500
 """Of one event; further lines begin another one."""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tfs_proxy.observe.logs.entry import LogEntry
 from tfs_proxy.observe.logs.events import split_traceback
+from tfs_proxy.observe.routes import method_of
 
 _NGINX = re.compile(
     r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>\w+)\] (?P<pid>\d+)#\d+: "
@@ -35,7 +36,7 @@ _NGINX_LEVELS: Mapping[str, str] = {
 }
 _DETAILS = re.compile(r", (client|server|request|subrequest|upstream|host|referrer|login): ")
 _QUOTED = re.compile(r'"[^"]*"?')
-_REQUEST = re.compile(r', request: "([A-Z]{1,20}) ([!-~]*?)(?:\?[!-~]*)?(?: HTTP/[0-9.]+)?"')
+_REQUEST = re.compile(r', request: "([A-Z]{1,20}) (/[!-~]*?)(?:\?[!-~]*)?(?: HTTP/[0-9.]+)?"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def _of_nginx(match: re.Match[str]) -> ForeignEvent:
         return ForeignEvent(match["message"], level, pid)
     message, *_ = _DETAILS.split(match["message"], maxsplit=1)
     request = _REQUEST.search(match["message"])
-    fields = {"method": request[1], "path": request[2]} if request else {}
+    fields = {"method": method_of(request[1]), "path": request[2]} if request else {}
     return ForeignEvent(
         _QUOTED.sub("(left out)", message), level, pid, fields=fields, connection=int(match["connection"])
     )
