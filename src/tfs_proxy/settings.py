@@ -288,6 +288,11 @@ def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name != "TFS_PROXY_GRPC_PORT"}
 
 
+def asks_for_json(environ: Mapping[str, str]) -> bool:
+    """Whether the log should be JSON, even if another setting can't be used."""
+    return environ.get("TFS_PROXY_LOG_FORMAT", "").strip().lower() == "json"
+
+
 def inherited_environment() -> dict[str, str]:
     """This process's environment, for children to inherit."""
     return dict(os.environ)

@@ -12,13 +12,14 @@ import sys
 from dataclasses import replace
 from socket import socket
 
+from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import one_entry
 from tfs_proxy.observe.logs.config import STDERR, set_level, wants_colour
-from tfs_proxy.observe.logs.entry import writer
+from tfs_proxy.observe.logs.entry import JSON, writer
 from tfs_proxy.observe.logs.handler import EntryHandler
 from tfs_proxy.resources import raise_descriptor_limit
 from tfs_proxy.setting_values import HIGHEST_PORT
-from tfs_proxy.settings import Settings, inherited_environment
+from tfs_proxy.settings import Settings, asks_for_json, inherited_environment
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +57,18 @@ def exit_on_stop_signals() -> None:
 
 def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings, socket]:
     """Read the settings, open the port (None: the one in the settings), and set up log and limits."""
-    settings = Settings.from_env()
+    try:
+        settings = Settings.from_env()
+    except SettingsError:
+        if asks_for_json(inherited_environment()):
+            logging.basicConfig(handlers=[EntryHandler(writer(JSON))])
+        raise
     if port is not None:
         settings = replace(settings, port=port)
     from tfs_proxy.supervisor.host.sockets import listen
 
-    listener = listen(host, settings.port)
     log_as_a_run(settings)
+    listener = listen(host, settings.port)
     few_descriptors = raise_descriptor_limit()
     if few_descriptors:
         log.warning("%s", few_descriptors)

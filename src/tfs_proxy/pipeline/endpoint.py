@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
+from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.metrics import PipelineMetrics
@@ -18,12 +19,12 @@ ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 class PipelineEndpoint:
     """Routes requests; ``ready`` is set once every stage has been."""
 
-    def __init__(self, stages: Sequence[Stage], chain: Chain, hop_limit_bytes: int) -> None:
+    def __init__(self, stages: Sequence[Stage], chain: Chain, hop_limit_bytes: int, log: RequestLog) -> None:
         self.ready = False
         self._stages = stages
         self._chain = chain
         self._hop_limit_bytes = hop_limit_bytes
-        self._metrics = PipelineMetrics(stages)
+        self._metrics = PipelineMetrics(stages, log)
         self._routes: Mapping[str, tuple[str, Respond]] = {
             "/ping": ("GET, HEAD", self._ping),
             "/metrics": ("GET, HEAD", self._metrics.answer),

@@ -15,6 +15,7 @@ from tfs_proxy.attributes import HEADER
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.logs.config import STDERR
+from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.endpoint import PipelineEndpoint
@@ -96,7 +97,8 @@ class Pipeline:
             StageClient(stage, self._threads, settings.pipeline_timeout_seconds) for stage in self._stages
         ]
         chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes)
-        self._endpoint = PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes)
+        requests = RequestLog(settings.access_log)
+        self._endpoint = PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, requests)
         self._watchdog = watchdog
         self._workspace = workspace
         config = log_config(settings, request.environ, STDERR)

@@ -15,6 +15,7 @@ from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.logs.access import RequestLine
 from tfs_proxy.observe.logs.config import STDERR
+from tfs_proxy.observe.logs.entry import COMMAND
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.report.first_request import FirstRequest, ready_line
@@ -138,7 +139,7 @@ class Supervisor:
     def _note_early(self, request: FinishedRequest) -> None:
         """Count and log a request that is answered before workers can."""
         self._requests.counts.add(request)
-        self._request_lines.show(RequestLine(request, chosen_id(None, None)))
+        self._request_lines.log.show(RequestLine(request, chosen_id(None, None)), COMMAND)
 
     def _start_nginx(self, program: str) -> None:
         count = gunicorn.listeners(self._settings)

@@ -3,17 +3,16 @@
 nginx names only the connection in its error log. The request's own line, at its end, has connection and id.
 """
 
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 from tfs_proxy.observe.line_file import LineReader
-from tfs_proxy.observe.logs.access import RequestLine, is_shown, read_access_line
-from tfs_proxy.observe.logs.entry import COMMAND
+from tfs_proxy.observe.logs.access import read_access_line
 from tfs_proxy.observe.logs.foreign import ForeignEvent
 from tfs_proxy.observe.logs.handler import EntryHandler, entry_handler
+from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.setting_values import AccessLog
 
 PROCESS = "nginx"
@@ -33,8 +32,8 @@ class RequestLines:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lines = LineReader(path)
-        self._wanted = wanted
         self._handler = handler or entry_handler()
+        self.log = RequestLog(wanted, self._handler)
         self._clock = clock
         self._held: dict[int, list[tuple[float, ForeignEvent]]] = defaultdict(list)
 
@@ -68,14 +67,7 @@ class RequestLines:
             return
         for _, event in self._held.pop(line.connection, ()):
             self._show(event, line.request_id)
-        self.show(line, PROCESS)
-
-    def show(self, line: RequestLine, process: str = COMMAND) -> None:
-        """Log a request that ``process`` has answered, if it is one of those that get a line."""
-        if is_shown(line, self._wanted):
-            entry = line.entry(process)
-            if logging.getLogger().isEnabledFor(getattr(logging, entry.level.upper())):
-                self._handler.write(entry)
+        self.log.show(line, PROCESS)
 
     def _show_overdue(self) -> None:
         now = self._clock()

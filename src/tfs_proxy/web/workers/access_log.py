@@ -1,6 +1,5 @@
 """A worker's part in the access log: the line of a request without nginx, the stages for nginx's with it."""
 
-import logging
 import os
 import time
 from collections.abc import Iterable
@@ -9,12 +8,11 @@ from typing import Any
 from tfs_proxy.observe.logs.access import (
     STAGES_HEADER,
     RequestLine,
-    is_shown,
     line_of,
     needs_stages,
     stages_text,
 )
-from tfs_proxy.observe.logs.handler import entry_handler
+from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.setting_values import AccessLog
@@ -26,7 +24,7 @@ class AccessObserver:
     """Logs the requests that ``wanted`` asks for."""
 
     def __init__(self, wanted: AccessLog) -> None:
-        self._wanted = wanted
+        self._log = RequestLog(wanted)
 
     def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
         """Nothing: the line comes at the end."""
@@ -34,17 +32,12 @@ class AccessObserver:
     def end(self, record: RequestRecord) -> None:
         """Log a request that the application had."""
         seconds = time.perf_counter() - record.began
-        self._log(line_of(record, FinishedRequest(record.method, record.status, seconds, record.target)))
+        request = FinishedRequest(record.method, record.status, seconds, record.target)
+        self._log.show(line_of(record, request), PROCESS, os.getpid())
 
     def log_refused(self, request: FinishedRequest, request_id: str) -> None:
         """Log a request that never came to the application."""
-        self._log(RequestLine(request, request_id))
-
-    def _log(self, line: RequestLine) -> None:
-        if is_shown(line, self._wanted):
-            entry = line.entry(PROCESS, os.getpid())
-            if logging.getLogger().isEnabledFor(getattr(logging, entry.level.upper())):
-                entry_handler().write(entry)
+        self._log.show(RequestLine(request, request_id), PROCESS, os.getpid())
 
 
 class StagesForNginx:
