@@ -21,7 +21,7 @@ from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.endpoint import PipelineEndpoint
 from tfs_proxy.pipeline.stage import Stage, StageOrder, ports_needed, process, stage
 from tfs_proxy.pipeline.stage_client import StageClient
-from tfs_proxy.pipeline.stage_log import show_of_stage
+from tfs_proxy.pipeline.stage_log import message_of, show_of_stage
 from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.settings import CONCURRENCY, Settings
 from tfs_proxy.supervisor.host import sockets
@@ -156,7 +156,7 @@ class Pipeline:
 
     def _hear_first(self, line: str) -> None:
         """The pipeline suggests the same request as its first stage."""
-        self._command = command_in(line, self._url) or self._command
+        self._command = command_in(message_of(line), self._url) or self._command
 
     async def _watch_for(self, seconds: float) -> None:
         """Wait; raises ProcessGaveUp, with a stage's own exit status, if one has given up."""

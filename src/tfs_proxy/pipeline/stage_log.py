@@ -1,11 +1,20 @@
 """The log of a stage within that of its pipeline: entries as they are, with the stage's number."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tfs_proxy.observe.logs.foreign import read_event
 from tfs_proxy.observe.logs.handler import entry_handler
 from tfs_proxy.supervisor.process import ChildProcess
+
+
+def message_of(line: str) -> str:
+    """What a line of a stage says: it is an entry in JSON, or text."""
+    try:
+        return str(json.loads(line)["message"])
+    except (ValueError, LookupError, TypeError):
+        return line
 
 
 def show_of_stage(number: int, child: ChildProcess, lines: Sequence[str]) -> None:

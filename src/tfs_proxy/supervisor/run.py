@@ -96,6 +96,7 @@ class Supervisor:
             self._outside.measure,
             self._requests.measure,
         )
+        self._control_api = ControlApi(self._readiness, self._metrics.measure, self._outside)
         self._control_api.log_level = run_log.respond
         self._run_loop = RunLoop(settings.stop_seconds)
         self._children.each_tick = self._tick

@@ -240,6 +240,7 @@ def test_the_stages_of_a_pipeline_log_in_its_form_and_follow_its_level(tmp_path:
     finally:
         stack.close()
     assert stages_that_say(stack, "listening on http://127.0.0.1:" + str(stack.port)) == {None}
+    assert [entry for entry in entries(stack) if '\\"' in entry["message"]] == []
 
 
 def stages_that_say(stack: Stack, message: str) -> set[int | None]:
