@@ -18,6 +18,7 @@ COMMANDS = {
     "check": "Say what would be served, and try a script on a request.",
     "transform": "Run a batch transform job: [how to](../how-to/batch-transform.md).",
     "pipeline": "Serve several archives as an inference pipeline: [how to](../how-to/pipelines.md).",
+    "log-level": "Change how much a run logs, while it runs: [how to](../how-to/logs.md).",
     "model-server": "The [embedded model server](embedded.md), with the flags of `tensorflow_model_server`.",
 }
 GENERATED = "<!-- Written by scripts/docs_reference.py (make docs-reference): change the code instead. -->\n"

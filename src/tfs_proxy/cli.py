@@ -5,6 +5,7 @@ start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process ->
 
 import argparse
 import importlib
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ COMMANDS = {
     "pipeline": Command("pipeline", "serve an inference pipeline of several archives"),
     "transform": Command("transform", "run a batch transform job"),
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
+    "log-level": Command("log_level", "change how much a run logs, while it runs"),
     "model-server": Command(
         "model_server",
         "the embedded model server: flags and API of tensorflow_model_server",
@@ -61,8 +63,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(module.run(command_parser(arguments.command).parse_args(arguments.words)))
     except StopServing as error:
-        print(f"tfs-proxy: {one_entry(str(error))}", file=sys.stderr)
+        _report(str(error))
         return error.exit_status
+
+
+def _report(error: str) -> None:
+    """Say why the command ends: as an entry of the log if it logs by entries, else after its name."""
+    from tfs_proxy.observe.logs.handler import EntryHandler
+
+    handlers = [handler for handler in logging.getLogger().handlers if isinstance(handler, EntryHandler)]
+    for handler in handlers:
+        handler.say(error, "error")
+    if not handlers:
+        print(f"tfs-proxy: {one_entry(error)}", file=sys.stderr)
 
 
 def root_parser() -> argparse.ArgumentParser:

@@ -85,8 +85,9 @@ class Deployment:
     ``default_accept`` is the answer's type for clients that send no Accept. ``script_timeout_seconds`` is
     what the script has for an answer, ``wait_time_seconds`` what it has to be loaded. ``script_model`` is the
     model folder of an archive whose script is the model itself: then there are no models and no instances.
-    ``counts_requests`` tells workers to count requests, since there is no nginx to do so. ``traces`` is None
-    if requests are not traced, ``capture`` if nothing is captured.
+    ``counts_requests`` tells workers to count requests, since there is no nginx to do so; ``access_log`` says
+    which ones they log, or give their stages of to nginx. ``traces`` is None if requests are not traced,
+    ``capture`` if nothing is captured.
     """
 
     default_model: str
@@ -108,6 +109,7 @@ class Deployment:
     counts_requests: bool = False
     traces: TraceSampling | None = None
     capture: CaptureOptions | None = None
+    access_log: str = "off"
 
     @property
     def script_folder(self) -> str:

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import LABEL, S3_ADDRESS, SHORT_VERSION, is_model_name
@@ -45,6 +45,28 @@ class GrpcPort:
 
     number: int
     required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AccessLog:
+    """``TFS_PROXY_ACCESS_LOG``: which requests get a line; all but `OFF` have those that fail.
+
+    ``milliseconds`` is for `SLOW`, ``fraction`` for `SAMPLE`.
+    """
+
+    OFF: ClassVar[str] = "off"
+    ERRORS: ClassVar[str] = "errors"
+    SLOW: ClassVar[str] = "slow"
+    SAMPLE: ClassVar[str] = "sample"
+    ALL: ClassVar[str] = "all"
+
+    mode: str
+    milliseconds: float = 0.0
+    fraction: float = 0.0
+
+    def __str__(self) -> str:
+        values = {self.SLOW: f":{self.milliseconds:g}", self.SAMPLE: f":{self.fraction:g}"}
+        return self.mode + values.get(self.mode, "")
 
 
 def model_name(value: str) -> str:
@@ -124,6 +146,21 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return chosen
 
     return parse
+
+
+def access_log(value: str) -> AccessLog:
+    """``off``, ``errors``, ``slow:MS``, ``sample:FRACTION`` or ``all``."""
+    mode, colon, amount = value.strip().lower().partition(":")
+    try:
+        if mode == AccessLog.SLOW and colon:
+            return AccessLog(mode, milliseconds=number(0)(amount))
+        if mode == AccessLog.SAMPLE and colon:
+            return AccessLog(mode, fraction=number(0, 1)(amount))
+    except ValueError as error:
+        raise ValueError(f"{mode}:NUMBER with {error}") from None
+    if mode in {AccessLog.OFF, AccessLog.ERRORS, AccessLog.ALL} and not colon:
+        return AccessLog(mode)
+    raise ValueError("off, errors, slow:MS (such as slow:500), sample:FRACTION (such as sample:0.01) or all")
 
 
 def worker_class(value: str) -> str:

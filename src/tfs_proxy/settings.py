@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from tfs_proxy import setting_values as parse
 from tfs_proxy.resources import Machine, Resources, available_resources
 from tfs_proxy.setting_rows import Group, patient, table_of
-from tfs_proxy.setting_values import HIGHEST_PORT, GrpcPort, PortRange
+from tfs_proxy.setting_values import HIGHEST_PORT, AccessLog, GrpcPort, PortRange
 
 CONCURRENCY = 256
 """Requests in flight by default: those that wait for one model must not hold up the others."""
@@ -226,6 +226,13 @@ class Settings:
         "SAGEMAKER_TFS_NGINX_LOGLEVEL",
         parse.one_of("debug", "info", "notice", "warn", "error", "crit", "alert", "emerg"), "error",
         "log level of nginx")
+    log_format: str = FILES_AND_LOGS.setting(
+        "TFS_PROXY_LOG_FORMAT", parse.one_of("text", "json"), "text",
+        "text, or json: one JSON object a line; both have the entries of all processes")
+    access_log: AccessLog = FILES_AND_LOGS.setting(
+        "TFS_PROXY_ACCESS_LOG", parse.access_log, AccessLog(AccessLog.ERRORS),
+        "which requests get a line: off, errors, slow:MS, sample:FRACTION or all; never /ping and /metrics",
+        shown="errors")
     home: str | None = FILES_AND_LOGS.setting(
         "TFS_PROXY_HOME", str, None, "folder for all files that are written",
         shown="the system's temporary folder")
@@ -302,6 +309,11 @@ def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
     """
     outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_CAPTURE"}
     return {name: value for name, value in environ.items() if name not in outer}
+
+
+def asks_for_json(environ: Mapping[str, str]) -> bool:
+    """Whether the log should be JSON, even if another setting can't be used."""
+    return environ.get("TFS_PROXY_LOG_FORMAT", "").strip().lower() == "json"
 
 
 def inherited_environment() -> dict[str, str]:

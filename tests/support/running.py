@@ -4,6 +4,7 @@ import abc
 import contextlib
 import http.client
 import json
+import re
 import signal
 import subprocess
 import threading
@@ -20,6 +21,13 @@ STOP_SECONDS = 60.0
 READ_SECONDS = 30.0
 
 Outcome = TypeVar("Outcome")
+
+_HEAD = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z [A-Z]+ +")
+
+
+def messages_of(log: str) -> list[str]:
+    """The lines of a log without time and level."""
+    return [_HEAD.sub("", line) for line in log.splitlines()]
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,11 @@ class Running(abc.ABC):
     @abc.abstractmethod
     def log(self) -> str:
         """All that it has printed so far."""
+
+    @property
+    def messages(self) -> list[str]:
+        """The lines of its log without time and level."""
+        return messages_of(self.log)
 
     @abc.abstractmethod
     def how_it_ended(self) -> str | None:

@@ -5,7 +5,7 @@ import pytest
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import Resources
 from tfs_proxy.setting_rows import unknown_variables
-from tfs_proxy.setting_values import PLATFORM_VARIABLES, GrpcPort, PortRange
+from tfs_proxy.setting_values import PLATFORM_VARIABLES, AccessLog, GrpcPort, PortRange
 from tfs_proxy.settings import (
     MEGABYTE,
     TABLE,
@@ -35,6 +35,10 @@ def test_defaults_need_no_environment() -> None:
         ("SAGEMAKER_TFS_VERSION_LABELS", "stable=1, canary=2", "version_labels", {"stable": 1, "canary": 2}),
         ("SAGEMAKER_TFS_WAIT_TIME_SECONDS", "60", "wait_time_seconds", 60.0),
         ("SAGEMAKER_GUNICORN_WORKER_CLASS", "gevent", "gunicorn_worker_class", "gevent"),
+        ("TFS_PROXY_LOG_FORMAT", "JSON", "log_format", "json"),
+        ("TFS_PROXY_ACCESS_LOG", "off", "access_log", AccessLog("off")),
+        ("TFS_PROXY_ACCESS_LOG", "slow:500", "access_log", AccessLog("slow", milliseconds=500)),
+        ("TFS_PROXY_ACCESS_LOG", "Sample:0.01", "access_log", AccessLog("sample", fraction=0.01)),
         ("TFS_PROXY_GRPC_PORT", "8500", "grpc_port", GrpcPort(8500, required=True)),
         ("TFS_PROXY_GRPC_PORT", "Auto", "grpc_port", GrpcPort(8500, required=False)),
         ("TFS_PROXY_REST_API", "false", "rest_api", False),
@@ -69,6 +73,12 @@ def test_a_variable_becomes_a_typed_field(variable: str, value: str, field: str,
         ("TFS_PROXY_CAPTURE_NAME", "../shop"),
         ("SAGEMAKER_SAFE_PORT_RANGE", "9010-9000"),
         ("SAGEMAKER_MULTI_MODEL", "yes"),
+        ("TFS_PROXY_LOG_FORMAT", "xml"),
+        ("TFS_PROXY_ACCESS_LOG", "some"),
+        ("TFS_PROXY_ACCESS_LOG", "slow"),
+        ("TFS_PROXY_ACCESS_LOG", "slow:x"),
+        ("TFS_PROXY_ACCESS_LOG", "sample:2"),
+        ("TFS_PROXY_ACCESS_LOG", "all:1"),
         ("TFS_PROXY_GRPC_PORT", "65536"),
         ("TFS_PROXY_GRPC_PORT", "on"),
         ("SAGEMAKER_TFS_ENABLE_BATCHING", "1"),

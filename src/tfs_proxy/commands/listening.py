@@ -12,10 +12,14 @@ import sys
 from dataclasses import replace
 from socket import socket
 
+from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import one_entry
+from tfs_proxy.observe.logs.config import STDERR, set_level, wants_colour
+from tfs_proxy.observe.logs.entry import JSON, writer
+from tfs_proxy.observe.logs.handler import EntryHandler
 from tfs_proxy.resources import raise_descriptor_limit
 from tfs_proxy.setting_values import HIGHEST_PORT
-from tfs_proxy.settings import Settings
+from tfs_proxy.settings import Settings, asks_for_json, inherited_environment
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +57,18 @@ def exit_on_stop_signals() -> None:
 
 def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings, socket]:
     """Read the settings, open the port (None: the one in the settings), and set up log and limits."""
-    settings = Settings.from_env()
+    try:
+        settings = Settings.from_env()
+    except SettingsError:
+        if asks_for_json(inherited_environment()):
+            logging.basicConfig(handlers=[EntryHandler(writer(JSON))])
+        raise
     if port is not None:
         settings = replace(settings, port=port)
     from tfs_proxy.supervisor.host.sockets import listen
 
+    log_as_a_run(settings)
     listener = listen(host, settings.port)
-    log_to_stderr(settings.gunicorn_loglevel.upper())
     few_descriptors = raise_descriptor_limit()
     if few_descriptors:
         log.warning("%s", few_descriptors)
@@ -75,8 +84,15 @@ class _Entries(logging.Formatter):
 
 
 def log_to_stderr(level: str) -> None:
-    """Log to standard error, each line after ``tfs-proxy:``."""
+    """Log a command's progress to standard error, each line after ``tfs-proxy:``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Entries("tfs-proxy: %(message)s"))
-    logging.basicConfig(level=level, handlers=[handler])
-    logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs where it found credentials
+    logging.basicConfig(handlers=[handler])
+    set_level(level.lower())
+
+
+def log_as_a_run(settings: Settings) -> None:
+    """Log to standard error as all processes of a run do."""
+    write = writer(settings.log_format, coloured=wants_colour(STDERR, inherited_environment()))
+    logging.basicConfig(handlers=[EntryHandler(write)])
+    set_level(settings.gunicorn_loglevel)

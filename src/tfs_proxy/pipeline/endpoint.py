@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
@@ -22,14 +23,19 @@ class PipelineEndpoint:
     """Routes requests; ``ready`` is set once every stage has been."""
 
     def __init__(
-        self, stages: Sequence[Stage], chain: Chain, hop_limit_bytes: int, capture: PipelineCapture
+        self,
+        stages: Sequence[Stage],
+        chain: Chain,
+        hop_limit_bytes: int,
+        capture: PipelineCapture,
+        log: RequestLog,
     ) -> None:
         self.ready = False
         self._stages = stages
         self._chain = chain
         self._hop_limit_bytes = hop_limit_bytes
         self._capture = capture
-        self._metrics = PipelineMetrics(stages, capture.measure)
+        self._metrics = PipelineMetrics(stages, log, capture.measure)
         self._routes: Mapping[str, tuple[str, Respond]] = {
             "/ping": ("GET, HEAD", self._ping),
             "/metrics": ("GET, HEAD", self._metrics.answer),

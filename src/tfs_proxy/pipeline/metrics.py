@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tfs_proxy.errors import UpstreamError
 from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.logs.access import RequestLine
+from tfs_proxy.observe.logs.entry import COMMAND
+from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.observe.metric import MeasuredMetric, Points
 from tfs_proxy.observe.request_counts import FinishedRequest, RequestCounts
 from tfs_proxy.pipeline.stage import Stage
@@ -23,12 +26,21 @@ WHOLE_PIPELINE = "all"
 
 
 class PipelineMetrics:
-    """Counts the requests that ``respond`` answers, and gathers the stages' metrics; ``more`` adds others."""
+    """Counts and logs the requests that ``respond`` answers, and gathers the stages' metrics.
 
-    def __init__(self, stages: Sequence[Stage], more: Callable[[], Iterable[MeasuredMetric]] = tuple) -> None:
+    ``more`` adds others.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        log: RequestLog,
+        more: Callable[[], Iterable[MeasuredMetric]] = tuple,
+    ) -> None:
         self._more = more
         self._stages = stages
         self._requests = RequestCounts()
+        self._log = log
         self._in_flight = 0
 
     async def counted(self, request: HttpRequest, respond: Respond) -> HttpResponse:
@@ -40,7 +52,9 @@ class PipelineMetrics:
         finally:
             self._in_flight -= 1
         seconds = time.perf_counter() - began
-        self._requests.add(FinishedRequest(request.method, response.status, seconds, request.path))
+        finished = FinishedRequest(request.method, response.status, seconds, request.path)
+        self._requests.add(finished)
+        self._log.show(RequestLine(finished, request.headers.get("x-request-id", "")), COMMAND)
         return response
 
     async def answer(self, request: HttpRequest) -> HttpResponse:

@@ -8,29 +8,39 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from tfs_proxy.attributes import HEADER
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
+from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.logs.config import STDERR
+from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.endpoint import PipelineEndpoint
 from tfs_proxy.pipeline.stage import Stage, StageOrder, ports_needed, process, stage
 from tfs_proxy.pipeline.stage_client import StageClient
+from tfs_proxy.pipeline.stage_log import message_of, show_of_stage
 from tfs_proxy.pipeline.traces import PipelineTraces, pipeline_traces
 from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.settings import CONCURRENCY, Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.supervisor.logs.run_log import PATH as LOG_LEVEL
+from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState, describe_exit
 from tfs_proxy.supervisor.run_loop import RunLoop
+from tfs_proxy.wire.error_body import NOTHING_HERE
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer
 from tfs_proxy.wire.server.bounds import BodyMemory
 from tfs_proxy.wire.server.connection import RequestLimits
 
 log = logging.getLogger(__name__)
 
+NOT_FOUND = 404
 TICK_SECONDS = 0.05
 LAST_STEPS_SECONDS = 3.0
 SILENCE_SECONDS = 60.0
@@ -55,7 +65,7 @@ async def serve(settings: Settings, listener: socket.socket, request: PipelineRe
     with guarded_workspace(settings.home) as (workspace, watchdog):
         traces = pipeline_traces(request.environ, workspace)
         try:
-            return await Pipeline(settings, listener, request, watchdog, traces).run()
+            return await Pipeline(settings, listener, request, workspace, watchdog, traces).run()
         finally:
             traces.close()
 
@@ -79,6 +89,7 @@ class Pipeline:
         settings: Settings,
         listener: socket.socket,
         request: PipelineRequest,
+        workspace: Workspace,
         watchdog: Watchdog,
         traces: PipelineTraces,
     ) -> None:
@@ -94,8 +105,16 @@ class Pipeline:
         ]
         chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes, traces)
         self._capture = PipelineCapture(settings)
-        self._endpoint = PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, self._capture)
+        requests = RequestLog(settings.access_log)
+        self._endpoint = PipelineEndpoint(
+            self._stages, chain, settings.hop_limit_bytes, self._capture, requests
+        )
         self._watchdog = watchdog
+        self._workspace = workspace
+        config = log_config(settings, request.environ, STDERR)
+        ports = [stage.port for stage in self._stages]
+        self._log = RunLog(workspace.logging, config, lambda: int(listener.getsockname()[1]), ports)
+        self._control_api = HttpServer(self._respond_to_commands)
         self._server = HttpServer(
             self._endpoint.respond,
             RequestLimits(
@@ -112,6 +131,7 @@ class Pipeline:
                 started=watchdog.guard,
                 ended=watchdog.forget,
                 heard=self._hear_first if stage is self._stages[0] else lambda _line: None,
+                show=partial(show_of_stage, stage.number),
             )
             for stage in self._stages
         ]
@@ -129,6 +149,7 @@ class Pipeline:
         captures = self._capture.start()
         if captures:
             log.info("%s", captures)
+        await self._control_api.open_unix(self._workspace.control_socket)
         await self._server.open(self._listener)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
         for served, child in zip(self._stages, self._children, strict=True):
@@ -141,9 +162,15 @@ class Pipeline:
         while True:
             await self._watch_for(1.0)
 
+    async def _respond_to_commands(self, request: HttpRequest) -> HttpResponse:
+        """Requests of commands, such as `tfs-proxy log-level`, on the unix socket."""
+        if request.path.startswith(LOG_LEVEL):
+            return self._log.respond(request)
+        return HttpResponse.error(NOT_FOUND, NOTHING_HERE)
+
     def _hear_first(self, line: str) -> None:
         """The pipeline suggests the same request as its first stage."""
-        self._command = command_in(line, self._url) or self._command
+        self._command = command_in(message_of(line), self._url) or self._command
 
     async def _watch_for(self, seconds: float) -> None:
         """Wait; raises ProcessGaveUp, with a stage's own exit status, if one has given up."""
@@ -169,6 +196,7 @@ class Pipeline:
 
     async def _stop_all(self, deadline: float) -> None:
         await self._server.drain(deadline - time.monotonic())
+        self._control_api.close()
         seconds = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
         await asyncio.gather(*(child.stop(seconds) for child in self._children))
         for client in self._clients:

@@ -79,6 +79,4 @@ def process(stage: Stage, model_server: str) -> ProcessSpec:
             *("--host", LOOPBACK, "--model-server", model_server),
         ),
         env=stage.environ,
-        record=True,
-        prefix=f"[stage {stage.number}] ",
     )

@@ -13,6 +13,7 @@ from tfs_proxy.report.prepare import without_workspace
 from tfs_proxy.supervisor.host.devices import Devices
 from tfs_proxy.supervisor.host.orphans import Orphans
 from tfs_proxy.supervisor.host.watchdog import Watchdog
+from tfs_proxy.supervisor.logs.child_log import ChildLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, describe_exit, shell_status
 from tfs_proxy.supervisor.programs import gunicorn
 from tfs_proxy.supervisor.readiness import Phase, Readiness
@@ -41,6 +42,7 @@ class Children:
         self.nginx: ChildProcess | None = None
         self.devices = Devices()
         self.worker_count = 0
+        self.log = ChildLog()
         self.deaths: Counter[tuple[str, str]] = Counter()
         self.script: str | None = None
         self.each_tick: Callable[[], None] = lambda: None
@@ -59,6 +61,7 @@ class Children:
             started=self._watchdog.guard,
             ended=self._watchdog.forget,
             heard=partial(self.devices.hear, spec.name),
+            show=self.log.show,
         )
         task = asyncio.create_task(child.run())
         self._tasks.add(task)

@@ -1,8 +1,9 @@
 """The control API: the supervisor's own HTTP, which answers however busy the workers are.
 
-On the unix socket it answers ``/ping`` and ``/metrics`` for nginx and workers, and ``/deployment``,
-``/released`` and ``/settled`` for workers. On the socket that workers will accept from, it answers
-``/metrics``, and 503 with the reason to all else, until they take over.
+On the unix socket it answers ``/ping`` and ``/metrics`` for nginx and workers, ``/deployment``,
+``/released`` and ``/settled`` for workers, and ``/log-level`` for the command of that name. On the
+socket that workers will accept from, it answers ``/metrics``, and 503 with the reason to all else,
+until they take over.
 """
 
 import logging
@@ -14,6 +15,7 @@ from pathlib import Path
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
+from tfs_proxy.supervisor.logs.run_log import PATH as LOG_LEVEL
 from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
 from tfs_proxy.wire.error_body import not_allowed
@@ -43,6 +45,7 @@ class ControlApi:
         self._outside = outside or OutsideMetrics()
         self.deployment: Deployment | None = None
         self.released = False
+        self.log_level: Callable[[HttpRequest], HttpResponse] = _refused
         self.count_early: Callable[[FinishedRequest], None] = lambda _request: None
         self._server = HttpServer(self.respond)
         self._standing_in = HttpServer(self.respond_early)
@@ -68,6 +71,8 @@ class ControlApi:
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
         """Requests on the unix socket."""
+        if request.path.startswith(LOG_LEVEL):
+            return self.log_level(request)
         if request.method not in {"GET", "HEAD"}:
             return _refused(request)
         if request.path == "/metrics":

@@ -102,6 +102,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         script_timeout_seconds=settings.script_timeout_seconds,
         wait_time_seconds=settings.wait_time_seconds,
         capture=capture_options(settings, served.default_model),
+        access_log=str(settings.access_log),
     )
 
 
@@ -136,6 +137,5 @@ def _model_server(
             script=script,
         ),
         env=model_server.environment(host.environ, settings, host.gpus, instance.index),
-        record=True,
-        hidden=model_server.is_start_up if settings.gunicorn_loglevel != "debug" else lambda _line: False,
+        drops_output=True,
     )

@@ -6,14 +6,15 @@ import logging
 import os
 import shlex
 import signal
-import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
+from tfs_proxy.supervisor.logs.child_output import ChildOutput
 from tfs_proxy.wire.backoff import growing_pause
 
 log = logging.getLogger(__name__)
@@ -62,8 +63,7 @@ class ProcessSpec:
     """What to run and how to stop it.
 
     ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
-    ``record`` keeps the last lines of its output (and passes them on, ``prefix`` first, but for those
-    that are ``hidden``);
+    ``drops_output`` says that it loses lines of its log rather than wait for the supervisor to read them;
     ``survivors_signal`` goes to what is left of its process group when the leader died alone;
     ``orphaned_signal`` to the child when this process has died.
     """
@@ -75,24 +75,25 @@ class ProcessSpec:
     stop_signal: signal.Signals = signal.SIGTERM
     survivors_signal: signal.Signals = signal.SIGTERM
     orphaned_signal: signal.Signals = signal.SIGKILL
-    record: bool = False
-    prefix: str = ""
-    hidden: Callable[[str], bool] = lambda _line: False
+    drops_output: bool = False
     backoff: Backoff = field(default_factory=Backoff)
 
 
-Spawn = Callable[[ProcessSpec], Awaitable[asyncio.subprocess.Process]]
+Spawn = Callable[[ProcessSpec, int], Awaitable[asyncio.subprocess.Process]]
 
 
-async def spawn(spec: ProcessSpec) -> asyncio.subprocess.Process:
-    """Start ``spec`` in a process group of its own: the keyboard's Ctrl-C does not reach it."""
+async def spawn(spec: ProcessSpec, output: int) -> asyncio.subprocess.Process:
+    """Start ``spec`` in a process group of its own: the keyboard's Ctrl-C does not reach it.
+
+    It prints to the descriptor ``output``.
+    """
     return await asyncio.create_subprocess_exec(
         *spec.argv,
         env=dict(spec.env),
         pass_fds=spec.pass_fds,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE if spec.record else None,
-        stderr=asyncio.subprocess.STDOUT if spec.record else None,
+        stdout=output,
+        stderr=output,
         start_new_session=True,
         preexec_fn=signal_on_parent_death(spec.orphaned_signal),
     )
@@ -103,7 +104,7 @@ class ChildProcess:
 
     ``run`` lasts as long as the child may be restarted: ``may_restart`` is called after each death,
     ``started`` with each new pid, which is also that of its process group, and ``ended`` with it once
-    the group is empty; ``heard`` with each line of a recorded child.
+    the group is empty; ``heard`` with each line that it prints, and ``show`` with each event.
     ``stop`` ends it within a deadline. Both leave the state at EXITED or GAVE_UP.
     """
 
@@ -115,6 +116,7 @@ class ChildProcess:
         started: Callable[[int], None] = lambda _pid: None,
         ended: Callable[[int], None] = lambda _pid: None,
         heard: Callable[[str], None] = lambda _line: None,
+        show: Callable[["ChildProcess", Sequence[str]], None] = lambda _child, _lines: None,
         start: Spawn = spawn,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -125,6 +127,7 @@ class ChildProcess:
         self.exit_status: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._started, self._group_ended, self._heard = started, ended, heard
+        self._output = ChildOutput(self._hear, partial(show, self), drops=spec.drops_output)
         self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
         self._process: asyncio.subprocess.Process | None = None
         self._ended = asyncio.Event()
@@ -165,6 +168,7 @@ class ChildProcess:
             if self.state is not ProcessState.EXITED:
                 self.change_state(ProcessState.EXITED)
         finally:
+            self._output.close()
             self._ended.set()
 
     async def _live(self) -> float:
@@ -173,7 +177,7 @@ class ChildProcess:
         self.change_state(ProcessState.RUNNING)
         self.starts += 1
         try:
-            process = self._process = await self._spawn(self.spec)
+            process = self._process = await self._spawn(self.spec, self._output.open())
         except OSError as error:
             log.error("%s can't be started: %s", self.name, error)  # noqa: TRY400 - the sentence says it all
             self.last_lines.append(str(error))
@@ -184,27 +188,13 @@ class ChildProcess:
         self._started(process.pid)
         if self.state is ProcessState.STOPPING:
             process.send_signal(self.spec.stop_signal)
-        await self._echo(process)
         self.exit_status = await process.wait()
+        self._output.read_rest()
         return self._clock() - began
 
-    async def _echo(self, process: asyncio.subprocess.Process) -> None:
-        """Pass the child's output on, and keep its last lines."""
-        if process.stdout is None:
-            return
-        while True:
-            try:
-                line = await process.stdout.readline()
-            except ValueError:  # a line longer than the stream's buffer: it has been dropped
-                continue
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()
-            if not self.spec.hidden(text):
-                sys.stderr.buffer.write(self.spec.prefix.encode() + line)
-                sys.stderr.buffer.flush()
-            self.last_lines.append(text)
-            self._heard(text)
+    def _hear(self, line: str) -> None:
+        self.last_lines.append(line)
+        self._heard(line)
 
     async def _back_off(self, deaths: int) -> None:
         self.change_state(ProcessState.BACKOFF)

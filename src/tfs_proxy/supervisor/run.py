@@ -5,6 +5,7 @@ start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process ->
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import time
@@ -15,7 +16,12 @@ from tfs_proxy.capture.files import check_folder
 from tfs_proxy.capture.options import described
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.logs.access import RequestLine
+from tfs_proxy.observe.logs.config import STDERR
+from tfs_proxy.observe.logs.entry import COMMAND
 from tfs_proxy.observe.model_counts import KnownModels
+from tfs_proxy.observe.request_counts import FinishedRequest
+from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.report.first_request import FirstRequest, ready_line
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
@@ -25,6 +31,8 @@ from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.supervisor.logs.request_lines import RequestLines
+from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.nginx import config as nginx
@@ -71,12 +79,17 @@ class Supervisor:
         self._listener = listener
         self._request = request
         self._workspace = workspace
+        self._log_descriptor = os.dup(STDERR)
+        config = log_config(settings, request.environ, self._log_descriptor)
+        run_log = RunLog(workspace.logging, config, lambda: int(listener.getsockname()[1]))
         self._started_at = time.monotonic()
         self._readiness = Readiness(_heartbeats(settings))
         self._children = Children(
             self._readiness, workspace, watchdog, own_exit_status=request.flags is not None
         )
         self._requests = RequestCounter(workspace.requests, workspace.stages)
+        self._request_lines = RequestLines(workspace.access, settings.access_log)
+        self._children.log.of_request = self._request_lines.hold
         threads = WorkerThreads(self._readiness.heartbeats, workspace.journal, settings.gunicorn_threads)
         self._outside = OutsideMetrics()
         self._captured = CaptureCounter(workspace.capture_counts)
@@ -90,6 +103,7 @@ class Supervisor:
             self._captured.measure,
         )
         self._control_api = ControlApi(self._readiness, self._metrics.measure, self._outside)
+        self._control_api.log_level = run_log.respond
         self._run_loop = RunLoop(settings.stop_seconds)
         self._children.each_tick = self._tick
         self._proxy: NginxProxy | None = None
@@ -123,11 +137,16 @@ class Supervisor:
         if nginx_program is None:
             refuse_grpc_without_nginx(self._settings)
             log.warning("%s", NO_NGINX)
-            self._control_api.count_early = self._requests.counts.add
+            self._control_api.count_early = self._note_early
         else:
             self._start_nginx(nginx_program)
         await self._control_api.stand_in(self._web)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
+
+    def _note_early(self, request: FinishedRequest) -> None:
+        """Count and log a request that is answered before workers can."""
+        self._requests.counts.add(request)
+        self._request_lines.log.show(RequestLine(request, chosen_id(None, None)), COMMAND)
 
     def _start_nginx(self, program: str) -> None:
         count = gunicorn.listeners(self._settings)
@@ -215,7 +234,9 @@ class Supervisor:
         for listener in self._web:
             listener.set_inheritable(True)
         descriptors = [listener.fileno() for listener in self._web]
-        spec = gunicorn.process(self._settings, self._workspace, descriptors, paths, self._request.environ)
+        spec = gunicorn.process(
+            self._settings, self._workspace, descriptors, paths, self._request.environ, self._log_descriptor
+        )
         self._children.workers = self._children.start(spec)
 
     def _begin_serving(self, first: FirstRequest) -> None:
@@ -234,6 +255,7 @@ class Supervisor:
         self._open_grpc_gates()
         self._requests.read()
         self._captured.read()
+        self._request_lines.read()
 
     def _open_grpc_gates(self) -> None:
         if self._proxy is not None and self._proxy.grpc_listener is not None:
@@ -256,6 +278,8 @@ class Supervisor:
         for listener in self._web:
             listener.close()
         self._control_api.close()
+        self._request_lines.close()
+        os.close(self._log_descriptor)
 
     def _entrances(self) -> list[socket.socket]:
         """The open listeners that clients connect to."""

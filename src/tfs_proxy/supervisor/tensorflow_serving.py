@@ -130,7 +130,9 @@ def plan_flags(
         deployment=replace(deployment_of(served, settings, (instance,)), script_model=None),
         files=monitoring_files(host.monitoring, workspace),
         model_servers=(
-            ProcessSpec("model server 0", (*host.model_server, *all_flags.words), host.environ, record=True),
+            ProcessSpec(
+                "model server 0", (*host.model_server, *all_flags.words), host.environ, drops_output=True
+            ),
         ),
         metrics_path=host.monitoring.path,
     )

@@ -33,7 +33,7 @@ class Ended:
             self.stacks.append(stack)
             status = stack.wait()
         assert list(stack.home.iterdir()) == [], "something was left on disk"
-        return status, stack.log.splitlines()
+        return status, stack.messages
 
 
 @pytest.fixture

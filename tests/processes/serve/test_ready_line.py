@@ -34,7 +34,7 @@ NOISE = (
 def last_line(stack: Stack) -> str:
     """What it has said last, when it was ready."""
     stack.wait_for_log(TRY)
-    return stack.log.splitlines()[-1]
+    return stack.messages[-1]
 
 
 def status_of(command: str) -> str:
@@ -99,7 +99,7 @@ def test_a_pipeline_suggests_the_first_stages_request_at_its_own_port(tmp_path: 
     try:
         stack.wait_ready()
         stack.wait_for_log("tfs-proxy: ready: http://127.0.0.1:" + str(stack.port))
-        line = stack.log.splitlines()[-1]
+        line = stack.messages[-1]
     finally:
         stack.close()
 

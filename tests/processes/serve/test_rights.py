@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.archives import SAVED_MODEL, stand_in_program
+from support.running import messages_of
 from support.stack import Stack
 
 OTHER_USER = 54321
@@ -92,7 +93,7 @@ def test_an_archive_that_may_not_be_read_is_one_sentence(
 def assert_told(run: tuple[int, str], barrier: Path, mode: str) -> None:
     """The status is 2, and the last line names what may not be read, by whom, and the remedy."""
     status, said = run
-    last = said.splitlines()[-1]
+    last = messages_of(said)[-1]
     assert status == 2, said
     assert "Traceback" not in said
     assert last.startswith(f"tfs-proxy: {barrier} can't be read by user ")
@@ -107,7 +108,7 @@ def test_a_read_only_root_without_a_tmpfs_names_the_remedy(folder: Path, command
     status, said = ended(command, [str(folder)], launcher, TFS_PROXY_HOME="")
 
     assert status == 2, said
-    assert said.splitlines()[-1].startswith("tfs-proxy: No folder can be written to")
+    assert messages_of(said)[-1].startswith("tfs-proxy: No folder can be written to")
     assert "--tmpfs /tmp" in said
     assert "TFS_PROXY_HOME" in said
     assert "None" not in said

@@ -11,7 +11,7 @@ import pytest
 
 from support.archives import SAVED_MODEL, has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from support.gates import Gate, gate
-from support.running import Answer
+from support.running import Answer, messages_of
 from support.stack import Stack, free_range, serving
 from tfs_proxy.report.first_request import TRY
 
@@ -243,7 +243,7 @@ def test_a_home_that_can_not_be_used_is_refused_in_a_sentence(
     status, log = failing(stand_in_archive(tmp_path / "model.tar.gz"), {"TFS_PROXY_HOME": str(home)})
 
     assert status == 2
-    assert log.splitlines()[-1].startswith(f"tfs-proxy: TFS_PROXY_HOME={home} can't be used: ")
+    assert messages_of(log)[-1].startswith(f"tfs-proxy: TFS_PROXY_HOME={home} can't be used: ")
     assert "Traceback" not in log
     assert not home.exists()
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from tfs_proxy.errors import UpstreamError, UpstreamTimeout
+from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
 from tfs_proxy.pipeline.chain import Chain
 from tfs_proxy.pipeline.endpoint import PipelineEndpoint
 from tfs_proxy.pipeline.stage import Stage
+from tfs_proxy.setting_values import AccessLog
 from tfs_proxy.settings import Settings
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
@@ -48,7 +50,13 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
 def respond(
     method: str, path: str, body: bytes = b"", *, ready: bool = True, hop_limit: int = 6 * MEGABYTE
 ) -> HttpResponse:
-    endpoint = PipelineEndpoint(STAGES, EchoChain(), hop_limit, PipelineCapture(Settings.from_env({})))
+    endpoint = PipelineEndpoint(
+        STAGES,
+        EchoChain(),
+        hop_limit,
+        PipelineCapture(Settings.from_env({})),
+        RequestLog(AccessLog(AccessLog.OFF)),
+    )
     endpoint.ready = ready
     return asyncio.run(endpoint.respond(HttpRequest(method, path, {}, body)))
 

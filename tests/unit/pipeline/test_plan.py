@@ -41,10 +41,10 @@ def test_a_stage_has_its_own_variables_and_ports() -> None:
 
 
 def test_a_stage_is_a_serving_stack() -> None:
-    """Its archive is served on this machine only, by the chosen model server; its log lines are marked."""
+    """Its archive is served on this machine only, by the chosen model server; its log lines have its name."""
     spec = process(stage(1, StageOrder("a b.tar.gz", {}), range(9000, 9011), {}), "embedded")
     assert spec.argv[3:] == ("serve", "a b.tar.gz", "--host", "127.0.0.1", "--model-server", "embedded")
-    assert (spec.name, spec.prefix) == ("stage 1 (a b.tar.gz)", "[stage 1] ")
+    assert spec.name == "stage 1 (a b.tar.gz)"
 
 
 def test_no_two_stages_share_a_port() -> None:

@@ -192,6 +192,7 @@ def test_workers_find_the_sockets_and_installed_packages() -> None:
         ({"SAGEMAKER_NGINX_PROXY_READ_TIMEOUT_SECONDS": "90"}, "proxy_read_timeout 90s;"),
         ({"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "120"}, "proxy_read_timeout 120s;"),
         ({"SAGEMAKER_TFS_NGINX_LOGLEVEL": "warn"}, "error_log stderr warn;"),
+        ({"SAGEMAKER_TFS_NGINX_LOGLEVEL": "debug"}, "error_log stderr info;"),
         ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "6"}, "client_max_body_size 6m;"),
         ({"SAGEMAKER_MAX_PAYLOAD_IN_MB": "0"}, "client_max_body_size 100m;"),
     ],
@@ -208,9 +209,10 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
         "http_host|request_id|content_length|http_transfer_encoding|large_body|status|request_time|request|"
         "http_x_request_id|http_x_amzn_sagemaker_inference_id|id_without_inference|chosen_id|"
         "http_x_amzn_sagemaker_custom_attributes|asked_model|asked_version|asked_name|asked_number|"
-        "request_length|bytes_sent|msec|connections_writing"
+        "request_length|bytes_sent|msec|connections_writing|connection|is_logged|upstream_status|"
+        "upstream_http_x_tfs_proxy_stages|sent_trailer_grpc_status|sent_http_grpc_status"
     )
-    assert "$" not in re.sub(rf"\$({for_each_request})\b|\}}\$\"|,\|\$\)", "", text)
+    assert "$" not in re.sub(rf"\$({for_each_request})\b|[}}*]\$\"|,\|\$\)", "", text)
 
 
 GRPC = nginx.ProxyConfig(
@@ -283,7 +285,7 @@ def test_rest_is_published_when_something_is_served_and_there_are_model_servers(
     assert not published(replace(plain, serving=None))
     assert not published(replace(plain, serving=replace(DEPLOYMENT, rest_api=False)))
     assert not published(replace(plain, serving=replace(DEPLOYMENT, instances=())))
-    assert "grpc" not in nginx.config(plain, settings(), WORKSPACE)
+    assert "grpc_pass" not in nginx.config(plain, settings(), WORKSPACE)
 
 
 def test_a_script_that_is_the_model_itself_has_no_grpc_to_publish() -> None:

@@ -23,7 +23,6 @@ class FakeProcess:
 
     def __init__(self, exit_status: int | None) -> None:
         self.pid = 2**22 + 1  # above what Linux gives out, so that no real group is ever signalled
-        self.stdout = None
         self.signals: list[int] = []
         self._exit_status = exit_status
         self._ended = asyncio.Event()
@@ -50,7 +49,7 @@ class Stage:
         self._now = 0.0
         self._lifetimes = lifetimes
 
-    async def start(self, _spec: ProcessSpec) -> FakeProcess:
+    async def start(self, _spec: ProcessSpec, _output: int) -> FakeProcess:
         self.started += 1
         return self.processes[self.started - 1]
 
@@ -107,7 +106,7 @@ def test_a_child_that_may_not_restart_gives_up_at_once() -> None:
 def test_a_program_that_cannot_be_run_counts_as_a_death() -> None:
     """The reason is kept, and nobody waits for it."""
 
-    async def start(_spec: ProcessSpec) -> FakeProcess:
+    async def start(_spec: ProcessSpec, _output: int) -> FakeProcess:
         raise PermissionError(13, "Permission denied", "child")
 
     child = ChildProcess(SPEC, may_restart=lambda _: False, start=start)  # type: ignore[arg-type]

@@ -7,8 +7,8 @@ import re
 import pytest
 from gunicorn.http import errors
 
-from tfs_proxy.web.workers.base import collect_logs
 from tfs_proxy.web.workers.refusals import OUR_FAULT, REFUSALS, refusal
+from tfs_proxy.web.workers.worker_log import collect_logs
 
 
 @pytest.mark.parametrize(

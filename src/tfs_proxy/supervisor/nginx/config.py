@@ -13,11 +13,12 @@ from tfs_proxy.attributes import MODEL_LABEL, MODEL_NAME, MODEL_VERSION
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
+from tfs_proxy.observe.logs.access import STAGES_HEADER
 from tfs_proxy.observe.request_counts import NGINX_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.nginx import fast_path, serving_api, traces, uploads
+from tfs_proxy.supervisor.nginx import access_log, fast_path, serving_api, traces, uploads
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
 from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.wire.error_body import (
@@ -127,6 +128,8 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         proxy_headers="\n        ".join((*PROXY_HEADERS, *traces.headers(sampling))),
         chosen_id=_chosen_id(),
         id_header=ID_HEADER,
+        access_log=access_log.directives(settings, workspace.access),
+        stages_header=STAGES_HEADER,
         asked_model=_asked_model(),
         to_workers=_to_workers("web", marks),
         to_workers_again=_to_workers("web_anew", marks, again="1"),
@@ -134,7 +137,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         control_socket=proxy.control_socket,
         in_flight="$connections_writing" if proxy.counts_requests else '""',
         in_flight_header=NGINX_COUNT,
-        log_level=settings.nginx_loglevel,
+        log_level=access_log.error_level(settings.nginx_loglevel),
         max_payload_mb=limits.message_mb,
         max_fast_body_mb=fast_path.MAX_BODY_MB,
         read_seconds=limits.read_seconds,
@@ -149,7 +152,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         rest_upstream=serving_api.rest_upstream(serving.instances) if serving else "",
         rest_location=serving_api.rest_location(sampling) if serving and serving.publishes_rest else "",
         grpc_upstream=serving_api.grpc_upstream(gates) if proxy.grpc else "",
-        grpc_server=_grpc_server(proxy, limits, workspace.requests),
+        grpc_server=_grpc_server(proxy, limits, workspace),
         trace_maps=traces.maps(sampling) if sampling else "",
         captured=fast_path.captured(capture) if capture else "",
         fast_maps=fast_path.maps(proxy.fast, sampling, capture) if proxy.fast else "",
@@ -159,11 +162,12 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     )
 
 
-def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits, requests: Path) -> str:
+def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits, workspace: Workspace) -> str:
     if proxy.grpc is None:
         return ""
     has_models = proxy.serving is None or bool(proxy.serving.instances)
-    return serving_api.grpc_server(proxy.grpc, limits, requests, has_models=has_models)
+    logs = (f"access_log {workspace.requests} grpc_requests;", access_log.grpc_directive(workspace.access))
+    return serving_api.grpc_server(proxy.grpc, limits, logs, has_models=has_models)
 
 
 def _to_workers(upstream: str, marks: Iterable[str], again: str = "", sent: str = "") -> str:

@@ -69,6 +69,7 @@ class NginxProxy:
             stop_signal=signal.SIGQUIT,
             survivors_signal=signal.SIGQUIT,
             orphaned_signal=signal.SIGTERM,  # its workers end at once, too
+            drops_output=True,
         )
 
     def configure(self, serving: Deployment | None) -> None:

@@ -80,12 +80,14 @@ def rest_location(sampling: TraceSampling | None = None) -> str:
         }}"""
 
 
-def grpc_server(endpoint: GrpcEndpoint, limits: ProxyLimits, requests: Path, *, has_models: bool) -> str:
-    """The server block of the gRPC port, its calls in the file ``requests``; a script model has no API."""
+def grpc_server(
+    endpoint: GrpcEndpoint, limits: ProxyLimits, logs: tuple[str, ...], *, has_models: bool
+) -> str:
+    """The server block of the gRPC port, with directives for the ``logs``; a script model has no API."""
     published = PUBLISHED if has_models else ()
     lines = [
         *_listen(endpoint),
-        f"access_log {requests} grpc_requests;",
+        *logs,
         f"http2_max_concurrent_streams {CONCURRENT_STREAMS};",
         "default_type application/grpc;",
         "grpc_buffer_size 64k;",

@@ -77,12 +77,16 @@ def process(
     listener_fds: Sequence[int],
     packages: Sequence[Path],
     environ: Mapping[str, str],
+    log_descriptor: int,
 ) -> ProcessSpec:
-    """gunicorn on the inherited listeners; ``packages`` come first on its import path."""
+    """gunicorn on the inherited listeners; ``packages`` come first on its import path.
+
+    Its log goes to ``log_descriptor``.
+    """
     return ProcessSpec(
         name="gunicorn",
         argv=argv(settings, listener_fds),
         env=environment(environ, settings, workspace, packages),
-        pass_fds=tuple(listener_fds),
+        pass_fds=(*listener_fds, log_descriptor),
         orphaned_signal=signal.SIGQUIT,  # its workers end at once, too
     )

@@ -23,6 +23,7 @@ START_UP = re.compile(
     r"|To enable the following instructions: "
     r"|.*Unable to register cu\w+ (factory|plugin)"  # logged by every TensorFlow that is built for GPUs
     r"|.*computation placer already registered"
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (INFO|DEBUG) "  # the embedded server's
     r"|\[warn\] getaddrinfo: address family for nodename not supported"
 )
 """Lines of its log that only tell how TensorFlow starts: they are shown at ``debug``."""

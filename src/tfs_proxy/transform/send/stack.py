@@ -39,7 +39,8 @@ def stack_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
         "SAGEMAKER_BATCH_STRATEGY": {SINGLE: "SINGLE_RECORD", MULTI: "MULTI_RECORD"}.get(job.strategy or ""),
     }
     variables = {name: str(value) for name, value in requested.items() if value is not None}
-    return {**for_inner_stack(base), "SAGEMAKER_BATCH": "true", **variables, **job.environment}
+    inner = {name: value for name, value in for_inner_stack(base).items() if name != "TFS_PROXY_LOG_FORMAT"}
+    return {**inner, "SAGEMAKER_BATCH": "true", **variables, **job.environment}
 
 
 class Stack:

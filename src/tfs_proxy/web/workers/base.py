@@ -25,8 +25,10 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
 from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLane
+from tfs_proxy.setting_values import AccessLog, access_log
 from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
+from tfs_proxy.web.workers.access_log import AccessObserver, StagesForNginx
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
 from tfs_proxy.web.workers.loading import watched_loading
 from tfs_proxy.web.workers.refusals import (
@@ -41,6 +43,7 @@ from tfs_proxy.web.workers.request_counting import RequestCounting
 from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp
 from tfs_proxy.web.workers.stage_observer import StageObserver
 from tfs_proxy.web.workers.traces import WorkerTraces, begin_traces
+from tfs_proxy.web.workers.worker_log import WorkerLog
 from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
@@ -61,6 +64,7 @@ class WorkerStopped(SystemExit):
 class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """What all worker classes share; a mixin in front of one of gunicorn's own."""
 
+    printed: WorkerLog
     heartbeat: Heartbeat
     wsgi: WsgiApp
     close_app: Callable[[], None]
@@ -69,6 +73,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """Told of every request, from the moment that the application is loaded."""
 
     journal: RequestJournal
+    access_log: AccessLog
     counting: RequestCounting | None = None
     """Only without nginx, which counts requests itself."""
 
@@ -93,8 +98,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def load_wsgi(self) -> None:
         """Load the application; if it can't be loaded, the supervisor gets the reason, and ends the start."""
-        collect_logs(self.log.error_log)
         workspace = worker_workspace()
+        self.printed = WorkerLog(self.log.error_log, workspace.logging)
         self.heartbeat = Heartbeat(workspace.heartbeat_socket)
         self.heartbeat.say_loading()
         try:
@@ -113,10 +118,16 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.boundary = RequestBoundary(
             self.wsgi, self.journal, self.watch, self.observers, behind_nginx=self.counting is None
         )
+        self.observers.append(self.printed)
+        if self.counting is None:
+            self.boundary.more_headers = StagesForNginx(self.access_log)
+        elif self.access_log.mode != AccessLog.OFF:
+            self.observers.append(AccessObserver(self.access_log))
         self.wsgi = self.boundary
 
     def _watched_loading(self, workspace: Workspace) -> AbstractContextManager[None]:
         deployment = fetch_deployment(workspace.control_socket)
+        self.access_log = access_log(deployment.access_log)
         self.observers = [StageObserver(workspace.stages, deployment)]
         if deployment.counts_requests:
             self.counting = RequestCounting(workspace.requests)
@@ -166,6 +177,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             late_calls.end_with_hanging_calls(self.close_app)
         # If gunicorn kills the worker, this is not reached.
         self.close_app()
+        self.printed.finish()
 
     def serve(self) -> None:
         """Take requests until gunicorn ends this worker."""
@@ -175,6 +187,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Tell the supervisor and gunicorn that this worker is alive."""
         super().notify()
         if self.heartbeat.beat():
+            self.printed.follow()
             self.tell()
             if self.capture is not None:
                 self.capture.report()
@@ -209,7 +222,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if refused in {OUR_FAULT, OUT_OF_TIME}:
             log.error("a request failed in gunicorn: %s", refused.text, exc_info=error)
         else:
-            log.debug("refused with %d: %s", refused.status, error)
+            log.debug("refused with %d: %s", refused.status, type(error).__name__)
         try:
             util.write_nonblock(client, refused.response(_id_of(req)))
         except OSError:
@@ -220,13 +233,20 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         """Count a request that never came to the application."""
         if self.counting is not None and is_refused_by_gunicorn(error) and current_request() is None:
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
-            self.counting.write(FinishedRequest(method, refusal(error).status, 0.0, target))
+            self._note_refused(FinishedRequest(method, refusal(error).status, 0.0, target), _id_of(req))
 
     def count_unserved(self, head: bytes, status: int) -> None:
         """Count a request that ended before it was whole: its client left, or was refused."""
         if self.counting is not None:
             method, _, target = head.partition(b"\r")[0].decode("latin-1").partition(" ")
-            self.counting.write(FinishedRequest(method, status, 0.0, target.partition(" ")[0]))
+            request = FinishedRequest(method, status, 0.0, target.partition(" ")[0])
+            self._note_refused(request, chosen_id(None, None))
+
+    def _note_refused(self, request: FinishedRequest, request_id: str) -> None:
+        """Count and log a request that never came to the application."""
+        if self.counting is not None:
+            self.counting.write(request)
+            AccessObserver(self.access_log).log_refused(request, request_id)
 
     def handle_abort(self, sig: int, frame: FrameType | None) -> None:
         """End because gunicorn's timeout is over."""
@@ -282,11 +302,3 @@ def _id_of(req: Any) -> str:
         return record.request_id
     headers = {name.upper(): value for name, value in getattr(req, "headers", None) or ()}
     return chosen_id(headers.get("X-AMZN-SAGEMAKER-INFERENCE-ID"), headers.get("X-REQUEST-ID"))
-
-
-def collect_logs(error_log: logging.Logger) -> None:
-    """Give gunicorn's handlers and level to every logger: ours, libraries', and the script's."""
-    root = logging.getLogger()
-    if not root.handlers:
-        root.handlers = list(error_log.handlers)
-        root.setLevel(error_log.level)

@@ -18,7 +18,9 @@ from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
 from tfs_proxy.observe.journal_notes import under_way
+from tfs_proxy.observe.logs.config import FollowedLevel
 from tfs_proxy.web.workers.late_calls import HANGS, SERVES, marked
+from tfs_proxy.web.workers.worker_log import gunicorn_handler
 from tfs_proxy.worker_environment import worker_workspace
 
 KEPT_RECORDS = 64
@@ -26,7 +28,15 @@ KEPT_RECORDS = 64
 
 
 class QuietLogger(Logger):  # type: ignore[misc]  # gunicorn has no types
-    """Logs at ``debug`` what gunicorn logs at ``info``: which workers start and end, where it listens."""
+    """Logs at ``debug`` what gunicorn logs at ``info``: which workers start and end, where it listens.
+
+    Its entries have the form of all others.
+    """
+
+    def setup(self, cfg: Any) -> None:
+        """Take gunicorn's settings, but for the handler."""
+        super().setup(cfg)
+        self.error_log.handlers = [gunicorn_handler(worker_workspace().logging)]
 
     def info(self, msg: str, *args: Any, **kwargs: Any) -> None:
         """A step of gunicorn's."""
@@ -67,10 +77,12 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 
     def __init__(self, application: "Application") -> None:
         self._told_to_end: set[int] = set()
+        self._level = FollowedLevel(worker_workspace().logging)
         super().__init__(application)
 
     def manage_workers(self) -> None:
         """Start, and end, as many workers as there should be; those that hang don't count."""
+        self._level.follow()
         hanging = [worker for worker in self.WORKERS.values() if marked(worker.tmp) == HANGS]
         self._num_workers = self.cfg.workers + len(hanging)
         super().manage_workers()

@@ -71,6 +71,7 @@ class RequestBoundary:
         self._under_way: dict[int, Answer] = {}
         self.journal = journal
         self.observers = observers
+        self.more_headers: Callable[[RequestRecord], Iterable[tuple[str, str]]] | None = None
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request, as WSGI has it."""
@@ -178,6 +179,8 @@ class Answer:
             headers = [(REQUEST_ID, self.record.request_id), *others]
         if self.shows_timing:
             headers = [*headers, (SERVER_TIMING, server_timing(self.record))]
+        if self._boundary.more_headers is not None:
+            headers = [*headers, *self._boundary.more_headers(self.record)]
         return self._start_response(status, headers, *exc_info)
 
     def __iter__(self) -> Iterator[bytes]:

@@ -1,0 +1,126 @@
+"""The line of a request that has ended: which requests get one, and what it says.
+
+With nginx in front it writes a line for each of them, and the supervisor makes the entries; a worker adds its
+stages to its answer, in a header that nginx keeps for itself. Without nginx the workers make the entries.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from tfs_proxy.names import is_model_name
+from tfs_proxy.observe.logs.entry import LogEntry
+from tfs_proxy.observe.request_counts import FinishedRequest, read_line
+from tfs_proxy.observe.request_record import PLAIN_ID, STAGES, RequestRecord
+from tfs_proxy.observe.routes import PROBES, method_of, path_of
+from tfs_proxy.setting_values import AccessLog
+
+NGINX_PREFIX = "$connection $chosen_id $upstream_http_x_tfs_proxy_stages "
+"""What stands before a line of `request_counts`."""
+
+STAGES_HEADER = "X-Tfs-Proxy-Stages"
+LONGEST_PATH = 300
+_HASHES = 2**32
+CLIENT_ERROR, SERVER_ERROR = 400, 500
+_LINE = re.compile(rb"([0-9]+) (" + PLAIN_ID.encode() + rb") ([!-~]*) (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLine:
+    """A request that has ended, as the access log shows it; ``connection`` is nginx's number."""
+
+    request: FinishedRequest
+    request_id: str
+    model: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    connection: int | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether its status, or that of gRPC, is an error."""
+        return self.request.status >= CLIENT_ERROR or self.request.grpc_status not in {"", "0"}
+
+    def entry(self, process: str, pid: int | None = None) -> LogEntry:
+        """The entry, without the query of the request's target."""
+        request = self.request
+        stages = {f"{name}_ms": _milliseconds(seconds) for name, seconds in self.seconds.items()}
+        fields = {
+            "method": method_of(request.method),
+            "path": path_of(request.target)[:LONGEST_PATH] if request.target.startswith("/") else "",
+            "status": request.status,
+            "grpc_status": request.grpc_status,
+            "duration_ms": _milliseconds(request.seconds),
+            **stages,
+        }
+        level = "info"
+        if self.failed:
+            level = "error" if request.status >= SERVER_ERROR else "warning"
+        return LogEntry(
+            "request", level, process, pid, request_id=self.request_id, model=self.model, fields=fields
+        )
+
+
+def is_shown(line: RequestLine, wanted: AccessLog) -> bool:
+    """Whether a request gets a line."""
+    if wanted.mode == AccessLog.OFF or path_of(line.request.target) in PROBES:
+        return False
+    match wanted.mode:
+        case AccessLog.SLOW:
+            return line.failed or line.request.seconds * 1000 >= wanted.milliseconds
+        case AccessLog.SAMPLE:
+            sampled = crc32(line.request_id.encode()) < wanted.fraction * _HASHES
+            return line.failed or sampled
+        case _:
+            return line.failed or wanted.mode == AccessLog.ALL
+
+
+def needs_stages(status: int, wanted: AccessLog) -> bool:
+    """Whether an answer with this status may get a line."""
+    return wanted.mode not in {AccessLog.OFF, AccessLog.ERRORS} or (
+        wanted.mode == AccessLog.ERRORS and status >= CLIENT_ERROR
+    )
+
+
+def stages_text(record: RequestRecord) -> str:
+    """The value of `STAGES_HEADER`: the model, and milliseconds of each stage so far."""
+    model = record.model if is_model_name(record.model) else ""
+    return ";".join([model, *(f"{_milliseconds(seconds):g}" for seconds in record.seconds)])
+
+
+def line_of(record: RequestRecord, request: FinishedRequest) -> RequestLine:
+    """The line of a request that a worker has answered."""
+    return RequestLine(request, record.request_id, record.model, _taken(record.seconds))
+
+
+def read_access_line(raw: bytes) -> RequestLine | None:
+    """A line of nginx's; None if it can't be read."""
+    parts = _LINE.fullmatch(raw)
+    request = read_line(parts[4]) if parts else None
+    if parts is None or request is None:
+        return None
+    model, *stages = parts[3].decode("ascii").split(";")
+    seconds = [_seconds(text) for text in stages] if len(stages) == len(STAGES) else []
+    return RequestLine(
+        request,
+        parts[2].decode("ascii"),
+        model if is_model_name(model) else "",
+        _taken(seconds),
+        int(parts[1]),
+    )
+
+
+def _taken(seconds: Sequence[float]) -> dict[str, float]:
+    """The stages that took any time."""
+    return {name: spent for name, spent in zip(STAGES, seconds, strict=False) if spent}
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text) / 1000
+    except ValueError:
+        return 0.0

@@ -1,0 +1,91 @@
+"""Events of programs with a log format of their own (nginx, TensorFlow, the embedded server) as entries.
+
+What clients send is left out: nginx quotes request lines, with their queries, and headers.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tfs_proxy.observe.logs.entry import LogEntry
+from tfs_proxy.observe.logs.events import split_traceback
+from tfs_proxy.observe.routes import method_of
+
+_NGINX = re.compile(
+    r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>\w+)\] (?P<pid>\d+)#\d+: "
+    r"(?:\*(?P<connection>\d+) )?(?P<message>.*)",
+    re.DOTALL,
+)
+_TENSORFLOW = re.compile(
+    r"(?:(?P<level>[IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ "  # absl's form
+    r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: (?P<older_level>[IWEF]) )"
+    r"(?P<source>[^ \]]+:\d+)\] ?(?P<message>.*)",
+    re.DOTALL,
+)
+_EMBEDDED = re.compile(
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<message>.*)",
+    re.DOTALL,
+)
+_LETTERS: Mapping[str, str] = {"I": "info", "W": "warning", "E": "error", "F": "critical"}
+_NGINX_LEVELS: Mapping[str, str] = {
+    "notice": "info",
+    "warn": "warning",
+    "crit": "critical",
+    "alert": "critical",
+    "emerg": "critical",
+}
+_DETAILS = re.compile(r", (client|server|request|subrequest|upstream|host|referrer|login): ")
+_QUOTED = re.compile(r'"[^"]*"?')
+_REQUEST = re.compile(r', request: "([A-Z]{1,20}) (/[!-~]*?)(?:\?[!-~]*)?(?: HTTP/[0-9.]+)?"')
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignEvent:
+    """An event as read; ``connection`` is nginx's number of the client's connection, None without one."""
+
+    message: str
+    level: str = "info"
+    pid: int | None = None
+    exception: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    connection: int | None = None
+
+    def entry(self, process: str, pid: int | None, request_id: str = "") -> LogEntry:
+        """The entry; ``pid`` is that of the program, if the event does not name one of its own."""
+        return LogEntry(
+            self.message,
+            self.level,
+            process,
+            self.pid or pid,
+            request_id=request_id,
+            exception=self.exception,
+            fields=self.fields,
+        )
+
+
+def read_event(lines: Sequence[str]) -> ForeignEvent:
+    """An event of any program; what has no known form is a message that informs."""
+    message, exception = split_traceback(list(lines))
+    if exception:
+        return ForeignEvent(message, "error", exception=exception)
+    if match := _NGINX.match(message):
+        return _of_nginx(match)
+    if match := _TENSORFLOW.match(message):
+        level = _LETTERS[match["level"] or match["older_level"]]
+        return ForeignEvent(match["message"], level, fields={"source": match["source"]})
+    if match := _EMBEDDED.match(message):
+        return ForeignEvent(match["message"], match["level"].lower())
+    return ForeignEvent(message)
+
+
+def _of_nginx(match: re.Match[str]) -> ForeignEvent:
+    level = _NGINX_LEVELS.get(match["level"], match["level"])
+    pid = int(match["pid"])
+    if match["connection"] is None:
+        return ForeignEvent(match["message"], level, pid)
+    message, *_ = _DETAILS.split(match["message"], maxsplit=1)
+    request = _REQUEST.search(match["message"])
+    fields = {"method": method_of(request[1]), "path": request[2]} if request else {}
+    return ForeignEvent(
+        _QUOTED.sub("(left out)", message), level, pid, fields=fields, connection=int(match["connection"])
+    )

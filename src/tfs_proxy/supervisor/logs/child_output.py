@@ -1,0 +1,105 @@
+"""What a child prints: a pipe that the supervisor reads, line by line and event by event.
+
+It is read as it comes, and nothing is kept but the line and the event that are not whole yet: a child that
+prints faster than that waits, or loses lines if it would rather.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from tfs_proxy.observe.logs.events import EventLines
+
+READ_BYTES = 16 * 1024
+"""At a time, so that one child that prints without end does not keep the supervisor from others."""
+
+MOST_LINE_BYTES = 64 * 1024
+"""A longer line is several."""
+
+PIPE_BYTES = 1024 * 1024
+PAUSE_SECONDS = 0.05
+"""After so long without a further line an event is whole."""
+
+MOST_RESTS = 256
+
+
+class ChildOutput:
+    """One pipe for all lives of a child: ``hear`` gets each line at once, ``show`` the lines of each event.
+
+    With ``drops`` the child never waits. `open` and the rest are called in the event loop.
+    """
+
+    def __init__(
+        self, hear: Callable[[str], None], show: Callable[[Sequence[str]], None], *, drops: bool = False
+    ) -> None:
+        self._hear, self._show, self._drops = hear, show, drops
+        self._events = EventLines(indented_goes_on=True)
+        self._partial = b""
+        self._ends: tuple[int, int] | None = None
+        self._pause: asyncio.TimerHandle | None = None
+
+    def open(self) -> int:
+        """The end that a child writes to."""
+        if self._ends is None:
+            read_end, write_end = self._ends = os.pipe()
+            os.set_blocking(read_end, False)
+            os.set_blocking(write_end, not self._drops)
+            with suppress(AttributeError, OSError):  # not on Linux, or more than a user may have
+                fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            asyncio.get_running_loop().add_reader(read_end, self._read)
+        return self._ends[1]
+
+    def read_rest(self) -> None:
+        """Read what is there, after the child's end; what it has left behind may go on."""
+        for _ in range(MOST_RESTS):
+            if not self._read():
+                break
+        if self._partial:
+            self._take(self._partial)
+            self._partial = b""
+        self._finish()
+
+    def close(self) -> None:
+        """Read no more; idempotent."""
+        if self._ends is None:
+            return
+        self.read_rest()
+        read_end, write_end = self._ends
+        self._ends = None
+        asyncio.get_running_loop().remove_reader(read_end)
+        os.close(read_end)
+        os.close(write_end)
+
+    def _read(self) -> bool:
+        """Take in what there is, up to a limit; whether there was anything."""
+        if self._ends is None:
+            return False
+        try:
+            data = os.read(self._ends[0], READ_BYTES)
+        except BlockingIOError:
+            return False
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        for line in lines:
+            self._take(line)
+        if len(self._partial) > MOST_LINE_BYTES:
+            self._take(self._partial)
+            self._partial = b""
+        self._finish_soon()
+        return bool(data)
+
+    def _take(self, raw: bytes) -> None:
+        line = raw.decode(errors="replace").rstrip()
+        self._hear(line)
+        for event in self._events.add(line):
+            self._show(event)
+
+    def _finish_soon(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+        self._pause = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._finish)
+
+    def _finish(self) -> None:
+        for event in self._events.rest():
+            self._show(event)

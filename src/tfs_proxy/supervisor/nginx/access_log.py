@@ -1,0 +1,39 @@
+"""The parts of nginx.conf that say what it logs, of requests and of errors: pure."""
+
+from pathlib import Path
+
+from tfs_proxy.observe.logs.access import NGINX_PREFIX
+from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
+from tfs_proxy.setting_values import AccessLog
+from tfs_proxy.settings import Settings
+
+QUIET_LEVELS = frozenset({"error", "crit", "alert", "emerg"})
+"""At these levels only requests that fail have lines in the error log."""
+
+
+def directives(settings: Settings, path: Path) -> str:
+    """For the http block: the file of requests that may get a line in the log.
+
+    Those that fail, or went to more than one server, have one in any case: nginx's error log is about them.
+    """
+    only_failed = settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS}
+    default = 0 if only_failed and settings.nginx_loglevel in QUIET_LEVELS else 1
+    return f"""map "$status:$upstream_status:$sent_trailer_grpc_status$sent_http_grpc_status" $is_logged {{
+        default {default};
+        "~^[45]" 1;
+        "~:.*(502|504)" 1;
+        "~:[1-9][0-9]*$" 1;  # of gRPC
+    }}
+    log_format access '{NGINX_PREFIX}{NGINX_FORMAT}';
+    log_format grpc_access '{NGINX_PREFIX}{NGINX_GRPC_FORMAT}';
+    access_log {path} access if=$is_logged;"""
+
+
+def grpc_directive(path: Path) -> str:
+    """The same for the server block of gRPC."""
+    return f"access_log {path} grpc_access if=$is_logged;"
+
+
+def error_level(level: str) -> str:
+    """The level for nginx: at ``debug`` it would log requests with their headers, so ``info`` is the last."""
+    return "info" if level == "debug" else level

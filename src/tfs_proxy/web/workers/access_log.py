@@ -1,0 +1,53 @@
+"""A worker's part in the access log: the line of a request without nginx, the stages for nginx's with it."""
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from tfs_proxy.observe.logs.access import (
+    STAGES_HEADER,
+    RequestLine,
+    line_of,
+    needs_stages,
+    stages_text,
+)
+from tfs_proxy.observe.logs.request_log import RequestLog
+from tfs_proxy.observe.request_counts import FinishedRequest
+from tfs_proxy.observe.request_record import RequestRecord
+from tfs_proxy.setting_values import AccessLog
+
+PROCESS = "worker"
+
+
+class AccessObserver:
+    """Logs the requests that ``wanted`` asks for."""
+
+    def __init__(self, wanted: AccessLog) -> None:
+        self._log = RequestLog(wanted)
+
+    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
+        """Nothing: the line comes at the end."""
+
+    def end(self, record: RequestRecord) -> None:
+        """Log a request that the application had."""
+        seconds = time.perf_counter() - record.began
+        request = FinishedRequest(record.method, record.status, seconds, record.target)
+        self._log.show(line_of(record, request), PROCESS, os.getpid())
+
+    def log_refused(self, request: FinishedRequest, request_id: str) -> None:
+        """Log a request that never came to the application."""
+        self._log.show(RequestLine(request, request_id), PROCESS, os.getpid())
+
+
+class StagesForNginx:
+    """The header by which nginx learns of the stages of a request that may get a line."""
+
+    def __init__(self, wanted: AccessLog) -> None:
+        self._wanted = wanted
+
+    def __call__(self, record: RequestRecord) -> Iterable[tuple[str, str]]:
+        """Headers of an answer whose status is known."""
+        if needs_stages(record.status, self._wanted):
+            return ((STAGES_HEADER, stages_text(record)),)
+        return ()

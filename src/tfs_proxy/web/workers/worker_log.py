@@ -1,0 +1,76 @@
+"""The log of gunicorn and its workers: entries go straight to where the supervisor's go.
+
+So no worker waits for the supervisor. Only what bypasses Python (libraries in C, programs that a script
+starts) goes through the supervisor, which makes entries of it.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.observe.logs.config import STDERR, FollowedLevel, LogConfig, set_level
+from tfs_proxy.observe.logs.entry import writer
+from tfs_proxy.observe.logs.handler import EntryHandler
+from tfs_proxy.observe.logs.streams import LoggedStream
+from tfs_proxy.observe.request_record import RequestRecord, handling
+
+STDOUT = 1
+
+
+def gunicorn_handler(logging_file: Path) -> EntryHandler:
+    """The handler of gunicorn's master, which its workers inherit."""
+    config = LogConfig.load(logging_file)
+    if config.descriptor != STDERR:
+        os.set_inheritable(config.descriptor, False)  # programs that a script starts must not hold it
+    master = os.getpid()
+    write = writer(config.form, coloured=config.coloured)
+    return EntryHandler(write, config.descriptor, lambda: "gunicorn" if os.getpid() == master else "worker")
+
+
+class WorkerLog:
+    """What this worker logs and prints: with its request, from the level on that the run has now."""
+
+    def __init__(self, error_log: logging.Logger, logging_file: Path) -> None:
+        collect_logs(error_log)
+        set_level(LogConfig.load(logging_file).level if logging_file.exists() else _level_name(error_log))
+        self._level = FollowedLevel(logging_file)
+        self.follow: Callable[[], None] = self._level.follow
+        self._streams: tuple[LoggedStream, ...] = ()
+        handler = next((handler for handler in error_log.handlers if isinstance(handler, EntryHandler)), None)
+        if handler is not None:
+            self._print_to(handler)
+
+    def _print_to(self, handler: EntryHandler) -> None:
+        output = sys.stdout = LoggedStream(handler.say, "info", STDOUT)
+        errors = sys.stderr = LoggedStream(handler.say, "warning", STDERR)
+        self._streams = (output, errors)
+
+    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
+        """Nothing: what a request prints comes as it is printed."""
+
+    def end(self, record: RequestRecord) -> None:
+        """Write what the request has printed without a line end."""
+        for stream in self._streams:
+            if stream.waits:
+                with handling(record):
+                    stream.finish(record)
+
+    def finish(self) -> None:
+        """Write what this thread has printed without a line end."""
+        for stream in self._streams:
+            stream.finish()
+
+
+def collect_logs(error_log: logging.Logger) -> None:
+    """Give gunicorn's handlers and level to every logger: ours, libraries', and the script's."""
+    root = logging.getLogger()
+    if not root.handlers:
+        root.handlers = list(error_log.handlers)
+        root.setLevel(error_log.level)
+
+
+def _level_name(logger: logging.Logger) -> str:
+    return logging.getLevelName(logger.getEffectiveLevel()).lower()

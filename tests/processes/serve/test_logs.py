@@ -1,0 +1,260 @@
+"""The log of a real stack: one format, requests by their ids, the level, and nothing that is secret."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
+from support.stack import Stack, serving
+from tfs_proxy.report.first_request import TRY
+
+NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+FRONTS = [pytest.param({}, id="nginx", marks=NEEDS_NGINX), pytest.param(without_nginx(), id="gunicorn")]
+CLASSES = [
+    pytest.param({**without_nginx(), "SAGEMAKER_GUNICORN_WORKER_CLASS": name}, id=name)
+    for name in ("sync", "gevent")
+]
+JSON = {"TFS_PROXY_LOG_FORMAT": "json"}
+ENTRY = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|CRITICAL) +[a-z -]+\d?(\[\d+\])?: .*|  .*"
+)
+SECRET = "s3cr3t-w0rd"
+SCRIPT = """
+import logging, os, sys
+
+print("at import")
+
+def input_handler(data, context):
+    body = data.read()
+    print("printed", end="")
+    print()
+    logging.getLogger("mine").info("logged", extra={"answer": 42})
+    context.logger.warning("by the context")
+    os.system("echo by a program")
+    if b"raise" in body:
+        raise KeyError("what the script says")
+    return b'{"instances": [1]}'
+
+async def output_handler(response, context):
+    print("in a coroutine")
+    print("without an end", end="", file=sys.stderr)
+    return response.content, "application/json"
+"""
+
+
+def start(folder: Path, env: Mapping[str, str], script: str | None = SCRIPT) -> Any:
+    """A stack of the stand-in model with the script."""
+    archive = stand_in_archive(folder / "model.tar.gz", script=script)
+    return serving(str(archive), "--model-server", stand_in_program(folder), env=env)
+
+
+def entries(stack: Stack) -> list[dict[str, Any]]:
+    """All that it has logged so far."""
+    return [json.loads(line) for line in stack.log.splitlines()]
+
+
+@pytest.mark.parametrize("front", [*FRONTS, *CLASSES])
+def test_every_line_of_a_request_has_its_id(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """Prints and logs of a script, in coroutines too, and the line of the request; the log is JSON from end to end."""
+    with start(tmp_path, {**JSON, **front, "TFS_PROXY_ACCESS_LOG": "all"}) as stack:
+        answer = stack.invoke(b"{}", X_Request_Id="one")
+        failed = stack.invoke(b"raise", X_Request_Id="two")
+        assert (answer.status, failed.status) == (200, 500)
+        stack.wait_until(
+            lambda: [entry["message"] for entry in entries(stack)].count("request") == 2,
+            "both requests have a line",
+        )
+
+    def of(request_id: str) -> dict[str, dict[str, Any]]:
+        return {entry["message"]: entry for entry in entries(stack) if entry.get("request_id") == request_id}
+
+    assert of("one").keys() == {
+        *("printed", "logged", "by the context", "in a coroutine", "without an end", "request"),
+    }
+    assert {"printed", "logged", "by the context", "request"} < of("two").keys()
+    assert of("one")["logged"]["answer"] == 42
+    assert of("one")["request"] | {"path": "/invocations", "status": 200} == of("one")["request"]
+    assert of("one")["request"]["input_handler_ms"] > 0
+    (failure,) = (
+        entry for entry in of("two").values() if entry["level"] == "error" and entry["message"] != "request"
+    )
+    assert "what the script says" in failure["message"]
+    everything = entries(stack)
+    assert all(entry.keys() >= {"time", "level", "process", "message"} for entry in everything)
+    assert {"by a program", "at import"} <= {entry["message"] for entry in everything}
+    assert {"worker", "gunicorn", "tfs-proxy"} <= {entry["process"] for entry in everything}
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_text_has_one_form_and_nothing_for_authors(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """Time, level, process and message; no paths of sockets, no colours away from a terminal."""
+    with start(tmp_path, front) as stack:
+        stack.wait_for_log(TRY)
+        stack.invoke(b"raise")
+        stack.wait_for_log("what the script says")
+
+    shown = [line for line in stack.log.splitlines() if "stand-in model server is up" not in line]
+    assert [line for line in shown if not ENTRY.fullmatch(line)] == []
+    assert [line for line in shown if re.search(r"\.sock|\x1b|Booting worker|inherited sockets", line)] == []
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_only_requests_that_fail_have_lines_by_default(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """One each, whoever refuses it; never those that succeed, nor /ping."""
+    with start(tmp_path, {**JSON, **front, "SAGEMAKER_MAX_PAYLOAD_IN_MB": "1"}, script=None) as stack:
+        sent = {
+            "good": stack.ask("GET", "/execution-parameters", headers={"X-Request-Id": "good"}),
+            "ping": stack.ask("GET", "/ping", headers={"X-Request-Id": "ping"}),
+            "type": stack.ask("POST", "/invocations", b"?", {"X-Request-Id": "type", "Content-Type": "a/b"}),
+            "large": stack.ask("POST", "/invocations", b" " * 1_100_000, {"X-Request-Id": "large"}),
+            "path": stack.ask("GET", f"/nothing?{SECRET}", headers={"X-Request-Id": "path"}),
+        }
+        failed = {name: answer.status for name, answer in sent.items() if answer.status >= 400}
+        assert failed == {"type": 415, "large": 413, "path": 404}
+        stack.wait_until(lambda: len(lines(stack)) >= len(failed), "each has its line")
+
+    assert sorted((entry["request_id"], entry["status"]) for entry in lines(stack)) == sorted(failed.items())
+
+
+def lines(stack: Stack) -> list[dict[str, Any]]:
+    """The lines of requests, but for what was refused during the start."""
+    return [entry for entry in entries(stack) if entry["message"] == "request" and entry["status"] != 503]
+
+
+@NEEDS_NGINX
+def test_a_line_of_nginx_s_error_log_has_the_request_s_id(tmp_path: Path) -> None:
+    """A worker that dies is what nginx complains of."""
+    script = "import os\ndef handler(data, context): os._exit(1)\n"
+    with start(tmp_path, JSON, script=script) as stack:
+        assert stack.invoke(b"{}", X_Request_Id="the-last").status == 502
+        stack.wait_for_log('"message": "request"')
+
+    complaints = [
+        entry for entry in entries(stack) if entry["process"] == "nginx" and "upstream" in entry["message"]
+    ]
+    assert [entry["request_id"] for entry in complaints] == ["the-last"] * len(complaints)
+    assert complaints != []
+
+
+SECRETS = {"Authorization": f"Bearer {SECRET}", "Cookie": f"session={SECRET}", "X-Api-Key": SECRET}
+
+
+@pytest.mark.parametrize("front", [*FRONTS, *CLASSES])
+@pytest.mark.parametrize("script", [None, SCRIPT], ids=["model", "script"])
+def test_no_secret_is_logged(tmp_path: Path, front: Mapping[str, str], script: str | None) -> None:
+    """Neither bodies, credentials, queries nor values of the environment, at debug, on any path."""
+    env = {
+        **front,
+        "SAGEMAKER_GUNICORN_LOGLEVEL": "debug",
+        "SAGEMAKER_TFS_NGINX_LOGLEVEL": "debug",
+        "TFS_PROXY_ACCESS_LOG": "all",
+        "SAGEMAKER_MAX_PAYLOAD_IN_MB": "1",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "MY_DATABASE_PASSWORD": SECRET,
+    }
+    with start(tmp_path, env, script) as stack:
+        for path in ("/invocations", "/v1/models/m:predict", "/ping", "/nothing"):
+            for method in ("GET", "POST", "DELETE"):
+                for body in (
+                    f'{{"instances": ["{SECRET}"]}}',
+                    f"{{{SECRET}",
+                    f'"{SECRET}", raise',
+                    SECRET * 120_000,
+                ):
+                    for content_type in ("application/json", "text/csv", f"x/{SECRET}"):
+                        with_type = {**SECRETS, "Content-Type": content_type}
+                        send(stack, method, f"{path}?token={SECRET}", body, with_type)
+        for broken in (
+            f"{SECRET}\r\n\r\n",
+            f"GET /?{SECRET} HTTP/9.9\r\n\r\n",
+            f"GET /ping HTTP/1.1\r\nHost: x\r\n{SECRET}\r\n\r\n",
+            f"GET /ping HTTP/1.1\r\nHost: x\r\nA b: {SECRET}\r\n\r\n",
+            f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: {SECRET}\r\n\r\n",
+            f"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {SECRET}\r\n\r\n",
+            f"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{SECRET}\r\n",
+            f"GET / HTTP/1.1\r\nHost: x\r\nX-Large: {SECRET * 9000}\r\n\r\n",
+        ):
+            stack.raw(broken.encode(), seconds=3)
+
+    assert SECRET not in stack.log
+    assert "request" in stack.log
+
+
+def send(stack: Stack, method: str, path: str, body: str, headers: Mapping[str, str]) -> None:
+    """One request; what becomes of it does not matter."""
+    try:
+        stack.ask(method, path, body, headers, timeout=20)
+    except OSError:
+        return  # refused before the body was through
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_the_level_is_changed_while_it_runs(tmp_path: Path, front: Mapping[str, str]) -> None:
+    """In the supervisor, in gunicorn and in the workers; the command finds the run by its home."""
+    script = "import logging\ndef handler(data, context):\n    logging.debug('now seen')\n    return '{}'\n"
+    with start(tmp_path, front, script) as stack:
+        assert log_level(stack.home) == (0, "info\n", "")
+        stack.invoke(b"{}")
+        assert log_level(stack.home, "debug") == (0, "", "")
+        stack.wait_until(
+            lambda: stack.invoke(b"{}").status == 200 and "now seen" in stack.log, "a worker follows"
+        )
+        assert log_level(stack.home, "--port", str(stack.port)) == (0, "debug\n", "")
+        assert log_level(stack.home, "error")[0] == 0
+        stack.wait_for_log("log level: error")
+        status, _, text = log_level(stack.home, "--port", "1")
+    assert (status, f"name one of {stack.port}" in text) == (2, True)
+    assert "gunicorn: stopping -> exited" not in stack.log
+
+
+def test_without_a_run_the_command_says_where_it_looked(tmp_path: Path) -> None:
+    """A sentence and the status of a wrong setting."""
+    status, output, text = log_level(tmp_path)
+
+    assert (status, output) == (2, "")
+    assert "TFS_PROXY_HOME must be that of the run" in text
+
+
+def test_the_stages_of_a_pipeline_log_in_its_form_and_follow_its_level(tmp_path: Path) -> None:
+    """Each entry of a stage has its number."""
+    script = (
+        "import logging\ndef model_fn(model_dir): ...\n"
+        "def predict_fn(data, model):\n    logging.debug('now seen')\n    return data\n"
+    )
+    stage = str(pack(tmp_path / "stage.tar.gz", {"code/inference.py": script}))
+    stack = Stack(stage, stage, command="pipeline", env=JSON)
+    try:
+        stack.wait_ready()
+        assert log_level(stack.home, "debug")[0] == 0
+        stack.wait_until(
+            lambda: stack.invoke(b"[1]").status == 200 and stages_that_say(stack, "now seen") == {1, 2},
+            "the stages follow",
+        )
+    finally:
+        stack.close()
+    assert stages_that_say(stack, "listening on http://127.0.0.1:" + str(stack.port)) == {None}
+    assert [entry for entry in entries(stack) if '\\"' in entry["message"]] == []
+
+
+def stages_that_say(stack: Stack, message: str) -> set[int | None]:
+    """The numbers in entries with this message; None is the pipeline itself."""
+    return {entry.get("stage") for entry in entries(stack) if entry["message"] == message}
+
+
+def log_level(home: Path, *words: str) -> tuple[int, str, str]:
+    """Exit status, output and errors of `tfs-proxy log-level`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tfs_proxy.cli", "log-level", *words],
+        env={**os.environ, "TFS_PROXY_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr

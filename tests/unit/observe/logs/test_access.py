@@ -1,0 +1,112 @@
+"""Which requests get a line in the log, and what it says."""
+
+import pytest
+
+from tfs_proxy.observe.logs.access import (
+    RequestLine,
+    is_shown,
+    line_of,
+    needs_stages,
+    read_access_line,
+    stages_text,
+)
+from tfs_proxy.observe.request_counts import FinishedRequest, request_line
+from tfs_proxy.observe.request_record import CONVERT, RequestRecord
+from tfs_proxy.setting_values import access_log
+
+
+def line(
+    status: int = 200, seconds: float = 0.01, path: str = "/invocations", request_id: str = "x"
+) -> RequestLine:
+    """A request's line."""
+    return RequestLine(FinishedRequest("POST", status, seconds, path), request_id)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [
+        ("off", ()),
+        ("errors", ("failed",)),
+        ("slow:500", ("failed", "slow")),
+        ("sample:0", ("failed",)),
+        ("sample:1", ("failed", "slow", "fast")),
+        ("all", ("failed", "slow", "fast")),
+    ],
+)
+def test_the_setting_says_which_requests_get_a_line(wanted: str, shown: tuple[str, ...]) -> None:
+    """All but ``off`` show those that fail; none shows probes."""
+    lines = {"failed": line(404), "slow": line(seconds=0.5), "fast": line()}
+
+    assert tuple(name for name in lines if is_shown(lines[name], access_log(wanted))) == shown
+    assert not is_shown(line(503, path="/ping?x"), access_log(wanted))
+    assert not is_shown(line(200, path="/metrics"), access_log(wanted))
+
+
+def test_a_sample_is_about_as_large_as_it_should_be() -> None:
+    """By the request's id."""
+    wanted = access_log("sample:0.1")
+
+    count = sum(is_shown(line(request_id=str(number)), wanted) for number in range(10_000))
+
+    assert 800 < count < 1200
+
+
+def test_the_entry_has_no_query_and_tells_the_stages_that_took_time() -> None:
+    """A query may hold a credential."""
+    record = RequestRecord("id-1")
+    record.model, record.seconds[CONVERT] = "m", 0.25
+
+    entry = line_of(record, FinishedRequest("POST", 500, 0.5, "/invocations?token=SECRET")).entry("worker", 3)
+
+    assert (entry.level, entry.request_id, entry.model, entry.process) == ("error", "id-1", "m", "worker")
+    assert entry.fields == {
+        "method": "POST",
+        "path": "/invocations",
+        "status": 500,
+        "grpc_status": "",
+        "duration_ms": 500.0,
+        "convert_ms": 250.0,
+    }
+
+
+def test_nginx_s_line_is_read_with_the_stages_of_the_worker() -> None:
+    """What a worker wrote in its header comes back."""
+    record = RequestRecord("id-1")
+    record.model, record.seconds[CONVERT] = "m", 0.25
+    finished = FinishedRequest("POST", 200, 0.5, "/invocations")
+
+    read = read_access_line(f"17 id-1 {stages_text(record)} ".encode() + request_line(finished).rstrip())
+
+    assert read == RequestLine(finished, "id-1", "m", {"convert": 0.25}, 17)
+
+
+@pytest.mark.parametrize("stages", ["-", "m;1;2", ";x;x;x;x;x;x;x", "m;" * 50])
+def test_a_header_that_no_worker_wrote_is_left_out(stages: str) -> None:
+    """The request has its line all the same."""
+    finished = FinishedRequest("POST", 200, 0.5, "/invocations")
+
+    read = read_access_line(f"17 id-1 {stages} ".encode() + request_line(finished).rstrip())
+
+    assert read is not None
+    assert (read.request, read.seconds) == (finished, {})
+
+
+@pytest.mark.parametrize("raw", [b"", b"17 id-1", b"x id-1 - 200 0.1 - GET /", b"\xff" * 40])
+def test_what_is_no_line_is_left_out(raw: bytes) -> None:
+    """Nobody's text becomes an entry by accident."""
+    assert read_access_line(raw) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "status", "needed"),
+    [
+        ("off", 500, False),
+        ("errors", 200, False),
+        ("errors", 400, True),
+        ("slow:1", 200, True),
+        ("all", 200, True),
+    ],
+)
+def test_nginx_gets_stages_only_if_there_may_be_a_line(wanted: str, status: int, needed: bool) -> None:
+    """By default a request that succeeds costs nothing."""
+    assert needs_stages(status, access_log(wanted)) is needed

@@ -1,0 +1,58 @@
+"""How the log is configured: colours, the file of a run, and the level that processes follow."""
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tfs_proxy.observe.logs.config import QUIET, FollowedLevel, LogConfig, set_level, wants_colour
+
+
+@pytest.fixture(autouse=True)
+def levels() -> Iterator[None]:
+    """The levels of this process, as they were."""
+    loggers = [logging.getLogger(name) for name in (None, "gunicorn.error", *QUIET)]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
+def test_a_terminal_has_colours_unless_somebody_asks_for_none() -> None:
+    """Files and pipes have none."""
+    ours, terminal = os.openpty()
+    reading, pipe = os.pipe()
+    try:
+        assert wants_colour(terminal, {})
+        assert not wants_colour(terminal, {"NO_COLOR": "1"})
+        assert not wants_colour(terminal, {"TERM": "dumb"})
+        assert not wants_colour(pipe, {})
+    finally:
+        for descriptor in (ours, terminal, reading, pipe):
+            os.close(descriptor)
+
+
+def test_other_processes_read_what_the_supervisor_wrote(tmp_path: Path) -> None:
+    """Without a run around them they have the defaults."""
+    config = LogConfig("json", "debug", coloured=True, descriptor=7)
+    config.save(tmp_path / "logging")
+
+    assert LogConfig.load(tmp_path / "logging") == config
+    assert LogConfig.load(tmp_path / "nothing") == LogConfig()
+
+
+def test_the_level_is_followed_and_libraries_stay_quiet(tmp_path: Path) -> None:
+    """botocore and others would log credentials and requests at debug."""
+    path = tmp_path / "logging"
+    set_level("info")
+    followed = FollowedLevel(path)
+    followed.follow()
+    assert logging.getLogger().level == logging.INFO
+
+    LogConfig(level="debug").save(path)
+    followed.follow()
+
+    assert logging.getLogger().level == logging.DEBUG
+    assert {logging.getLogger(name).getEffectiveLevel() for name in QUIET} == {logging.WARNING}

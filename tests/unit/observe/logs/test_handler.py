@@ -1,0 +1,92 @@
+"""Records of `logging` as entries on a descriptor."""
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tfs_proxy.observe.logs.entry import as_json
+from tfs_proxy.observe.logs.handler import EntryHandler
+from tfs_proxy.observe.request_record import RequestRecord, handling
+
+
+class Logged:
+    """A logger whose entries are read back from a pipe."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+        self.logger = logging.getLogger("of_this_test")
+        self.logger.setLevel(logging.INFO)
+        self.logger.propagate = False
+        self.handler = EntryHandler(as_json, self.writing, lambda: "worker")
+        self.logger.addHandler(self.handler)
+
+    def entries(self) -> list[dict[str, Any]]:
+        """All so far."""
+        return [json.loads(line) for line in os.read(self.reading, 1_000_000).splitlines()]
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    logged = Logged()
+    yield logged
+    logged.logger.removeHandler(logged.handler)
+    os.close(logged.reading)
+    os.close(logged.writing)
+
+
+def test_an_entry_has_the_request_that_is_handled(logged: Logged) -> None:
+    """Its id and its model, the process, and what ``extra`` adds."""
+    record = RequestRecord("id-1")
+    record.model = "m"
+    with handling(record):
+        logged.logger.warning("%d rows", 3, extra={"rows": 3})
+
+    (entry,) = logged.entries()
+
+    assert entry.pop("time").endswith("Z")
+    assert entry == {
+        "level": "warning",
+        "process": "worker",
+        "pid": os.getpid(),
+        "request_id": "id-1",
+        "model": "m",
+        "message": "3 rows",
+        "rows": 3,
+    }
+
+
+def test_an_exception_is_one_entry_with_its_traceback(logged: Logged) -> None:
+    """As text, whatever its length."""
+    try:
+        int("x")
+    except ValueError:
+        logged.logger.exception("failed")
+
+    (entry,) = logged.entries()
+
+    assert entry["message"] == "failed"
+    assert entry["exception"].startswith("Traceback")
+    assert "ValueError" in entry["exception"]
+
+
+def test_a_wrong_call_of_logging_breaks_nothing(logged: Logged) -> None:
+    """The entry says where it is."""
+    logged.handler.handle(logging.LogRecord("mine", logging.INFO, __file__, 1, "%d", ("not a number",), None))
+
+    (entry,) = logged.entries()
+
+    assert (entry["level"], "test_handler.py" in entry["message"]) == ("error", True)
+
+
+def test_nobody_reads_any_more(logged: Logged) -> None:
+    """Who logs does not notice."""
+    handler = EntryHandler(as_json, logged.writing)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), logged.writing)
+
+    handler.say("lost", "info")
+
+    assert os.read(logged.writing, 10) == b""

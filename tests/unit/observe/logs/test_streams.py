@@ -1,0 +1,127 @@
+"""What scripts print, as entries with the request that printed it."""
+
+import contextlib
+import io
+import threading
+import traceback
+
+import pytest
+
+from tfs_proxy.observe.logs.streams import MOST_CHARACTERS, LoggedStream
+from tfs_proxy.observe.request_record import RequestRecord, current_request, handling
+
+
+class Said:
+    """Keeps what a stream says, with the request at that moment."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, str, str]] = []
+        self.exceptions: list[str] = []
+
+    def __call__(self, message: str, level: str, exception: str) -> None:
+        record = current_request()
+        self.entries.append((record.request_id if record else "", level, message))
+        self.exceptions.append(exception)
+
+
+@pytest.fixture
+def said() -> Said:
+    return Said()
+
+
+@pytest.fixture
+def stream(said: Said) -> LoggedStream:
+    """Stands in for sys.stdout."""
+    return LoggedStream(said, "info", 1)
+
+
+def test_a_line_is_an_entry_however_it_is_written(stream: LoggedStream, said: Said) -> None:
+    """Parts, several lines at once, bytes and flushes."""
+    print("a", end="", file=stream)
+    print("b", flush=True, file=stream)
+    print("c\nd", end="\n", file=stream)
+    stream.buffer.write("é\n".encode())
+    stream.flush()
+
+    assert [message for _, _, message in said.entries] == ["ab", "c", "d", "é"]
+
+
+def test_lines_of_requests_at_a_time_stay_apart(stream: LoggedStream, said: Said) -> None:
+    """Also on one thread, as in async functions."""
+    one, two = RequestRecord("one"), RequestRecord("two")
+    for part in ("a", "b", "\n"):
+        for record in (one, two):
+            with handling(record):
+                print(part, end="", file=stream)
+
+    assert said.entries == [("one", "info", "ab"), ("two", "info", "ab")]
+
+
+def test_what_has_no_line_end_comes_at_the_end_of_the_request(stream: LoggedStream, said: Said) -> None:
+    """And never in another one's line."""
+    record = RequestRecord("one")
+    with handling(record):
+        print("left", end="", file=stream)
+    assert stream.waits
+    print("other", file=stream)
+    with handling(record):
+        stream.finish(record)
+
+    assert said.entries == [("", "info", "other"), ("one", "info", "left")]
+    assert not stream.waits
+
+
+def test_a_printed_traceback_is_one_entry(stream: LoggedStream, said: Said) -> None:
+    """Its level is error, whichever stream it goes to."""
+    try:
+        int("bad")
+    except ValueError:
+        traceback.print_exc(file=stream)
+
+    assert said.entries == [("", "error", "ValueError: invalid literal for int() with base 10: 'bad'")]
+    assert said.exceptions[0].startswith("Traceback")
+
+
+def test_a_replaced_stream_gets_what_is_printed(stream: LoggedStream, said: Said) -> None:
+    """As tests of scripts do it."""
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stdout(io.StringIO()) as mine:
+        print("for me")
+
+    assert (mine.getvalue(), said.entries) == ("for me\n", [])
+
+
+def test_a_line_without_end_does_not_fill_memory(stream: LoggedStream, said: Said) -> None:
+    """It comes in parts."""
+    for _ in range(100):
+        print("x" * 1000, end="", file=stream)
+
+    assert sum(len(message) for _, _, message in said.entries) > 100_000 - 2 * MOST_CHARACTERS
+
+
+def test_threads_print_lines_of_their_own(stream: LoggedStream, said: Said) -> None:
+    """Nothing is lost or mixed."""
+
+    def work(number: int) -> None:
+        for _ in range(200):
+            print(number, number, end="", file=stream)
+            print(file=stream)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(message for _, _, message in said.entries) == sorted(
+        f"{n} {n}" for n in range(4) for _ in range(200)
+    )
+
+
+def test_it_is_what_scripts_expect_of_a_text_stream(stream: LoggedStream) -> None:
+    """Attributes that libraries look at."""
+    stream.reconfigure(line_buffering=True)
+    stream.close()
+
+    assert (stream.encoding, stream.isatty(), stream.fileno(), stream.writable()) == ("utf-8", False, 1, True)
+    with pytest.raises(TypeError, match="must be str"):
+        stream.write(b"x")  # type: ignore[arg-type]
