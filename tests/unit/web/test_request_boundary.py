@@ -12,15 +12,20 @@ import pytest
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_request, stage
 from tfs_proxy.script.deadline import DeadlineWatch
-from tfs_proxy.web.workers.late_calls import SOCKET
-from tfs_proxy.web.workers.request_boundary import CLIENT_GONE, CLIENT_ID, INFERENCE_ID, RequestBoundary
-from tfs_proxy.web.workers.request_journal import (
+from tfs_proxy.web.workers.around_requests.boundary import (
+    CLIENT_GONE,
+    CLIENT_ID,
+    INFERENCE_ID,
+    RequestBoundary,
+)
+from tfs_proxy.web.workers.around_requests.journal import (
     AGAIN,
     REQUEST,
     WORKER_DIED,
     RequestJournal,
     WsgiApp,
 )
+from tfs_proxy.web.workers.late_calls import SOCKET
 
 ONE = "1" * 32
 Headers = list[tuple[str, str]]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tfs_proxy.observe.journal_notes import under_way
-from tfs_proxy.web.workers.request_journal import RequestJournal
+from tfs_proxy.web.workers.around_requests.journal import RequestJournal
 
 ONE, OTHER = "1" * 32, "2" * 32
 

@@ -28,7 +28,12 @@ from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLan
 from tfs_proxy.setting_values import AccessLog, access_log
 from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
-from tfs_proxy.web.workers.access_log import AccessObserver, StagesForNginx
+from tfs_proxy.web.workers.around_requests.access_log import AccessObserver, StagesForNginx
+from tfs_proxy.web.workers.around_requests.boundary import RequestBoundary, RequestObserver
+from tfs_proxy.web.workers.around_requests.counting import RequestCounting
+from tfs_proxy.web.workers.around_requests.journal import RequestJournal, WsgiApp
+from tfs_proxy.web.workers.around_requests.stage_observer import StageObserver
+from tfs_proxy.web.workers.around_requests.traces import WorkerTraces, begin_traces
 from tfs_proxy.web.workers.heartbeat import Heartbeat, boot_failure
 from tfs_proxy.web.workers.loading import watched_loading
 from tfs_proxy.web.workers.refusals import (
@@ -38,11 +43,6 @@ from tfs_proxy.web.workers.refusals import (
     refusal,
     refuse_misread,
 )
-from tfs_proxy.web.workers.request_boundary import RequestBoundary, RequestObserver
-from tfs_proxy.web.workers.request_counting import RequestCounting
-from tfs_proxy.web.workers.request_journal import RequestJournal, WsgiApp
-from tfs_proxy.web.workers.stage_observer import StageObserver
-from tfs_proxy.web.workers.traces import WorkerTraces, begin_traces
 from tfs_proxy.web.workers.worker_log import WorkerLog
 from tfs_proxy.worker_environment import worker_workspace
 

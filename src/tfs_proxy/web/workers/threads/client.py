@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from gunicorn.workers.gthread import TConn
 
+from tfs_proxy.web.workers.around_requests.boundary import CLIENT_GONE
 from tfs_proxy.web.workers.refusals import LATE, Refusal
-from tfs_proxy.web.workers.request_boundary import CLIENT_GONE
 from tfs_proxy.web.workers.threads.arrival import Arrival
 
 LINGER_SECONDS = 2.0

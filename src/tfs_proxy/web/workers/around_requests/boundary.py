@@ -14,9 +14,7 @@ from tfs_proxy.observe.request_record import WAIT, WRITE, RequestRecord, chosen_
 from tfs_proxy.observe.server_timing import SERVER_TIMING, server_timing
 from tfs_proxy.script.deadline import WITHIN_ANOTHER, DeadlineWatch
 from tfs_proxy.upstream.recovery import sent_before
-from tfs_proxy.web.workers.late_calls import SOCKET
-from tfs_proxy.web.workers.refusals import REQUEST_ID, refusal
-from tfs_proxy.web.workers.request_journal import (
+from tfs_proxy.web.workers.around_requests.journal import (
     AGAIN,
     REQUEST,
     SENT,
@@ -24,6 +22,8 @@ from tfs_proxy.web.workers.request_journal import (
     WsgiApp,
     worker_died,
 )
+from tfs_proxy.web.workers.late_calls import SOCKET
+from tfs_proxy.web.workers.refusals import REQUEST_ID, refusal
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import inherited_environment
-from tfs_proxy.web.workers.request_boundary import RequestObserver
+from tfs_proxy.web.workers.around_requests.boundary import RequestObserver
 
 log = logging.getLogger(__name__)
 
