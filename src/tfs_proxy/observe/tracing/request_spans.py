@@ -47,7 +47,10 @@ _MARK = _variable(MARK_HEADER)
 
 
 class RequestSpans:
-    """A `web.workers.around_requests.boundary.RequestObserver`; ``behind_nginx`` says that nginx marks requests."""
+    """A `web.workers.around_requests.boundary.RequestObserver`.
+
+    ``behind_nginx`` says that nginx marks the requests to trace.
+    """
 
     def __init__(self, tracer: Tracer, *, behind_nginx: bool) -> None:
         self._tracer = tracer
