@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +27,16 @@ def held_bytes(pid: int) -> dict[int, int]:
     for process in tree(pid):
         with contextlib.suppress(psutil.Error, OSError):
             held[process.pid] = process.memory_full_info().pss
+    return held
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Memory of the whole tree apart from files, so that neither other processes nor evictions change it."""
+    held = 0
+    for process in tree(pid):
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+            held += next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))
     return held
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from attack import corpus
 from attack.findings import Finding
 from attack.fronts import BODY, Front
-from attack.memory import MEGABYTE, held_bytes
+from attack.memory import MEGABYTE, anonymous_bytes
 
 CLIENTS = 4
 SAMPLE_SECONDS = 2.0
@@ -59,7 +59,9 @@ def attack(front: Front, seconds: float) -> Finding:
     for thread in threads:
         thread.join()
     growth = slope(samples)
-    note = f"{growth:+.2%} over the last half of {seconds / 60:.0f} min, {samples[-1] / MEGABYTE:,.0f} MB at the end; {dict(counts)}"
+    minutes, last_half = seconds / 60, samples[len(samples) // 2 :]
+    held = f"{min(last_half) / MEGABYTE:,.0f} to {max(last_half) / MEGABYTE:,.0f} MB"
+    note = f"{growth:+.2%} over the last half of {minutes:.0f} min, {held}; {dict(counts)}"
     flat = growth < MOST_GROWTH
     return Finding("a soak", front.name, counts.total(), counts["right"] if flat else 0, note)
 
@@ -67,7 +69,7 @@ def attack(front: Front, seconds: float) -> Finding:
 def _samples(front: Front, seconds: float) -> list[float]:
     samples, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
-        samples.append(float(sum(held_bytes(front.stack.process.pid).values())))
+        samples.append(float(anonymous_bytes(front.stack.process.pid)))
         time.sleep(SAMPLE_SECONDS)
     return samples
 
