@@ -153,7 +153,9 @@ def test_nginx_names_the_request_whose_answer_breaks_off(tmp_path: Path) -> None
         for name in ("one", "two"):
             with suppress(IncompleteRead):
                 stack.invoke(b"{}", X_Request_Id=name)
-        stack.wait_until(lambda: len(of_nginx(stack, "prematurely")) == 2, "nginx complains of both", seconds=10)
+        stack.wait_until(
+            lambda: len(of_nginx(stack, "prematurely")) == 2, "nginx complains of both", seconds=10
+        )
 
     assert of_nginx(stack, "prematurely") == ["one", "two"]
 
