@@ -93,7 +93,7 @@ class Stream:
                 return read
 
     def _broken(self, error: Exception) -> ConnectionResetError:
-        log.warning("%s: %s failed in the middle of its answer: %s", self._runner.path, self._function, error)
+        log.warning("%s failed in the middle of its answer: %s", self._function, error)
         return ConnectionResetError(errno.ECONNRESET, "a streamed answer could not be completed")
 
 

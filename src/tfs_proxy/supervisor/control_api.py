@@ -15,8 +15,10 @@ from pathlib import Path
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
+from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.supervisor.logs.run_log import PATH as LOG_LEVEL
 from tfs_proxy.supervisor.readiness import Readiness
+from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
 from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -28,6 +30,7 @@ Measure = Callable[[Mapping[str, str]], Iterable[MeasuredMetric]]
 """Measures the run for a scrape with these headers."""
 
 ALLOWED = "GET, HEAD"
+INFERENCE_ID, REQUEST_ID = "X-Amzn-SageMaker-Inference-Id", "X-Request-Id"
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 
 
@@ -46,7 +49,7 @@ class ControlApi:
         self.deployment: Deployment | None = None
         self.released = False
         self.log_level: Callable[[HttpRequest], HttpResponse] = _refused
-        self.count_early: Callable[[FinishedRequest], None] = lambda _request: None
+        self.count_early: Callable[[FinishedRequest, str], None] = lambda _request, _request_id: None
         self._server = HttpServer(self.respond)
         self._standing_in = HttpServer(self.respond_early)
 
@@ -94,12 +97,17 @@ class ControlApi:
 
     async def respond_early(self, request: HttpRequest) -> HttpResponse:
         """Requests of clients before the workers take over: the reason, and no connection is kept."""
+        own = {name: value for name, value in request.headers.items() if name != NGINX_COUNT}
+        request = replace(request, headers=own)  # no client speaks for nginx
         if request.path == "/metrics":
             answer = await self._metrics(request) if request.method in {"GET", "HEAD"} else _refused(request)
         else:
             answer = HttpResponse.error(UNAVAILABLE, self.readiness.reason() or "starting")
-        self.count_early(FinishedRequest(request.method, answer.status, 0.0, request.path))
-        return replace(answer, keeps_connection=False)
+        inference_id, own_id = (request.headers.get(name.lower()) for name in (INFERENCE_ID, REQUEST_ID))
+        request_id = chosen_id(inference_id, own_id)
+        self.count_early(FinishedRequest(request.method, answer.status, 0.0, request.path), request_id)
+        headers = {**answer.headers, REQUEST_ID: request_id}
+        return replace(answer, headers=headers, keeps_connection=False)
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
         await self._outside.refresh()

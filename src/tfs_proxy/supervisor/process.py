@@ -63,7 +63,8 @@ class ProcessSpec:
     """What to run and how to stop it.
 
     ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;
-    ``drops_output`` says that it loses lines of its log rather than wait for the supervisor to read them;
+    ``drops_output`` says that it loses lines of its log rather than wait for the supervisor to read them,
+    ``logs_by_lines`` that none of its lines goes on in the next;
     ``survivors_signal`` goes to what is left of its process group when the leader died alone;
     ``orphaned_signal`` to the child when this process has died.
     """
@@ -76,6 +77,7 @@ class ProcessSpec:
     survivors_signal: signal.Signals = signal.SIGTERM
     orphaned_signal: signal.Signals = signal.SIGKILL
     drops_output: bool = False
+    logs_by_lines: bool = False
     backoff: Backoff = field(default_factory=Backoff)
 
 
@@ -127,7 +129,9 @@ class ChildProcess:
         self.exit_status: int | None = None
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._started, self._group_ended, self._heard = started, ended, heard
-        self._output = ChildOutput(self._hear, partial(show, self), drops=spec.drops_output)
+        self._output = ChildOutput(
+            self._hear, partial(show, self), drops=spec.drops_output, lines_are_events=spec.logs_by_lines
+        )
         self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
         self._process: asyncio.subprocess.Process | None = None
         self._ended = asyncio.Event()

@@ -21,7 +21,6 @@ from tfs_proxy.observe.logs.config import STDERR
 from tfs_proxy.observe.logs.entry import COMMAND
 from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.observe.request_counts import FinishedRequest
-from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.report.first_request import FirstRequest, ready_line
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
@@ -143,10 +142,10 @@ class Supervisor:
         await self._control_api.stand_in(self._web)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
 
-    def _note_early(self, request: FinishedRequest) -> None:
+    def _note_early(self, request: FinishedRequest, request_id: str) -> None:
         """Count and log a request that is answered before workers can."""
         self._requests.counts.add(request)
-        self._request_lines.log.show(RequestLine(request, chosen_id(None, None)), COMMAND)
+        self._request_lines.log.show(RequestLine(request, request_id), COMMAND)
 
     def _start_nginx(self, program: str) -> None:
         count = gunicorn.listeners(self._settings)

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +145,30 @@ def test_a_line_of_nginx_s_error_log_has_the_request_s_id(tmp_path: Path) -> Non
     assert complaints != []
 
 
+@NEEDS_NGINX
+def test_nginx_names_the_request_whose_answer_breaks_off(tmp_path: Path) -> None:
+    """Its status is 200 by then, so that it has no line of its own."""
+    script = "def handler(data, context):\n    yield b'begun'\n    raise ValueError('broken')\n"
+    with start(tmp_path, JSON, script=script) as stack:
+        for name in ("one", "two"):
+            with suppress(IncompleteRead):
+                stack.invoke(b"{}", X_Request_Id=name)
+        stack.wait_until(
+            lambda: len(of_nginx(stack, "prematurely")) == 2, "nginx complains of both", seconds=10
+        )
+
+    assert of_nginx(stack, "prematurely") == ["one", "two"]
+
+
+def of_nginx(stack: Stack, text: str) -> list[str]:
+    """The ids in nginx's entries with this text."""
+    return [
+        entry.get("request_id", "")
+        for entry in entries(stack)
+        if entry["process"] == "nginx" and text in entry["message"]
+    ]
+
+
 SECRETS = {"Authorization": f"Bearer {SECRET}", "Cookie": f"session={SECRET}", "X-Api-Key": SECRET}
 
 
@@ -176,6 +202,7 @@ def test_no_secret_is_logged(tmp_path: Path, front: Mapping[str, str], script: s
             f"GET /?{SECRET} HTTP/9.9\r\n\r\n",
             f"GET /ping HTTP/1.1\r\nHost: x\r\n{SECRET}\r\n\r\n",
             f"GET /ping HTTP/1.1\r\nHost: x\r\nA b: {SECRET}\r\n\r\n",
+            f'GET /ping HTTP/1.1\r\nHost: x\r\nmy_token: "{SECRET}"\r\n\r\n',
             f"POST /invocations HTTP/1.1\r\nHost: x\r\nContent-Length: {SECRET}\r\n\r\n",
             f"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {SECRET}\r\n\r\n",
             f"POST /invocations HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n{SECRET}\r\n",

@@ -3,12 +3,9 @@
 It takes the flags that the supervisor gives, reports every version of the config as these variables
 say (``STAND_IN_GATE``, ``STAND_IN_LOAD_ERROR``, ``STAND_IN_EXIT``), dies of a body with "die" after
 a line in the file ``STAND_IN_DEATHS``, and answers every predict with
-<<<<<<< HEAD
-the body it got. It loads until the gate (tests/support/gates.py) is open. It shows metrics as the official
-server does, at the path of its monitoring config, and never answers there with ``STAND_IN_SILENT``.
-=======
-the body and the traceparent it got. It loads until the gate (tests/support/gates.py) is open.
->>>>>>> 31bb731 (Trace requests with OpenTelemetry, through nginx and in the workers)
+the body and the traceparent it got. It loads until the gate (tests/support/gates.py) is open. It shows
+metrics as the official server does, at the path of its monitoring config, and never answers there with
+``STAND_IN_SILENT``.
 """
 
 import http.server

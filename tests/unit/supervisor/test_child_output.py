@@ -5,6 +5,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
+import pytest
+
+from tfs_proxy.supervisor.logs import child_output
 from tfs_proxy.supervisor.logs.child_output import MOST_LINE_BYTES, ChildOutput
 
 
@@ -43,6 +46,24 @@ def test_an_event_is_shown_while_the_child_is_silent() -> None:
     async def scenario() -> list[str]:
         events: asyncio.Queue[list[str]] = asyncio.Queue()
         output = ChildOutput(lambda _line: None, lambda event: events.put_nowait(list(event)))
+        os.write(output.open(), b"alone\n")
+        async with asyncio.timeout(10):
+            event = await events.get()
+        output.close()
+        return event
+
+    assert asyncio.run(scenario()) == ["alone"]
+
+
+def test_a_program_that_logs_by_lines_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line of nginx's is an event as it comes, before that of its request."""
+    monkeypatch.setattr(child_output, "PAUSE_SECONDS", 1000)
+
+    async def scenario() -> list[str]:
+        events: asyncio.Queue[list[str]] = asyncio.Queue()
+        output = ChildOutput(
+            lambda _line: None, lambda event: events.put_nowait(list(event)), lines_are_events=True
+        )
         os.write(output.open(), b"alone\n")
         async with asyncio.timeout(10):
             event = await events.get()

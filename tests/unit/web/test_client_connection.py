@@ -1,11 +1,14 @@
 """A client's connection in the thread worker: what it does to clients that don't read, and those that end."""
 
+import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from gunicorn.config import Config
 
+from tfs_proxy.web.workers.threads.arrival import Arrival, Budget, Room
 from tfs_proxy.web.workers.threads.client import ClientConnection
 
 
@@ -40,3 +43,28 @@ def test_an_end_reads_away_what_the_client_still_sends(pair: tuple[ClientConnect
     assert connection.discard()
     client.close()
     assert not connection.discard()
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (b"POST / HTTP/1.1\r\nx-request-id: mine\r\nContent-Length: 5\r\n\r\n", "mine"),
+        (b"POST / HTTP/1.1\r\nX-Request-Id: cut-o", "[0-9a-f]{32}"),
+        (b"POST / HTTP/1.1\r\nX-Request-Id: a\tb\r\n", "[0-9a-f]{32}"),
+    ],
+)
+def test_a_request_that_comes_too_slowly_has_one_id(
+    pair: tuple[ClientConnection, socket.socket], tmp_path: Path, head: bytes, expected: str
+) -> None:
+    """On its 408, and where it is logged."""
+    connection, client = pair
+    noted: list[tuple[int, str]] = []
+    connection.unserved = lambda _head, status, request_id: noted.append((status, request_id))
+    connection.arrival = Arrival(Room(1000, tmp_path, Budget(1000)))
+    connection.arrival.add(head)
+
+    connection.expire()
+
+    ids = re.findall(rb"X-Request-Id: (\S+)\r\n", client.recv(10_000))
+    assert noted == [(408, ids[0].decode())]
+    assert re.fullmatch(expected, noted[0][1])

@@ -4,15 +4,17 @@ import asyncio
 import json
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.deployment import Deployment
+from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
+from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer
 from tfs_proxy.wire.server.connection import RequestLimits, Respond
@@ -231,6 +233,31 @@ def test_the_door_answers_ping_from_health(door: ControlApi) -> None:
     door.readiness.phase = Phase.SERVING
     door.readiness.heartbeats.datagram_received(b"1", None)
     assert ask(door, "GET", "/ping") == HttpResponse(200)
+
+
+def test_who_comes_before_the_workers_gets_an_id(door: ControlApi) -> None:
+    """The one by which the request is logged."""
+    noted: list[tuple[int, str]] = []
+    door.count_early = lambda request, request_id: noted.append((request.status, request_id))
+    for headers in ({"x-request-id": "mine"}, {"x-request-id": "a b"}):
+        answer = asyncio.run(door.respond_early(HttpRequest("POST", "/invocations", headers)))
+        assert (answer.status, answer.header("X-Request-Id")) == noted[-1]
+    assert noted[0] == (503, "mine")
+
+
+@pytest.mark.parametrize("count", ["7", "7" * 5000])
+def test_no_client_says_how_many_requests_there_are(count: str) -> None:
+    """Only nginx may, whose scrapes come another way."""
+    scrapes: list[Mapping[str, str]] = []
+
+    def measure(headers: Mapping[str, str]) -> list[MeasuredMetric]:
+        scrapes.append(headers)
+        return []
+
+    door = ControlApi(Readiness(Heartbeats(10)), measure)
+    asyncio.run(door.respond_early(HttpRequest("GET", "/metrics", {NGINX_COUNT: count, "accept": "*/*"})))
+
+    assert scrapes == [{"accept": "*/*"}]
 
 
 def test_the_door_hands_out_the_deployment_and_the_release(door: ControlApi) -> None:

@@ -35,7 +35,8 @@ _NGINX_LEVELS: Mapping[str, str] = {
     "emerg": "critical",
 }
 _DETAILS = re.compile(r", (client|server|request|subrequest|upstream|host|referrer|login): ")
-_QUOTED = re.compile(r'"[^"]*"?')
+_CLIENT = ", client: "
+_QUOTE, _LEFT_OUT = '"', "(left out)"
 _REQUEST = re.compile(r', request: "([A-Z]{1,20}) (/[!-~]*?)(?:\?[!-~]*)?(?: HTTP/[0-9.]+)?"')
 
 
@@ -83,9 +84,17 @@ def _of_nginx(match: re.Match[str]) -> ForeignEvent:
     pid = int(match["pid"])
     if match["connection"] is None:
         return ForeignEvent(match["message"], level, pid)
-    message, *_ = _DETAILS.split(match["message"], maxsplit=1)
     request = _REQUEST.search(match["message"])
     fields = {"method": method_of(request[1]), "path": request[2]} if request else {}
-    return ForeignEvent(
-        _QUOTED.sub("(left out)", message), level, pid, fields=fields, connection=int(match["connection"])
-    )
+    message = _without_quoted(match["message"])
+    return ForeignEvent(message, level, pid, fields=fields, connection=int(match["connection"]))
+
+
+def _without_quoted(message: str) -> str:
+    """What nginx says itself: it quotes clients as they are, with quotes and commas of their own."""
+    own, found_client, details = message.rpartition(_CLIENT)
+    before, quote, quoted = (own if found_client else details).partition(_QUOTE)
+    if quote:
+        after = quoted.rpartition(_QUOTE)[2] if quoted.count(_QUOTE) == 1 else ""
+        before += _LEFT_OUT + after
+    return _DETAILS.split(before, maxsplit=1)[0]

@@ -28,12 +28,12 @@ class EntryHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record."""
         try:
-            entry = self.entry(record)
+            line = self._write(self.entry(record))
         except Exception:  # noqa: BLE001 - a wrong call of `logging` must not break what calls it
-            entry = self._own(
-                f"a log record of {record.pathname}:{record.lineno} can't be formatted", "error"
+            line = self._write(
+                self._own(f"a log record of {record.pathname}:{record.lineno} can't be formatted", "error")
             )
-        self.write(entry)
+        self.write_line(line)
 
     def say(self, message: str, level: str, exception: str = "") -> None:
         """Write an entry of this process, whatever its level."""

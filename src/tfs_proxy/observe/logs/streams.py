@@ -1,6 +1,7 @@
 """What a script prints, as entries with its request: stands in for ``sys.stdout`` and ``sys.stderr``."""
 
 import io
+import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -38,6 +39,8 @@ class LoggedStream(io.TextIOBase):
         self._lock = threading.RLock()
         self._printed: dict[int, _Printed] = {}
         self.buffer = _Bytes(self)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin_in_child)
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute
@@ -98,6 +101,11 @@ class LoggedStream(io.TextIOBase):
 
     def close(self) -> None:
         """Stay open: a script must not end the log."""
+
+    def _begin_in_child(self) -> None:
+        """Only the thread that forked is here, and what others have begun is theirs to end."""
+        self._lock = threading.RLock()
+        self._printed = {}
 
     def _emit(self, events: Iterable[list[str]]) -> None:
         for event in events:

@@ -28,14 +28,20 @@ MOST_RESTS = 256
 class ChildOutput:
     """One pipe for all lives of a child: ``hear`` gets each line at once, ``show`` the lines of each event.
 
-    With ``drops`` the child never waits. `open` and the rest are called in the event loop.
+    With ``drops`` the child never waits. If each of its ``lines_are_events``, none waits for further lines.
+    `open` and the rest are called in the event loop.
     """
 
     def __init__(
-        self, hear: Callable[[str], None], show: Callable[[Sequence[str]], None], *, drops: bool = False
+        self,
+        hear: Callable[[str], None],
+        show: Callable[[Sequence[str]], None],
+        *,
+        drops: bool = False,
+        lines_are_events: bool = False,
     ) -> None:
         self._hear, self._show, self._drops = hear, show, drops
-        self._events = EventLines(indented_goes_on=True)
+        self._events = EventLines(indented_goes_on=not lines_are_events)
         self._partial = b""
         self._ends: tuple[int, int] | None = None
         self._pause: asyncio.TimerHandle | None = None

@@ -7,6 +7,7 @@ from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
 from tfs_proxy.setting_values import AccessLog
 from tfs_proxy.settings import Settings
 
+GRPC_STATUS = "$sent_trailer_grpc_status$sent_http_grpc_status"
 QUIET_LEVELS = frozenset({"error", "crit", "alert", "emerg"})
 """At these levels only requests that fail have lines in the error log."""
 
@@ -14,13 +15,18 @@ QUIET_LEVELS = frozenset({"error", "crit", "alert", "emerg"})
 def directives(settings: Settings, path: Path) -> str:
     """For the http block: the file of requests that may get a line in the log.
 
-    Those that fail, or went to more than one server, have one in any case: nginx's error log is about them.
+    Those that fail, may break off, or went to more than one server, have one in any case: nginx's error log
+    is about them.
     """
     only_failed = settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS}
     default = 0 if only_failed and settings.nginx_loglevel in QUIET_LEVELS else 1
-    return f"""map "$status:$upstream_status:$sent_trailer_grpc_status$sent_http_grpc_status" $is_logged {{
+    # PERF: the exact key of a good answer spares most requests the patterns.
+    return f"""map "$upstream_http_transfer_encoding$status:$upstream_status:{GRPC_STATUS}" $is_logged {{
         default {default};
+        "200:200:" {default};
+        "200:200:0" {default};
         "~^[45]" 1;
+        "~^chunked" 1;  # by pieces: it breaks off after its status
         "~:.*(502|504)" 1;
         "~:[1-9][0-9]*$" 1;  # of gRPC
     }}

@@ -235,12 +235,12 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             method, target = (getattr(req, name, None) or "-" for name in ("method", "uri"))
             self._note_refused(FinishedRequest(method, refusal(error).status, 0.0, target), _id_of(req))
 
-    def count_unserved(self, head: bytes, status: int) -> None:
+    def count_unserved(self, head: bytes, status: int, request_id: str) -> None:
         """Count a request that ended before it was whole: its client left, or was refused."""
         if self.counting is not None:
             method, _, target = head.partition(b"\r")[0].decode("latin-1").partition(" ")
             request = FinishedRequest(method, status, 0.0, target.partition(" ")[0])
-            self._note_refused(request, chosen_id(None, None))
+            self._note_refused(request, request_id)
 
     def _note_refused(self, request: FinishedRequest, request_id: str) -> None:
         """Count and log a request that never came to the application."""

@@ -78,6 +78,34 @@ def test_each_program_s_form_is_read(line: str, event: ForeignEvent) -> None:
     assert read_event([line]) == event
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        'my_token: "SECRET"',
+        'a_b: "c" SECRET',
+        "a_b: c, client: SECRET",
+        'a_b: "c, client: 1" SECRET',
+        'a_b: "SECRET',
+    ],
+)
+def test_quotes_and_commas_of_a_client_do_not_end_what_is_left_out(header: str) -> None:
+    """nginx quotes a header as it came."""
+    line = (
+        f'2026/06/21 10:00:00 [info] 5#5: *3 client sent invalid header line: "{header}" while reading client '
+        'request headers, client: 127.0.0.1, server: , request: "GET /, client: SECRET HTTP/1.1", host: "SECRET"'
+    )
+
+    assert "SECRET" not in str(read_event([line]))
+    assert read_event([line]).message.startswith("client sent invalid header line: (left out)")
+
+
+def test_a_body_that_a_pattern_fails_on_is_left_out() -> None:
+    """nginx would quote all of it."""
+    line = '2026/06/21 10:00:00 [alert] 5#5: *3 pcre2_match() failed: -47 on "{"a": ["SECRET"]}" using "^x", client: 1'
+
+    assert read_event([line]).message == "pcre2_match() failed: -47 on (left out)"
+
+
 def test_a_traceback_is_an_exception_with_its_last_line_as_message() -> None:
     """As `logging` would have it."""
     event = read_event(TRACEBACK)

@@ -82,6 +82,19 @@ def test_a_wrong_call_of_logging_breaks_nothing(logged: Logged) -> None:
     assert (entry["level"], "test_handler.py" in entry["message"]) == ("error", True)
 
 
+def test_a_field_that_has_no_text_breaks_nothing(logged: Logged) -> None:
+    """Such as an object of a script's whose ``__str__`` fails."""
+
+    class Unspeakable:
+        def __str__(self) -> str:
+            raise ValueError
+
+    logged.logger.info("good", extra={"it": Unspeakable()})
+
+    (entry,) = logged.entries()
+    assert (entry["level"], "can't be formatted" in entry["message"]) == ("error", True)
+
+
 def test_nobody_reads_any_more(logged: Logged) -> None:
     """Who logs does not notice."""
     handler = EntryHandler(as_json, logged.writing)

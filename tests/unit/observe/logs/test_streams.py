@@ -2,11 +2,14 @@
 
 import contextlib
 import io
+import os
+import signal
 import threading
 import traceback
 
 import pytest
 
+from support.waiting import wait_until
 from tfs_proxy.observe.logs.streams import MOST_CHARACTERS, LoggedStream
 from tfs_proxy.observe.request_record import RequestRecord, current_request, handling
 
@@ -125,3 +128,33 @@ def test_it_is_what_scripts_expect_of_a_text_stream(stream: LoggedStream) -> Non
     assert (stream.encoding, stream.isatty(), stream.fileno(), stream.writable()) == ("utf-8", False, 1, True)
     with pytest.raises(TypeError, match="must be str"):
         stream.write(b"x")  # type: ignore[arg-type]
+
+
+def test_a_child_of_a_script_s_fork_prints_while_another_thread_did() -> None:
+    """The thread that printed, and held the lock, is not in the child."""
+    reading, writing = os.pipe()
+    holds, ends = threading.Event(), threading.Event()
+
+    def say(message: str, _level: str, _exception: str) -> None:
+        os.write(writing, message.encode())
+        if message == "parent":
+            holds.set()
+            ends.wait()
+
+    stream = LoggedStream(say, "info", 1)
+    thread = threading.Thread(target=stream.write, args=("parent\n",))
+    thread.start()
+    holds.wait()
+    pid = os.fork()
+    if not pid:
+        stream.write("child\n")
+        os._exit(0)
+    try:
+        wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, 10, "the child has printed")
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        ends.set()
+        thread.join()
+    assert os.read(reading, 100) == b"parentchild"

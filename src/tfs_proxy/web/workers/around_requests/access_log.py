@@ -24,6 +24,7 @@ class AccessObserver:
     """Logs the requests that ``wanted`` asks for."""
 
     def __init__(self, wanted: AccessLog) -> None:
+        self._wanted = wanted
         self._log = RequestLog(wanted)
 
     def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
@@ -31,6 +32,8 @@ class AccessObserver:
 
     def end(self, record: RequestRecord) -> None:
         """Log a request that the application had."""
+        if not needs_stages(record.status, self._wanted):
+            return  # PERF: no line is made that nobody sees
         seconds = time.perf_counter() - record.began
         request = FinishedRequest(record.method, record.status, seconds, record.target)
         self._log.show(line_of(record, request), PROCESS, os.getpid())

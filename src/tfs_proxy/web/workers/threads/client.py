@@ -11,6 +11,7 @@ from gunicorn.workers.gthread import TConn
 from tfs_proxy.web.workers.around_requests.boundary import CLIENT_GONE
 from tfs_proxy.web.workers.refusals import LATE, Refusal
 from tfs_proxy.web.workers.threads.arrival import Arrival
+from tfs_proxy.web.workers.threads.framing import id_of
 
 LINGER_SECONDS = 2.0
 """How long a connection that ends reads what its client still sends: unread, it would undo the answer."""
@@ -30,8 +31,9 @@ class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
     rest: bytes = b""
     ends = False
     status = CLIENT_GONE
-    unserved: Callable[[bytes, int], None] = staticmethod(lambda _head, _status: None)
-    """Gets the head of a request that ends before it is whole, and the status of that end."""
+    request_id = ""
+    unserved: Callable[[bytes, int, str], None] = staticmethod(lambda _head, _status, _request_id: None)
+    """Gets the head of a request that ends before it is whole, the status of that end, and its id."""
 
     def limit_sending(self, seconds: float = SEND_SECONDS) -> None:
         """Let an answer fail of which the client takes nothing for so long."""
@@ -56,8 +58,9 @@ class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
     def refuse(self, refusal: Refusal) -> None:
         """Answer without waiting for the client to read it."""
         self.status = refusal.status
+        self.request_id = id_of(self.arrival.head if self.arrival is not None else b"")
         with suppress(OSError):
-            self.sock.send(refusal.response(), socket.MSG_DONTWAIT)
+            self.sock.send(refusal.response(self.request_id), socket.MSG_DONTWAIT)
 
     def expire(self) -> None:
         """Close, since the client took too long: with 408 if it had begun a request."""
@@ -72,7 +75,8 @@ class ClientConnection(TConn):  # type: ignore[misc]  # gunicorn has no types
 
     def _forget_arrival(self) -> None:
         if self.arrival is not None:
-            self.unserved(self.arrival.head, self.status)
+            head = self.arrival.head
+            self.unserved(head, self.status, self.request_id or id_of(head))
             self.arrival.close()
             self.arrival = None
 

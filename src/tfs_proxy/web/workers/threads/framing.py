@@ -6,6 +6,8 @@ Nothing is refused here. What is malformed counts as ended, so that gunicorn's p
 import re
 from dataclasses import dataclass
 
+from tfs_proxy.observe.request_record import chosen_id
+
 HEAD_END = b"\r\n\r\n"
 LINE_BYTES = 8 * 1024
 """A chunk's size with its extensions, as gunicorn limits it."""
@@ -14,8 +16,17 @@ TRAILER_BYTES = 64 * 1024
 
 _FIELD = re.compile(rb"\r\n(content-length|transfer-encoding|expect)[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
 _EXPECT = re.compile(rb"\r\nexpect[ \t]*:[^\r\n]*", re.IGNORECASE)
+_IDS = re.compile(
+    rb"\r\n(x-amzn-sagemaker-inference-id|x-request-id):[ \t]*([!-~]*)[ \t]*(?=\r\n)", re.IGNORECASE
+)
 _LENGTH = re.compile(rb"[0-9]{1,18}[ \t]*")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
+
+
+def id_of(head: bytes) -> str:
+    """The id of a request that is not read by gunicorn, of as much of its head as there is."""
+    ids = {name.lower(): value.decode("ascii") for name, value in _IDS.findall(head)}
+    return chosen_id(ids.get(b"x-amzn-sagemaker-inference-id"), ids.get(b"x-request-id"))
 
 
 @dataclass(frozen=True, slots=True)
