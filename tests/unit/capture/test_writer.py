@@ -1,5 +1,6 @@
 """The queue and the thread that write records: bounded, in order, and never in the way."""
 
+import errno
 import os
 import threading
 from collections import Counter
@@ -234,3 +235,28 @@ def test_counts_of_several_processes_add_up(tmp_path: Path) -> None:
     workers[0].add({CaptureOutcome.TOO_LARGE: 1})
     (metric,) = counter.measure()
     assert metric.points == {("written",): 5, ("dropped",): 1, ("too_large",): 1}
+
+
+def test_a_file_that_can_not_be_closed_does_not_end_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network's file system may say only then that it is full; later records are written."""
+    monkeypatch.setattr("tfs_proxy.capture.writer.TICK_SECONDS", 0.01)
+    refused, close = threading.Event(), os.close
+
+    def refuse(descriptor: int) -> None:
+        close(descriptor)
+        if threading.current_thread().name == "capture" and not refused.is_set():
+            refused.set()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tfs_proxy.capture.files.os.close", refuse)
+    counted = Counted()
+    writer = CaptureWriter(options(tmp_path), counted)
+    writer.start()
+    writer.offer(record(b"1"))  # of another year: its file is old at once
+    wait_until(refused.is_set, 10, "the file was not closed")
+    writer.offer(record(b"2"))
+    writer.close()
+
+    assert counted.total == {CaptureOutcome.WRITTEN: 2}
