@@ -81,8 +81,11 @@ class FolderFile:
         return 1
 
     def close(self) -> int:
-        """As `CaptureFile` says; an empty file goes."""
-        os.close(self._descriptor)
+        """As `CaptureFile` says; an empty file goes. A network's file system may refuse only now."""
+        try:
+            os.close(self._descriptor)
+        except OSError as error:
+            raise CaptureFailed(0, f"{self._path.parent} can't be written: {error.strerror}") from error
         if not self.size:
             with contextlib.suppress(OSError):
                 self._path.unlink()

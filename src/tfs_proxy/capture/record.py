@@ -12,6 +12,7 @@ import pybase64
 
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.payload import media_types as media
+from tfs_proxy.wire.gzip_body import decoded_body
 
 INPUT, OUTPUT = "endpointInput", "endpointOutput"
 VERSION = "0"
@@ -32,10 +33,18 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A body and its Content-Type, "" if there was none."""
+    """A body and its Content-Type, "" if there was none; ``encoding`` is the body's Content-Encoding."""
 
     content_type: str
     body: bytes
+    encoding: str = ""
+
+    def unpacked(self, limit_bytes: int) -> "Payload":
+        """It without its encoding, or as it is if that can't be read; raises PayloadTooLarge."""
+        try:
+            return Payload(self.content_type, decoded_body(self.body, self.encoding, limit_bytes))
+        except (BadInput, UnsupportedMediaType):
+            return self
 
 
 @dataclass(frozen=True, slots=True)

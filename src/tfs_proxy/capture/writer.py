@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tfs_proxy.capture.files import CaptureFailed, CaptureStore, Folder
 from tfs_proxy.capture.record import CaptureRecord, Payload, line_of
 from tfs_proxy.capture.rotation import RotatingFiles
 from tfs_proxy.deployment import CaptureOptions
+from tfs_proxy.errors import PayloadTooLarge
 
 log = logging.getLogger(__name__)
 
@@ -166,8 +168,11 @@ class CaptureWriter:
             self._waiting_bytes -= _size(record)
 
     def _write(self, record: CaptureRecord) -> None:
-        line = line_of(record)
-        if len(line) > self._max_bytes:
+        try:
+            line = line_of(_unpacked(record, self._max_bytes))
+        except PayloadTooLarge:
+            line = b""
+        if not 0 < len(line) <= self._max_bytes:
             self._count(CaptureOutcome.TOO_LARGE, 1)
             return
         self._settle(partial(self._files.complete_before, line, record.seconds))
@@ -196,8 +201,15 @@ def _at_once(step: Callable[[], int]) -> int:
     return step()
 
 
+def _unpacked(record: CaptureRecord, limit_bytes: int) -> CaptureRecord:
+    if record.input is None or not record.input.encoding:
+        return record
+    return replace(record, input=record.input.unpacked(limit_bytes))
+
+
 def _size(record: CaptureRecord) -> int:
-    return RECORD_BYTES + _length(record.input) + _length(record.output)
+    headers = len(record.inference_id or "") + len(record.custom_attributes or "")
+    return RECORD_BYTES + headers + _length(record.input) + _length(record.output)
 
 
 def _length(payload: Payload | None) -> int:

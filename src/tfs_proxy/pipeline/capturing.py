@@ -40,9 +40,10 @@ class PipelineCapture:
             return
         if not is_chosen(options):
             return
-        sent = Payload(request.headers.get("content-type", ""), request.body)
+        headers = request.headers
+        sent = Payload(headers.get("content-type", ""), request.body, headers.get("content-encoding", ""))
         answered = Payload(response.header("Content-Type") or "", response.body)
-        self._writer.add(sent, answered, lambda name: request.headers.get(name.lower()))
+        self._writer.add(sent, answered, lambda name: headers.get(name.lower()))
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """What became of the records."""

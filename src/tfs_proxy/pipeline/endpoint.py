@@ -45,11 +45,14 @@ class PipelineEndpoint:
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
         """Answer one request, and count it; all stages and the answer have its id."""
-        headers = request.headers
-        request_id = chosen_id(headers.get("x-amzn-sagemaker-inference-id"), headers.get(REQUEST_ID))
-        named = replace(request, headers={**headers, REQUEST_ID: request_id})
-        response = await self._metrics.counted(named, self._route)
-        return replace(response, headers={**response.headers, "X-Request-Id": request_id})
+        named = _named(request)
+        return _with_id(named, await self._metrics.counted(named, self._route))
+
+    def refused(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        """Count a request that the server refuses by itself; its answer has an id, too."""
+        named = _named(request)
+        self._metrics.count(named, response.status, 0.0)
+        return _with_id(named, response)
 
     async def _route(self, request: HttpRequest) -> HttpResponse:
         if request.path not in self._routes:
@@ -79,3 +82,13 @@ class PipelineEndpoint:
         response = await self._chain.invoke(request)
         self._capture.add(request, response)
         return response
+
+
+def _named(request: HttpRequest) -> HttpRequest:
+    headers = request.headers
+    request_id = chosen_id(headers.get("x-amzn-sagemaker-inference-id"), headers.get(REQUEST_ID))
+    return replace(request, headers={**headers, REQUEST_ID: request_id})
+
+
+def _with_id(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    return replace(response, headers={**response.headers, "X-Request-Id": request.headers[REQUEST_ID]})

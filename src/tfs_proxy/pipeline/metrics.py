@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from http import HTTPStatus
 
 from tfs_proxy.errors import UpstreamError
 from tfs_proxy.observe import catalogue
@@ -47,15 +48,20 @@ class PipelineMetrics:
         """The answer of ``respond``, which counts."""
         began = time.perf_counter()
         self._in_flight += 1
+        status = HTTPStatus.INTERNAL_SERVER_ERROR.value
         try:
             response = await respond(request)
+            status = response.status
         finally:
             self._in_flight -= 1
-        seconds = time.perf_counter() - began
-        finished = FinishedRequest(request.method, response.status, seconds, request.path)
+            self.count(request, status, time.perf_counter() - began)
+        return response
+
+    def count(self, request: HttpRequest, status: int, seconds: float) -> None:
+        """Count and log a request that has ended."""
+        finished = FinishedRequest(request.method, status, seconds, request.path)
         self._requests.add(finished)
         self._log.show(RequestLine(finished, request.headers.get("x-request-id", "")), COMMAND)
-        return response
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """GET /metrics."""

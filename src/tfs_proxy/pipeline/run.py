@@ -123,6 +123,7 @@ class Pipeline:
                 frozenset({HEADER.lower()}),
                 BodyMemory(settings.max_decoded_total_bytes),
             ),
+            self._endpoint.refused,
         )
         self._children = [
             ChildProcess(

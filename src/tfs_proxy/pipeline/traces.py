@@ -1,5 +1,6 @@
 """The trace of a pipeline's request, from its client to the stages: made of spans, or handed on as it is."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.observe.tracing.parents import TRACEPARENT, TRACESTATE, parent_in
 from tfs_proxy.wire.http_messages import HttpRequest
+
+log = logging.getLogger(__name__)
 
 
 class RequestTrace(Protocol):
@@ -50,15 +53,22 @@ class PipelineTraces:
 
 
 def pipeline_traces(environ: Mapping[str, str], workspace: Workspace) -> PipelineTraces:
-    """As the OTEL_* variables in ``environ``, this process's own, say; stages log what is wrong with them."""
+    """As the OTEL_* variables in ``environ``, this process's own, say; stages log which can't be used.
+
+    Those that only OpenTelemetry refuses are no reason to end.
+    """
     sampling = trace_choice(environ).sampling
     if sampling is None:
         return PipelineTraces()
-    # PERF: OpenTelemetry costs a start a few hundred ms, and is an extra.
-    from tfs_proxy.observe.tracing.pipeline_spans import PipelineSpan
-    from tfs_proxy.observe.tracing.provider import ProcessTraces
+    try:
+        # PERF: OpenTelemetry costs a start a few hundred ms. Its import reads variables, too.
+        from tfs_proxy.observe.tracing.pipeline_spans import PipelineSpan
+        from tfs_proxy.observe.tracing.provider import ProcessTraces
 
-    traces = ProcessTraces(environ, sampling, workspace.traces_warning)
+        traces = ProcessTraces(environ, sampling, workspace.traces_warning)
+    except Exception as error:  # noqa: BLE001 - whatever the variables make its parts raise
+        log.warning("no traces are sent: OpenTelemetry can't be configured: %s", error)
+        return PipelineTraces()
     return PipelineTraces(
         lambda request: PipelineSpan(traces.tracer, request.method, request.path, request.headers),
         traces.close,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from tfs_proxy.wire.server.bounds import ACCEPTED_AT_ONCE, OpenConnections
-from tfs_proxy.wire.server.connection import RequestLimits, Respond, ServerConnection
+from tfs_proxy.wire.server.connection import Refused, RequestLimits, Respond, ServerConnection
+from tfs_proxy.wire.server.refusals import as_it_is
 
 BACKLOG: Final = 2048
 """Connections that wait to be accepted, per listener; the kernel may allow fewer (net.core.somaxconn)."""
@@ -20,10 +21,16 @@ _NO_BODIES: Final = RequestLimits()
 
 
 class HttpServer:
-    """Answers requests with ``respond``, on any number of listeners; connections are kept alive."""
+    """Answers requests with ``respond``, on any number of listeners; connections are kept alive.
 
-    def __init__(self, respond: Respond, limits: RequestLimits = _NO_BODIES) -> None:
+    ``refused`` sees those that it answers by itself.
+    """
+
+    def __init__(
+        self, respond: Respond, limits: RequestLimits = _NO_BODIES, refused: Refused = as_it_is
+    ) -> None:
         self.respond = respond
+        self.refused = refused
         self.limits = limits
         self.draining = False
         self._servers: list[asyncio.Server] = []

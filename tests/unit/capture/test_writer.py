@@ -1,5 +1,7 @@
 """The queue and the thread that write records: bounded, in order, and never in the way."""
 
+import errno
+import gzip
 import os
 import threading
 from collections import Counter
@@ -234,3 +236,55 @@ def test_counts_of_several_processes_add_up(tmp_path: Path) -> None:
     workers[0].add({CaptureOutcome.TOO_LARGE: 1})
     (metric,) = counter.measure()
     assert metric.points == {("written",): 5, ("dropped",): 1, ("too_large",): 1}
+
+
+def test_a_file_that_can_not_be_closed_does_not_end_the_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network's file system may say only then that it is full; later records are written."""
+    monkeypatch.setattr("tfs_proxy.capture.writer.TICK_SECONDS", 0.01)
+    refused, close = threading.Event(), os.close
+
+    def refuse(descriptor: int) -> None:
+        close(descriptor)
+        if threading.current_thread().name == "capture" and not refused.is_set():
+            refused.set()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tfs_proxy.capture.files.os.close", refuse)
+    counted = Counted()
+    writer = CaptureWriter(options(tmp_path), counted)
+    writer.start()
+    writer.offer(record(b"1"))  # of another year: its file is old at once
+    wait_until(refused.is_set, 10, "the file was not closed")
+    writer.offer(record(b"2"))
+    writer.close()
+
+    assert counted.total == {CaptureOutcome.WRITTEN: 2}
+
+
+def test_a_packed_body_is_recorded_unpacked(tmp_path: Path) -> None:
+    """Within the limit; one that only says that it is packed is recorded as it is."""
+    counted = Counted()
+    writer = CaptureWriter(options(tmp_path, 10_000), counted)
+    writer.start()
+    for body in (gzip.compress(b"[1]"), b"[2]", gzip.compress(b" " * 20_000)):
+        writer.offer(CaptureRecord(Payload("application/json", body, "gzip"), None, NOON))
+    writer.close()
+
+    assert [body_of(line) for line in captured(tmp_path)] == [b"[1]", b"[2]"]
+    assert counted.total == {CaptureOutcome.WRITTEN: 2, CaptureOutcome.TOO_LARGE: 1}
+
+
+def test_a_record_s_headers_take_room_too(tmp_path: Path) -> None:
+    """A client may send thousands of bytes in each."""
+    counted, stuck = Counted(), Stuck(tmp_path)
+    writer = CaptureWriter(options(tmp_path, 10_000), counted, stuck)
+    writer.start()
+    for _ in range(3):
+        writer.offer(CaptureRecord(None, None, NOON, "i" * 3000, "a" * 3000))
+    writer.report()
+    stuck.go_on.set()
+    writer.close()
+
+    assert counted.total == {CaptureOutcome.WRITTEN: 1, CaptureOutcome.DROPPED: 2}

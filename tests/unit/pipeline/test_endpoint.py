@@ -18,6 +18,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 MEGABYTE = 1024 * 1024
+DURATION = "http_server_request_duration_seconds"
 STAGES = [Stage(1, "/models/one.tar.gz", 1, {}), Stage(2, "s3://bucket/two/", 2, {})]
 Answers = dict[tuple[int, str], HttpResponse | UpstreamError]
 
@@ -47,16 +48,18 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     return by_address
 
 
+def endpoint_over(chain: Chain, hop_limit: int = 6 * MEGABYTE) -> PipelineEndpoint:
+    """An endpoint that is ready, with this chain behind it."""
+    capture, log = PipelineCapture(Settings.from_env({})), RequestLog(AccessLog(AccessLog.OFF))
+    endpoint = PipelineEndpoint(STAGES, chain, hop_limit, capture, log)
+    endpoint.ready = True
+    return endpoint
+
+
 def respond(
     method: str, path: str, body: bytes = b"", *, ready: bool = True, hop_limit: int = 6 * MEGABYTE
 ) -> HttpResponse:
-    endpoint = PipelineEndpoint(
-        STAGES,
-        EchoChain(),
-        hop_limit,
-        PipelineCapture(Settings.from_env({})),
-        RequestLog(AccessLog(AccessLog.OFF)),
-    )
+    endpoint = endpoint_over(EchoChain(), hop_limit)
     endpoint.ready = ready
     return asyncio.run(endpoint.respond(HttpRequest(method, path, {}, body)))
 
@@ -149,3 +152,36 @@ def test_a_batch_job_gets_the_least_of_all_stages(
     )
     assert (parameters["MaxConcurrentTransforms"], parameters["MaxPayloadInMB"]) == expected
     assert len(parameters) == 2
+
+
+class BrokenChain(Chain):
+    """Has a fault of its own."""
+
+    def __init__(self) -> None:
+        super().__init__([], 1.0, 1)
+
+    async def invoke(self, request: HttpRequest) -> HttpResponse:
+        raise ValueError("a fault")
+
+
+def test_requests_that_get_no_answer_here_count_too(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once each: what the server refuses, whose answer has an id, and what a fault of ours ends."""
+    endpoint = endpoint_over(BrokenChain())
+
+    async def no_text(_stage: Stage) -> str:
+        return ""
+
+    monkeypatch.setattr("tfs_proxy.pipeline.metrics._text", no_text)
+    request = HttpRequest("POST", "/invocations", {"x-request-id": "order-17"})
+    refused = endpoint.refused(request, HttpResponse.error(413, "too large"))
+    with pytest.raises(ValueError, match="a fault"):
+        asyncio.run(endpoint.respond(request))
+    metrics = asyncio.run(endpoint.respond(HttpRequest("GET", "/metrics"))).body.decode()
+
+    assert refused.headers["X-Request-Id"] == "order-17"
+    counted = [line for line in metrics.splitlines() if line.startswith(f"{DURATION}_count")]
+    assert [
+        (f'code="{status}"' in line, line[-4:]) for status, line in zip((413, 500), counted, strict=True)
+    ] == [(True, " 1.0")] * 2

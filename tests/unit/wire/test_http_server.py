@@ -5,6 +5,7 @@ import json
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -326,3 +327,39 @@ def test_a_body_may_have_any_line_ends() -> None:
     sent = talk([head + b"a\n b\n\n"], limits=RequestLimits(1000)).sent
 
     assert sent.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("sent", "seen"),
+    [
+        (
+            b"POST /a?x=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000,
+            ("POST", "/a", 413),
+        ),
+        (b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf", ("POST", "/a", 400)),
+        (b"no HTTP at all\r\n\r\n", ("-", "-", 400)),
+        (b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n", None),
+        (b"", None),
+    ],
+    ids=["too large", "broken off", "no HTTP", "answered", "nothing sent"],
+)
+def test_a_request_that_is_refused_here_is_shown_once(sent: bytes, seen: tuple[str, str, int] | None) -> None:
+    """With the answer, which may get headers; what others answer is theirs to count."""
+    refusals = []
+
+    def refused(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        refusals.append((request.method, request.path, response.status))
+        return replace(response, headers={**response.headers, "X-Mine": "1"})
+
+    async def scenario() -> bytes:
+        reader, writer = asyncio.StreamReader(), Writer()
+        reader.feed_data(sent)
+        reader.feed_eof()
+        server = HttpServer(say_hello, RequestLimits(body_bytes=1000), refused)
+        await server.serve_connection(reader, writer)  # type: ignore[arg-type]
+        return writer.sent
+
+    answer = asyncio.run(scenario())
+
+    assert refusals == ([] if seen is None else [seen])
+    assert (b"x-mine: 1" in answer.lower()) == (seen is not None)

@@ -17,20 +17,21 @@ from tfs_proxy.wire.error_body import INTERNAL_ERROR, TOO_MANY_CONNECTIONS, body
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.server import bounds
 from tfs_proxy.wire.server.bounds import BodyMemory, OpenConnections
+from tfs_proxy.wire.server.refusals import UNREAD, refusal, refuse_ambiguous, request_of, unavailable
 
 IDLE_SECONDS: Final = 75.0
 DISCARD_BYTES: Final = 8 * 1024 * 1024
 DISCARD_SECONDS: Final = 2.0
 _READ_BYTES: Final = 65536
-_RETRY: Final = {"Retry-After": "1"}
 _COPIES: Final = 2
 """A body stands in memory as it arrives, and as the request's."""
 _HEAD: Final = re.compile(rb".*?\n\r?\n", re.DOTALL)
 _ODD_LINE: Final = re.compile(rb"(?<!\r)\n|\n[ \t]")
 """A line that ends without a carriage return, or is folded: h11 takes both, and other servers do not."""
-_BODY_LENGTHS: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
+Refused = Callable[[HttpRequest, HttpResponse], HttpResponse]
+"""Sees a request that the server refuses by itself, and its answer, to which it may add."""
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class ServerState(Protocol):
     """What a connection asks of its server."""
 
     respond: Respond
+    refused: Refused
     limits: RequestLimits
     draining: bool
     open_connections: OpenConnections
@@ -100,7 +102,7 @@ class ServerConnection:
         """Answer requests until the client, a deadline or a mistake ends it."""
         with contextlib.suppress(OSError, TimeoutError, h11.LocalProtocolError):
             if not self._server.open_connections.add(self):
-                await self._send("GET", _unavailable(TOO_MANY_CONNECTIONS))
+                await self._send("GET", unavailable(TOO_MANY_CONNECTIONS))
                 return
             try:
                 while await self._serve_one():
@@ -112,49 +114,50 @@ class ServerConnection:
 
     async def _serve_one(self) -> bool:
         """Read and answer one request; whether the connection can carry another."""
-        method = "GET"
+        begun = UNREAD
         try:
             head = await self._next_head()
             if not isinstance(head, h11.Request):
                 return False
             self.busy = True
-            _refuse_ambiguous(head, self._limits.only_once)
-            method = head.method.decode("ascii")
+            begun = request_of(head)
+            refuse_ambiguous(head, self._limits.only_once)
             request = await self._read(head)
             self.is_owed = True
             response = await self._server.respond(request)
             del request  # its body's memory is free while a slow client takes the answer
         except h11.RemoteProtocolError as error:
-            response = _refusal(error.error_status_hint)
+            response = refusal(error.error_status_hint)
         except _TooLarge:
             limit = f"{(self._limits.body_bytes or 0) // MEGABYTE} MB"
             response = HttpResponse.error(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, body_too_large(limit), keeps_connection=False
             )
         except Overloaded as error:
-            response = _unavailable(str(error))
+            response = unavailable(str(error))
         except (OSError, TimeoutError):
+            if self.busy and not self.is_owed:  # nobody takes the answer
+                self._server.refused(begun, refusal(HTTPStatus.REQUEST_TIMEOUT))
             raise
         except Exception:
             log.exception("a request failed")
             response = HttpResponse.error(
                 HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR, keeps_connection=False
             )
+        if not self.is_owed:
+            response = self._server.refused(begun, response)
         self._give_back()
-        await self._send(method, response)
+        await self._send("GET" if begun is UNREAD else begun.method, response)
         done = self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE
         return done and response.keeps_connection and not self._server.draining
 
     async def _read(self, head: h11.Request) -> HttpRequest:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        path = head.target.decode("ascii", "replace").partition("?")[0]
         limit = self._limits.body_bytes
         if limit is None:
             await self._read_away()
-            body = b""
-        else:
-            body = await self._read_body(limit, int(headers.get("content-length", "0")))
-        return HttpRequest(head.method.decode("ascii"), path, headers, body)
+            return request_of(head)
+        declared = dict(head.headers).get(b"content-length", b"0")
+        return request_of(head, await self._read_body(limit, int(declared)))
 
     async def _read_body(self, limit: int, declared_bytes: int) -> bytes:
         if declared_bytes > limit:
@@ -277,22 +280,3 @@ class ServerConnection:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _unavailable(text: str) -> HttpResponse:
-    return HttpResponse.error(HTTPStatus.SERVICE_UNAVAILABLE, text, headers=_RETRY, keeps_connection=False)
-
-
-def _refuse_ambiguous(head: h11.Request, only_once: frozenset[str]) -> None:
-    """Raise RemoteProtocolError for two lengths of the body, and for a repeated header of ``only_once``."""
-    names = [name for name, _ in head.headers]
-    if set(names) >= _BODY_LENGTHS:
-        raise h11.RemoteProtocolError("Content-Length and Transfer-Encoding together")
-    if any(names.count(name.encode()) > 1 for name in only_once):
-        raise h11.RemoteProtocolError("a header that may stand once is repeated")
-
-
-def _refusal(status: int) -> HttpResponse:
-    """What h11 refuses, without a word of the client's text."""
-    phrase = HTTPStatus(status).phrase.lower()
-    return HttpResponse.error(status, f"refused: {phrase}", keeps_connection=False)

@@ -5,21 +5,25 @@ from typing import Any
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.model_counts import KnownModels
-from tfs_proxy.observe.request_record import RequestRecord
+from tfs_proxy.observe.request_record import READ, RequestRecord
 from tfs_proxy.observe.stage_table import StageLayout, StageTable
 
 
 class StageObserver:
-    """Counts the requests that were for a model; those that were refused before that have no stages."""
+    """Counts the requests that were for a model; those that were refused before that have no stages.
+
+    A script that is the model itself has no name.
+    """
 
     def __init__(self, folder: Path, deployment: Deployment) -> None:
         known = KnownModels(deployment.default_model, deployment.models)
         self._table = StageTable(folder, StageLayout(known))
+        self._is_script_model = deployment.script_model is not None
 
     def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
         """Nothing: stages are counted at the request's end."""
 
     def end(self, record: RequestRecord) -> None:
         """Count its stages."""
-        if record.model:
+        if record.model or (self._is_script_model and record.seconds[READ]):
             self._table.add(record)

@@ -33,11 +33,11 @@ def begin_traces(deployment: Deployment, workspace: Workspace) -> WorkerTraces:
     """Traces if the deployment has them; OTEL_* variables that OpenTelemetry refuses are no reason to end."""
     if deployment.traces is None:
         return WorkerTraces()
-    # PERF: OpenTelemetry is an extra, and costs a start a few hundred ms.
-    from tfs_proxy.observe.tracing.provider import ProcessTraces
-    from tfs_proxy.observe.tracing.request_spans import RequestSpans
-
     try:
+        # PERF: OpenTelemetry costs a start a few hundred ms. Its import reads variables, too.
+        from tfs_proxy.observe.tracing.provider import ProcessTraces
+        from tfs_proxy.observe.tracing.request_spans import RequestSpans
+
         traces = ProcessTraces(inherited_environment(), deployment.traces, workspace.traces_warning)
     except Exception as error:  # noqa: BLE001 - whatever the variables make its parts raise
         log.warning("no traces are sent: OpenTelemetry can't be configured: %s", error)

@@ -1,0 +1,43 @@
+"""Traces of a pipeline's front and of a worker: what OpenTelemetry refuses is no reason to end."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PIPELINE = """
+import os
+from pathlib import Path
+from tfs_proxy.layout import Workspace
+from tfs_proxy.pipeline.traces import HandedOn, pipeline_traces
+
+assert pipeline_traces(os.environ, Workspace(Path("unused"))).begin is HandedOn
+"""
+WORKER = """
+from pathlib import Path
+from types import SimpleNamespace
+from tfs_proxy.deployment import TraceSampling
+from tfs_proxy.layout import Workspace
+from tfs_proxy.web.workers.around_requests.traces import begin_traces
+
+deployment = SimpleNamespace(traces=TraceSampling(1.0, "followed"))
+assert begin_traces(deployment, Workspace(Path("unused"))).observers == ()
+"""
+
+
+@pytest.mark.parametrize("program", [PIPELINE, WORKER], ids=["pipeline", "worker"])
+def test_a_variable_that_opentelemetry_refuses_as_it_is_imported_ends_nothing(program: str) -> None:
+    """The log says why there are no traces."""
+    refused = {"OTEL_TRACES_EXPORTER": "console", "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "many"}
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **refused},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert "no traces are sent: OpenTelemetry can't be configured: OTEL_SPAN_ATTRIBUTE" in ended.stderr
