@@ -25,7 +25,7 @@ from tfs_proxy.report.first_request import FirstRequest, ready_line
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
-from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.children import TICK_SECONDS, Children
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.host import sockets
@@ -252,9 +252,18 @@ class Supervisor:
 
     def _tick(self) -> None:
         self._open_grpc_gates()
+        self._read_lines()
+
+    def _read_lines(self) -> None:
+        """Count and log what nginx and the workers have written since the last time."""
         self._requests.read()
         self._captured.read()
         self._request_lines.read()
+
+    async def _keep_reading(self) -> None:
+        while True:
+            self._read_lines()
+            await asyncio.sleep(TICK_SECONDS)
 
     def _open_grpc_gates(self) -> None:
         if self._proxy is not None and self._proxy.grpc_listener is not None:
@@ -273,7 +282,11 @@ class Supervisor:
         for server in self._children.model_servers if starting else ():
             server.ask_to_stop()
             server.signal_group(signal.SIGKILL)  # one that is still loading would finish that first
-        await self._run_loop.stop(self._stop_children(deadline), self._children.in_start_order())
+        reading = asyncio.create_task(self._keep_reading())
+        try:
+            await self._run_loop.stop(self._stop_children(deadline), self._children.in_start_order())
+        finally:
+            reading.cancel()
         for listener in self._web:
             listener.close()
         self._control_api.close()

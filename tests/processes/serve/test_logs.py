@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.client import IncompleteRead
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from support import gates
 from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from support.stack import Stack, serving
 from tfs_proxy.report.first_request import TRY
@@ -92,6 +95,45 @@ def test_every_line_of_a_request_has_its_id(tmp_path: Path, front: Mapping[str, 
     assert all(entry.keys() >= {"time", "level", "process", "message"} for entry in everything)
     assert {"by a program", "at import"} <= {entry["message"] for entry in everything}
     assert {"worker", "gunicorn", "tfs-proxy"} <= {entry["process"] for entry in everything}
+
+
+HELD = (
+    gates.SCRIPT
+    + """
+
+def handler(data, context):
+    path, _, fails = data.read().decode().partition(" ")
+    hold(path)
+    if fails:
+        raise ValueError("held no longer")
+    return b"{}", "application/json"
+"""
+)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_requests_that_end_while_draining_are_logged_at_once(
+    tmp_path: Path, front: Mapping[str, str]
+) -> None:
+    """Nobody has to wait for the slowest request in flight to learn of the one that failed."""
+    with (
+        gates.gate(tmp_path / "first") as first,
+        gates.gate(tmp_path / "second") as second,
+        start(tmp_path, front, HELD) as stack,
+        ThreadPoolExecutor(2) as clients,
+    ):
+        failing = clients.submit(stack.invoke, f"{first.mark()} fails", X_Request_Id="fails")
+        waiting = clients.submit(stack.invoke, second.mark(), X_Request_Id="waits")
+        first.wait_for()
+        second.wait_for()
+        stack.process.send_signal(signal.SIGTERM)
+        stack.wait_for_log("SIGTERM")
+        first.open()
+        assert failing.result().status == 500
+        stack.wait_for_log(r"[fails] request method=POST path=/invocations status=500")
+        assert not waiting.done()
+        second.open()
+        assert waiting.result().status == 200
 
 
 @pytest.mark.parametrize("front", FRONTS)
