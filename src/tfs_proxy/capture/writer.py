@@ -100,9 +100,23 @@ class CaptureWriter:
                 self._waiting_bytes += size
                 self._changed.notify()
 
-    def count_too_large(self) -> None:
-        """Count a record that was given up while it grew."""
-        self._count(CaptureOutcome.TOO_LARGE, 1)
+    def take(self, size_bytes: int) -> bool:
+        """Keep room for so much more of a record that still grows; whether there is any."""
+        with self._changed:
+            if self._waiting_bytes + size_bytes > self._max_bytes:
+                return False
+            self._waiting_bytes += size_bytes
+            return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """Keep no room any more for so much of a record."""
+        with self._changed:
+            self._waiting_bytes -= size_bytes
+
+    def give_up(self, size_bytes: int) -> None:
+        """Count a record that was given up when it had grown to this size."""
+        is_too_large = size_bytes > self._max_bytes
+        self._count(CaptureOutcome.TOO_LARGE if is_too_large else CaptureOutcome.DROPPED, 1)
 
     def report(self) -> None:
         """Hand on the counts since the last time; they are kept if that can't be done now."""

@@ -74,21 +74,11 @@ class Capturing:
         if resp.stream is None:
             self._add(req, resp.content_type, captured.body, resp.data or b"")
         elif isinstance(resp.stream, Stream):
-            room = self._options.max_bytes - len(captured.body)
-            resp.stream = CapturedStream(resp.stream, room, self._at_end(req, resp, captured.body))
+            resp.stream = CapturedStream(resp.stream, self.writer, captured.body, self._at_end(req, resp))
 
-    def _at_end(
-        self, req: falcon.Request, resp: falcon.Response, body: bytes
-    ) -> Callable[[bytes | None], None]:
+    def _at_end(self, req: falcon.Request, resp: falcon.Response) -> Callable[[bytes, bytes], None]:
         content_type = resp.content_type
-
-        def end(answer: bytes | None) -> None:
-            if answer is None:
-                self.writer.count_too_large()
-            else:
-                self._add(req, content_type, body, answer)
-
-        return end
+        return lambda body, answer: self._add(req, content_type, body, answer)
 
     def _add(self, req: falcon.Request, content_type: str | None, body: bytes, answer: bytes) -> None:
         sent, answered = Payload(req.content_type or "", body), Payload(content_type or "", answer)
@@ -96,16 +86,23 @@ class Capturing:
 
 
 class CapturedStream:
-    """The pieces of a streamed answer; ``end`` gets them all when they have ended, None if they are too many.
+    """The pieces of a streamed answer; ``end`` gets the request's ``body`` and all of them at the end.
 
-    One that breaks off, or whose client leaves, is not recorded.
+    What is kept until then takes room of ``writer``. A record for which there is none is given up; one that
+    breaks off, or whose client leaves, is not recorded.
     """
 
-    def __init__(self, pieces: Stream, room: int, end: Callable[[bytes | None], None]) -> None:
+    def __init__(
+        self, pieces: Stream, writer: CaptureWriter, body: bytes, end: Callable[[bytes, bytes], None]
+    ) -> None:
         self._pieces = pieces
-        self._room = room
+        self._writer = writer
+        self._body = body
         self._end = end
-        self._kept: list[bytes] | None = []
+        self._kept: list[bytes] = []
+        self._size = self._taken = 0
+        self._is_kept = True
+        self._keep(len(body))
 
     def __iter__(self) -> Iterator[bytes]:
         return self
@@ -114,18 +111,34 @@ class CapturedStream:
         try:
             piece = next(self._pieces)
         except StopIteration:
-            self._end(None if self._kept is None else b"".join(self._kept))
+            self._record()
             raise
-        self._keep(piece)
+        if self._is_kept and self._keep(len(piece)):
+            self._kept.append(piece)
         return piece
 
     def close(self) -> None:
         """Close the source."""
+        self._let_go()
         self._pieces.close()
 
-    def _keep(self, piece: bytes) -> None:
-        self._room -= len(piece)
-        if self._kept is not None:
-            self._kept.append(piece)
-            if self._room < 0:
-                self._kept = None
+    def _keep(self, size_bytes: int) -> bool:
+        self._size += size_bytes
+        self._is_kept = self._writer.take(size_bytes)
+        if self._is_kept:
+            self._taken += size_bytes
+        else:
+            self._let_go()
+            self._writer.give_up(self._size)
+        return self._is_kept
+
+    def _record(self) -> None:
+        if self._is_kept:
+            answer = b"".join(self._kept)
+            self._let_go()
+            self._end(self._body, answer)
+
+    def _let_go(self) -> None:
+        self._writer.give_back(self._taken)
+        self._is_kept, self._taken = False, 0
+        self._kept.clear()
