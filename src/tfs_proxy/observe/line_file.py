@@ -38,9 +38,9 @@ class LineReader:
         self._offset = self._hole_end = 0
         self._rest = b""
 
-    def chunks(self) -> Iterator[bytes]:
-        """Whole lines, some at a time."""
-        for _ in range(MOST_CHUNKS):
+    def chunks(self, most: int = MOST_CHUNKS) -> Iterator[bytes]:
+        """Whole lines, some at a time, at most so many times."""
+        for _ in range(most):
             read = os.pread(self._descriptor, CHUNK_BYTES, self._offset)
             if not read:
                 return

@@ -45,21 +45,28 @@ class RequestLines:
             self._held[event.connection].append((self._clock() + HELD_SECONDS, event))
 
     def read(self) -> None:
-        """Show the requests that have ended since the last time, and what has waited for too long."""
-        for chunk in self._lines.chunks():
-            for raw in chunk.split(b"\n"):
-                self._take(raw)
+        """Show requests that have ended since the last time, and what has waited for too long.
+
+        Not more of them than take the time between two calls: `/ping` waits meanwhile.
+        """
+        for chunk in self._lines.chunks(1):
+            self._take_all(chunk)
         if self._held:
             self._show_overdue()
 
     def close(self) -> None:
         """Show everything that is left."""
-        self.read()
+        for chunk in self._lines.chunks():
+            self._take_all(chunk)
         for events in self._held.values():
             for _, event in events:
                 self._show(event)
         self._held.clear()
         self._lines.close()
+
+    def _take_all(self, chunk: bytes) -> None:
+        for raw in chunk.split(b"\n"):
+            self._take(raw)
 
     def _take(self, raw: bytes) -> None:
         line = read_access_line(raw)
