@@ -26,9 +26,12 @@ MONITOR = DEPLOY.parent / "docs" / "how-to" / "monitor.md"
 SECONDS = 90.0
 CLIENTS = 4
 METRIC = re.compile(r"\b(?:tfs_proxy|http_server)_[a-z_]+")
+INSTANCES = b'{"instances": [1.0]}'
 SCRIPT = """
-def handler(data, context):
-    return 1 / int(data.read()), "text/plain"
+def output_handler(response, context):
+    if context.custom_attributes:
+        raise ValueError(context.custom_attributes)
+    return response.content, "application/json"
 """
 
 
@@ -36,7 +39,7 @@ def send_one(stack: Stack, turn: int) -> None:
     """One request of a mix: answered, failed by the script, refused, TF Serving's, and given up."""
     match turn % 5:
         case 0:
-            stack.invoke("0")
+            stack.invoke(INSTANCES, X_Amzn_SageMaker_Custom_Attributes="fails")
         case 1:
             stack.ask("GET", "/nothing/here")
         case 2:
@@ -45,7 +48,7 @@ def send_one(stack: Stack, turn: int) -> None:
             with socket.create_connection((stack.host, stack.port)) as link:
                 link.sendall(b"POST /invocations HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
         case _:
-            stack.invoke("1")
+            stack.invoke(INSTANCES)
 
 
 def call_grpc(stack: Stack) -> None:
