@@ -87,7 +87,7 @@ class Clients:
         link: socket.socket | None = None
         for request in itertools.islice(itertools.cycle(MIX), number, None):
             if self._over.is_set():
-                return
+                break
             try:
                 labels, link = self._one(request, link)
                 self._counts[number][labels] += 1
@@ -97,6 +97,8 @@ class Clients:
             except OSError:  # nobody listens: it was not sent
                 link = None
                 self._over.wait(0.05)
+        if link is not None:
+            link.close()
 
     def _one(
         self, request: Request | None, idle: socket.socket | None
@@ -115,7 +117,7 @@ class Clients:
             if idle is None:
                 raise ConnectionResetError from error
             return self._one(request, None)
-        except Lost:
+        except (Lost, OSError):
             link.close()
             raise
         # Behind a body that was not sent, a server would take the next request for it.
