@@ -27,7 +27,13 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def flags(words: str) -> set[str]:
     """Names and constant values of a model server's flags: paths and ports of the run left out."""
-    run_time = ("--port=", "--rest_api_port=", "--grpc_socket_path=", "--model_config_file=")
+    run_time = (
+        "--port=",
+        "--rest_api_port=",
+        "--grpc_socket_path=",
+        "--model_config_file=",
+        "--monitoring_config_file=",
+    )
     return {
         word.partition("=")[0] if word.startswith(run_time) else word
         for word in words.split()
