@@ -16,6 +16,11 @@ def captured(root: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for file in captured_files(root) for line in file.read_text().splitlines()]
 
 
+def written(root: Path) -> int:
+    """How many records have been written whole; the last one may be under way."""
+    return sum(file.read_bytes().count(b"\n") for file in captured_files(root))
+
+
 def body_of(record: dict[str, Any], side: str = "endpointInput") -> bytes:
     """The body that one side of a record holds."""
     data = record["captureData"][side]

@@ -17,7 +17,7 @@ import boto3
 import pytest
 
 from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
-from support.capturing import body_of, captured, captured_files
+from support.capturing import body_of, captured, captured_files, written
 from support.scraping import scrape
 from support.small_disks import can_mount, on_small_disk
 from support.stack import Stack, serving
@@ -180,8 +180,9 @@ def test_what_is_too_large_is_answered_and_counted(tmp_path: Path, front: Mappin
     with started(tmp_path, target, TFS_PROXY_CAPTURE_MAX_MB="1", **front) as stack:
         assert stack.invoke(b"large" * 300_000, "text/csv").status == 200
         assert len(stack.invoke("flood").body) == 2_000_000
-        for _ in range(6):
+        for number in range(1, 7):  # two at once would be more than may wait
             assert stack.invoke(b"large" + b"x" * 300_000, "text/csv").status == 200
+            stack.wait_until(lambda: written(target) == number, f"{number} are written")  # noqa: B023
         stack.wait_until(lambda: scrape(stack).total(RECORDS, outcome="too_large") == 2, "two are too large")
         stack.stop()
 
