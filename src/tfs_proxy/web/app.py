@@ -40,13 +40,17 @@ class KnownMethods:
 
 
 class CertainTargets:
-    """Middleware: 400 without the Host of HTTP/1.1, 404 for ``//ping``, which falcon takes for /ping."""
+    """Middleware: 400 without the Host of HTTP/1.1, 404 for ``//ping``, which falcon takes for /ping.
+
+    ``behind_nginx`` the former is nginx's to refuse: what it passes on without a Host came in HTTP/1.0.
+    """
+
+    def __init__(self, *, behind_nginx: bool) -> None:
+        self._needs_host = not behind_nginx
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        """Look before the request is routed; nginx has refused what lacks a Host, but in HTTP/1.0."""
-        environ = req.env
-        from_nginx = "HTTP_X_TFS_PROXY_REQUEST" in environ
-        if environ.get("SERVER_PROTOCOL") == "HTTP/1.1" and "HTTP_HOST" not in environ and not from_nginx:
+        """Look before the request is routed."""
+        if self._needs_host and req.env.get("SERVER_PROTOCOL") == "HTTP/1.1" and "HTTP_HOST" not in req.env:
             raise falcon.HTTPBadRequest(description="the request has no Host header")
         if req.path.startswith("//"):
             raise falcon.HTTPRouteNotFound
@@ -148,7 +152,8 @@ def _app(
 ) -> ContainerApp:
     """All but ``/invocations``."""
     watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
-    middleware = [CertainTargets(), KnownMethods(), *filter(None, [capturing])]
+    targets = CertainTargets(behind_nginx=not deployment.counts_requests)
+    middleware = [targets, KnownMethods(), *filter(None, [capturing])]
     app = ContainerApp(watch, middleware=middleware)
     app.capture = capturing.writer if capturing is not None else None
     install(app)

@@ -236,6 +236,13 @@ def test_a_slow_client_holds_nobody_up(stack: Stack) -> None:
             client.close()
 
 
+def test_http_1_0_needs_no_host(scripted: Stack) -> None:
+    """As old clients and probes send it; nginx passes it on in HTTP/1.1."""
+    body = b'{"instances": [1.0]}'
+    head = b"POST /invocations HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    assert b" 200 " in scripted.raw(head % len(body) + body).partition(b"\r\n")[0]
+
+
 def test_a_script_of_two_halves_sees_request_and_answer(scripted: Stack) -> None:
     """Modules beside the script import; the answer's type is what the script says."""
     answer = scripted.invoke('{"instances": [1.0]}', Accept="application/json")
