@@ -12,6 +12,7 @@ from http.client import HTTPResponse
 
 import pytest
 
+from support.waiting import wait_until
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import BACKLOG, HttpServer
 from tfs_proxy.wire.server.bounds import BodyMemory, OpenConnections
@@ -162,15 +163,36 @@ def test_a_small_limit_of_open_files_stops_nothing() -> None:
     assert "Too many open files" not in log
 
 
+class WatchedMemory(BodyMemory):
+    """The memory of all bodies, for which nobody waits; a test reads what they hold."""
+
+    def __init__(self, limit_mb: int) -> None:
+        super().__init__(limit_mb * MEGABYTE, wait_seconds=0.0)
+        self.held = 0
+
+    async def take(self, size_bytes: int) -> None:
+        """Count what was taken."""
+        await super().take(size_bytes)
+        self.held += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """Count it no more."""
+        super().give_back(size_bytes)
+        self.held -= size_bytes
+
+
 def memory(limit_mb: int) -> RequestLimits:
     """Limits with so much memory for all bodies, for which nobody waits."""
-    return RequestLimits(100 * MEGABYTE, memory=BodyMemory(limit_mb * MEGABYTE, wait_seconds=0.0))
+    return RequestLimits(100 * MEGABYTE, memory=WatchedMemory(limit_mb))
 
 
 def test_bodies_together_are_bounded_as_they_arrive() -> None:
     """503 for the one too many, however far it has come; it is taken once the others have ended."""
-    with served(memory(40)) as server, server.connect() as stalled, server.connect() as refused:
+    bodies = WatchedMemory(40)
+    limits = RequestLimits(100 * MEGABYTE, memory=bodies)
+    with served(limits) as server, server.connect() as stalled, server.connect() as refused:
         upload(stalled, 16 * MEGABYTE, 15 * MEGABYTE)
+        wait_until(lambda: bodies.held > 28 * MEGABYTE, SECONDS, "the stalled body is held, twice")
         upload(refused, 16 * MEGABYTE, 16 * MEGABYTE)
         response = answer(refused)
         assert (response.status, response.getheader("Retry-After")) == (503, "1")
