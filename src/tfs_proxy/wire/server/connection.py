@@ -20,7 +20,7 @@ from tfs_proxy.wire.server.bounds import BodyMemory, OpenConnections
 from tfs_proxy.wire.server.refusals import UNREAD, refusal, refuse_ambiguous, request_of, unavailable
 
 IDLE_SECONDS: Final = 75.0
-DISCARD_BYTES: Final = 8 * 1024 * 1024
+DISCARD_BYTES: Final = 128 * 1024 * 1024
 DISCARD_SECONDS: Final = 2.0
 _READ_BYTES: Final = 65536
 _COPIES: Final = 2
