@@ -29,7 +29,8 @@ class _Printed:
 class LoggedStream(io.TextIOBase):
     """Each line is an entry; lines of requests at the same time stay apart.
 
-    ``descriptor`` is what programs that the script starts write to.
+    ``descriptor`` is what programs that the script starts write to; ``unfinished`` is what has been printed
+    without its line end.
     """
 
     def __init__(self, say: Say, level: str, descriptor: int) -> None:
@@ -37,7 +38,7 @@ class LoggedStream(io.TextIOBase):
         self._level = level
         self._descriptor = descriptor
         self._lock = threading.RLock()
-        self._printed: dict[int, _Printed] = {}
+        self.unfinished: dict[int, _Printed] = {}
         self.buffer = _Bytes(self)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._begin_in_child)
@@ -51,11 +52,6 @@ class LoggedStream(io.TextIOBase):
     def errors(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute
         """Nothing that is printed fails to be encoded."""
         return "backslashreplace"
-
-    @property
-    def waits(self) -> bool:
-        """Whether anything has been printed without its line end."""
-        return bool(self._printed)
 
     def fileno(self) -> int:
         """The descriptor for programs that the script starts."""
@@ -75,7 +71,7 @@ class LoggedStream(io.TextIOBase):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         with self._lock:
             key = _key(current_request())
-            printed = self._printed.setdefault(key, _Printed())
+            printed = self.unfinished.setdefault(key, _Printed())
             *lines, printed.partial = (printed.partial + text).split("\n")
             if len(printed.partial) > MOST_CHARACTERS:
                 lines.append(printed.partial)
@@ -83,13 +79,13 @@ class LoggedStream(io.TextIOBase):
             for line in lines:
                 self._emit(printed.events.add(line.rstrip("\r")))
             if not printed.partial and not printed.events.waits:
-                del self._printed[key]
+                del self.unfinished[key]
         return len(text)
 
     def finish(self, record: RequestRecord | None = None) -> None:
         """Write what this request (None: this thread) has not ended with a line end."""
         with self._lock:
-            printed = self._printed.pop(_key(record), None)
+            printed = self.unfinished.pop(_key(record), None)
             if printed is None:
                 return
             if printed.partial:
@@ -105,7 +101,7 @@ class LoggedStream(io.TextIOBase):
     def _begin_in_child(self) -> None:
         """Only the thread that forked is here, and what others have begun is theirs to end."""
         self._lock = threading.RLock()
-        self._printed = {}
+        self.unfinished = {}
 
     def _emit(self, events: Iterable[list[str]]) -> None:
         for event in events:

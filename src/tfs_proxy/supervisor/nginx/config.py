@@ -180,8 +180,7 @@ def _to_workers(upstream: str, marks: Iterable[str], again: str = "", sent: str 
         "proxy_next_upstream off;",
         # NOTE: headers of a location's own hide those of the server block, so they are repeated.
         *PROXY_HEADERS,
-        "proxy_set_header X-Tfs-Proxy-Request $request_id;",
-        "proxy_set_header X-Tfs-Proxy-Sent-At $msec;",
+        'proxy_set_header X-Tfs-Proxy-Request "$request_id $msec";',
         f'proxy_set_header X-Tfs-Proxy-Again "{again}";',
         f'proxy_set_header X-Tfs-Proxy-Sent "{sent}";',
         *marks,

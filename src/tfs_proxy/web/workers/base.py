@@ -116,24 +116,25 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.capture.start(self.blocking())
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.boundary = RequestBoundary(
-            self.wsgi, self.journal, self.watch, self.observers, behind_nginx=self.counting is None
+            self.wsgi,
+            self.journal,
+            self.watch,
+            self.observers,
+            behind_nginx=self.counting is None,
+            more_headers=StagesForNginx(self.access_log) if self.counting is None else None,
         )
-        self.observers.append(self.printed)
-        if self.counting is None:
-            self.boundary.more_headers = StagesForNginx(self.access_log)
-        elif self.access_log.mode != AccessLog.OFF:
-            self.observers.append(AccessObserver(self.access_log))
         self.wsgi = self.boundary
 
     def _watched_loading(self, workspace: Workspace) -> AbstractContextManager[None]:
         deployment = fetch_deployment(workspace.control_socket)
         self.access_log = access_log(deployment.access_log)
-        self.observers = [StageObserver(workspace.stages, deployment)]
+        self.traces = begin_traces(deployment, workspace)
+        self.observers = [StageObserver(workspace.stages, deployment), *self.traces.observers, self.printed]
         if deployment.counts_requests:
             self.counting = RequestCounting(workspace.requests)
             self.observers.append(self.counting)
-        self.traces = begin_traces(deployment, workspace)
-        self.observers += self.traces.observers
+            if self.access_log.mode != AccessLog.OFF:
+                self.observers.append(AccessObserver(self.access_log))
 
         def alive(line: str) -> None:
             super(ContainerWorker, self).notify()

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tfs_proxy.observe.logs.config import STDERR, FollowedLevel, LogConfig, set_level
 from tfs_proxy.observe.logs.entry import writer
@@ -48,13 +47,10 @@ class WorkerLog:
         errors = sys.stderr = LoggedStream(handler.say, "warning", STDERR)
         self._streams = (output, errors)
 
-    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
-        """Nothing: what a request prints comes as it is printed."""
-
     def end(self, record: RequestRecord) -> None:
         """Write what the request has printed without a line end."""
         for stream in self._streams:
-            if stream.waits:
+            if stream.unfinished:
                 with handling(record):
                     stream.finish(record)
 

@@ -65,13 +65,13 @@ def test_what_has_no_line_end_comes_at_the_end_of_the_request(stream: LoggedStre
     record = RequestRecord("one")
     with handling(record):
         print("left", end="", file=stream)
-    assert stream.waits
+    assert stream.unfinished
     print("other", file=stream)
     with handling(record):
         stream.finish(record)
 
     assert said.entries == [("", "info", "other"), ("one", "info", "left")]
-    assert not stream.waits
+    assert not stream.unfinished
 
 
 def test_a_printed_traceback_is_one_entry(stream: LoggedStream, said: Said) -> None:

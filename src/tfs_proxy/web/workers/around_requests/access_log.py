@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
 
 from tfs_proxy.observe.logs.access import (
     STAGES_HEADER,
@@ -27,9 +26,6 @@ class AccessObserver:
         self._wanted = wanted
         self._log = RequestLog(wanted)
 
-    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
-        """Nothing: the line comes at the end."""
-
     def end(self, record: RequestRecord) -> None:
         """Log a request that the application had."""
         if not needs_stages(record.status, self._wanted):
@@ -49,7 +45,7 @@ class StagesForNginx:
     def __init__(self, wanted: AccessLog) -> None:
         self._wanted = wanted
 
-    def __call__(self, record: RequestRecord) -> Iterable[tuple[str, str]]:
+    def __call__(self, record: RequestRecord) -> Sequence[tuple[str, str]]:
         """Headers of an answer whose status is known."""
         if needs_stages(record.status, self._wanted):
             return ((STAGES_HEADER, stages_text(record)),)

@@ -6,9 +6,9 @@ the connection that the deadline watch answers on, and `RequestObserver`s.
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tfs_proxy.observe.request_record import WAIT, WRITE, RequestRecord, chosen_id, set_current_request
 from tfs_proxy.observe.server_timing import SERVER_TIMING, server_timing
@@ -34,20 +34,25 @@ ASKS_TIMING = "HTTP_X_TFS_PROXY_TIMING"
 """The header of a client that asks for the stages of its request."""
 
 NOTHING: Iterator[bytes] = iter(())
-SENT_AT = "HTTP_X_TFS_PROXY_SENT_AT"
-"""nginx's header with the time at which it sent the request, in seconds since 1970."""
+MoreHeaders = Callable[[RequestRecord], Sequence[tuple[str, str]]]
+"""Headers for the answer to a request whose status is known."""
 
 INFERENCE_ID, CLIENT_ID = "HTTP_X_AMZN_SAGEMAKER_INFERENCE_ID", "HTTP_X_REQUEST_ID"
 
 
 class RequestObserver(Protocol):
-    """Is told of each request of a worker; what it raises is logged, and changes no answer."""
-
-    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
-        """A request begins, before the application sees it; `current_request` is ``record``."""
+    """Is told of the end of each request of a worker; what it raises is logged, and changes no answer."""
 
     def end(self, record: RequestRecord) -> None:
         """It has ended: the last byte of its answer is out, or its client is gone. Any thread may say so."""
+
+
+@runtime_checkable
+class BeginObserver(RequestObserver, Protocol):
+    """Is told of the beginning of each request, too."""
+
+    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
+        """A request begins, before the application sees it; `current_request` is ``record``."""
 
 
 class RequestBoundary:
@@ -61,9 +66,10 @@ class RequestBoundary:
         app: WsgiApp,
         journal: RequestJournal,
         watch: DeadlineWatch,
-        observers: list[RequestObserver],
+        observers: Sequence[RequestObserver],
         *,
         behind_nginx: bool = False,
+        more_headers: MoreHeaders | None = None,
     ) -> None:
         self._app = app
         self.behind_nginx = behind_nginx
@@ -71,21 +77,22 @@ class RequestBoundary:
         self._under_way: dict[int, Answer] = {}
         self.journal = journal
         self.observers = observers
-        self.more_headers: Callable[[RequestRecord], Iterable[tuple[str, str]]] | None = None
+        self._begin_observers = [observer for observer in observers if isinstance(observer, BeginObserver)]
+        self.more_headers = more_headers or _no_headers
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request, as WSGI has it."""
-        journal_id = environ.pop(REQUEST, "")
+        journal_id, _, sent_at = environ.pop(REQUEST, "").partition(" ")
         died = bool(environ.pop(AGAIN, None)) and self.journal.has(journal_id)
         connection = environ.get(SOCKET)
-        record = self._record_of(environ)
+        record = self._record_of(environ, sent_at)
         answer = Answer(self, record, start_response, self.journal.begin(journal_id), id(connection))
         answer.shows_timing = ASKS_TIMING in environ
         self._under_way[id(connection)] = answer
         self._watch.serve(connection)
         set_current_request(record)
         try:
-            if self.observers:
+            if self._begin_observers:
                 self._begin(record, environ)
             with sent_before() if environ.pop(SENT, None) else WITHIN_ANOTHER:
                 answer.pieces = (worker_died if died else self._app)(environ, answer.start)
@@ -110,9 +117,8 @@ class RequestBoundary:
         """Nothing is under way on this connection any more."""
         self._under_way.pop(connection, None)
 
-    def _record_of(self, environ: dict[str, Any]) -> RequestRecord:
+    def _record_of(self, environ: dict[str, Any], sent_at: str) -> RequestRecord:
         """A new record; the application sees the id that was chosen, behind nginx and without it."""
-        sent_at = environ.pop(SENT_AT, None)
         # PERF: nginx has chosen already.
         request_id = environ.get(CLIENT_ID) if self.behind_nginx else None
         if not request_id:
@@ -126,11 +132,15 @@ class RequestBoundary:
         return record
 
     def _begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
-        for observer in self.observers:
+        for observer in self._begin_observers:
             try:
                 observer.begin(record, environ)
             except Exception:
                 log.exception("%s failed as a request began", type(observer).__name__)
+
+
+def _no_headers(_record: RequestRecord) -> Sequence[tuple[str, str]]:
+    return ()
 
 
 class Answer:
@@ -179,8 +189,9 @@ class Answer:
             headers = [(REQUEST_ID, self.record.request_id), *others]
         if self.shows_timing:
             headers = [*headers, (SERVER_TIMING, server_timing(self.record))]
-        if self._boundary.more_headers is not None:
-            headers = [*headers, *self._boundary.more_headers(self.record)]
+        more = self._boundary.more_headers(self.record)
+        if more:
+            headers = [*headers, *more]
         return self._start_response(status, headers, *exc_info)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -202,10 +213,10 @@ class Answer:
 
     def close(self) -> None:
         """End the request; called by the server once the answer is out, or can't be sent."""
-        set_current_request(self.record)
         try:
             self._end_writing()
             if hasattr(self.pieces, "close"):
+                set_current_request(self.record)  # what is closed may be the script's
                 self.pieces.close()
         finally:
             self._boundary.journal.end(self._journal_offset)

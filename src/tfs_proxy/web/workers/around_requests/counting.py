@@ -5,7 +5,6 @@ Requests that gunicorn refuses before the application sees them are counted wher
 
 import time
 from pathlib import Path
-from typing import Any
 
 from tfs_proxy.observe.line_file import LineWriter
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
@@ -17,9 +16,6 @@ class RequestCounting:
 
     def __init__(self, path: Path) -> None:
         self._file = LineWriter(path)
-
-    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
-        """Nothing: requests are counted at their end."""
 
     def end(self, record: RequestRecord) -> None:
         """Count a request that the application had."""

@@ -1,7 +1,6 @@
 """Counts the stages of a worker's requests, in a table that the supervisor reads."""
 
 from pathlib import Path
-from typing import Any
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.model_counts import KnownModels
@@ -19,9 +18,6 @@ class StageObserver:
         known = KnownModels(deployment.default_model, deployment.models)
         self._table = StageTable(folder, StageLayout(known))
         self._is_script_model = deployment.script_model is not None
-
-    def begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
-        """Nothing: stages are counted at the request's end."""
 
     def end(self, record: RequestRecord) -> None:
         """Count its stages."""
