@@ -28,6 +28,7 @@ SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 
 ADDRESSES = Group("Addresses and HTTP")
 MODELS = Group("Models and archives")
+MULTI_MODEL = Group("Multi-model mode")
 SCRIPTS = Group("Scripts")
 MODEL_SERVERS = Group("Model servers")
 BATCHING = Group("Batching")
@@ -103,6 +104,18 @@ class Settings:
     max_archive_ratio: float = MODELS.setting(
         "TFS_PROXY_MAX_ARCHIVE_RATIO", parse.number(1), 100.0,
         "largest ratio of unpacked to packed size of an archive, checked beyond 1 GB unpacked")
+
+    max_loaded_models: int = MULTI_MODEL.setting(
+        "TFS_PROXY_MAX_LOADED_MODELS", parse.whole(0), 0,
+        "most models that are loaded at a time; another load is a 507; 0 means no limit")
+    multi_model_memory_margin: float = MULTI_MODEL.setting(
+        "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN", parse.number(0, 1), 0.1,
+        "share of the memory limit that a load must leave free; a load that would not is a 507")
+    model_idle_seconds: float = MULTI_MODEL.setting(
+        "TFS_PROXY_MODEL_IDLE_SECONDS", parse.number(0), 0.0,
+        "s without a request after which a model of --multi-model is unloaded; 0 means never", shown="0")
+    model_workers: int = MULTI_MODEL.setting(
+        "TFS_PROXY_MODEL_WORKERS", parse.whole(1, 128), 1, "processes that run the script of each model")
 
     program: str = SCRIPTS.setting(
         "SAGEMAKER_PROGRAM", parse.script_name, "inference.py",
@@ -280,6 +293,18 @@ class Settings:
             if row.variable not in self.given
         }
         return replace(self, machine=machine, **sized)
+
+    def for_one_of_many(self, model: str) -> "Settings":
+        """The settings of one model's stack of many: it is called ``model``, with workers of its own."""
+        return replace(
+            self,
+            multi_model=False,
+            model_name=model,
+            default_model_name=None,
+            gunicorn_workers=self.model_workers,
+            grpc_port=None,
+            given=self.given | {_ROWS["gunicorn_workers"].variable},
+        )
 
     @property
     def max_payload_bytes(self) -> int:
