@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from pathlib import Path
 
 from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
 from tfs_proxy.supervisor.logs.child_output import ChildOutput
@@ -67,8 +66,7 @@ class ProcessSpec:
     ``drops_output`` says that it loses lines of its log rather than wait for the supervisor to read them,
     ``logs_by_lines`` that none of its lines goes on in the next;
     ``survivors_signal`` goes to what is left of its process group when the leader died alone;
-    ``orphaned_signal`` to the child when this process has died. It runs in ``folder``, None for this
-    process's own.
+    ``orphaned_signal`` to the child when this process has died.
     """
 
     name: str
@@ -81,7 +79,6 @@ class ProcessSpec:
     drops_output: bool = False
     logs_by_lines: bool = False
     backoff: Backoff = field(default_factory=Backoff)
-    folder: Path | None = None
 
     def named(self, of: str) -> "ProcessSpec":
         """This process with ``of`` behind its name, which tells it from those of other models."""
@@ -100,7 +97,6 @@ async def spawn(spec: ProcessSpec, output: int) -> asyncio.subprocess.Process:
         *spec.argv,
         env=dict(spec.env),
         pass_fds=spec.pass_fds,
-        cwd=spec.folder,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=output,
         stderr=output,

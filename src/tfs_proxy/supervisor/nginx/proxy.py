@@ -79,7 +79,6 @@ class NginxProxy:
             orphaned_signal=signal.SIGTERM,  # its workers end at once, too
             drops_output=True,
             logs_by_lines=True,  # a line that waits would miss that of its request
-            folder=self._workspace.root,  # gates of models have short paths relative to it
         )
 
     def configure(self, serving: Deployment | None) -> None:
