@@ -294,8 +294,8 @@ class Settings:
         }
         return replace(self, machine=machine, **sized)
 
-    def for_one_of_many(self, model: str) -> "Settings":
-        """The settings of one model's stack of many: it is called ``model``, with workers of its own."""
+    def for_one_of_many(self, model: str, ports: PortRange | None) -> "Settings":
+        """The settings of one model's stack of many: its name is ``model``, and it has workers and ``ports`` of its own."""
         return replace(
             self,
             multi_model=False,
@@ -303,6 +303,7 @@ class Settings:
             default_model_name=None,
             gunicorn_workers=self.model_workers,
             grpc_port=None,
+            safe_port_range=ports,
             given=self.given | {_ROWS["gunicorn_workers"].variable},
         )
 

@@ -22,6 +22,7 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.stage_table import StageTables
+from tfs_proxy.setting_values import PortRange
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.host.watchdog import Watchdog
@@ -60,6 +61,9 @@ class StackOwner(Protocol):
 
     async def place(self, stack: "ModelStack") -> Placement | None:
         """The GPU for it; raises NotEnoughResources if none has room."""
+
+    def ports_of(self, stack: "ModelStack") -> PortRange | None:
+        """The ports for its model servers, None for any; raises NotEnoughResources if none are left."""
 
     def opened(self, stack: "ModelStack") -> None:
         """Its archive is open: its versions are known."""
@@ -149,15 +153,12 @@ class ModelStack:
         await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
         self._owner.gone(self)
 
-    def _serving_stack(self) -> ServingStack:
+    def _serving_stack(self, ports: PortRange | None = None) -> ServingStack:
         run = self._run
-        settings, environ = run.settings.for_one_of_many(self.name), run.environ
+        settings, environ = run.settings.for_one_of_many(self.name, ports), run.environ
         if self.placement is not None:
-            flags = (*settings.extra_args, *self.placement.arguments)
-            settings, environ = (
-                replace(settings, extra_args=flags),
-                {**environ, **self.placement.environment},
-            )
+            settings = replace(settings, extra_args=(*settings.extra_args, *self.placement.arguments))
+            environ = {**environ, **self.placement.environment}
         host = StackHost(self._workspace, run.watchdog, run.log_descriptor)
         request = ServeRequest(self.url, run.model_server, environ)
         return ServingStack(settings, request, host, (self._listener,), of=self.name)
@@ -167,10 +168,9 @@ class ModelStack:
 
     async def _load(self) -> None:
         self.placement = await self._owner.place(self)
-        if self.placement is not None:
-            self._stack = self._serving_stack()
-            self._metrics = self._run_metrics()
-            self._control_api.readiness = self._stack.readiness
+        self._stack = self._serving_stack(self._owner.ports_of(self))
+        self._metrics = self._run_metrics()
+        self._control_api.readiness = self._stack.readiness
         self._make_folder()
         await self._open_sockets()
         prepared = await self._stack.open_archive()

@@ -27,10 +27,12 @@ from tfs_proxy.multimodel.capacity.gpu_devices import (
     visible,
 )
 from tfs_proxy.multimodel.capacity.placement import Placement, place
+from tfs_proxy.multimodel.capacity.ports import PortBlocks
 from tfs_proxy.multimodel.capacity.sizes import size_of
 from tfs_proxy.multimodel.model_stack import ModelStack, RunFacts
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.resources import memory_left
+from tfs_proxy.setting_values import PortRange
 from tfs_proxy.supervisor.nginx.multi_model import GATES
 from tfs_proxy.supervisor.request_counter import RequestCounter
 
@@ -53,6 +55,7 @@ class ModelStacks:
         self._seen: dict[str, int] = {}
         self._turns = asyncio.Semaphore(max(1, run.settings.machine.cores - 1))
         self._placing = asyncio.Lock()
+        self._ports = PortBlocks(run.settings.safe_port_range, run.settings.instance_count)
         self._gates = run.workspace.root / GATES
 
     def make_folders(self) -> None:
@@ -101,6 +104,10 @@ class ModelStacks:
             log.info("model %s: on %s", stack.name, chosen.uuid)
         return chosen
 
+    def ports_of(self, stack: ModelStack) -> PortRange | None:
+        """The ports for its model servers, None for any; raises NotEnoughResources if none are left."""
+        return self._ports.take(stack, stack.name)
+
     def opened(self, stack: ModelStack) -> None:
         """Count requests for its model from now on."""
         self._used_at[stack.name] = time.monotonic()
@@ -115,6 +122,7 @@ class ModelStacks:
     def gone(self, stack: ModelStack) -> None:
         """Forget it."""
         self._stacks.discard(stack)
+        self._ports.give_back(stack)
 
     def forget_all_but(self, names: Collection[str]) -> None:
         """End the series of models that are not there any more."""
