@@ -1,8 +1,11 @@
 """What the registry counts for metrics: loads by outcome, how long they took, restarts by model."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 from tfs_proxy.errors import TfsProxyError
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.wire.error_status import status_of_error
 
 LOADED = "loaded"
@@ -28,6 +31,12 @@ class LoadCounts:
         self.outcomes: Counter[str] = Counter()
         self.seconds = 0.0
         self.restarts: Counter[str] = Counter()
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """All counts so far."""
+        yield MeasuredMetric(catalogue.MODEL_LOADS, {(outcome,): n for outcome, n in self.outcomes.items()})
+        yield MeasuredMetric(catalogue.MODEL_LOADS_SECONDS, {(): self.seconds})
+        yield MeasuredMetric(catalogue.MODEL_RESTARTS, {(name,): n for name, n in self.restarts.items()})
 
     def loaded(self, seconds: float) -> None:
         """Count a load that went well."""

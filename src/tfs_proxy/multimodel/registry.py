@@ -1,6 +1,8 @@
 """The truth about which models there are: loads, unloads and waits, each model by a task of its own."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +18,8 @@ from tfs_proxy.multimodel.capacity.admission import COUNT_SETTING
 from tfs_proxy.multimodel.load_counts import LoadCounts
 from tfs_proxy.multimodel.model_life import LoadState, ModelLife
 from tfs_proxy.multimodel.running_model import Admit, Launch
+from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.metric import MeasuredMetric
 
 LOADED_STATES = frozenset({LoadState.READY, LoadState.FAILED})
 """A model that has failed is loaded all the same: it is being started again."""
@@ -109,6 +113,14 @@ class ModelRegistry:
     def all(self) -> tuple[ListedModel, ...]:
         """The models in all states, by name."""
         return tuple(_listed(self._current[name]) for name in sorted(self._current))
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """How many models there are in each state, and what became of loads."""
+        states = Counter((model.state.value,) for model in self.all())
+        yield MeasuredMetric(
+            catalogue.LOADED_MODELS, {(state.value,): states[state.value,] for state in LoadState}
+        )
+        yield from self.counts.measure()
 
     async def close(self) -> None:
         """Unload all models at once; returns when everything is gone. Idempotent.

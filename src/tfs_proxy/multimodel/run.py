@@ -8,6 +8,7 @@ import logging
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from tfs_proxy.capture.options import capture_options
@@ -20,6 +21,7 @@ from tfs_proxy.multimodel.model_stack import RunFacts
 from tfs_proxy.multimodel.on_demand import OnDemandModels
 from tfs_proxy.multimodel.registry import ModelRegistry
 from tfs_proxy.multimodel.stacks import ModelStacks
+from tfs_proxy.multimodel.universal_script import universal_code
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
@@ -56,6 +58,10 @@ async def serve_many(
     """
     refuse_unusable(settings)
     with guarded_workspace(settings.home) as (workspace, watchdog):
+        code = await asyncio.to_thread(universal_code, settings, workspace)
+        if code is not None:
+            log.info("Script of models without one: %s", settings.program)
+        settings = replace(settings, universal_code=code)
         models = None if folder is None else await _open_folder(folder)
         return await MultiModelSupervisor(settings, listener, request, workspace, watchdog, models).run()
 
@@ -137,7 +143,12 @@ class MultiModelSupervisor:
             None if folder is None else OnDemandModels(self._registry, folder, self._stacks.uses)
         )
         self._metrics = RunMetrics(
-            self._readiness, self._children, workspace.journal, self._records.measure, self._stacks.measure
+            self._readiness,
+            self._children,
+            workspace.journal,
+            self._records.measure,
+            self._stacks.measure,
+            self._registry.measure,
         )
         self._control_api = ControlApi(self._readiness, self._measure)
         self._control_api.log_level = self._records.run_log.respond

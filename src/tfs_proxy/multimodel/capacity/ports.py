@@ -22,9 +22,10 @@ class PortBlocks:
         count = (self._ports.high + 1 - self._ports.low) // self._size
         number = next((number for number in range(count) if number not in self._taken.values()), None)
         if number is None:
+            ports = f"SAGEMAKER_SAFE_PORT_RANGE={self._ports.low}-{self._ports.high}"
             raise NotEnoughResources(
-                f"model {name} can't be loaded: "
-                f"SAGEMAKER_SAFE_PORT_RANGE={self._ports.low}-{self._ports.high} has ports for {count} models, which all are taken. Unload one, or name more ports."
+                f"model {name} can't be loaded: {ports} has ports for {count} models, which all are taken. "
+                "Unload one, or name more ports."
             )
         self._taken[owner] = number
         low = self._ports.low + number * self._size
