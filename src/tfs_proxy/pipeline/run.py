@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from tfs_proxy.attributes import HEADER
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.logs.config import STDERR
@@ -33,6 +32,7 @@ from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState, describe_exit
 from tfs_proxy.supervisor.run_loop import RunLoop
 from tfs_proxy.wire.error_body import NOTHING_HERE
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer
 from tfs_proxy.wire.server.bounds import BodyMemory
@@ -126,7 +126,7 @@ class Pipeline:
         limits = RequestLimits(
             self._settings.max_payload_bytes,
             SILENCE_SECONDS,
-            frozenset({HEADER.lower()}),
+            frozenset({CUSTOM_ATTRIBUTES.lower()}),
             BodyMemory(self._settings.max_decoded_total_bytes),
         )
         return HttpServer(self._endpoint.respond, limits, self._endpoint.refused)

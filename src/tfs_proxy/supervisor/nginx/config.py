@@ -13,9 +13,9 @@ from tfs_proxy.attributes import MODEL_LABEL, MODEL_NAME, MODEL_VERSION
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
-from tfs_proxy.observe.logs.access import STAGES_HEADER
 from tfs_proxy.observe.request_counts import NGINX_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import access_log, fast_path, serving_api, traces, uploads
@@ -32,6 +32,16 @@ from tfs_proxy.wire.error_body import (
     body_too_large,
     error_body,
     not_answered,
+)
+from tfs_proxy.wire.header_names import (
+    CUSTOM_ATTRIBUTES,
+    HAD_MODEL_SERVER,
+    INFERENCE_ID,
+    NGINX_ID,
+    REQUEST_ID,
+    SENT_AGAIN,
+    STAGE_TIMES,
+    nginx_variable,
 )
 
 REFUSALS: Mapping[int, str] = {
@@ -60,10 +70,10 @@ KEEP_ALIVE_SECONDS = 75
 PROXY_HEADERS = (
     'proxy_set_header Connection "";',
     "proxy_set_header Host $http_host;",
-    "proxy_set_header X-Request-Id $chosen_id;",
+    f"proxy_set_header {REQUEST_ID} $chosen_id;",
 )
 
-ID_HEADER = "add_header X-Request-Id $chosen_id always;"
+ID_HEADER = f"add_header {REQUEST_ID} $chosen_id always;"
 """On every answer, in place of a server's own. A location with an ``add_header`` of its own repeats it."""
 
 MOST_CONNECTIONS = 8192
@@ -129,7 +139,9 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         chosen_id=_chosen_id(),
         id_header=ID_HEADER,
         access_log=access_log.directives(settings, workspace.access),
-        stages_header=STAGES_HEADER,
+        id_header_name=REQUEST_ID,
+        stages_header=STAGE_TIMES,
+        invocations=INVOCATIONS,
         asked_model=_asked_model(),
         to_workers=_to_workers("web", marks),
         to_workers_again=_to_workers("web_anew", marks, again="1"),
@@ -180,9 +192,9 @@ def _to_workers(upstream: str, marks: Iterable[str], again: str = "", sent: str 
         "proxy_next_upstream off;",
         # NOTE: headers of a location's own hide those of the server block, so they are repeated.
         *PROXY_HEADERS,
-        'proxy_set_header X-Tfs-Proxy-Request "$request_id $msec";',
-        f'proxy_set_header X-Tfs-Proxy-Again "{again}";',
-        f'proxy_set_header X-Tfs-Proxy-Sent "{sent}";',
+        f'proxy_set_header {NGINX_ID} "$request_id $msec";',
+        f'proxy_set_header {SENT_AGAIN} "{again}";',
+        f'proxy_set_header {HAD_MODEL_SERVER} "{sent}";',
         *marks,
     )
     return "\n            ".join(lines)
@@ -190,28 +202,30 @@ def _to_workers(upstream: str, marks: Iterable[str], again: str = "", sent: str 
 
 def _chosen_id() -> str:
     """The maps by which nginx chooses a request's id as `chosen_id` does; it makes new ones, too."""
+    own_id, inference_id = nginx_variable(REQUEST_ID), nginx_variable(INFERENCE_ID)
     # PERF: an exact "" spares most requests the patterns, here and in the maps below.
-    return f"""map $http_x_request_id $id_without_inference {{
+    return f"""map {own_id} $id_without_inference {{
         default $request_id;
         "" $request_id;
-        "~^{PLAIN_ID}$" $http_x_request_id;
+        "~^{PLAIN_ID}$" {own_id};
     }}
-    map $http_x_amzn_sagemaker_inference_id $chosen_id {{
+    map {inference_id} $chosen_id {{
         default $id_without_inference;
         "" $id_without_inference;
-        "~^{PLAIN_ID}$" $http_x_amzn_sagemaker_inference_id;
+        "~^{PLAIN_ID}$" {inference_id};
     }}"""
 
 
 def _asked_model() -> str:
     """The maps that say for which model and version a request is, for its line; ``?`` is not a name."""
-    return f"""map $http_x_amzn_sagemaker_custom_attributes $asked_model {{
+    attributes = nginx_variable(CUSTOM_ATTRIBUTES)
+    return f"""map {attributes} $asked_model {{
         default "-";
         "" "-";
         "~(?:^|,) *{MODEL_NAME.key}=(?<asked_name>{MODEL_NAME.certain}) *(?:,|$)" $asked_name;
         "~{MODEL_NAME.key}" "?";
     }}
-    map $http_x_amzn_sagemaker_custom_attributes $asked_version {{
+    map {attributes} $asked_version {{
         default "-";
         "" "-";
         "~(?:^|,) *{MODEL_VERSION.key}=(?<asked_number>{MODEL_VERSION.certain}) *(?:,|$)" $asked_number;
