@@ -96,7 +96,7 @@ CAPTURED_HEADER = f'proxy_set_header {IS_CAPTURED} "$captured";'
 
 def captured(options: CaptureOptions) -> str:
     """``$captured``, "1" for the share of requests that is recorded, else "": for the http block."""
-    return f'split_clients $request_id $captured {{ {options.percent:.2f}% 1; * ""; }}'
+    return f'split_clients "{traces.DRAWN_BY}" $captured {{ {options.percent:.2f}% 1; * ""; }}'
 
 
 def _captured(attribute: Attribute) -> str:

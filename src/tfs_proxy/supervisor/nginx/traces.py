@@ -12,6 +12,9 @@ from tfs_proxy.observe.tracing.parents import ANY_FLAGS, EITHER, SAMPLED, SAMPLE
 from tfs_proxy.observe.tracing.share import MARKED, NOT_MARKED, is_divided, marked_share
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, IS_SAMPLED, TRACEPARENT, X_RAY, nginx_variable
 
+DRAWN_BY = "$request_id"
+"""What nginx takes shares of requests by, for traces and for capture: the smaller lies in the larger one."""
+
 
 def maps(sampling: TraceSampling) -> str:
     """``$traced`` is 1 for requests that Python has to see, 0 for others; for the http block."""
@@ -46,7 +49,7 @@ def headers(sampling: TraceSampling | None) -> tuple[str, ...]:
 def _share(sampling: TraceSampling) -> str:
     if is_divided(sampling):
         percent = f"{100 * marked_share(sampling):.2f}%"
-        return f'split_clients "$request_id" $trace_share {{ {percent} {MARKED}; * {NOT_MARKED}; }}'
+        return f'split_clients "{DRAWN_BY}" $trace_share {{ {percent} {MARKED}; * {NOT_MARKED}; }}'
     return f'map "" $trace_share {{ default {MARKED if sampling.share else NOT_MARKED}; }}'
 
 
