@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.ports import free_port
 from support.running import RunningProcess
-from support.stack import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILDER = ROOT / "tests" / "support" / "models" / "build.py"

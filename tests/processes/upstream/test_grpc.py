@@ -19,7 +19,7 @@ import pytest
 
 from support.model_fixtures import EmbeddedServer, StartServer
 from support.plane import answer
-from support.stack import free_port
+from support.ports import free_port
 from support.waiting import wait_until
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
