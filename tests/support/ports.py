@@ -8,13 +8,10 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 PORTS = range(4000, 8000)
 """Below those that the kernel gives to clients, that the product chooses for itself, and that Ray uses."""
 BLOCK = 100
-
-_locks: list[IO[str]] = []
 
 
 def free_port() -> int:
@@ -49,11 +46,14 @@ def _own_ports() -> Iterator[int]:
 def _claim(low: int) -> bool:
     """Take a block of ports until this process ends, unless another one has it."""
     try:
-        lock = Path(tempfile.gettempdir(), f"tfs-proxy-tests-ports-{low}").open("a", encoding="ascii")  # noqa: SIM115
+        lock = os.open(Path(tempfile.gettempdir(), f"tfs-proxy-tests-ports-{low}"), os.O_RDWR | os.O_CREAT)
+    except OSError:  # another user's
+        return False
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
+        os.close(lock)
         return False
-    _locks.append(lock)
     return True
 
 
