@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
+from support.building import EXAMPLES, alone_in
+
 RESNET = EXAMPLES / "resnet50_jpeg"
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 BUILD_SECONDS = 600
@@ -36,7 +37,8 @@ def run(script: Path) -> subprocess.CompletedProcess[str]:
 
 def build(script: Path) -> Path:
     """Run a training or export program (nothing is done twice); the archive it leaves."""
-    done = run(script)
+    with alone_in(script.parent):
+        done = run(script)
     assert done.returncode == 0, done.stderr
     return script.parent / "build" / "model.tar.gz"
 
