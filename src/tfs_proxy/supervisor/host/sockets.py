@@ -14,7 +14,8 @@ log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is only compared
-BLOCKS = range(12000, 32000)
+BLOCKS = range(12000, 30000)
+"""Below the node ports of Kubernetes, and what kernels give to outgoing connections."""
 BLOCK_TRIES = 1000
 
 
