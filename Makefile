@@ -45,7 +45,8 @@ dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
 .PHONY: test
 test: $(READY) try-nginx try-curl try-prometheus  ## run all tests, the fast ones first
 	$(BIN)/python -m pytest tests/unit tests/web
-	$(BIN)/python -m pytest tests/processes -n 2 --dist loadfile  # most of them wait most of the time
+	# Most of them wait most of the time. Else xdist begins with the files of most tests, and long ones end it.
+	$(BIN)/python -m pytest tests/processes -n 2 --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory attack-short
 	@$(MAKE) --no-print-directory test-container
 

@@ -7,9 +7,12 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["support.model_fixtures"]
 
-# A test that waits for a busy machine has not failed.
-settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("no deadline")
+# A test that waits for a busy machine has not failed. The same examples each time: whether a change is sound
+# is no matter of luck, and `make soak` looks for new ones.
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
 
 # Everything that tests talk to is on this machine, whatever proxy package indexes are behind.
 for _name in ("no_proxy", "NO_PROXY"):

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from support.building import EXAMPLES, alone_in
 from support.loading import load_module
+from support.ports import free_port
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
 RESNET = EXAMPLES / "resnet50_jpeg"
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 BUILD_SECONDS = 600
@@ -37,7 +38,8 @@ def run(script: Path) -> subprocess.CompletedProcess[str]:
 
 def build(script: Path) -> Path:
     """Run a training or export program (nothing is done twice); the archive it leaves."""
-    done = run(script)
+    with alone_in(script.parent):
+        done = run(script)
     assert done.returncode == 0, done.stderr
     return script.parent / "build" / "model.tar.gz"
 
@@ -62,7 +64,7 @@ def post(url: str, body: bytes, media_type: str) -> tuple[int, Any]:
 def serve(archive: Path, log_file: Path) -> Iterator[str]:
     """The address of a server of ``archive``, for as long as the generator lives."""
     demo = load_demo()
-    with demo.serving(archive, demo.free_port(), log_file) as url:
+    with demo.serving(archive, free_port(), log_file) as url:
         yield url
 
 
@@ -98,26 +100,29 @@ def resnet_url(resnet_archive: Path, tmp_path_factory: pytest.TempPathFactory) -
     yield from serve(resnet_archive, tmp_path_factory.mktemp("resnet") / "serve.log")
 
 
-@pytest.mark.usefixtures("digits_archive")
-def test_the_demo_reads_most_held_back_images_rightly() -> None:
-    """The demo serves, asks with PNG and JPEG, prints each answer, and exits with 0."""
-    done = run(EXAMPLES / "digits" / "demo.py")
+@pytest.fixture(scope="module")
+def demonstrated(digits_archive: Path) -> str:
+    """What the demo prints."""
+    done = run(digits_archive.parents[1] / "demo.py")
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_demo_reads_most_held_back_images_rightly(demonstrated: str) -> None:
+    """The demo serves, asks with PNG and JPEG, prints each answer, and exits with 0."""
     answers = re.findall(
-        r"^POST \S+\.(png|jpg) .* -> \{\"label\": \d, .*\}  (right|WRONG)$", done.stdout, re.MULTILINE
+        r"^POST \S+\.(png|jpg) .* -> \{\"label\": \d, .*\}  (right|WRONG)$", demonstrated, re.MULTILINE
     )
     assert len(answers) >= 10
     assert {suffix for suffix, _ in answers} == {"png", "jpg"}
     verdicts = [verdict for _, verdict in answers]
     assert verdicts.count("right") >= 0.9 * len(verdicts)
-    assert f"{verdicts.count('right')} of {len(verdicts)} right" in done.stdout
+    assert f"{verdicts.count('right')} of {len(verdicts)} right" in demonstrated
 
 
-@pytest.mark.usefixtures("digits_archive")
-def test_the_demo_says_what_it_waits_for() -> None:
+def test_the_demo_says_what_it_waits_for(demonstrated: str) -> None:
     """Between the command and `ready` stand the reasons that /ping gives, with the seconds."""
-    said = run(EXAMPLES / "digits" / "demo.py").stdout
-    waiting = said[said.index("$ tfs-proxy serve") : said.index("ready after")]
+    waiting = demonstrated[demonstrated.index("$ tfs-proxy serve") : demonstrated.index("ready after")]
 
     assert re.search(r"^ +\d+\.\d s: starting: ", waiting, re.MULTILINE)
     assert "s: starting: loading the models\n" in waiting

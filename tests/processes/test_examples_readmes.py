@@ -16,12 +16,11 @@ import pytest
 from PIL import Image
 
 from support.archives import has_nginx
+from support.building import EXAMPLES, ROOT, alone_in
 from support.predict_messages import request_bytes
 from support.stack import Stack, serving
 from tfs_proxy.protos.predict import model_spec
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ROOT / "code_examples"
 NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx publishes gRPC")
 READMES = [
     pytest.param(readme, id=readme.parent.name, marks=[NEEDS_NGINX] if "_GRPC_" in readme.read_text() else [])
@@ -49,7 +48,8 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
 def test_an_example_does_what_its_readme_says(readme: Path) -> None:
     """Each command ends well, and prints what stands below it."""
     name = readme.parent.name
-    done = run(str(ROOT / "scripts" / "run_examples.py"), name)
+    with alone_in(readme.parent):
+        done = run(str(ROOT / "scripts" / "run_examples.py"), name)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{name}: as written" in done.stdout
@@ -58,9 +58,9 @@ def test_an_example_does_what_its_readme_says(readme: Path) -> None:
 def served(folder: str, program: str, **env: str) -> Iterator[Stack]:
     """A stack that serves what the example's README has built; builds it where it was not run."""
     archive = EXAMPLES / folder / "build" / "model.tar.gz"
-    if not archive.exists():
-        built = run(str(EXAMPLES / folder / program))
-        assert built.returncode == 0, built.stderr
+    with alone_in(EXAMPLES / folder):
+        built = None if archive.exists() else run(str(EXAMPLES / folder / program))
+    assert built is None or built.returncode == 0, built.stderr
     with serving(str(archive), env=env) as stack:
         yield stack
 

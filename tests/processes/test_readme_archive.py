@@ -30,7 +30,7 @@ def archive(saved_models: Path, tmp_path: Path) -> Path:
 def test_the_classic_script_is_served_as_packed(archive: Path) -> None:
     """CSV is answered in JSON, a body that is not CSV is the script's own error, and the model is found."""
     with serving(str(archive), "--model-server", "embedded") as stack:
-        assert "Model my_model, version" in stack.log
+        stack.wait_for_log("Model my_model, version")
         csv = stack.invoke("1.0\n2.0\n", "text/csv", Accept="application/json")
         assert csv.json == {"predictions": [[2.5], [3.0]]}
         assert csv.headers["content-type"] == "application/json"

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from support.ports import free_port
 from support.running import LOOPBACK, Running
-from support.stack import free_port
 
 EMBEDDED = "tfs-proxy:embedded"
 

@@ -5,6 +5,9 @@ from typing import Any
 
 from support.model_fixtures import EmbeddedServer
 
+ANSWER_SECONDS = 240.0
+"""Less than a test may take; some of them send several times 100 MB at once."""
+
 
 def ask(
     server: EmbeddedServer,
@@ -17,7 +20,7 @@ def ask(
     """One request: a body makes it a POST, anything but bytes goes as JSON."""
     raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     method = method or ("GET" if raw is None else "POST")
-    answer = server.ask(method, path, raw, headers, timeout=60)
+    answer = server.ask(method, path, raw, headers, timeout=ANSWER_SECONDS)
     return answer.status, answer.body, dict(answer.headers)
 
 

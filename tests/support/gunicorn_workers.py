@@ -18,6 +18,7 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.programs.gunicorn import argv, environment
 
+ANSWER_SECONDS = 60.0
 LIMIT_BYTES = 100_000
 PREDICTIONS = b'{"predictions": [2.5]}'
 
@@ -77,13 +78,15 @@ class Workers(RunningProcess):
         self._beats = threading.Thread(target=self._collect, daemon=True)
         self._beats.start()
 
-    def raw(self, sent: bytes, seconds: float = 20.0) -> bytes:
+    def raw(self, sent: bytes, seconds: float = ANSWER_SECONDS) -> bytes:
         """Send bytes; everything that comes back until the connection closes."""
         with closing(socket.create_connection((self.host, self.port), timeout=seconds)) as connection:
             connection.sendall(sent)
             return b"".join(iter(lambda: connection.recv(65536), b""))
 
-    def post(self, body: bytes, *headers: str, seconds: float = 20.0) -> tuple[int, dict[str, str], bytes]:
+    def post(
+        self, body: bytes, *headers: str, seconds: float = ANSWER_SECONDS
+    ) -> tuple[int, dict[str, str], bytes]:
         """POST /invocations on a connection of its own: status, headers in lower case, body."""
         lines = (
             "POST /invocations HTTP/1.1",

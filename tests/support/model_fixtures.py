@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from support.building import alone
+from support.ports import free_port
 from support.running import RunningProcess
-from support.stack import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILDER = ROOT / "tests" / "support" / "models" / "build.py"
@@ -67,9 +68,10 @@ def saved_models() -> Path:
 
     key = runpy.run_path(str(BUILDER))["source_key"]()
     root: Path = ROOT / ".cache" / "models" / key
-    if not (root / ".complete").exists():
-        root.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run([sys.executable, str(BUILDER), str(root)], check=True, capture_output=True)
+    with alone("models"):
+        if not (root / ".complete").exists():
+            root.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run([sys.executable, str(BUILDER), str(root)], check=True, capture_output=True)
     return root
 
 

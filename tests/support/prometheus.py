@@ -13,8 +13,9 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
+from support.ports import free_port
 from support.running import LOOPBACK, RunningProcess
-from support.stack import Stack, free_port
+from support.stack import Stack
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = DEPLOY / "prometheus"

@@ -19,6 +19,7 @@ LOOPBACK = "127.0.0.1"
 START_SECONDS = 180.0
 STOP_SECONDS = 60.0
 READ_SECONDS = 30.0
+ANSWER_SECONDS = 60.0
 
 Outcome = TypeVar("Outcome")
 
@@ -100,7 +101,7 @@ class Running(abc.ABC):
         path: str,
         body: bytes | str | Iterable[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout: float = 30,
+        timeout: float = ANSWER_SECONDS,
         *,
         port: int | None = None,
     ) -> Answer:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from support.ports import free_port
 from support.processes import descendants
 from support.running import LOOPBACK, Answer, RunningProcess
 
@@ -126,33 +127,6 @@ def _complete(received: bytes) -> bool:
         if line.lower().startswith(b"content-length:"):
             return len(body) >= int(line.split(b":")[1])
     return False
-
-
-_taken: set[int] = set()
-
-
-def free_port() -> int:
-    """A loopback port that nothing listens on, and that no test has had before: it may be bound seconds later.
-
-    The kernel itself gives the same port twice in a row once in 15,000 times.
-    """
-    while True:
-        with socket.socket() as holder:
-            holder.bind(("127.0.0.1", 0))
-            port = int(holder.getsockname()[1])
-        if port not in _taken:
-            _taken.add(port)
-            return port
-
-
-def free_range(count: int) -> int:
-    """The first of ``count`` loopback ports in a row that nothing listens on, and no client is given by the kernel."""
-    for low in range(20_000 + os.getpid() % 5000, 32_000, count):
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for port in range(low, low + count):
-                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return low
-    raise AssertionError(f"no {count} free ports in a row")
 
 
 @contextlib.contextmanager

@@ -299,7 +299,7 @@ def test_parameters_that_can_not_be_used_end_the_server(tmp_path: Path, model_se
     server = model_server(
         f"--model_base_path={tmp_path}", "--enable_batching", f"--batching_parameters_file={parameters}"
     )
-    assert server.wait(60) == 2
+    assert server.wait() == 2
     assert "last entry was 8; expected 4" in server.log
     assert "Traceback" not in server.log
 

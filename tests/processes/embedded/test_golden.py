@@ -58,7 +58,7 @@ def test_rest_answers_as_recorded(embedded_server: EmbeddedServer, case: dict[st
         embedded_server.rest + case["path"], data=body, headers=headers, method=case["method"]
     )
     try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             status, text = reply.status, reply.read().decode()
     except urllib.error.HTTPError as error:
         status, text = error.code, error.read().decode()
@@ -110,7 +110,7 @@ def call(channel: grpc.Channel, service: str, method: str, request: Any, reply: 
         request_serializer=lambda message: message.SerializeToString(),
         response_deserializer=reply.FromString,
     )
-    return run(request, timeout=20)
+    return run(request, timeout=60)
 
 
 def predict(channel: grpc.Channel, case: dict[str, Any]) -> Any:

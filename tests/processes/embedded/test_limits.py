@@ -215,7 +215,7 @@ def test_idle_connections_make_room_for_new_ones(tmp_path: Path, saved_models: P
         for _ in range(400):
             held.enter_context(socket.create_connection(("127.0.0.1", server.rest_port), timeout=30))
         assert posted(server, b'{"instances": [1.0]}')[0] == 200
-        assert "idle ones are closed for new ones" in server.log
+        server.wait_for_log("idle ones are closed for new ones")
 
 
 def answer_to(server: EmbeddedServer, *parts: bytes) -> bytes:

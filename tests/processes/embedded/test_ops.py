@@ -96,7 +96,7 @@ def test_ops_of_tensorflow_text(exported: Exported, model_server: StartServer) -
     server = model_server(*exported.flags("texts"))
     server.wait_available("texts")
     assert predict(server, "texts", {"inputs": exported.texts}) == {"outputs": exported.wanted}
-    assert "Loaded the ops of tensorflow-text" in server.log
+    server.wait_for_log("Loaded the ops of tensorflow-text")
 
 
 def test_other_models_load_none_of_them(saved_models: Path, model_server: StartServer) -> None:
@@ -119,4 +119,4 @@ def test_a_package_that_does_not_fit(exported: Exported, model_server: StartServ
     """A package for another TensorFlow is named in the log, and its models fail without it."""
     server = model_server(*exported.flags("texts"))
     assert "Op type not registered" in failure(server, "texts")["error_message"]
-    assert "tensorflow-text 1.15.1 does not fit TensorFlow" in server.log
+    server.wait_for_log("tensorflow-text 1.15.1 does not fit TensorFlow")

@@ -1,5 +1,6 @@
 """gRPC's ProfilerService of the embedded server: what TensorBoard's `Capture profile` asks for."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,22 @@ from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest
 pytestmark = pytest.mark.tensorflow
 
 MINUTE = 60_000
+TAKEN = "Profiling for"
 
 
-@pytest.fixture
-def server(saved_models: Path, model_server: StartServer) -> EmbeddedServer:
-    started = model_server("--model_name=half", f"--model_base_path={saved_models / 'half_plus_two'}")
-    started.wait_available("half")
-    return started
+@pytest.fixture(scope="module")
+def server(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A server for all tests that leave it running."""
+    started = EmbeddedServer(tmp_path_factory.mktemp("profiler"), flags(saved_models))
+    try:
+        started.wait_available("half")
+        yield started
+    finally:
+        started.kill()
+
+
+def flags(saved_models: Path) -> list[str]:
+    return ["--model_name=half", f"--model_base_path={saved_models / 'half_plus_two'}"]
 
 
 def request(
@@ -36,16 +46,18 @@ def call(channel: grpc.Channel, method: str, message: Any) -> Any:
     return run.future(message.SerializeToString(), timeout=60)
 
 
-def wait_until_it_is_taken(server: EmbeddedServer) -> None:
-    """Wait until the server records."""
-    server.wait_for_log("Profiling for")
+def taken(server: EmbeddedServer, channel: grpc.Channel, message: ProfileRequest) -> Any:
+    """A call for a profile, which the server is taking."""
+    before = server.log.count(TAKEN)
+    running = call(channel, "Profile", message)
+    server.wait_until(lambda: server.log.count(TAKEN) > before, "a profile is being taken")
+    return running
 
 
 def test_a_profile(server: EmbeddedServer, tmp_path: Path) -> None:
     """It is written where the caller says, once it is to end, and no other is taken meanwhile."""
     with grpc.insecure_channel(server.grpc) as channel:
-        running = call(channel, "Profile", request(tmp_path, "mine", MINUTE))
-        wait_until_it_is_taken(server)
+        running = taken(server, channel, request(tmp_path, "mine", MINUTE))
         refused = call(channel, "Profile", request(tmp_path, "other", 0)).exception()
         assert (refused.code().name, refused.details()) == ("INTERNAL", "Another profiling session active.")
         for _ in range(20):
@@ -73,8 +85,7 @@ def test_a_profile_in_the_answer(server: EmbeddedServer, tmp_path: Path) -> None
 def test_a_cancelled_profile_is_not_written(server: EmbeddedServer, tmp_path: Path) -> None:
     """It ends when its caller is gone, and leaves no file; the next one can be taken."""
     with grpc.insecure_channel(server.grpc) as channel:
-        running = call(channel, "Profile", request(tmp_path / "profiles", "cancelled", MINUTE))
-        wait_until_it_is_taken(server)
+        running = taken(server, channel, request(tmp_path / "profiles", "cancelled", MINUTE))
         running.cancel()
         server.wait_until(
             lambda: call(channel, "Profile", request(tmp_path / "profiles", "next", 300)).exception() is None,
@@ -102,11 +113,14 @@ def test_profiles_that_can_not_be(server: EmbeddedServer, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.rglob("*.pb")] == []
 
 
-def test_the_end_of_the_server_ends_a_profile(server: EmbeddedServer, tmp_path: Path) -> None:
+def test_the_end_of_the_server_ends_a_profile(
+    saved_models: Path, model_server: StartServer, tmp_path: Path
+) -> None:
     """SIGTERM does not wait for its time; what was recorded is written."""
+    server = model_server(*flags(saved_models))
+    server.wait_available("half")
     with grpc.insecure_channel(server.grpc) as channel:
-        running = call(channel, "Profile", request(tmp_path, "long", 60 * MINUTE))
-        wait_until_it_is_taken(server)
+        running = taken(server, channel, request(tmp_path, "long", 60 * MINUTE))
         assert server.stop() == 0
         running.result()
     assert (tmp_path / "long" / "localhost_8500.xplane.pb").stat().st_size
@@ -114,9 +128,7 @@ def test_the_end_of_the_server_ends_a_profile(server: EmbeddedServer, tmp_path: 
 
 def test_without_the_profiler(saved_models: Path, model_server: StartServer, tmp_path: Path) -> None:
     """`--enable_profiler=false` leaves the service out."""
-    server = model_server(
-        "--model_name=half", f"--model_base_path={saved_models / 'half_plus_two'}", "--enable_profiler=false"
-    )
+    server = model_server(*flags(saved_models), "--enable_profiler=false")
     server.wait_available("half")
     with grpc.insecure_channel(server.grpc) as channel:
         error = call(channel, "Profile", request(tmp_path, "s", 1)).exception()

@@ -32,16 +32,30 @@ def states_by_label(channel: grpc.Channel, model: str, label: str) -> dict[int, 
 
 
 @pytest.fixture(scope="module")
-def reloaded(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    """A channel to a server of the model `m`."""
+def shared(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A server that the tests reload, one after the other."""
     flags = [f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m"]
     server = EmbeddedServer(tmp_path_factory.mktemp("server"), flags)
     try:
         server.wait_available("m", 1)
-        with grpc.insecure_channel(server.grpc) as channel:
-            yield channel
+        yield server
     finally:
         server.kill()
+
+
+@pytest.fixture
+def server(shared: EmbeddedServer, saved_models: Path) -> EmbeddedServer:
+    """A server of the model `m` alone."""
+    with grpc.insecure_channel(shared.grpc) as channel:
+        assert reload_config(channel, of_one_model("m", saved_models / "half_plus_two")).error_code == 0
+    return shared
+
+
+@pytest.fixture
+def reloaded(server: EmbeddedServer) -> Iterator[grpc.Channel]:
+    """A channel to it."""
+    with grpc.insecure_channel(server.grpc) as channel:
+        yield channel
 
 
 def reload_request(text: str) -> bytes:
@@ -80,22 +94,17 @@ def reload_versions(channel: grpc.Channel, models: Path, labels: str = "") -> in
     return int(reload_config(channel, f"model_config_list {{ config {{ {entry} }} }}").error_code)
 
 
-def test_a_reload_returns_once_the_new_model_answers(saved_models: Path, model_server: StartServer) -> None:
+def test_a_reload_returns_once_the_new_model_answers(saved_models: Path, server: EmbeddedServer) -> None:
     """It is asked over the unix socket; the model that the new configuration leaves out goes."""
-    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
-    server.wait_available("half_plus_two", 1)
+    assert predicted(server, "m", [1.0]) == [2.5]
     with grpc.insecure_channel(f"unix:{server.grpc_socket}") as channel:
         assert reload_versions(channel, saved_models) == 0
         assert predicted(server, "versions", [1.0]) == [3.5]
-    wait_for_status(server, HALF, 404, {"instances": [1.0]})
+    wait_for_status(server, "/v1/models/m:predict", 404, {"instances": [1.0]})
 
 
-def test_a_label_that_a_reload_sets_leads_to_its_version(
-    saved_models: Path, model_server: StartServer
-) -> None:
+def test_a_label_that_a_reload_sets_leads_to_its_version(saved_models: Path, server: EmbeddedServer) -> None:
     """Requests follow it; a status asked for by any label, known or not, is that of all versions."""
-    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=half_plus_two")
-    server.wait_available("half_plus_two", 1)
     with grpc.insecure_channel(server.grpc) as channel:
         assert reload_versions(channel, saved_models) == 0
         labels = 'version_labels { key: "stable" value: 1 }'
@@ -209,22 +218,18 @@ def test_a_reload_that_waits_for_another_try_does_not_keep_a_stopping_server(
     assert "due to error: NOT_FOUND: Could not find SavedModel" in caught.value.details()
 
 
-def test_reloads_at_once_leave_each_other_alone(saved_models: Path, model_server: StartServer) -> None:
+def test_reloads_at_once_leave_each_other_alone(saved_models: Path, server: EmbeddedServer) -> None:
     """Each takes the models of the one before away, and none gets an error for its own."""
-    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
-    server.wait_available("m", 1)
     configs = [of_one_model(name, saved_models / "half_plus_two") for name in ("a", "b", "c", "d")]
     with grpc.insecure_channel(server.grpc) as channel, ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(reload_config, channel, config) for config in configs * 2]
         assert [answer.result().error_code for answer in answers] == [0] * 8
 
 
-def test_a_reload_tells_what_it_has_counted(saved_models: Path, model_server: StartServer) -> None:
+def test_a_reload_tells_what_it_has_counted(saved_models: Path, server: EmbeddedServer) -> None:
     """By the names that TensorFlow has for its counters; what nobody counts has not grown."""
     from google.protobuf import text_format
 
-    server = model_server(f"--model_base_path={saved_models / 'half_plus_two'}", "--model_name=m")
-    server.wait_available("m", 1)
     loads = "/tensorflow/cc/saved_model/load_attempt_count"
     request = protos.ReloadConfigRequest(metric_names=[loads, "/nowhere"])
     text = "".join(

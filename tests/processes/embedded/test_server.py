@@ -16,7 +16,7 @@ import pytest
 
 from support.embedded_client import ask, predicted
 from support.gates import gate
-from support.model_fixtures import EmbeddedServer, StartServer, write_config
+from support.model_fixtures import EmbeddedServer, StartServer, serving_all
 from support.predict_messages import request_bytes, response_arrays
 from support.warmup_files import recorded, warm_up_with
 from tfs_proxy import protos
@@ -369,104 +369,91 @@ def test_a_lost_variable_is_explained(embedded_server: EmbeddedServer) -> None:
     assert b"model.export(path)" in body
 
 
-@pytest.mark.parametrize(("name", "state"), [("x", "AVAILABLE"), ("nope", "END")])
-def test_recorded_requests_warm_a_model_up(
-    saved_models: Path, tmp_path: Path, model_server: StartServer, name: str, state: str
-) -> None:
-    """They run before the version is available; one that fails keeps it from being."""
-    folder = tmp_path / "m" / "1"
-    shutil.copytree(saved_models / "half_plus_two" / "1", folder)
-    warm_up_with(folder, recorded(name, [1.0]))
-    server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
-    server.wait_for_state(state, "m")
-    if state == "AVAILABLE":
-        assert "Warmed up {name: m version: 1} with 1 requests" in server.log
-    else:
-        assert "not found in request" in server.state("m")
-
-
-def test_loads_and_warm_ups_are_counted(
-    saved_models: Path, tmp_path: Path, model_server: StartServer
-) -> None:
-    """A load counts as one whatever the requests behind it do; a warm-up counts where it went well."""
-    for model, name in (("good", "x"), ("bad", "nope")):
-        shutil.copytree(saved_models / "half_plus_two" / "1", tmp_path / "models" / model / "1")
-        warm_up_with(tmp_path / "models" / model / "1", recorded(name, [1.0]))
-    monitoring = tmp_path / "monitoring.config"
-    monitoring.write_text("prometheus_config { enable: true }")
-    config = write_config(tmp_path / "models.config", tmp_path / "models")
-    server = model_server(
-        f"--model_config_file={config}",
-        f"--monitoring_config_file={monitoring}",
-        "--max_num_load_retries=0",
-    )
-    server.wait_available("good", 1)
-    server.wait_for_state("END", "bad")
-    metrics = ask(server, "/monitoring/prometheus/metrics")[1].decode()
-    for model in ("good", "bad"):
-        path = tmp_path / "models" / model / "1"
-        assert (
-            f':tensorflow:cc:saved_model:load_attempt_count{{model_path="{path}",status="success"}} 1'
-            in metrics
-        )
-    warmed = ":tensorflow:serving:model_warmup_latency_count"
-    assert [line for line in metrics.splitlines() if line.startswith(warmed)] == [
-        f'{warmed}{{model_path="{tmp_path / "models" / "good" / "1"}",status="OK"}} 1'
-    ]
-
-
-@pytest.mark.parametrize(
-    ("record", "outcome"),
-    [
-        (protos.PredictionLog(), '"AVAILABLE"'),
-        (protos.PredictionLog(session_run_log={}), "Unsupported log_type for warmup: 5"),
-        (b"no record", "Please verify your warmup data is in TFRecord format."),
-        (tfrecord_frame(b"")[:-1] + b"?", "has a wrong checksum of its data"),
-    ],
-)
-def test_records_of_no_request(
-    saved_models: Path,
-    tmp_path: Path,
-    model_server: StartServer,
-    record: protos.PredictionLog | bytes,
-    outcome: str,
-) -> None:
-    """An empty record is passed over; a session's run, which is not supported, or a broken TFRecord fails the load."""
-    folder = tmp_path / "m" / "1"
-    shutil.copytree(saved_models / "half_plus_two" / "1", folder)
-    if isinstance(record, bytes):
-        (folder / "assets.extra").mkdir()
-        (folder / "assets.extra" / "tf_serving_warmup_requests").write_bytes(record)
-    else:
-        warm_up_with(folder, record.SerializeToString())
-    server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
-    wait_until_the_load_has_ended(server)
-    assert outcome in server.state("m")
-
-
-def wait_until_the_load_has_ended(server: EmbeddedServer) -> None:
-    """Wait until the model `m` is available, or has failed."""
-    server.wait_until(
-        lambda: any(state in server.state("m") for state in ('"AVAILABLE"', '"END"')), "the load has ended"
-    )
-
-
-def test_warm_up_requests_may_be_recorded_under_another_name(
-    saved_models: Path, tmp_path: Path, model_server: StartServer
-) -> None:
-    """A model keeps its recorded requests when it is served by another name."""
+def under_another_name() -> bytes:
+    """A recorded request for several signatures of a model that was called otherwise."""
     log = protos.PredictionLog()
     request = log.multi_inference_log.request
     for method, signature in (("regress", "regress_x_to_y"), ("classify", "classify_x_to_y")):
         task = request.tasks.add(method_name=f"tensorflow/serving/{method}")
         task.model_spec.name, task.model_spec.signature_name = "recorded", signature
     request.input.example_list.examples.add().features.feature["x"].float_list.value.append(1.0)
-    folder = tmp_path / "m" / "1"
-    shutil.copytree(saved_models / "regress_classify" / "1", folder)
-    warm_up_with(folder, log.SerializeToString())
-    server = model_server(f"--model_base_path={folder.parent}", "--model_name=m", "--max_num_load_retries=0")
-    wait_until_the_load_has_ended(server)
-    assert '"AVAILABLE"' in server.state("m"), server.state("m")
+    return log.SerializeToString()
+
+
+RECORDS = {
+    "good": ("half_plus_two", tfrecord_frame(recorded("x", [1.0]))),
+    "bad": ("half_plus_two", tfrecord_frame(recorded("nope", [1.0]))),
+    "nothing": ("half_plus_two", tfrecord_frame(protos.PredictionLog().SerializeToString())),
+    "session": (
+        "half_plus_two",
+        tfrecord_frame(protos.PredictionLog(session_run_log={}).SerializeToString()),
+    ),
+    "text": ("half_plus_two", b"no record"),
+    "checksum": ("half_plus_two", tfrecord_frame(b"")[:-1] + b"?"),
+    "renamed": ("regress_classify", tfrecord_frame(under_another_name())),
+}
+"""By the name that it is served by: a model, and the file of its recorded requests."""
+
+
+@pytest.fixture(scope="module")
+def warmed_models(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models with recorded requests."""
+    root = tmp_path_factory.mktemp("warmed")
+    for name, (model, records) in RECORDS.items():
+        extra = root / name / "1" / "assets.extra"
+        shutil.copytree(saved_models / model / "1", extra.parent)
+        extra.mkdir()
+        (extra / "tf_serving_warmup_requests").write_bytes(records)
+    return root
+
+
+@pytest.fixture(scope="module")
+def warmed(warmed_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """A server of them, once each load has ended, well or not."""
+    folder = tmp_path_factory.mktemp("warmed-server")
+    monitoring = folder / "monitoring.config"
+    monitoring.write_text("prometheus_config { enable: true }")
+    flags = f"--monitoring_config_file={monitoring}", "--max_num_load_retries=0"
+    with serving_all(folder, warmed_models, *flags, until=("AVAILABLE", "END")) as server:
+        yield server
+
+
+def test_recorded_requests_warm_a_model_up(warmed: EmbeddedServer) -> None:
+    """They run before the version is available; one that fails keeps it from being."""
+    warmed.wait_for_log("Warmed up {name: good version: 1} with 1 requests")
+    assert '"AVAILABLE"' in warmed.state("good")
+    assert '"END"' in warmed.state("bad")
+    assert "not found in request" in warmed.state("bad")
+
+
+def test_loads_and_warm_ups_are_counted(warmed: EmbeddedServer, warmed_models: Path) -> None:
+    """A load counts as one whatever the requests behind it do; a warm-up counts where it went well."""
+    metrics = ask(warmed, "/monitoring/prometheus/metrics")[1].decode()
+    loads, warmed_up = ":tensorflow:cc:saved_model:load_attempt_count", "model_warmup_latency_count"
+    for name in RECORDS:
+        path = warmed_models / name / "1"
+        assert f'{loads}{{model_path="{path}",status="success"}} 1\n' in metrics
+        counted = f':tensorflow:serving:{warmed_up}{{model_path="{path}",status="OK"}} 1\n' in metrics
+        assert counted == ('"AVAILABLE"' in warmed.state(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("nothing", '"AVAILABLE"'),
+        ("session", "Unsupported log_type for warmup: 5"),
+        ("text", "Please verify your warmup data is in TFRecord format."),
+        ("checksum", "has a wrong checksum of its data"),
+    ],
+)
+def test_records_of_no_request(warmed: EmbeddedServer, name: str, outcome: str) -> None:
+    """An empty record is passed over; a session's run, which is not supported, or a broken TFRecord fails the load."""
+    assert outcome in warmed.state(name)
+
+
+def test_warm_up_requests_may_be_recorded_under_another_name(warmed: EmbeddedServer) -> None:
+    """A model keeps its recorded requests when it is served by another name."""
+    assert '"AVAILABLE"' in warmed.state("renamed"), warmed.state("renamed")
 
 
 @pytest.fixture(scope="module")
@@ -623,9 +610,9 @@ def test_one_interpreter_serves_callers_of_both_doors(saved_models: Path, model_
 def test_what_can_not_be_served_ends_at_once(tmp_path: Path, model_server: StartServer) -> None:
     """A flag or a file that can't be used is one sentence and status 2; --version is a line and 0."""
     server = model_server("--model_config_file=/nowhere/models.config")
-    assert server.wait(60) == 2
+    assert server.wait() == 2
     assert "Can't read /nowhere/models.config" in server.log
     assert "Traceback" not in server.log
     version = model_server("--version")
-    assert version.wait(60) == 0
+    assert version.wait() == 0
     assert "TensorFlow ModelServer: 2.20" in version.log

@@ -4,13 +4,14 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 
 from support.embedded_client import ask
-from support.model_fixtures import StartServer
+from support.model_fixtures import EmbeddedServer, StartServer
 from tfs_proxy import protos
 
 pytestmark = pytest.mark.tensorflow
@@ -57,6 +58,20 @@ def convolution(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
+@pytest.fixture(scope="module", params=[[], ["--enable_batching"]], ids=["plain", "batching"])
+def server(
+    request: pytest.FixtureRequest, convolution: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EmbeddedServer]:
+    """A server of that model, without batching and with it."""
+    flags = [f"--model_base_path={convolution}", *request.param]
+    started = EmbeddedServer(tmp_path_factory.mktemp("server"), flags)
+    try:
+        started.wait_available("default")
+        yield started
+    finally:
+        started.kill()
+
+
 def _without_shapes(model: Path, target: Path) -> Path:
     """A copy of a SavedModel with signatures that tell no shapes."""
     shutil.copytree(model, target)
@@ -86,13 +101,8 @@ def test_the_graphs_own_shapes_count_where_signatures_tell_none(
     assert server.process.poll() is None
 
 
-@pytest.mark.parametrize("flags", [[], ["--enable_batching"]])
-def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(
-    convolution: Path, model_server: StartServer, flags: list[str]
-) -> None:
+def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(server: EmbeddedServer) -> None:
     """oneDNN's kernels would end the process, and so would XLA's where a size of the model's is nought."""
-    server = model_server(f"--model_base_path={convolution}", *flags)
-    server.wait_available("default")
     image = [[[0.5]] * 8] * 8
 
     for instances in ([1.0], [[1.0, 2.0]], image, [[image]]):
@@ -109,13 +119,8 @@ def test_wrong_ranks_and_sizes_are_400_and_the_server_lives(
     assert ask(server, PREDICT, channels)[0] == 200
 
 
-@pytest.mark.parametrize("flags", [[], ["--enable_batching"]])
-def test_no_channels_where_none_are_declared(
-    convolution: Path, model_server: StartServer, flags: list[str]
-) -> None:
+def test_no_channels_where_none_are_declared(server: EmbeddedServer) -> None:
     """They are refused where XLA compiles a convolution; an empty batch or an empty image is not."""
-    server = model_server(f"--model_base_path={convolution}", *flags)
-    server.wait_available("default")
     statuses = [
         asked(server.grpc, sizes)
         for sizes in ([1, 8, 8, 6], [1, 8, 8, 0], [0, 8, 8, 6], [1, 0, 8, 6], [1, 8, 8, 6])

@@ -180,4 +180,4 @@ def test_regress_one_example(stack: Stack) -> None:
 
 def test_the_start_up_report_shows_unknown_ranks(stack: Stack) -> None:
     """Three dots stand for a shape that the signature does not tell."""
-    assert "serving_default (predict): x float[...] -> y float[...]" in stack.log
+    stack.wait_for_log("serving_default (predict): x float[...] -> y float[...]")

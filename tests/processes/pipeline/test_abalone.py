@@ -12,13 +12,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from support.building import EXAMPLES, ROOT, alone_in
 from support.loading import load_module
-from support.processes import descendants
+from support.processes import descendants, wait_until_ended
 from support.running import Answer
 from support.stack import Stack
 
-ROOT = Path(__file__).resolve().parents[3]
-EXAMPLE = ROOT / "code_examples" / "abalone_pipeline"
+EXAMPLE = EXAMPLES / "abalone_pipeline"
 BUILD = EXAMPLE / "build"
 SOURCES = ("data.py", "featurizer.py", "regressor.py", "inference.py")
 BUILD_SECONDS = 600
@@ -36,10 +36,11 @@ def is_fresh() -> bool:
 @pytest.fixture(scope="module")
 def build() -> Path:
     """What the README's commands leave; they are run where nobody has run them yet."""
-    if not is_fresh():
-        words = [sys.executable, str(ROOT / "scripts" / "run_examples.py"), EXAMPLE.name]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    with alone_in(EXAMPLE):
+        if not is_fresh():
+            words = [sys.executable, str(ROOT / "scripts" / "run_examples.py"), EXAMPLE.name]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
     return BUILD
 
 
@@ -123,9 +124,11 @@ def test_a_stage_that_is_down_is_named(running: Stack) -> None:
         for pid in descendants(running.process.pid)
         if b"serve\0" in (line := Path(f"/proc/{pid}/cmdline").read_bytes()) and b"regressor" in line
     ]
-    for pid in [second, *descendants(second)]:
+    killed = [second, *descendants(second)]
+    for pid in killed:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    wait_until_ended(killed)
 
     answer = ask(running, "M,0.44,0.365,0.125,0.516,0.2155,0.114,0.155")
 

@@ -91,7 +91,7 @@ def stack(
 
 
 def request(stack: Stack, kind: str) -> http.client.HTTPConnection:
-    connection = http.client.HTTPConnection(stack.host, stack.port, timeout=20)
+    connection = http.client.HTTPConnection(stack.host, stack.port, timeout=60)
     connection.request("POST", "/invocations", kind)
     return connection
 

@@ -18,9 +18,10 @@ import pytest
 
 from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from support.gates import gate
+from support.ports import free_port
 from support.predict_messages import request_bytes, response_arrays
 from support.running import Answer
-from support.stack import Stack, free_port, serving
+from support.stack import Stack, serving
 from support.waiting import wait_until
 from tfs_proxy import protos
 from tfs_proxy.protos.predict import model_spec

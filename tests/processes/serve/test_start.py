@@ -11,8 +11,9 @@ import pytest
 
 from support.archives import SAVED_MODEL, has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from support.gates import Gate, gate
+from support.ports import free_range
 from support.running import Answer, messages_of
-from support.stack import Stack, free_range, serving
+from support.stack import Stack, serving
 from tfs_proxy.report.first_request import TRY
 
 FRONTS = [

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from support.archives import has_nginx, without_nginx
+from support.ports import free_port
 from support.predict_messages import request_bytes, response_arrays
-from support.stack import DropIn, free_port
+from support.stack import DropIn
 from support.waiting import within
 from tfs_proxy.protos.predict import model_spec
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.archives import has_nginx
+from support.ports import free_port
 from support.running import LOOPBACK, RunningProcess
-from support.stack import free_port
 from tfs_proxy.deployment import TraceSampling
 from tfs_proxy.observe.tracing.parents import parent_in
 from tfs_proxy.supervisor.nginx import config, traces

@@ -18,6 +18,7 @@ from support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
+STARTS = 4
 PROGRAM = Path(__file__).parents[2] / "support" / "stand_ins" / "ray_cluster.py"
 SCRIPT = """
 import os
@@ -48,7 +49,7 @@ FLAGS = (
 
 
 class RayCluster:
-    """A cluster in processes of its own."""
+    """A cluster in processes of its own; its ``address`` is empty if it could not be started."""
 
     def __init__(self, nodes: int) -> None:
         self._process = subprocess.Popen(
@@ -62,6 +63,7 @@ class RayCluster:
                 "SAGEMAKER_GUNICORN_WORKERS": "1",
                 # Else Ray ends workers where the machine's memory is nearly full, whoever uses it.
                 "RAY_memory_monitor_refresh_ms": "0",
+                "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
             },
         )
         self.address = self._line()
@@ -85,6 +87,11 @@ class RayCluster:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     cluster = RayCluster(2)
+    for _ in range(STARTS - 1):
+        if not cluster.address:  # Ray gives a node 30 seconds to start, however busy the machine is
+            cluster.close()
+            cluster = RayCluster(2)
+    assert cluster.address
     yield cluster
     cluster.close()
 

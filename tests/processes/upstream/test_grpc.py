@@ -19,7 +19,7 @@ import pytest
 
 from support.model_fixtures import EmbeddedServer, StartServer
 from support.plane import answer
-from support.stack import free_port
+from support.ports import free_port
 from support.waiting import wait_until
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
@@ -315,7 +315,7 @@ def test_server_that_is_down_and_back(saved_models: Path, model_server: StartSer
         for _ in range(10):
             with pytest.raises(UpstreamUnavailable):
                 pool.predict(HALF, x)
-        assert time.monotonic() - began < TIMEOUT_SECONDS
+        assert time.monotonic() - began < 5 * TIMEOUT_SECONDS  # half of what they would wait
         addresses = f"--port={first.grpc_port}", f"--rest_api_port={first.rest_port}"
         again = model_server(*flags, *addresses, f"--grpc_socket_path={first.grpc_socket}")
         again.wait_until(lambda: "AVAILABLE" in first.state("half_plus_two"), "the model is available again")

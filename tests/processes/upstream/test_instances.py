@@ -29,7 +29,7 @@ def _door(path: Path, reply: bytes | None) -> Iterator[list[bytes]]:
             with connection:
                 seen.append(connection.recv(65536))
                 if reply is None:
-                    done.wait(5)
+                    done.wait(60)
                 else:
                     connection.sendall(reply)
 
@@ -37,7 +37,7 @@ def _door(path: Path, reply: bytes | None) -> Iterator[list[bytes]]:
         thread.start()
         yield seen
         done.set()
-        thread.join(10)
+        thread.join(60)
 
 
 def _http(status: str, body: bytes) -> bytes:

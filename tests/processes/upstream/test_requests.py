@@ -89,7 +89,7 @@ def server() -> Iterator[Server]:
 def pool(server: Server) -> Iterator[PooledRequests]:
     """A pool for that server, not installed."""
     instances = [Instance(0, server.server_port, 0, "")]
-    rest = RestUpstream(instances, 5)
+    rest = RestUpstream(instances, 60)
     yield PooledRequests(instances, rest)
     rest.close()
 

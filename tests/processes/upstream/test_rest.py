@@ -110,7 +110,7 @@ class Server:
         self._listener.close()
         self.close_connections()
         for thread in self._threads:
-            thread.join(5)
+            thread.join(60)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def server() -> Iterator[Server]:
 
 
 @contextmanager
-def _upstream(*ports: int, timeout_seconds: float = 5) -> Iterator[RestUpstream]:
+def _upstream(*ports: int, timeout_seconds: float = 60) -> Iterator[RestUpstream]:
     instances = [Instance(index, port, 0, "") for index, port in enumerate(ports)]
     upstream = RestUpstream(instances, timeout_seconds)
     try:
@@ -132,11 +132,12 @@ def _upstream(*ports: int, timeout_seconds: float = 5) -> Iterator[RestUpstream]
 
 
 @pytest.fixture
-def closed_port() -> int:
-    """A port that refuses connections."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections: it is bound, so that nobody else can listen on it, and does not listen."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+        yield port
 
 
 def test_predict(server: Server) -> None:
@@ -268,7 +269,7 @@ def test_slow_answer_times_out(server: Server) -> None:
     wait = threading.Event()
 
     def waits(_: socket.socket, __: Request) -> None:
-        wait.wait(5)
+        wait.wait(60)
 
     server.behaviour = waits
     with _upstream(server.port) as upstream:

@@ -44,7 +44,7 @@ def test_heartbeats(running: Workers) -> None:
     """The worker that answers is the one that sends its pid while it is idle, at most once a second."""
     _, _, pid = running.post(b"pid")
 
-    running.wait_for_heartbeats(len(running.heartbeats) + 4)
+    running.wait_for_heartbeats(len(running.heartbeats) + 2)
 
     beats = tuple(running.heartbeats)
     assert set(beats) == {int(pid)}

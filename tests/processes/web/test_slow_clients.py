@@ -35,7 +35,7 @@ def two_threads() -> Iterator[Workers]:
 
 def connected(port: int, sent: bytes) -> socket.socket:
     """A client that has sent this."""
-    client = socket.create_connection(("127.0.0.1", port), timeout=40)
+    client = socket.create_connection(("127.0.0.1", port), timeout=90)
     client.sendall(sent)
     return client
 

@@ -20,7 +20,7 @@ from tfs_proxy.wire.server.connection import RequestLimits
 
 MOST = 8
 MEGABYTE = 1 << 20
-SECONDS = 10.0
+SECONDS = 60.0
 GET = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
 SERVER = """
 import asyncio, logging, resource, socket, sys

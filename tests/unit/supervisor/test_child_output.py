@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -89,20 +88,18 @@ def test_a_line_without_end_is_cut_into_several() -> None:
 
 
 def test_a_child_that_would_rather_lose_lines_never_waits() -> None:
-    """Even if the supervisor reads nothing: here the loop itself writes."""
+    """Even if the supervisor reads nothing: here the loop itself writes, and would wait for itself."""
 
-    async def scenario() -> float:
+    async def scenario() -> int:
         output = ChildOutput(lambda _line: None, lambda _event: None, drops=True)
         descriptor = output.open()
-        began = time.monotonic()
         dropped = 0
         for _ in range(5000):
             try:
                 os.write(descriptor, b"x" * 1023 + b"\n")
             except BlockingIOError:
                 dropped += 1
-        assert dropped
         output.close()
-        return time.monotonic() - began
+        return dropped
 
-    assert asyncio.run(scenario()) < 30
+    assert asyncio.run(scenario()) > 0

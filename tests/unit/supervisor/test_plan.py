@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tfs_proxy.report.served import Served
 from tfs_proxy.resources import Resources
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
-from tfs_proxy.supervisor.host.sockets import free_blocks, model_server_ports
+from tfs_proxy.supervisor.host.sockets import BLOCKS, free_blocks, free_ports, model_server_ports
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
 from tfs_proxy.supervisor.programs import gunicorn, model_server
@@ -147,6 +148,17 @@ def test_ports_come_from_the_safe_range_in_pairs_or_are_free_ones() -> None:
     assert model_server_ports(configured.safe_port_range, 2) == [(9000, 9001), (9002, 9003)]
     free = list(itertools.chain(*model_server_ports(None, 3)))
     assert len(set(free)) == 6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_free_ports_are_none_that_a_connection_may_get() -> None:
+    """A model server binds its ports seconds later: until then no client of this machine may have taken one."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    if lowest < BLOCKS.stop:
+        pytest.skip("this machine gives clients other ports than Linux does by itself")
+
+    assert max(itertools.chain(*model_server_ports(None, 50))) < lowest
+    assert free_ports(1)[0] < lowest
 
 
 def test_a_model_server_that_is_no_program_is_refused() -> None:

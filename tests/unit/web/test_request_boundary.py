@@ -267,5 +267,5 @@ def test_the_wait_for_a_worker_is_nginx_s_to_tell(bound: Callable[..., RequestBo
     for boundary in (bound(echo, Keeping(), behind_nginx=True), bound(echo, Keeping())):
         ask(boundary, HTTP_X_TFS_PROXY_REQUEST=f"{'1' * 32} {sent_at}")
 
-    assert 5 <= seconds[0] < 60
+    assert 5 <= seconds[0] < 600
     assert seconds[1] == 0

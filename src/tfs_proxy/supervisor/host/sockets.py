@@ -14,7 +14,8 @@ log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is only compared
-BLOCKS = range(12000, 32000)
+BLOCKS = range(12000, 30000)
+"""Below the node ports of Kubernetes, and what kernels give to outgoing connections."""
 BLOCK_TRIES = 1000
 
 
@@ -53,22 +54,16 @@ def listen_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """``count`` different loopback ports that nothing listens on now."""
-    holders = [socket.socket() for _ in range(count)]
-    try:
-        for holder in holders:
-            holder.bind((LOOPBACK, 0))
-        return [holder.getsockname()[1] for holder in holders]
-    finally:
-        for holder in holders:
-            holder.close()
+    """``count`` different loopback ports that nothing listens on now, as `free_blocks` takes them."""
+    (block,) = free_blocks([count])
+    return list(block)
 
 
 def free_blocks(sizes: Sequence[int]) -> list[range]:
     """For each of ``sizes`` that many consecutive loopback ports that nothing listens on now.
 
-    They are below the ports that the kernel gives to outgoing connections. Raises SettingsError if
-    none are left.
+    They are below the ports that the kernel gives to outgoing connections, one of which would have such a
+    port by the time that its server binds it. Raises SettingsError if none are left.
     """
     with ExitStack() as held:
         return [_free_block(size, held) for size in sizes]
