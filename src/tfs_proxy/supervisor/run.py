@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 
 from tfs_proxy.capture.counts import CaptureCounter
@@ -59,12 +60,12 @@ async def serve(settings: Settings, listener: socket.socket, request: ServeReque
 
     Raises StopServing if the run can't begin or go on. ``listener`` is closed at the end.
     """
-    with guarded_workspace(settings.home) as (workspace, watchdog):
-        return await Supervisor(settings, listener, request, workspace, watchdog).run()
+    with guarded_workspace(settings.home) as (workspace, watchdog), ExitStack() as held:
+        return await Supervisor(settings, listener, request, workspace, watchdog, held).run()
 
 
 class Supervisor:
-    """One run: everything between the open port and the exit status."""
+    """One run: everything between the open port and the exit status; ``held`` keeps ports for children."""
 
     def __init__(
         self,
@@ -73,11 +74,13 @@ class Supervisor:
         request: ServeRequest,
         workspace: Workspace,
         watchdog: Watchdog,
+        held: ExitStack,
     ) -> None:
         self._settings = settings
         self._listener = listener
         self._request = request
         self._workspace = workspace
+        self._held = held
         self._log_descriptor = os.dup(STDERR)
         config = log_config(settings, request.environ, self._log_descriptor)
         run_log = RunLog(workspace.logging, config, lambda: int(listener.getsockname()[1]))
@@ -117,7 +120,7 @@ class Supervisor:
     async def _start_and_watch(self) -> None:
         await self._open_listeners()
         prepared = await self._open_archive()
-        host = find_host_resources(self._request, prepared)
+        host = find_host_resources(self._request, prepared, self._held)
         planned = plan_processes(prepared, self._workspace, host, self._listener)
         self._gpus = host.gpus
         self._expect(planned)

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,8 +145,9 @@ def test_ports_come_from_the_safe_range_in_pairs_or_are_free_ones() -> None:
     """As in AWS's container: gRPC LOW+2i, REST LOW+2i+1; without a range all differ."""
     configured = settings(SAGEMAKER_SAFE_PORT_RANGE="9000-9009")
 
-    assert model_server_ports(configured.safe_port_range, 2) == [(9000, 9001), (9002, 9003)]
-    free = list(itertools.chain(*model_server_ports(None, 3)))
+    with ExitStack() as held:
+        assert model_server_ports(configured.safe_port_range, 2, held) == [(9000, 9001), (9002, 9003)]
+        free = list(itertools.chain(*model_server_ports(None, 3, held)))
     assert len(set(free)) == 6
 
 
@@ -357,7 +359,8 @@ def test_a_default_accept_decides_whether_requests_may_pass_the_workers_by(accep
 
 def test_blocks_of_ports_are_in_a_row_and_share_none() -> None:
     """Each stage of a pipeline gets ports that no other has."""
-    blocks = free_blocks([11, 4, 11])
+    with ExitStack() as held:
+        blocks = free_blocks([11, 4, 11], held)
 
     assert [len(block) for block in blocks] == [11, 4, 11]
     assert len({port for block in blocks for port in block}) == 26
