@@ -92,6 +92,7 @@ class Supervisor:
         self._requests = RequestCounter(workspace.requests, workspace.stages)
         self._request_lines = RequestLines(workspace.access, settings.access_log)
         self._children.log.of_request = self._request_lines.hold
+        self._request_lines.catch_up = self._children.read_errors_of_nginx
         threads = WorkerThreads(self._readiness.heartbeats, workspace.journal, settings.gunicorn_threads)
         self._outside = OutsideMetrics()
         self._captured = CaptureCounter(workspace.capture_counts)
