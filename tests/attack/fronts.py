@@ -18,7 +18,7 @@ from support.stack import Stack
 
 BODY = b'{"instances": [1.0]}'
 ECHO = "def model_fn(folder):\n    return 0\n\n\ndef transform_fn(model, data, kind, accept):\n    return data, kind\n"
-SECONDS = 10.0
+SECONDS = 30.0
 
 Connect = Callable[[], socket.socket]
 

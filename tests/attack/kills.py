@@ -27,27 +27,27 @@ RECOVER_SECONDS = 120.0
 ANSWERS_BETWEEN = 40
 """How many requests are answered between two kills, so that each meets a stack that works."""
 PAUSE_SECONDS = 0.05
-SETTLE_SECONDS = 2.0
-"""How long after a kill the end of a connection is the killed process's own."""
 HOLDS_CLIENTS = {"nginx": {"nginx worker"}, "gunicorn": {"gunicorn worker"}}
 """Which processes hold the connections of clients, by front: what they have accepted ends with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one request, and when."""
+    """What became of one request, when it was sent, and when that was seen."""
 
     number: int
     how: str
+    sent_at: float
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Which kind of process was killed, and when."""
+    """Which kind of process was killed: not before ``at``, and not after ``done_at``."""
 
     role: str
     at: float
+    done_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,13 @@ class Clients:
     def _send(self) -> None:
         link: socket.socket | None = None
         while not self._over.is_set():
-            number = next(self._numbers)
+            number, sent_at = next(self._numbers), time.monotonic()
             try:
                 how, link = self._one(number, link)
                 at = time.monotonic()
             except Lost as error:
                 how, link, at = f"cut: {error}", None, error.at
-            self._outcomes.append(Outcome(number, how, at))
+            self._outcomes.append(Outcome(number, how, sent_at, at))
             if how != "answered":
                 self._over.wait(PAUSE_SECONDS)
         if link is not None:
@@ -149,8 +149,9 @@ def accounts(front: Front, kills: int, seed: int = 1) -> dict[str, Account]:
         for role in itertools.islice(itertools.cycle(sorted(victims(front))), kills):
             _wait_for_answers(front, clients)
             pid = dice.choice(_living(front, role))
-            killed.append(Kill(role, time.monotonic()))
+            at = time.monotonic()
             os.kill(pid, signal.SIGKILL)
+            killed.append(Kill(role, at, time.monotonic()))
         _wait_for_answers(front, clients)
     finally:
         outcomes = clients.finish()
@@ -207,7 +208,7 @@ def _by_role(front: Front, kills: list[Kill], outcomes: list[Outcome]) -> dict[s
     for outcome in outcomes:
         before = [kill for kill in kills if kill.at <= outcome.at]
         if before:
-            counts[before[-1].role][_fate(front, before[-1], outcome)] += 1
+            counts[before[-1].role][_fate(front, before, outcome)] += 1
     return {role: Account(sum(kill.role == role for kill in kills), fates) for role, fates in counts.items()}
 
 
@@ -221,9 +222,11 @@ def findings(target: str, rounds: Iterable[Mapping[str, Account]]) -> list[Findi
     return [_finding(target, role, account) for role, account in totals.items()]
 
 
-def _fate(front: Front, kill: Kill, outcome: Outcome) -> str:
-    own = kill.role in HOLDS_CLIENTS.get(front.name, set()) and outcome.at - kill.at <= SETTLE_SECONDS
-    return "in the killed process" if own and outcome.how.startswith("cut") else outcome.how
+def _fate(front: Front, kills: Iterable[Kill], outcome: Outcome) -> str:
+    """How it ended; one that a kill may have met in the killed process is none of the others' business."""
+    holds_clients = HOLDS_CLIENTS.get(front.name, set())
+    met = any(kill.role in holds_clients and outcome.sent_at <= kill.done_at for kill in kills)
+    return "in the killed process" if met and outcome.how.startswith("cut") else outcome.how
 
 
 def _finding(target: str, role: str, account: Account) -> Finding:

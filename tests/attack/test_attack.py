@@ -27,7 +27,7 @@ BOMBS = (
 CHOSEN = [bomb for bomb in bombs.BOMBS if bomb.name in BOMBS]
 AT_ONCE = 20
 KILLS = 6
-EFFORT = fuzzing.Effort(inputs=100_000, seconds=20, group=18)
+EFFORT = fuzzing.Effort(inputs=100_000, seconds=10, group=18)
 
 
 @pytest.fixture(scope="module")

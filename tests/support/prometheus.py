@@ -60,10 +60,6 @@ class Prometheus(RunningProcess):
         ]
         return [(labels, value) for labels, value in samples if not math.isnan(value)]
 
-    def has(self, series: str) -> bool:
-        """Whether there is a series of this name that has all the labels named, whatever their values."""
-        return bool(self.query(with_any_value(series)))
-
 
 def with_any_value(series: str) -> str:
     """A selector of series that have the labels of ``series``."""

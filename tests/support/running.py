@@ -7,12 +7,12 @@ import json
 import re
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from support.printed import Printed
 from support.waiting import PAUSE_SECONDS, wait_until
 
 LOOPBACK = "127.0.0.1"
@@ -56,7 +56,7 @@ class Running(abc.ABC):
     @property
     @abc.abstractmethod
     def log(self) -> str:
-        """All that it has printed so far."""
+        """All lines that it has printed so far."""
 
     @property
     def messages(self) -> list[str]:
@@ -137,25 +137,19 @@ class RunningProcess(Running):
         self.process = subprocess.Popen(
             argv, env=env, pass_fds=pass_fds, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        self._lines: list[str] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.append(line.decode(errors="replace"))
+        self._printed = Printed(self.process.stdout)
 
     @property
     def log(self) -> str:
-        """All that it has printed so far."""
-        return "".join(self._lines)
+        """All lines that it has printed so far."""
+        return self._printed.text
 
     def how_it_ended(self) -> str | None:
         """Its exit status in words, or None as long as it runs."""
         if self.process.poll() is None:
             return None
-        self._reader.join(READ_SECONDS)
+        self._printed.wait_for_end(READ_SECONDS)
         return f"ended with {self.process.returncode}"
 
     def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = STOP_SECONDS) -> int:
@@ -170,7 +164,7 @@ class RunningProcess(Running):
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError(f"did not end within {seconds} s:\n{self.log}") from None
-        self._reader.join(READ_SECONDS)
+        self._printed.wait_for_end(READ_SECONDS)
         return status
 
     def close(self) -> None:
@@ -184,7 +178,5 @@ class RunningProcess(Running):
         """End it at once, and leave nothing behind."""
         self.process.kill()
         self.process.wait()
-        self._reader.join(READ_SECONDS)
-        assert not self._reader.is_alive(), "a process of the run still holds its output"
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        assert self._printed.wait_for_end(READ_SECONDS), "a process of the run still holds its output"
+        self._printed.close()

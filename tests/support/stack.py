@@ -17,7 +17,8 @@ from support.running import LOOPBACK, Answer, RunningProcess
 class Stack(RunningProcess):
     """A running `tfs-proxy serve` (or another ``command``), with a home folder of its own.
 
-    ``launcher`` is a command that takes it as further words and becomes it: a user, a control group.
+    ``launcher`` is a command that takes it as further words and becomes it: a user, a control group. ``workers``
+    is how many there are unless ``env`` says it, since each costs a third of a start; None leaves it to the command.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Stack(RunningProcess):
         port: int | None = None,
         command: str = "serve",
         launcher: Sequence[str] = (),
+        workers: int | None = 1,
     ) -> None:
         self.host = host
         self.port = port or free_port()
@@ -35,6 +37,8 @@ class Stack(RunningProcess):
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith(("SAGEMAKER_", "TFS_"))
         }
+        if workers is not None:
+            clean["SAGEMAKER_GUNICORN_WORKERS"] = str(workers)
         super().__init__(
             [*launcher, sys.executable, "-m", "tfs_proxy.cli", command, *self.arguments(words)],
             port=self.port,
@@ -54,7 +58,7 @@ class Stack(RunningProcess):
 
     def model_server(self, index: int = 0) -> str:
         """The REST address of one of its model servers, which no client needs."""
-        pid = sorted(self.children()["embedded"])[index]
+        pid = self.children()["embedded"][index]
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
         (port,) = [word.partition("=")[2] for word in words if word.startswith("--rest_api_port=")]
         return f"127.0.0.1:{port}"
@@ -79,17 +83,22 @@ class Stack(RunningProcess):
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def children(self) -> dict[str, list[int]]:
-        """Process ids of all descendants by a short name: nginx, gunicorn, model."""
+        """Process ids of all descendants by a short name, parents first: nginx, gunicorn, embedded, model_server."""
         pids: dict[str, list[int]] = {}
         for pid in descendants(self.process.pid):
-            with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-                words = re.sub(r"\S*/", "", words)  # folders, which may have any name
-                name = next(
-                    (key for key in ("nginx", "gunicorn", "embedded", "model_server") if key in words), words
-                )
-                pids.setdefault(name, []).append(pid)
+            pids.setdefault(self._name_of(pid), []).append(pid)
         return pids
+
+    def workers(self) -> list[int]:
+        """Process ids of gunicorn's workers: its first process is their parent."""
+        return self.children().get("gunicorn", [])[1:]
+
+    def _name_of(self, pid: int) -> str:
+        words = _words_of(pid)
+        if words == _words_of(self.process.pid):
+            return "only forked"
+        words = re.sub(r"\S*/", "", words)  # folders, which may have any name
+        return next((key for key in ("nginx", "gunicorn", "embedded", "model_server") if key in words), words)
 
     def kill(self) -> None:
         """End it at once, and leave nothing behind."""
@@ -114,6 +123,14 @@ class DropIn(Stack):
     def ask_rest(self, method: str, path: str, body: str | None = None) -> Answer:
         """One request to the model server's own REST port."""
         return self.ask(method, path, body, port=self.rest_port)
+
+
+def _words_of(pid: int) -> str:
+    """A process's command line; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
 
 
 def _complete(received: bytes) -> bool:

@@ -147,7 +147,7 @@ class ModelStack:
             self._stack.abandon_loading()
         self._stack.readiness.phase = Phase.STOPPING
         await self._stop_processes()
-        self._stack.close_listeners()
+        self._stack.close()
         self._stack.readiness.heartbeats.close()
         self._control_api.close()
         await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)

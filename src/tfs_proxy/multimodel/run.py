@@ -123,7 +123,7 @@ class MultiModelSupervisor:
         self._records.requests.expect(KnownModels(None, {}))
         self._readiness = FrontReadiness(Heartbeats(NO_WORKERS))
         self._children = Children(self._readiness, workspace, watchdog, own_exit_status=False)
-        self._children.log.of_request = self._records.request_lines.hold
+        self._records.follow(self._children)
         self._children.each_tick = self._tick
         self._stacks = ModelStacks(
             RunFacts(

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -62,19 +63,24 @@ async def serve(settings: Settings, listener: socket.socket, request: PipelineRe
 
     Raises StopServing if a stage can't begin or go on. ``listener`` is closed at the end.
     """
-    with guarded_workspace(settings.home) as (workspace, watchdog):
+    with guarded_workspace(settings.home) as (workspace, watchdog), ExitStack() as held:
         traces = pipeline_traces(request.environ, workspace)
         try:
-            return await Pipeline(settings, listener, request, workspace, watchdog, traces).run()
+            return await Pipeline(
+                settings, listener, plan(request, held), request, workspace, watchdog, traces
+            ).run()
         finally:
             traces.close()
 
 
-def plan(request: PipelineRequest) -> list[Stage]:
-    """The stages with their ports; raises SettingsError if the variables of one can't be used."""
+def plan(request: PipelineRequest, held: ExitStack) -> list[Stage]:
+    """The stages with their ports, which ``held`` keeps for them.
+
+    Raises SettingsError if the variables of one can't be used.
+    """
     numbered = list(enumerate(request.orders, start=1))
     sizes = [ports_needed(order, number, request.environ) for number, order in numbered]
-    blocks = sockets.free_blocks(sizes)
+    blocks = sockets.free_blocks(sizes, held)
     return [
         stage(number, order, ports, request.environ)
         for (number, order), ports in zip(numbered, blocks, strict=True)
@@ -88,6 +94,7 @@ class Pipeline:
         self,
         settings: Settings,
         listener: socket.socket,
+        stages: list[Stage],
         request: PipelineRequest,
         workspace: Workspace,
         watchdog: Watchdog,
@@ -96,7 +103,7 @@ class Pipeline:
         self._settings = settings
         self._listener = listener
         self._request = request
-        self._stages = plan(request)
+        self._stages = stages
         self._url = sockets.local_url(listener)
         self._command = f"curl {self._url}/ping"
         self._threads = ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="stage-client")

@@ -100,6 +100,11 @@ class Children:
             self.each_tick()
             await asyncio.sleep(TICK_SECONDS)
 
+    def read_errors_of_nginx(self) -> None:
+        """Take in what nginx has written to its error log by now."""
+        if self.nginx is not None:
+            self.nginx.read_output()
+
     def _may_restart(self, child: ChildProcess) -> bool:
         """During the start, a model server or a script that fails is not restarted."""
         self.deaths[child.name, describe_exit(child.exit_status)] += 1

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from tfs_proxy.layout import Workspace
@@ -52,14 +53,17 @@ def _prepare(request: ServeRequest, settings: Settings, workspace: Workspace) ->
     return prepare(request.model or settings.model, settings, workspace, request.environ)
 
 
-def find_host_resources(request: ServeRequest, prepared: Prepared) -> plan.HostResources:
-    """What this machine provides for the model servers of ``prepared``: nothing if it needs none."""
+def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitStack) -> plan.HostResources:
+    """What this machine provides for the model servers of ``prepared``: nothing if it needs none.
+
+    ``held`` keeps their ports for them.
+    """
     if not (prepared.models or prepared.flags):
         return plan.HostResources((), (), 0, request.environ)
     settings = prepared.settings
     return plan.HostResources(
         model_server=program(request.model_server),
-        ports=sockets.model_server_ports(settings.safe_port_range, settings.instance_count),
+        ports=sockets.model_server_ports(settings.safe_port_range, settings.instance_count, held),
         gpus=count_gpus(),
         environ=request.environ,
         monitoring=monitoring_for(prepared.flags.words if prepared.flags else settings.extra_args),

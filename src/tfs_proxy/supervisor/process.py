@@ -200,6 +200,10 @@ class ChildProcess:
         self._output.read_rest()
         return self._clock() - began
 
+    def read_output(self) -> None:
+        """Hear what it has printed by now, without waiting for the event loop to come to it."""
+        self._output.read_on()
+
     def _hear(self, line: str) -> None:
         self.last_lines.append(line)
         self._heard(line)

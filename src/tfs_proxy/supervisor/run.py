@@ -69,7 +69,7 @@ class Supervisor:
         self._stack = ServingStack(settings, request, host, (listener,))
         self._readiness = self._stack.readiness
         self._children = self._stack.children
-        self._children.log.of_request = self._records.request_lines.hold
+        self._records.follow(self._children)
         threads = WorkerThreads(self._readiness.heartbeats, workspace.journal, settings.gunicorn_threads)
         self._outside = OutsideMetrics()
         self._metrics = RunMetrics(
@@ -175,7 +175,7 @@ class Supervisor:
             await self._run_loop.stop(self._stop_children(deadline), self._children.in_start_order())
         finally:
             reading.cancel()
-        self._stack.close_listeners()
+        self._stack.close()
         self._control_api.close()
         self._records.close()
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from tfs_proxy.errors import ModelLoadError, StartTimeout
@@ -62,6 +63,7 @@ class ServingStack:
         )
         self.watch = ModelWatch((), (), self.readiness)
         self._of = of
+        self._held = ExitStack()  # ports that no other process may get
         self._host = host
         self._workspace = host.workspace
         self._request = request
@@ -80,7 +82,7 @@ class ServingStack:
 
         ``port`` is the one that clients know.
         """
-        host = find_host_resources(self._request, prepared)
+        host = find_host_resources(self._request, prepared, self._held)
         planned = plan_processes(prepared, self._workspace, host, port)
         self.gpus = host.gpus
         deployment = planned.deployment
@@ -129,10 +131,11 @@ class ServingStack:
         """End the model servers, which nobody asks any more."""
         await asyncio.gather(*(server.stop(seconds) for server in self.children.model_servers))
 
-    def close_listeners(self) -> None:
-        """Close the sockets that workers accept on; idempotent."""
+    def close(self) -> None:
+        """Close the sockets that workers accept on, and free the model servers' ports; idempotent."""
         for listener in self.web:
             listener.close()
+        self._held.close()
 
     def _where_scripts_load(self) -> str:
         lines = sorted(set(self.readiness.heartbeats.hanging_calls.loading.values()))

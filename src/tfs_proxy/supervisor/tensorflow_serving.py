@@ -21,7 +21,6 @@ from tfs_proxy.report.script import ScriptFindings, report_on_script
 from tfs_proxy.report.served import Served
 from tfs_proxy.report.serving_flags import ServingFlags, as_the_image
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.host.sockets import free_ports
 from tfs_proxy.supervisor.plan import HostResources, ProcessPlan, deployment_of, monitoring_files
 from tfs_proxy.supervisor.process import ProcessSpec
 from tfs_proxy.supervisor.programs import monitoring
@@ -149,5 +148,5 @@ def _with_own_flags(
     if is_embedded(host.model_server):
         first.append(f"--host={EVERYWHERE}")
     if flags.port("rest_api_port") in {0, invocations_port}:  # then nginx passes on requests to /v1/
-        return ServingFlags((*first, *flags.words, f"--rest_api_port={free_ports(1)[0]}"))
+        return ServingFlags((*first, *flags.words, f"--rest_api_port={host.ports[0][1]}"))
     return ServingFlags((*first, *flags.words))

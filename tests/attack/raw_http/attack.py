@@ -20,7 +20,10 @@ CASES: tuple[Case, ...] = (
     *bodies.contents(),
     *bodies.connections(),
 )
-SILENCE_SECONDS = 12.0
+SILENCE_SECONDS = 60.0
+MORE_SECONDS = 3.0
+"""How long to listen for another answer behind one on a connection that stays open."""
+
 AT_ONCE = 4
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
@@ -66,6 +69,7 @@ def send(front: Front, case: Case) -> list[int]:
         try:
             while part := link.recv(65536):
                 received += part
+                link.settimeout(MORE_SECONDS if _statuses(received) else SILENCE_SECONDS)
         except TimeoutError:
             return _statuses(received) or [SILENT]
         except OSError:

@@ -10,10 +10,12 @@ from support.gates import gate
 from support.stack import Stack
 
 HANDLER = "def handler(data, context): return ''\n"
-FRONTS = [
-    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
-    pytest.param(without_nginx(), id="gunicorn"),
-]
+BEHIND_NGINX = pytest.param(
+    "an exception",
+    {},
+    id="an exception, behind nginx",
+    marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed"),
+)
 
 
 class Ended:
@@ -86,8 +88,10 @@ IMPORTED = {
 }
 
 
-@pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize("case", IMPORTED)
+@pytest.mark.parametrize(
+    ("case", "front"),
+    [*(pytest.param(case, without_nginx(), id=case) for case in IMPORTED), BEHIND_NGINX],
+)
 def test_a_script_that_breaks_when_imported_ends_the_start_while_the_model_loads(
     tmp_path: Path, ended: Ended, case: str, front: Mapping[str, str]
 ) -> None:

@@ -108,7 +108,7 @@ def test_a_request_and_its_answer_are_recorded_as_sagemaker_does(
     assert picture["captureData"]["endpointOutput"]["encoding"] == "BASE64"
     assert body_of(picture) == body_of(picture, "endpointOutput") == b"\x00\xff"
     assert body_of(stream, "endpointOutput") == b"piece 0;piece 1;piece 2;"
-    (file,) = captured_files(target)
+    file = captured_files(target)[0]  # an hour may have begun since then
     hour = metadata["inferenceTime"][:13].replace("-", "/").replace("T", "/")
     assert file.relative_to(target).parent == Path("m", "AllTraffic", hour)
     assert re.fullmatch(r"\d\d-\d\d-\d{3}-[0-9a-f-]{36}\.jsonl", file.name)
@@ -187,7 +187,7 @@ def test_what_is_too_large_is_answered_and_counted(tmp_path: Path, front: Mappin
         stack.stop()
 
     assert len(captured(target)) == 6
-    assert len(captured_files(target)) == 2
+    assert len(captured_files(target)) > 1
     assert all(file.stat().st_size <= 1024 * 1024 for file in captured_files(target))
 
 
@@ -237,18 +237,18 @@ def test_a_killed_worker_leaves_whole_lines(tmp_path: Path, front: Mapping[str, 
     with started(tmp_path, target, **front) as stack:
         for number in range(20):
             stack.invoke(f"[{number}]")
-        stack.wait_until(lambda: len(captured(target)) == 20, "all are in the file")
+        stack.wait_until(lambda: written(target) == 20, "all are in the file")
         before = scrape(stack).total("tfs_proxy_worker_starts_total")
-        os.kill(max(stack.children()["gunicorn"]), signal.SIGKILL)
+        os.kill(stack.workers()[-1], signal.SIGKILL)
         stack.wait_until(
-            lambda: scrape(stack).total("tfs_proxy_worker_starts_total") > before and stack.is_ready(),
+            lambda: stack.is_ready() and scrape(stack).total("tfs_proxy_worker_starts_total") > before,
             "another worker serves",
         )
         stack.wait_until(lambda: stack.invoke("[20]").status == 200, "it answers")
         stack.stop()
 
     assert {body_of(record) for record in captured(target)} == {f"[{n}]".encode() for n in range(21)}
-    assert len(captured_files(target)) == 2
+    assert len(captured_files(target)) > 1
 
 
 @pytest.fixture(scope="module")
@@ -281,12 +281,12 @@ def test_s3_gets_objects_in_the_same_layout(
     assert [body_of(record) for record in records] == [f"[{number}]".encode() for number in range(10)]
 
 
-def test_an_s3_that_is_silent_costs_records_and_no_answers(tmp_path: Path, front: Mapping[str, str]) -> None:
+def test_an_s3_that_is_silent_costs_records_and_no_answers(tmp_path: Path) -> None:
     """Memory is bounded, what has no room is counted while S3 hangs, and the end does not wait for it."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        env = {**S3_SETTINGS, "AWS_ENDPOINT_URL_S3": address, "TFS_PROXY_CAPTURE_MAX_MB": "1", **front}
-        with started(tmp_path, "s3://bucket", **env) as stack:
+        env = {**S3_SETTINGS, "AWS_ENDPOINT_URL_S3": address, "TFS_PROXY_CAPTURE_MAX_MB": "1"}
+        with started(tmp_path, "s3://bucket", **env, **without_nginx()) as stack:
             for _ in range(12):
                 assert stack.invoke(b"large" + b"x" * 300_000, "text/csv").status == 200
             stack.wait_until(lambda: scrape(stack).total(RECORDS, outcome="dropped") > 0, "some are dropped")

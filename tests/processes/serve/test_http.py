@@ -57,6 +57,7 @@ def output_handler(response, context):
 """
 LINE_OF_FLOAT = 1 + [line.endswith("[float(text)]})") for line in SCRIPT.splitlines()].index(True)
 WORKERS, THREADS = 2, 4
+SECONDS = 60.0
 
 
 @pytest.fixture(scope="module", params=FRONTS)
@@ -199,7 +200,7 @@ def test_a_signature_is_chosen_by_attribute(stack: Stack) -> None:
 
 def test_one_connection_serves_many_requests(stack: Stack) -> None:
     """Keep-alive, good and bad requests mixed."""
-    connection = http.client.HTTPConnection(stack.host, stack.port, timeout=10)
+    connection = http.client.HTTPConnection(stack.host, stack.port, timeout=SECONDS)
     for number in range(20):
         body = '{"instances": [1.0]}' if number % 2 else "nonsense"
         connection.request("POST", "/invocations", body, {"Content-Type": "application/json"})
@@ -211,7 +212,7 @@ def test_one_connection_serves_many_requests(stack: Stack) -> None:
 
 def test_a_chunked_body_is_read_whole(stack: Stack) -> None:
     """SageMaker streams with chunks where MaxPayloadInMB is 0."""
-    connection = http.client.HTTPConnection(stack.host, stack.port, timeout=10)
+    connection = http.client.HTTPConnection(stack.host, stack.port, timeout=SECONDS)
     parts = iter([b'{"instances": [', b"1.0,", b"2.0]}"])
     connection.request(
         "POST", "/invocations", parts, {"Content-Type": "application/json"}, encode_chunked=True

@@ -43,17 +43,12 @@ def large(tmp_path: Path) -> Path:
 @contextlib.contextmanager
 def started(model: Path, program: str, launcher: list[str], **env: str) -> Iterator[Stack]:
     """A ready stack in a group, stopped at the end."""
-    stack = Stack(str(model), "--model-server", program, env=env, launcher=launcher)
+    stack = Stack(str(model), "--model-server", program, env=env, launcher=launcher, workers=None)
     try:
         stack.wait_ready()
         yield stack
     finally:
         stack.close()
-
-
-def workers_of(stack: Stack) -> int:
-    """How many workers there are beside gunicorn's own process."""
-    return len(stack.children()["gunicorn"]) - 1
 
 
 def words_of(stack: Stack) -> list[str]:
@@ -66,7 +61,7 @@ def test_a_cpu_limit_decides_workers_and_threads(tmp_path: Path, program: str) -
     """A limit of one core on a machine of more is one worker, one intra-op thread, and said."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
     with limited(cpus=1) as launcher, started(archive, program, launcher) as stack:
-        assert workers_of(stack) == 1
+        assert len(stack.workers()) == 1
         assert "1 worker (gthread) of 256 threads, limited by the CPU limit of 1; " in stack.log
         assert "--tensorflow_intra_op_parallelism=1" in words_of(stack)
         assert stack.ask("GET", "/execution-parameters").json["MaxConcurrentTransforms"] == 2
@@ -78,7 +73,7 @@ def test_the_size_of_the_models_leaves_memory_for_fewer_workers(
 ) -> None:
     """1200 MB hold one worker beside a model of 500 MB; every request reaches that one."""
     with limited(memory_bytes=1200 * MEGABYTE) as launcher, started(large, program, launcher, **env) as stack:
-        assert workers_of(stack) == 1
+        assert len(stack.workers()) == 1
         assert "limited by 1200 MB of memory (the models count as 2 x 501 MB" in stack.log
         answers = [stack.invoke('{"instances": [1.0]}').status for _ in range(20)]
         assert answers == [200] * 20
@@ -90,7 +85,7 @@ def test_a_number_that_is_set_is_not_limited(large: Path, program: str) -> None:
         limited(memory_bytes=1200 * MEGABYTE) as launcher,
         started(large, program, launcher, SAGEMAKER_GUNICORN_WORKERS="2") as stack,
     ):
-        assert workers_of(stack) == 2
+        stack.wait_until(lambda: len(stack.workers()) == 2, "there are two workers")
         assert "2 workers (gthread) of 256 threads, set by SAGEMAKER_GUNICORN_WORKERS; " in stack.log
 
 

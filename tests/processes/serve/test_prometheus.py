@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,7 +15,15 @@ import pytest
 import yaml
 
 from support.archives import has_nginx, stand_in_archive, stand_in_program
-from support.prometheus import DEPLOY, FILES, NEEDS_PROMETHEUS, POD, Prometheus, expressions
+from support.prometheus import (
+    DEPLOY,
+    FILES,
+    NEEDS_PROMETHEUS,
+    POD,
+    Prometheus,
+    expressions,
+    with_any_value,
+)
 from support.stack import Stack, serving
 
 pytestmark = [
@@ -25,6 +33,9 @@ pytestmark = [
 MONITOR = DEPLOY.parent / "docs" / "how-to" / "monitor.md"
 SECONDS = 90.0
 CLIENTS = 4
+OF_A_BUSY_MACHINE = {"TfsProxySlow", "TfsProxyWorkersMissing", "TfsProxyMemoryHigh"}
+"""Alerts that a machine which does other things, too, may give cause for."""
+
 METRIC = re.compile(r"\b(?:tfs_proxy|http_server)_[a-z_]+")
 INSTANCES = b'{"instances": [1.0]}'
 SCRIPT = """
@@ -64,7 +75,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     archive = stand_in_archive(folder / "model.tar.gz", script=SCRIPT)
     env = {"SAGEMAKER_GUNICORN_WORKERS": "1", "TFS_PROXY_GRPC_PORT": "0"}
     with serving(str(archive), "--model-server", stand_in_program(folder), env=env) as running:
-        os.kill(min(running.children()["gunicorn"]), signal.SIGKILL)
+        os.kill(running.children()["gunicorn"][0], signal.SIGKILL)
         running.wait_for_log("gunicorn ended")
         running.wait_ready()
         yield running
@@ -119,6 +130,11 @@ def wait_for_data(prometheus: Prometheus, queries: list[str]) -> None:
         raise AssertionError(f"no data: {missing}") from None
 
 
+def wait_for_series(prometheus: Prometheus, series: Iterable[str]) -> None:
+    """Wait until there are these, with any values of their labels: after a scrape that failed there is none."""
+    wait_for_data(prometheus, [with_any_value(one) for one in sorted(series)])
+
+
 def rules_of(name: str) -> list[dict[str, Any]]:
     """The rules of a file of deploy/prometheus."""
     return [rule for group in yaml.safe_load((FILES / name).read_text())["groups"] for rule in group["rules"]]
@@ -127,8 +143,8 @@ def rules_of(name: str) -> list[dict[str, Any]]:
 def test_a_pod_is_one_target_with_the_labels_that_the_rules_ask_for(prometheus: Prometheus) -> None:
     """However many ports it has; a pod without annotations is none."""
     (target,) = prometheus.api("targets", state="active")["activeTargets"]
+    wait_for_data(prometheus, ['up{job="tfs-proxy"} == 1'])
 
-    assert target["health"] == "up"
     assert {name: target["labels"][name] for name in ("job", "namespace", "pod")} == {
         "job": "tfs-proxy",
         "namespace": "default",
@@ -157,7 +173,7 @@ def test_what_the_alerts_are_proven_with_is_what_is_scraped(prometheus: Promethe
     tests = yaml.safe_load((FILES / "alerts.test.yml").read_text())["tests"]
     series = {re.sub(r', stage="\d"', "", one["series"]) for test in tests for one in test["input_series"]}
 
-    assert [name for name in sorted(series) if not prometheus.has(name)] == []
+    wait_for_series(prometheus, series)
 
 
 def test_every_metric_and_label_of_an_alert_is_in_the_scrape(prometheus: Prometheus) -> None:
@@ -166,8 +182,7 @@ def test_every_metric_and_label_of_an_alert_is_in_the_scrape(prometheus: Prometh
     selectors = set(re.findall(r"\b(?:tfs_proxy|http_server)[a-z0-9_:]+(?:\{[^}]*\})?", text))
 
     assert len(selectors) > 20
-
-    assert [selector for selector in sorted(selectors) if not prometheus.has(selector)] == []
+    wait_for_series(prometheus, selectors)
 
 
 def test_alerts_see_what_is_wrong_with_this_stack(prometheus: Prometheus) -> None:
@@ -178,7 +193,7 @@ def test_alerts_see_what_is_wrong_with_this_stack(prometheus: Prometheus) -> Non
         return {alert["labels"]["alertname"] for alert in prometheus.api("alerts")["alerts"]}
 
     prometheus.wait_until(lambda: expected <= alerts(), "the alerts are there", SECONDS)
-    assert alerts() == expected
+    assert alerts() - OF_A_BUSY_MACHINE == expected
 
 
 def test_the_adapter_finds_the_requests_in_flight_of_a_pod(prometheus: Prometheus) -> None:
@@ -208,4 +223,4 @@ def test_the_queries_of_the_documentation_are_valid(prometheus: Prometheus) -> N
     assert len(queries) > 10
     for query in queries:
         prometheus.query(query)
-    assert [name for name in sorted(names) if not prometheus.has(name)] == []
+    wait_for_series(prometheus, names)

@@ -1,13 +1,17 @@
 """The last line of a start: where it listens, and a command that works when pasted; and no noise before it."""
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.archives import pack, stand_in_archive, stand_in_program
 from support.stack import Stack, serving
+from tfs_proxy.layout import Workspace
 from tfs_proxy.report.first_request import TRY, command_in
+from tfs_proxy.report.prepare import prepare
+from tfs_proxy.settings import Settings
 
 SERVED = (
     "half_plus_two",
@@ -47,11 +51,30 @@ def status_of(command: str) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def all_models(saved_models: Path) -> Iterator[Stack]:
+    """All our SavedModels on one model server."""
+    env = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two"}
+    with serving(str(saved_models), "--model-server", "embedded", env=env) as running:
+        yield running
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("model", SERVED)
-def test_the_command_of_the_last_line_is_answered(saved_models: Path, model: str) -> None:
-    """Models without a script answer 200, and TensorFlow and gunicorn have not said how they start."""
-    with serving(str(saved_models / model)) as stack:
+def test_each_model_answers_the_command_that_is_made_for_it(
+    all_models: Stack, saved_models: Path, tmp_path: Path, model: str
+) -> None:
+    """Whatever the types and shapes of its inputs, the status is 200."""
+    prepared = prepare(str(saved_models / model), Settings.from_env({}), Workspace(tmp_path), {})
+    command = prepared.first_request.command(f"http://{all_models.host}:{all_models.port}")
+
+    assert status_of(f"{command} -H 'X-Amzn-SageMaker-Custom-Attributes: tfs-model-name={model}'") == "200"
+
+
+@pytest.mark.tensorflow
+def test_the_command_of_the_last_line_is_answered(saved_models: Path) -> None:
+    """As it is pasted; and TensorFlow and gunicorn have not said how they start."""
+    with serving(str(saved_models / "multi_io")) as stack:
         line = last_line(stack)
         url = f"http://{stack.host}:{stack.port}"
         command = command_in(line, url)

@@ -27,7 +27,8 @@ def program(tmp_path: Path) -> Path:
 def stack(tmp_path: Path, program: Path) -> Iterator[Stack]:
     """A running stack of stand-in model server, gunicorn, and nginx if it is installed."""
     archive = stand_in_archive(tmp_path / "model.tar.gz")
-    with serving(str(archive), "--model-server", str(program)) as running:
+    env = {"SAGEMAKER_GUNICORN_WORKERS": "2"}
+    with serving(str(archive), "--model-server", str(program), env=env) as running:
         yield running
 
 
@@ -67,11 +68,11 @@ def test_a_killed_process_comes_back(stack: Stack, name: str) -> None:
 
 def test_a_killed_worker_comes_back(stack: Stack) -> None:
     """Gunicorn replaces it; the other worker answers meanwhile."""
-    workers = stack.children()["gunicorn"][1:]
+    worker = stack.workers()[0]
 
-    os.kill(workers[0], signal.SIGKILL)
+    os.kill(worker, signal.SIGKILL)
 
-    stack.wait_until(lambda: replaced(stack, "gunicorn", workers[0]), "the worker has ended")
+    stack.wait_until(lambda: replaced(stack, "gunicorn", worker), "the worker has ended")
     assert answers(stack)
     assert stack.ask("GET", "/ping").status == 200
 

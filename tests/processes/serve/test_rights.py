@@ -14,6 +14,7 @@ from support.running import messages_of
 from support.stack import Stack
 
 OTHER_USER = 54321
+BARRED = (".", "m", "m/1", "m/1/saved_model.pb", "m/1/variables", "code", "code/inference.py")
 AS_ANYBODY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 """Root as any user has it: without the right to read what belongs to others."""
 
@@ -61,10 +62,13 @@ def hidden(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [".", "m", "m/1", "m/1/saved_model.pb", "m/1/variables", "code", "code/inference.py"],
+    ("command", "name"),
+    [
+        *(("check", name) for name in BARRED),
+        ("serve", "m/1/variables"),
+        ("serve", "code"),
+    ],
 )
-@pytest.mark.parametrize("command", ["serve", "check"])
 def test_what_may_not_be_read_is_one_sentence(
     folder: Path, anybody: list[str], tmp_path: Path, name: str, command: str
 ) -> None:

@@ -43,7 +43,7 @@ def handler(data, context):
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 LIMIT_MB = 2
-SECONDS = 30.0
+SECONDS = 60.0
 RETRIES = {
     "maxAttempts": 5,
     "initialBackoff": "0.05s",

@@ -141,7 +141,7 @@ def test_a_request_on_a_kept_connection_reaches_the_workers_once_all_is_ready(
     """No connection made during start-up goes on answering 503 afterwards."""
     with starting(tmp_path, program, front) as (stack, held):
         wait_until_it_accepts(stack)
-        connection = http.client.HTTPConnection(stack.host, stack.port, timeout=10)
+        connection = http.client.HTTPConnection(stack.host, stack.port, timeout=60)
         statuses = [invoke_on(connection)]
         held.open()
 
@@ -475,7 +475,7 @@ def test_a_connection_that_was_told_ready_stays_open(tmp_path: Path, program: st
 
 def first_ready(stack: Stack) -> http.client.HTTPConnection:
     """Ping on a kept connection, opened again if it is closed, until the first 200."""
-    client = http.client.HTTPConnection(stack.host, stack.port, timeout=20)
+    client = http.client.HTTPConnection(stack.host, stack.port, timeout=60)
 
     def is_ready() -> bool:
         try:

@@ -20,7 +20,7 @@ import time
 
 def handler(data, context):
     name = data.read().decode()
-    time.sleep(0.25)  # all of them take longer, one after the other, than anyone lingers for idle clients
+    time.sleep(0.15)  # all of them take longer, one after the other, than anyone lingers for idle clients
     return name, "text/plain"
 """
 ONE_AT_A_TIME = {"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "1"}

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from support.archives import has_nginx
+from support.ports import free_port
 from support.running import LOOPBACK, Answer, RunningProcess
-from support.stack import free_port
 from support.stand_ins.unix_http import Given, Received, UnixHttpServer, unix_http_server
 from support.waiting import wait_until
 from tfs_proxy.deployment import CaptureOptions, TraceSampling

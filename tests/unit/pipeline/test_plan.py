@@ -1,5 +1,7 @@
 """Archives and settings -> the stages of a pipeline: count, ports, environment and command line."""
 
+from contextlib import ExitStack
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +51,9 @@ def test_a_stage_is_a_serving_stack() -> None:
 
 def test_no_two_stages_share_a_port() -> None:
     """Neither to listen on nor in their safe ranges."""
-    stages = plan(PipelineRequest([StageOrder(f"{number}", {}) for number in range(15)], "auto", {}))
+    orders = [StageOrder(f"{number}", {}) for number in range(15)]
+    with ExitStack() as held:
+        stages = plan(PipelineRequest(orders, "auto", {}), held)
     ports: list[int] = []
     for one in stages:
         low, high = map(int, one.environ["SAGEMAKER_SAFE_PORT_RANGE"].split("-"))

@@ -3,6 +3,7 @@
 import logging
 import secrets
 import socket
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 
@@ -53,20 +54,43 @@ def listen_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
         return None
 
 
-def free_ports(count: int) -> list[int]:
-    """``count`` different loopback ports that nothing listens on now, as `free_blocks` takes them."""
-    (block,) = free_blocks([count])
-    return list(block)
+def free_ports(count: int, held: ExitStack) -> list[int]:
+    """``count`` different loopback ports that nothing listens on, for children to bind.
+
+    Until ``held`` is closed the kernel gives them to no other process, neither before a child has bound its
+    own nor while it is restarted (Linux; elsewhere they are free only now).
+    """
+    with ExitStack() as holders:
+        ports = [_hold(0, holders) for _ in range(count)]
+        _keep(holders, held)
+    return ports
 
 
-def free_blocks(sizes: Sequence[int]) -> list[range]:
-    """For each of ``sizes`` that many consecutive loopback ports that nothing listens on now.
+def free_blocks(sizes: Sequence[int], held: ExitStack) -> list[range]:
+    """For each of ``sizes`` that many consecutive loopback ports, held as those of `free_ports`.
 
     They are below the ports that the kernel gives to outgoing connections, one of which would have such a
     port by the time that its server binds it. Raises SettingsError if none are left.
     """
-    with ExitStack() as held:
-        return [_free_block(size, held) for size in sizes]
+    with ExitStack() as holders:
+        blocks = [_free_block(size, holders) for size in sizes]
+        _keep(holders, held)
+    return blocks
+
+
+def _hold(port: int, held: ExitStack) -> int:
+    """Bind a port, 0 for any, but do not listen: a child that sets SO_REUSEADDR can bind it as well."""
+    holder = held.enter_context(socket.socket())
+    holder.bind((LOOPBACK, port))
+    # Only now: before, a port that somebody else holds in this way would seem to be free.
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return int(holder.getsockname()[1])
+
+
+def _keep(holders: ExitStack, held: ExitStack) -> None:
+    """Elsewhere than on Linux nobody else could bind what is held."""
+    if sys.platform == "linux":
+        held.push(holders.pop_all())
 
 
 def _free_block(size: int, held: ExitStack) -> range:
@@ -75,8 +99,7 @@ def _free_block(size: int, held: ExitStack) -> range:
         with ExitStack() as holders:
             try:
                 for port in range(low, low + size):
-                    holder = holders.enter_context(socket.socket())
-                    holder.bind((LOOPBACK, port))
+                    _hold(port, holders)
             except OSError:
                 continue
             held.push(holders.pop_all())
@@ -84,11 +107,11 @@ def _free_block(size: int, held: ExitStack) -> range:
     raise SettingsError(f"no {size} consecutive ports are free from {BLOCKS.start} to {BLOCKS.stop - 1}.")
 
 
-def model_server_ports(ports: PortRange | None, instances: int) -> list[tuple[int, int]]:
-    """(gRPC, REST) ports per instance: LOW+2i and LOW+2i+1 of the range, else free ones."""
+def model_server_ports(ports: PortRange | None, instances: int, held: ExitStack) -> list[tuple[int, int]]:
+    """(gRPC, REST) ports per instance: LOW+2i and LOW+2i+1 of the range, else free ones, in ``held``."""
     if ports is not None:
         return [(ports.low + 2 * index, ports.low + 2 * index + 1) for index in range(instances)]
-    free = free_ports(2 * instances)
+    free = free_ports(2 * instances, held)
     return list(zip(free[::2], free[1::2], strict=True))
 
 

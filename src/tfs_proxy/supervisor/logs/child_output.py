@@ -57,11 +57,15 @@ class ChildOutput:
             asyncio.get_running_loop().add_reader(read_end, self._read)
         return self._ends[1]
 
-    def read_rest(self) -> None:
-        """Read what is there, after the child's end; what it has left behind may go on."""
+    def read_on(self) -> None:
+        """Read what is there now, up to a limit."""
         for _ in range(MOST_RESTS):
             if not self._read():
                 break
+
+    def read_rest(self) -> None:
+        """Read what is there, after the child's end; what it has left behind may go on."""
+        self.read_on()
         if self._partial:
             self._take(self._partial)
             self._partial = b""

@@ -22,7 +22,10 @@ MOST_HELD = 1000
 
 
 class RequestLines:
-    """Reads what nginx writes to ``path``; ``wanted`` says which requests get an entry."""
+    """Reads what nginx writes to ``path``; ``wanted`` says which requests get an entry.
+
+    ``catch_up`` hands over what nginx's error log has by now: it writes there before the request's own line.
+    """
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class RequestLines:
         self.log = RequestLog(wanted, self._handler)
         self._clock = clock
         self._held: dict[int, list[tuple[float, ForeignEvent]]] = defaultdict(list)
+        self.catch_up: Callable[[], None] = lambda: None
 
     def hold(self, event: ForeignEvent) -> None:
         """Keep an event until the line of its request is there, but not for long."""
@@ -65,6 +69,7 @@ class RequestLines:
         self._lines.close()
 
     def _take_all(self, chunk: bytes) -> None:
+        self.catch_up()
         for raw in chunk.split(b"\n"):
             self._take(raw)
 

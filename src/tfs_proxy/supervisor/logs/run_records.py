@@ -13,6 +13,7 @@ from tfs_proxy.observe.logs.entry import COMMAND
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.logs.request_lines import RequestLines
 from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
 from tfs_proxy.supervisor.request_counter import RequestCounter
@@ -35,6 +36,11 @@ class RunRecords:
         self.requests = RequestCounter(workspace.requests, workspace.stages)
         self.request_lines = RequestLines(workspace.access, settings.access_log)
         self._captured = CaptureCounter(workspace.capture_counts)
+
+    def follow(self, children: Children) -> None:
+        """Bring nginx's lines of requests and of errors together."""
+        children.log.of_request = self.request_lines.hold
+        self.request_lines.catch_up = children.read_errors_of_nginx
 
     def note_early(self, request: FinishedRequest, request_id: str) -> None:
         """Count and log a request that is answered before workers can."""

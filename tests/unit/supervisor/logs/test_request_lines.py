@@ -1,15 +1,19 @@
 """nginx's lines of requests on their way into the log: not too many at once, and all by the end."""
 
+import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tfs_proxy.observe.logs.entry import as_json
+from tfs_proxy.observe.logs.foreign import read_event
 from tfs_proxy.observe.logs.handler import EntryHandler
 from tfs_proxy.observe.request_counts import FinishedRequest, request_line
 from tfs_proxy.setting_values import AccessLog
+from tfs_proxy.supervisor.logs.child_output import ChildOutput
 from tfs_proxy.supervisor.logs.request_lines import RequestLines
 
 COUNT = 20_000
@@ -55,3 +59,27 @@ def test_the_end_shows_all_that_is_left(lines: RequestLines, log: Path) -> None:
     entries = log.read_text().splitlines()
     assert '"id-0"' in entries[0]
     assert f'"id-{COUNT - 1}"' in entries[-1]
+
+
+ERROR = b"2026/01/02 03:04:05 [error] 7#7: *1 upstream prematurely closed connection, client: unix:\n"
+
+
+def test_an_error_that_still_lies_in_nginx_s_pipe_gets_the_id_of_its_request(
+    lines: RequestLines, log: Path
+) -> None:
+    """The file with the request's line may be read before the pipe, into which nginx wrote earlier."""
+
+    def hold(event: Sequence[str]) -> None:
+        lines.hold(read_event(event))
+
+    async def read() -> None:
+        output = ChildOutput(lambda _line: None, hold, lines_are_events=True)
+        os.write(output.open(), ERROR)
+        lines.catch_up = output.read_on
+        lines.read()
+        output.close()
+
+    asyncio.run(read())
+
+    (entry,) = [entry for entry in log.read_text().splitlines() if "prematurely" in entry]
+    assert '"id-1"' in entry
