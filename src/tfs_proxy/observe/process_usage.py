@@ -38,7 +38,7 @@ def usage_of_tree(pid: int, proc: Path = PROC) -> ProcessUsage:
 def usage(pid: int, proc: Path = PROC) -> ProcessUsage:
     """One process; zeros if it has ended or belongs to somebody else."""
     try:
-        fields = (proc / str(pid) / "stat").read_text().rpartition(") ")[2].split()
+        fields = _read(f"{proc}/{pid}/stat").rpartition(b") ")[2].split()
         cpu_ticks = sum(map(int, fields[_STAT_CPU]))
         resident_bytes = int(fields[_STAT_RSS]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -72,16 +72,25 @@ def _kilobytes(path: Path, names: set[str]) -> int:
 
 def _open_files(pid: int, proc: Path) -> int:
     with contextlib.suppress(OSError):
-        return len(os.listdir(proc / str(pid) / "fd"))  # noqa: PTH208 - only the count is wanted
+        path = f"{proc}/{pid}/fd"
+        # PERF: since Linux 6.2 the size says how many there are; before it is 0, and they are counted.
+        return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208
     return 0
 
 
 def _tree(pid: int, proc: Path) -> Iterator[int]:
     yield pid
     with contextlib.suppress(OSError, ValueError):
-        for task in (proc / str(pid) / "task").iterdir():
-            for child in (task / "children").read_text().split():
+        for thread in os.listdir(f"{proc}/{pid}/task"):  # noqa: PTH208
+            for child in _read(f"{proc}/{pid}/task/{thread}/children").split():
                 yield from _tree(int(child), proc)
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc."""
+    # PERF: a scrape reads one for each thread; as text, with a buffer, it costs several times as much.
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.readall()
 
 
 class NeverFalling:

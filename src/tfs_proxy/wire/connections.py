@@ -1,7 +1,6 @@
 """Pooled keep-alive HTTP/1.1 connections to one server: the one HTTP client of the package."""
 
 import asyncio
-import select
 import socket
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from tfs_proxy.wire.connect import Connect, authority, connect_tcp
 from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_reached
 from tfs_proxy.wire.exchange import Deadline, Exchange, Patience, Pieces, framing
 from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.wire.unread import has_unread, has_unread_tcp
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ class ConnectionPool:
         self._idle: deque[socket.socket] = deque()
         self._most_idle = idle
         self._connect = connect
+        self._has_unread = has_unread_tcp if connect is connect_tcp else has_unread
         self._server = server
         self._clock = clock
         self._closed = False
@@ -136,7 +137,7 @@ class ConnectionPool:
                 kept = self._idle.pop()
             except IndexError:
                 return None
-            if not _is_readable(kept):
+            if not self._has_unread(kept):
                 return kept
             kept.close()
 
@@ -178,10 +179,3 @@ async def get_async(host: str, port: int, path: str, timeout_seconds: float) -> 
     """The same for a coroutine: a thread waits for the answer."""
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_threads, partial(get, host, port, path, timeout_seconds))
-
-
-def _is_readable(connection: socket.socket) -> bool:
-    """Whether an idle connection has something to read: its end, or an answer to no request."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return bool(poll.poll(0))

@@ -7,7 +7,7 @@ import pytest
 from gunicorn.config import Config
 
 from tfs_proxy.web.workers.plain_request import plain_request
-from tfs_proxy.web.workers.threads.worker import PromptResponse
+from tfs_proxy.web.workers.threads.prompt_response import PromptResponse
 
 
 @pytest.mark.parametrize("before", [False, True])

@@ -5,6 +5,7 @@ the connection that the deadline watch answers on, and `RequestObserver`s.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
@@ -148,7 +149,7 @@ class Answer:
     __slots__ = (
         "_boundary",
         "_connection",
-        "_ended",
+        "_ending",
         "_iterator",
         "_journal_offset",
         "_start_response",
@@ -170,7 +171,7 @@ class Answer:
         self._start_response = start_response
         self._journal_offset = journal_offset
         self._connection = connection
-        self._ended = False
+        self._ending = threading.Lock()  # held from the moment on that the end is told
         self._writing_since = 0.0
         self._iterator: Iterator[bytes] = NOTHING
         self.pieces: Iterable[bytes] = ()
@@ -232,10 +233,9 @@ class Answer:
             set_current_request(None)
 
     def end(self) -> None:
-        """Tell the observers; idempotent."""
-        if self._ended:
+        """Tell the observers; idempotent, also if a deadline ends the request at this moment."""
+        if not self._ending.acquire(blocking=False):
             return
-        self._ended = True
         self._boundary.forget(self._connection)
         for observer in self._boundary.observers:
             try:

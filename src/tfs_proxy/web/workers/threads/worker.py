@@ -9,11 +9,8 @@ import selectors
 import shutil
 import socket
 import time
-from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
-from gunicorn.http import wsgi
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
 
@@ -26,7 +23,9 @@ from tfs_proxy.web.workers.refusals import NO_ROOM
 from tfs_proxy.web.workers.threads.arrival import RECEIVE_BYTES, Arrival, Budget, NoRoom, Room
 from tfs_proxy.web.workers.threads.client import ClientConnection
 from tfs_proxy.web.workers.threads.connections import WorkerConnections
+from tfs_proxy.web.workers.threads.plain_environ import PlainEnvirons
 from tfs_proxy.web.workers.threads.poller import Poller
+from tfs_proxy.web.workers.threads.prompt_response import PromptResponse
 from tfs_proxy.web.workers.worker_sockets import WorkerSockets
 from tfs_proxy.worker_environment import worker_workspace
 
@@ -38,38 +37,6 @@ DISK_SHARE = 0.8
 
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 TICK_SECONDS, DRAIN_TICK_SECONDS = 0.25, 0.05
-
-
-class PromptResponse(wsgi.Response):  # type: ignore[misc]  # gunicorn has no types
-    """Sends head and body at once, and closes the connection if ``ends`` says so by then.
-
-    What the head has said stands: a client that was told to keep the connection may have sent on it already.
-    """
-
-    headers_sent: bool
-
-    def __init__(
-        self, request: PlainRequest, connection: socket.socket, cfg: Any, ends: Callable[[], bool]
-    ) -> None:
-        super().__init__(request, connection, cfg)
-        self._ends = ends
-        self._is_last: bool | None = None
-
-    def should_close(self) -> bool:
-        """Whether this answer is the connection's last."""
-        if self._is_last is None or not self.headers_sent:
-            self._is_last = self._ends() or bool(super().should_close())
-        return self._is_last
-
-    def write(self, arg: bytes) -> None:
-        """Send a piece of the body; the head goes with it if the piece is the whole body."""
-        if self.headers_sent or self.chunked or len(arg) != self.response_length:
-            super().write(arg)
-            return
-        lines = (*self.default_headers(), *(f"{name}: {value}\r\n" for name, value in self.headers), "\r\n")
-        self.headers_sent = True
-        self.sent = len(arg)
-        self.sock.sendall("".join(lines).encode("latin-1") + arg)
 
 
 class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -87,8 +54,9 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         super().init_process()
 
     def load_wsgi(self) -> None:
-        """As in the base, then see how much room there is for bodies while they arrive."""
+        """As in the base, then see what all requests share: the environ, and room for bodies that arrive."""
         super().load_wsgi()
+        self._environs = PlainEnvirons(self.cfg)
         workspace = worker_workspace()
         limit_bytes = fetch_deployment(workspace.control_socket).max_payload_bytes
         free_bytes = shutil.disk_usage(workspace.root).free
@@ -240,19 +208,10 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         return kept and not left  # with bytes left it is not certain where the next request begins
 
     def _answer_plainly(self, request: PlainRequest, connection: ClientConnection) -> bool:
-        response, environ = wsgi.create(
-            request,
-            connection.sock,
-            connection.client,
-            connection.server,
-            self.cfg,
-            PromptResponse,
-            (lambda: not self.alive,),
-        )
-        environ["wsgi.multithread"] = True
+        response = PromptResponse(request, connection.sock, self.cfg, lambda: not self.alive)
         self._count_request()
         try:
-            pieces = self.wsgi(environ, response.start_response)
+            pieces = self.wsgi(self._environs.of(request, connection), response.start_response)
             try:
                 for piece in pieces:
                     response.write(piece)
