@@ -7,6 +7,9 @@ an archive are any bytes: `printable` and `one_entry` show them.
 import re
 
 MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
+LOADED_MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+"""The name of a model that is loaded at run time: short, since its socket's path holds it."""
+
 LABEL = r"[A-Za-z0-9_]{1,255}"
 SIGNATURE = r"[\x21-\x7e]{1,255}"
 VERSION = r"[0-9]{1,19}"
@@ -20,12 +23,18 @@ HIGHEST_VERSION = 2**63 - 1
 METHODS = ("predict", "classify", "regress")
 
 _MODEL = re.compile(MODEL, re.ASCII)
+_LOADED_MODEL = re.compile(LOADED_MODEL, re.ASCII)
 _VERSION = re.compile(VERSION, re.ASCII)
 
 
 def is_model_name(text: str) -> bool:
     """Whether a model can have this name."""
     return _MODEL.fullmatch(text) is not None
+
+
+def is_loaded_model_name(text: str) -> bool:
+    """Whether a model that is loaded at run time can have this name."""
+    return _LOADED_MODEL.fullmatch(text) is not None
 
 
 def is_version(text: str) -> bool:
