@@ -22,9 +22,16 @@ from tfs_proxy.protos.predict import model_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "code_examples"
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx publishes gRPC")
+NEEDS_NGINX = pytest.mark.skipif(
+    not has_nginx(), reason="nginx publishes gRPC, and finds the model that is asked for"
+)
+OF_NGINX = ("_GRPC_", "_MULTI_MODEL", "serve --multi-model")
 READMES = [
-    pytest.param(readme, id=readme.parent.name, marks=[NEEDS_NGINX] if "_GRPC_" in readme.read_text() else [])
+    pytest.param(
+        readme,
+        id=readme.parent.name,
+        marks=[NEEDS_NGINX] if any(text in readme.read_text() for text in OF_NGINX) else [],
+    )
     for readme in sorted(EXAMPLES.glob("*/README.md"))
 ]
 SECONDS = 900

@@ -53,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--multi-model",
         metavar="FOLDER",
-        type=Path,
-        help="check every *.tar.gz below FOLDER, and every folder in it that holds a model",
+        help="check every *.tar.gz below FOLDER or s3://PREFIX, and every folder in it that holds a model",
     )
     parser.add_argument(
         "--request",
