@@ -75,6 +75,10 @@ prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB obj
 prove-metrics: $(READY) try-nginx  ## a mix of 100,000 requests under kills and reloads is counted exactly in /metrics
 	PYTHONPATH=tests $(BIN)/python -m attack.counts
 
+.PHONY: prove-interleavings
+prove-interleavings: $(READY)  ## 5,000 random interleavings of loads, unloads, requests and deaths of models
+	INTERLEAVINGS=5000 $(BIN)/python -m pytest tests/unit/multimodel/test_interleavings.py
+
 .PHONY: attack attack-short soak
 attack: $(READY) try-nginx  ## hostile input, slow clients, full machines and kills, in 15 minutes; the table is in build/attack/
 	PYTHONPATH=tests timeout --signal INT 15m $(BIN)/python -m attack

@@ -4,11 +4,13 @@ TfsProxyError
 ├── StopServing                  the run can't go on: ``exit_status`` and one sentence
 │   ├── SettingsError            a variable or flag has a value that can't be used        (2)
 │   ├── ArchiveError             the model archive is refused or can't be fetched         (2)
+│   │   └── NoArchive            there is nothing at its path
 │   ├── DiscoveryError           no servable model, or two share a name                   (2)
 │   │   └── NoModelFound         the archive has no SavedModel
 │   ├── RequirementsError        the script's requirements can't be installed             (3)
 │   ├── ScriptLoadError          the script can't be imported, or has no handler          (3)
 │   ├── ModelLoadError           the model server says why a version can't load           (4)
+│   ├── NotEnoughResources       a model does not fit beside those that are loaded        (4)
 │   ├── StartTimeout             something was not ready within the wait time             (5)
 │   ├── ModelServerEnded         the model server ended at its start         (its own status)
 │   ├── ProgramNotRun            another program was asked for, and can't be run   (126, 127)
@@ -21,6 +23,11 @@ TfsProxyError
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
     ├── Overloaded               too much else is being answered; try again
+    ├── UnknownModel             no model of this name is loaded
+    ├── AlreadyLoaded            a model of this name is loaded, or being loaded
+    ├── LoadFailed               a model could not be loaded, and its archive is not to blame
+    ├── ModelNotReady            a model is loading, failing or leaving; try again
+    │   └── Draining             all models are being unloaded, since the run ends
     ├── ScriptFailure            the user's script raised or returned something unusable
     ├── ScriptTimeout            the user's script did not answer before its deadline
     └── UpstreamError            the model server did not give an answer
@@ -51,6 +58,10 @@ class ArchiveError(StopServing):
     """The model archive is refused or can't be fetched."""
 
     exit_status = 2
+
+
+class NoArchive(ArchiveError):
+    """There is nothing at the path of the model archive."""
 
 
 class DiscoveryError(StopServing):
@@ -87,9 +98,29 @@ class ScriptLoadError(StopServing):
 
 
 class ModelLoadError(StopServing):
-    """The model server says why a version can't load."""
+    """The model server says why a version can't load, or ended while it loaded.
+
+    ``ended_with`` is its exit status then, negative for a signal.
+    """
 
     exit_status = 4
+
+    def __init__(self, text: str, *, ended_with: int | None = None) -> None:
+        super().__init__(text)
+        self.ended_with = ended_with
+
+
+class NotEnoughResources(StopServing):
+    """A model does not fit beside those that are loaded; HTTP has status 507 for it.
+
+    ``missing_bytes`` is the memory that would have to be given back first; 0 if something else is short.
+    """
+
+    exit_status = 4
+
+    def __init__(self, text: str, missing_bytes: int = 0) -> None:
+        super().__init__(text)
+        self.missing_bytes = missing_bytes
 
 
 class OtherProgramEnded(StopServing):
@@ -152,6 +183,26 @@ class PayloadTooLarge(RequestError):
 
 class Overloaded(RequestError):
     """Too much else is being answered; the same request can be sent again later."""
+
+
+class UnknownModel(RequestError):
+    """No model of this name is loaded or being loaded."""
+
+
+class AlreadyLoaded(RequestError):
+    """A model of this name is loaded, or being loaded."""
+
+
+class LoadFailed(RequestError):
+    """A model could not be loaded, and neither its archive nor a lack of resources is to blame."""
+
+
+class ModelNotReady(RequestError):
+    """A model is loading, failing or leaving; the same request can be sent again later."""
+
+
+class Draining(ModelNotReady):
+    """All models are being unloaded, since the run ends."""
 
 
 class ScriptFailure(RequestError):

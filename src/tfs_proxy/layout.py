@@ -3,6 +3,9 @@
 from pathlib import Path
 
 SAGEMAKER_MODEL_DIR = Path("/opt/ml/model")
+UNIVERSAL_CODE_DIR = Path("/opt/ml/code")
+"""Where the script for archives without one lies in multi-model mode."""
+
 SERVING_BASE_PATH = "/models"
 """The models' folder in the image tensorflow/serving: a folder for each model, in it one for each version."""
 ARCHIVE_NAME = "model.tar.gz"
@@ -23,6 +26,15 @@ class ModelLayout:
         self.lib = self.code / "lib"  # vendored packages; if it exists, requirements are not installed
         self.requirements = self.code / "requirements.txt"
         self.wheels = self.code / "wheels"  # requirements are installed from it if there is no network
+
+    @classmethod
+    def with_code(cls, root: Path, code: Path, program: str) -> "ModelLayout":
+        """The model folder ``root`` with the script ``program`` of another folder, ``code``."""
+        layout = cls(root, program)
+        layout.code, layout.script = code, code / program
+        layout.lib, layout.requirements = code / "lib", code / "requirements.txt"
+        layout.wheels = code / "wheels"
+        return layout
 
     def with_program(self, program: str) -> "ModelLayout":
         """This folder with the script called ``program``, if it exists."""

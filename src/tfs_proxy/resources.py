@@ -14,9 +14,15 @@ from pathlib import Path, PurePosixPath
 
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIPS = Path("/proc/self/cgroup")
+MACHINE_MEMORY = Path("/proc/meminfo")
+KILOBYTE = 1024
 MEGABYTE = 1024 * 1024
+_NO_LIMIT_BYTES = 2**62
 WORKER_BYTES = 150 * MEGABYTE
 """What one worker takes with a usual script, NumPy and Pillow imported."""
+
+MODEL_FACTOR = 2
+"""Bytes of memory that each byte of a model on disk counts as, until a loaded model has been measured."""
 
 MOST_DESCRIPTORS = 65_536
 """More than any load here needs; some programs keep a table of as many as are allowed."""
@@ -50,6 +56,14 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryLeft:
+    """The memory of a control group or of the machine: its limit, and what can still be taken."""
+
+    limit_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerCount:
     """How many workers there are by default, and the reason, as a phrase."""
 
@@ -60,16 +74,17 @@ class WorkerCount:
 def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
     """One worker for each core, or as many as memory holds beside the models if that is fewer; at least 1.
 
-    ``models_bytes`` is the size of all models on disk: loaded, they are counted twice.
+    ``models_bytes`` is the size of all models on disk: loaded, they count `MODEL_FACTOR` times.
     """
     if resources.memory_bytes is not None:
-        held = max(1, (resources.memory_bytes - 2 * models_bytes) // WORKER_BYTES)
+        held = max(1, (resources.memory_bytes - MODEL_FACTOR * models_bytes) // WORKER_BYTES)
         if held < resources.cores:
             memory, models = resources.memory_bytes // MEGABYTE, math.ceil(models_bytes / MEGABYTE)
             return WorkerCount(
                 held,
                 f"limited by {memory} MB of memory "
-                f"(the models count as 2 x {models} MB, a worker as {WORKER_BYTES // MEGABYTE} MB)",
+                f"(the models count as {MODEL_FACTOR} x {models} MB, "
+                f"a worker as {WORKER_BYTES // MEGABYTE} MB)",
             )
     if resources.limits_cores:
         return WorkerCount(resources.cores, f"limited by the CPU limit of {resources.cpu_limit:g}")
@@ -120,6 +135,17 @@ def available_resources() -> Resources:
     return Resources(cores, cpu_limit, min(memory, default=None))
 
 
+def memory_left() -> MemoryLeft | None:
+    """What this process and those beside it can still take, where least is left; None if nothing says."""
+    groups = groups_memory_left(_text(MEMBERSHIPS) or "", lambda name: _text(GROUPS / name))
+    return tightest([*groups, *machine_memory_left(_text(MACHINE_MEMORY) or "")])
+
+
+def tightest(rooms: Iterable[MemoryLeft]) -> MemoryLeft | None:
+    """The one in which least is left."""
+    return min(rooms, key=lambda room: room.free_bytes, default=None)
+
+
 def raise_descriptor_limit() -> str | None:
     """Raise the soft limit of open files to the hard one, for child processes too.
 
@@ -162,6 +188,45 @@ def group_limits(memberships: str, read: ReadGroupFile) -> tuple[float | None, i
         if "memory" in controllers:
             sizes.extend(_size(read(f"memory/{group}memory.limit_in_bytes")))
     return min(cpus, default=None), min(sizes, default=None)
+
+
+def groups_memory_left(memberships: str, read: ReadGroupFile) -> Iterator[MemoryLeft]:
+    """What every group upwards that has a limit can still take; arguments are those of `group_limits`."""
+    for controllers, group in _groups(memberships):
+        if not controllers:
+            files = (f"{group}memory.max", f"{group}memory.current", f"{group}memory.stat")
+            yield from _left_in_group(files, "", "file_mapped", read)
+        if "memory" in controllers:
+            folder = f"memory/{group}memory"
+            files = (f"{folder}.limit_in_bytes", f"{folder}.usage_in_bytes", f"{folder}.stat")
+            yield from _left_in_group(files, "total_", "total_mapped_file", read)
+
+
+def _left_in_group(
+    files: tuple[str, str, str], prefix: str, mapped: str, read: ReadGroupFile
+) -> Iterator[MemoryLeft]:
+    """What one group with a limit can still take: files in the cache that no process has mapped are free."""
+    limit_file, usage_file, stat_file = files
+    for limit, used in zip(_size(read(limit_file)), _size(read(usage_file)), strict=False):
+        # Version 1 has no word for "no limit": it shows the largest multiple of a page.
+        if limit < _NO_LIMIT_BYTES:
+            pages = _numbers(read(stat_file) or "")
+            cached = pages.get(f"{prefix}inactive_file", 0) + pages.get(f"{prefix}active_file", 0)
+            reclaimable = max(0, cached - pages.get(mapped, 0))
+            yield MemoryLeft(limit, max(0, limit - used + min(reclaimable, used)))
+
+
+def machine_memory_left(meminfo: str) -> Iterator[MemoryLeft]:
+    """What the machine has left, by the text of ``/proc/meminfo``."""
+    kilobytes = _numbers(meminfo.replace(":", ""))
+    if "MemTotal" in kilobytes and "MemAvailable" in kilobytes:
+        yield MemoryLeft(kilobytes["MemTotal"] * KILOBYTE, kilobytes["MemAvailable"] * KILOBYTE)
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """The lines that are a name and a number, which a unit may follow."""
+    lines = (line.split() for line in text.splitlines())
+    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}
 
 
 def _groups(memberships: str) -> Iterator[tuple[list[str], str]]:

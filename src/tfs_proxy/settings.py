@@ -28,6 +28,7 @@ SERVING_VARIABLES = ("MODEL_NAME", "MODEL_BASE_PATH")
 
 ADDRESSES = Group("Addresses and HTTP")
 MODELS = Group("Models and archives")
+MULTI_MODEL = Group("Multi-model mode")
 SCRIPTS = Group("Scripts")
 MODEL_SERVERS = Group("Model servers")
 BATCHING = Group("Batching")
@@ -43,7 +44,8 @@ class Settings:
     """Every setting of one run, typed: a field, with its row of the table of settings.
 
     ``changed`` has the variables whose values are not the defaults, ``given`` all those that are set;
-    ``machine`` is what the defaults are taken from.
+    ``machine`` is what the defaults are taken from. ``universal_code`` is a folder with the script for
+    archives that have none; no variable sets it.
     """
 
     port: int = ADDRESSES.setting(
@@ -87,7 +89,7 @@ class Settings:
         "version labels, such as stable=1,canary=2, for every model that has the version", shown="none")
     multi_model: bool = MODELS.setting(
         "SAGEMAKER_MULTI_MODEL", parse.flag, False,
-        "multi-model mode; this version serves one archive and refuses true")
+        "multi-model mode: models are loaded and unloaded at run time, by SageMaker or POST to /models")
     serving_model_name: str | None = MODELS.setting(
         "MODEL_NAME", str, None,
         "name of the model and of its folder, if the image replaces tensorflow/serving",
@@ -103,6 +105,24 @@ class Settings:
     max_archive_ratio: float = MODELS.setting(
         "TFS_PROXY_MAX_ARCHIVE_RATIO", parse.number(1), 100.0,
         "largest ratio of unpacked to packed size of an archive, checked beyond 1 GB unpacked")
+
+    max_loaded_models: int = MULTI_MODEL.setting(
+        "TFS_PROXY_MAX_LOADED_MODELS", parse.whole(0), 0,
+        "most models that are loaded at a time; another load is a 507; 0 means no limit")
+    multi_model_memory_margin: float = MULTI_MODEL.setting(
+        "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN", parse.number(0, 1), 0.1,
+        "share of the memory limit that a load must leave free; a load that would not is a 507")
+    universal_bucket: str | None = MULTI_MODEL.setting(
+        "SAGEMAKER_MULTI_MODEL_UNIVERSAL_BUCKET", str, None,
+        "S3 bucket of the script for models that bring none; without it that is /opt/ml/code, if it has one")
+    universal_prefix: str = MULTI_MODEL.setting(
+        "SAGEMAKER_MULTI_MODEL_UNIVERSAL_PREFIX", str, "",
+        "prefix of the script's files in that bucket; they are put into one folder", shown="the whole bucket")
+    model_idle_seconds: float = MULTI_MODEL.setting(
+        "TFS_PROXY_MODEL_IDLE_SECONDS", parse.number(0), 0.0,
+        "s without a request after which a model of --multi-model is unloaded; 0 means never", shown="0")
+    model_workers: int = MULTI_MODEL.setting(
+        "TFS_PROXY_MODEL_WORKERS", parse.whole(1, 128), 1, "processes that run the script of each model")
 
     program: str = SCRIPTS.setting(
         "SAGEMAKER_PROGRAM", parse.script_name, "inference.py",
@@ -240,6 +260,7 @@ class Settings:
     machine: Machine
     changed: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
+    universal_code: str | None = None
 # fmt: on
 
     @classmethod
@@ -280,6 +301,22 @@ class Settings:
             if row.variable not in self.given
         }
         return replace(self, machine=machine, **sized)
+
+    def for_one_of_many(self, model: str, ports: PortRange | None) -> "Settings":
+        """The settings of one model's stack in multi-model mode: the model is called ``model``.
+
+        Its model servers take their ports from ``ports``.
+        """
+        return replace(
+            self,
+            multi_model=False,
+            model_name=model,
+            default_model_name=None,
+            gunicorn_workers=self.model_workers,
+            grpc_port=None,
+            safe_port_range=ports,
+            given=self.given | {_ROWS["gunicorn_workers"].variable},
+        )
 
     @property
     def max_payload_bytes(self) -> int:

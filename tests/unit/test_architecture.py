@@ -31,6 +31,7 @@ ROOMS = (
     "web",
     "testing",
     "supervisor",
+    "multimodel",
     "pipeline",
     "transform",
     "embedded",

@@ -2,7 +2,17 @@
 
 import pytest
 
-from tfs_proxy.resources import Resources, available_resources, default_workers, group_limits
+from tfs_proxy.resources import (
+    MemoryLeft,
+    Resources,
+    available_resources,
+    default_workers,
+    group_limits,
+    groups_memory_left,
+    machine_memory_left,
+    memory_left,
+    tightest,
+)
 
 MEGABYTE = 1024 * 1024
 GIGABYTE = 1024 * MEGABYTE
@@ -123,3 +133,110 @@ def test_this_machine_has_cores_and_memory() -> None:
     assert 1 <= here.cores <= here.schedulable
     assert here.memory_bytes is not None
     assert here.memory_bytes > 64 * MEGABYTE
+
+
+V2_STAT = f"""\
+anon {600 * MEGABYTE}
+file {300 * MEGABYTE}
+shmem {20 * MEGABYTE}
+file_mapped {80 * MEGABYTE}
+inactive_file {200 * MEGABYTE}
+active_file {80 * MEGABYTE}
+"""
+V1_STAT = f"""\
+inactive_file {MEGABYTE}
+hierarchical_memory_limit {GIGABYTE}
+total_mapped_file {80 * MEGABYTE}
+total_inactive_file {200 * MEGABYTE}
+total_active_file {80 * MEGABYTE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("memberships", "files", "left"),
+    [
+        pytest.param("0::/\n", {"memory.stat": V2_STAT}, [], id="v2, host"),
+        pytest.param(
+            "0::/\n",
+            {"memory.max": "max\n", "memory.current": f"{900 * MEGABYTE}\n", "memory.stat": V2_STAT},
+            [],
+            id="v2, no limit",
+        ),
+        pytest.param(
+            "0::/\n",
+            {
+                "memory.max": f"{GIGABYTE}\n",
+                "memory.current": f"{900 * MEGABYTE}\n",
+                "memory.stat": V2_STAT,
+            },
+            [MemoryLeft(GIGABYTE, (1024 - 900 + 200) * MEGABYTE)],
+            id="v2: the cache counts as free, except what is mapped",
+        ),
+        pytest.param(
+            "0::/pod/container\n",
+            {
+                "pod/container/memory.max": f"{GIGABYTE}\n",
+                "pod/container/memory.current": f"{100 * MEGABYTE}\n",
+                "pod/memory.max": f"{2 * GIGABYTE}\n",
+                "pod/memory.current": f"{2000 * MEGABYTE}\n",
+            },
+            [MemoryLeft(GIGABYTE, 924 * MEGABYTE), MemoryLeft(2 * GIGABYTE, 48 * MEGABYTE)],
+            id="v2, nested: neighbours in the group above count",
+        ),
+        pytest.param(
+            "0::/\n",
+            {"memory.max": f"{GIGABYTE}\n", "memory.current": f"{1025 * MEGABYTE}\n"},
+            [MemoryLeft(GIGABYTE, 0)],
+            id="v2, above its limit",
+        ),
+        pytest.param(
+            V1_IN_DOCKER,
+            {
+                "memory/memory.limit_in_bytes": f"{GIGABYTE}\n",
+                "memory/memory.usage_in_bytes": f"{900 * MEGABYTE}\n",
+                "memory/memory.stat": V1_STAT,
+            },
+            [MemoryLeft(GIGABYTE, (1024 - 900 + 200) * MEGABYTE)],
+            id="v1: with the groups below",
+        ),
+        pytest.param(
+            V1_IN_DOCKER,
+            {
+                "memory/memory.limit_in_bytes": NO_LIMIT_V1,
+                "memory/memory.usage_in_bytes": f"{900 * MEGABYTE}\n",
+            },
+            [],
+            id="v1, no limit",
+        ),
+        pytest.param("", {}, [], id="no control groups"),
+    ],
+)
+def test_memory_left_in_every_group_with_a_limit(
+    memberships: str, files: dict[str, str], left: list[MemoryLeft]
+) -> None:
+    """Both versions of control groups: the limit, less what is used and can't be given back at once."""
+    assert list(groups_memory_left(memberships, files.get)) == left
+
+
+def test_the_machine_tells_what_is_available() -> None:
+    """From the text of /proc/meminfo of a machine of 16 GB; nothing from any other text."""
+    meminfo = "MemTotal:       16384000 kB\nMemFree:         1024000 kB\nMemAvailable:    8192000 kB\nHugePages_Total: 0\n"
+
+    assert list(machine_memory_left(meminfo)) == [MemoryLeft(16384000 * 1024, 8192000 * 1024)]
+    assert list(machine_memory_left("MemTotal:       16384000 kB\n")) == []
+
+
+def test_the_tightest_decides() -> None:
+    """The machine may be fuller than the container, or the other way round."""
+    container, machine = MemoryLeft(GIGABYTE, 300), MemoryLeft(16 * GIGABYTE, 200)
+
+    assert tightest([container, machine]) == machine
+    assert tightest([]) is None
+
+
+def test_this_machine_has_memory_left() -> None:
+    """What is read here makes sense, whatever limits there are."""
+    left = memory_left()
+
+    assert left is not None
+    assert 0 < left.free_bytes <= left.limit_bytes

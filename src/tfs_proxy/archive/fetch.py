@@ -8,7 +8,7 @@ from tfs_proxy.archive.permissions import unreadable
 from tfs_proxy.archive.progress import ProgressLog
 from tfs_proxy.archive.s3 import download
 from tfs_proxy.archive.s3_client import S3_SCHEME
-from tfs_proxy.errors import ArchiveError
+from tfs_proxy.errors import ArchiveError, NoArchive
 from tfs_proxy.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR, Workspace
 
 DOWNLOAD_FOLDER = "download"
@@ -32,7 +32,7 @@ def fetch(model: str | None, workspace: Workspace, limits: ExtractLimits) -> Pat
     except OSError as error:
         raise ArchiveError(unreadable(path, error)) from error
     if not exists:
-        raise ArchiveError(_missing(path, is_default=model is None))
+        raise NoArchive(_missing(path, is_default=model is None))
     return _served(path.absolute(), workspace, limits)
 
 

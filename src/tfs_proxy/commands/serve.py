@@ -3,6 +3,8 @@
 import argparse
 
 from tfs_proxy.commands.listening import add_serving_arguments, exit_on_stop_signals, listen
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.names import printable
 from tfs_proxy.settings import inherited_environment
 
 DESCRIPTION = """\
@@ -17,6 +19,12 @@ lists them.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``serve``."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, folder or s3:// address")
+    parser.add_argument(
+        "--multi-model",
+        metavar="FOLDER",
+        help="serve every archive below this folder or s3:// address: X-Amzn-SageMaker-Target-Model names "
+        "one, and its first request loads it",
+    )
     add_serving_arguments(parser)
 
 
@@ -27,7 +35,22 @@ def run(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from tfs_proxy.supervisor.opening import ServeRequest
-    from tfs_proxy.supervisor.run import serve
 
     request = ServeRequest(arguments.model, arguments.model_server, inherited_environment())
+    if settings.multi_model or arguments.multi_model is not None:
+        from tfs_proxy.multimodel.run import serve_many
+
+        refuse_one_model(arguments.model)
+        return asyncio.run(serve_many(settings, listener, request, arguments.multi_model))
+    from tfs_proxy.supervisor.run import serve
+
     return asyncio.run(serve(settings, listener, request))
+
+
+def refuse_one_model(model: str | None) -> None:
+    """Raise SettingsError if multi-model mode gets one archive."""
+    if model is not None:
+        raise SettingsError(
+            f"{printable(model)} can't be served in multi-model mode, which gets its models by POST to "
+            "/models, or from the folder behind --multi-model. Leave it out."
+        )

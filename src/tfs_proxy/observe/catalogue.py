@@ -87,6 +87,29 @@ MODEL_LOAD_SECONDS = MetricDescription(
     "Seconds from the model server's start, or its last death, until the model was available.",
     ("model", "version", "server"),
 )
+LOADED_MODELS = MetricDescription(
+    "tfs_proxy_models",
+    _GAUGE,
+    "Models that are loaded at run time, by state: loading, ready, unloading or failed.",
+    ("state",),
+)
+MODEL_LOADS = MetricDescription(
+    "tfs_proxy_model_loads_total",
+    _COUNTER,
+    "Loads of models at run time, by outcome, such as loaded, not_servable or no_resources.",
+    ("outcome",),
+)
+MODEL_LOADS_SECONDS = MetricDescription(
+    "tfs_proxy_model_loads_seconds_total",
+    _COUNTER,
+    "Seconds that the loads at run time that went well took together.",
+)
+MODEL_RESTARTS = MetricDescription(
+    "tfs_proxy_model_restarts_total",
+    _COUNTER,
+    "How often all processes of a model that was loaded at run time were started again.",
+    ("model",),
+)
 WORKER_THREADS = MetricDescription(
     "tfs_proxy_worker_threads", _GAUGE, "Requests that all workers together can answer at a time."
 )
@@ -219,6 +242,10 @@ METRICS = (
     WORKER_THREADS_STUCK,
     MODEL_STATE,
     MODEL_LOAD_SECONDS,
+    LOADED_MODELS,
+    MODEL_LOADS,
+    MODEL_LOADS_SECONDS,
+    MODEL_RESTARTS,
     MODEL_SERVER_METRICS_AGE,
     GPU_UTILIZATION,
     GPU_MEMORY_USAGE,

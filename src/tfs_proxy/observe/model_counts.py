@@ -21,19 +21,34 @@ _OUTCOMES: Mapping[int, str] = {
 
 
 class KnownModels:
-    """The models of this run, with the versions that are known: the only values that labels take."""
+    """The models of this run, with the versions that are known: the only values that labels take.
 
-    def __init__(self, default_model: str, models: Mapping[str, Collection[int]]) -> None:
+    Without a ``default_model`` a request that names none is for a model that is not of this run.
+    """
+
+    def __init__(self, default_model: str | None, models: Mapping[str, Collection[int]]) -> None:
         self.default_model = default_model
-        self.versions: Mapping[str, Collection[str]] = {
-            name: {str(version) for version in versions}
-            for name, versions in {default_model: (), **models}.items()
-        }
+        self._versions: dict[str, Collection[str]] = {} if default_model is None else {default_model: ()}
+        for name, versions in models.items():
+            self.add(name, versions)
+
+    @property
+    def versions(self) -> Mapping[str, Collection[str]]:
+        """The versions of each model, as text."""
+        return self._versions
+
+    def add(self, model: str, versions: Collection[int]) -> None:
+        """From here on this is a model of the run; it takes the place of one of that name."""
+        self._versions[model] = {str(version) for version in versions}
+
+    def remove(self, model: str) -> None:
+        """From here on it is not; nothing happens if it was not before."""
+        self._versions.pop(model, None)
 
     def labels(self, model: str, version: str) -> tuple[str, str]:
         """The values for what a request asks for; "" stands for a model or version that it does not name."""
-        name = model or self.default_model
-        versions = self.versions.get(name)
+        name = model or self.default_model or ""
+        versions = self._versions.get(name)
         if versions is None:
             return OTHER, OTHER
         number = version.lstrip("0") or version
@@ -41,10 +56,10 @@ class KnownModels:
 
 
 class ModelCounts:
-    """All requests for a model; they only grow."""
+    """All requests for a model; they only grow, as long as the model is one of the run."""
 
     def __init__(self, known: KnownModels) -> None:
-        self._known = known
+        self.known = known
         self._outcomes: Counter[tuple[str, ...]] = Counter()
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._seconds: dict[tuple[str, ...], float] = defaultdict(float)
@@ -55,13 +70,24 @@ class ModelCounts:
         self, asked: tuple[str, str], status: int, seconds: float, sizes: tuple[int, int], times: int = 1
     ) -> None:
         """Count a request for a model and version, ``times`` over; ``sizes`` are bytes in and out."""
-        labels = self._known.labels(*asked)
+        labels = self.known.labels(*asked)
         self._outcomes[*labels, outcome_of(status)] += times
         counts = self._counts.setdefault(labels, [0] * (len(SECONDS_BOUNDS) + 1))
         counts[bisect_left(SECONDS_BOUNDS, seconds)] += times
         self._seconds[labels] += seconds * times
         self._bytes_in[labels] += sizes[0] * times
         self._bytes_out[labels] += sizes[1] * times
+
+    def requests_of(self, model: str) -> int:
+        """How many requests there have been for a model."""
+        return sum(times for labels, times in self._outcomes.items() if labels[0] == model)
+
+    def remove_model(self, model: str) -> None:
+        """Forget a model that has gone: who loads ever new ones must not make ever more series."""
+        self.known.remove(model)
+        for counts in (self._outcomes, self._counts, self._seconds, self._bytes_in, self._bytes_out):
+            for labels in [labels for labels in counts if labels[0] == model]:
+                del counts[labels]
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """All counts so far."""

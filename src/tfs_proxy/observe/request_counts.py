@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
 from tfs_proxy.observe.model_counts import SECONDS_BOUNDS, ModelCounts
-from tfs_proxy.observe.routes import INVOCATIONS, PROBES, method_of, model_of, path_of, route_of, status_of
+from tfs_proxy.observe.routes import (
+    PROBES,
+    is_named_in_line,
+    method_of,
+    model_of,
+    path_of,
+    route_of,
+    status_of,
+)
 
 NGINX_FORMAT = "$status $request_time - $asked_model $asked_version $request_length $bytes_sent $request"
 """The whole request line, since an error page makes GET of the method alone."""
@@ -131,7 +139,7 @@ class RequestCounts:
 
     @staticmethod
     def _add_to_model(models: ModelCounts, request: FinishedRequest, path: str, times: int) -> None:
-        asked = (request.model, request.version) if path == INVOCATIONS else model_of(path)
+        asked = (request.model, request.version) if is_named_in_line(path) else model_of(path)
         if asked is not None:
             sizes = (request.bytes_in, request.bytes_out)
             models.add(asked, request.status, request.seconds, sizes, times)

@@ -23,6 +23,8 @@ _SERVING = re.compile(
     r"(?P<method>:predict|:classify|:regress|/metadata)?",
     re.IGNORECASE,
 )
+_MANAGED = re.compile(r"/models(?P<name>/[^/]+)?")
+_INVOKED = re.compile(r"/models/(?P<name>[^/]+)/invoke")
 _METHODS: Mapping[str, str] = {
     name: name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE")
 }
@@ -38,8 +40,17 @@ def route_of(path: str) -> str:
     """The route that a path belongs to; models, versions and labels are not told apart."""
     if path in _EXACT:
         return path
+    if _INVOKED.fullmatch(path):
+        return "/models/{name}/invoke"
+    if managed := _MANAGED.fullmatch(path):
+        return "/models/{name}" if managed["name"] else "/models"
     serving = _SERVING.fullmatch(path)
     return f"/v1/models/{{model}}{(serving['method'] or '').lower()}" if serving else OTHER_ROUTE
+
+
+def is_named_in_line(path: str) -> bool:
+    """Whether the line of a request to this path names the model that it is for."""
+    return path == INVOCATIONS or _INVOKED.fullmatch(path) is not None
 
 
 def model_of(path: str) -> tuple[str, str] | None:

@@ -101,7 +101,7 @@ def refuse_multi_model(settings: Settings) -> None:
     """Raise SettingsError if multi-model mode is requested."""
     if settings.multi_model:
         raise SettingsError(
-            "SAGEMAKER_MULTI_MODEL=true can't be used: this version serves one model archive."
+            "SAGEMAKER_MULTI_MODEL=true can't be used here: `tfs-proxy serve` alone serves many models."
         )
 
 

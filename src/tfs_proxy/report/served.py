@@ -42,7 +42,7 @@ def look_into(root: Path, settings: Settings) -> Served:
     there is neither, ScriptLoadError if there is only a script and it is not valid Python, and what
     `discover` raises.
     """
-    layout = ModelLayout(root).with_program(settings.program)
+    layout = _layout(root, settings)
     try:
         models = discover(root)
     except NoModelFound as error:
@@ -51,6 +51,14 @@ def look_into(root: Path, settings: Settings) -> Served:
     if settings.model_name and len(models) == 1:
         models = (DiscoveredModel(settings.model_name, models[0].versions),)
     return Served(layout, models, default_model(models, settings.default_model_name))
+
+
+def _layout(root: Path, settings: Settings) -> ModelLayout:
+    """The folder with its own script; with the one for archives that have none, if there is one."""
+    layout = ModelLayout(root).with_program(settings.program)
+    if layout.script.is_file() or settings.universal_code is None:
+        return layout
+    return ModelLayout.with_code(root, Path(settings.universal_code), settings.program)
 
 
 def _refuse_unless_script_model(layout: ModelLayout, why: NoModelFound) -> None:

@@ -131,7 +131,8 @@ class Children:
         if self._readiness.phase is Phase.STARTING and child in self.model_servers:
             if self._own_exit_status:
                 return ModelServerEnded(f"{child.name} ended with {how}.", shell_status(child.exit_status))
-            return ModelLoadError(f"{child.name} ended with {how} while loading. {_last_output(child)}")
+            text = f"{child.name} ended with {how} while loading. {_last_output(child)}"
+            return ModelLoadError(text, ended_with=child.exit_status)
         if child is self.workers and child.exit_status in gunicorn.BOOT_FAILED:
             return ScriptLoadError("the script can't be used; the log above has the reason.")
         return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")

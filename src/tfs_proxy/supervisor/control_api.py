@@ -1,14 +1,15 @@
 """The control API: the supervisor's own HTTP, which answers however busy the workers are.
 
 On the unix socket it answers ``/ping`` and ``/metrics`` for nginx and workers, ``/deployment``,
-``/released`` and ``/settled`` for workers, and ``/log-level`` for the command of that name. On the
+``/released`` and ``/settled`` for workers, ``/log-level`` for the command of that name, and with several
+models whatever ``models`` answers. On the
 socket that workers will accept from, it answers ``/metrics``, and 503 with the reason to all else,
 until they take over.
 """
 
 import logging
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,12 +24,17 @@ from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
 from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer
+from tfs_proxy.wire.server.connection import RequestLimits
 
 log = logging.getLogger(__name__)
 
 Measure = Callable[[Mapping[str, str]], Iterable[MeasuredMetric]]
 """Measures the run for a scrape with these headers."""
 
+Respond = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
+"""Answers requests to paths of its own, and returns None for others."""
+
+MAX_BODY_BYTES = 64 * 1024
 ALLOWED = "GET, HEAD"
 INFERENCE_ID, REQUEST_ID = "X-Amzn-SageMaker-Inference-Id", "X-Request-Id"
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
@@ -50,7 +56,8 @@ class ControlApi:
         self.released = False
         self.log_level: Callable[[HttpRequest], HttpResponse] = _refused
         self.count_early: Callable[[FinishedRequest, str], None] = lambda _request, _request_id: None
-        self._server = HttpServer(self.respond)
+        self.models: Respond | None = None
+        self._server = HttpServer(self.respond, RequestLimits(MAX_BODY_BYTES))
         self._standing_in = HttpServer(self.respond_early)
 
     async def open(self, path: Path) -> None:
@@ -76,6 +83,8 @@ class ControlApi:
         """Requests on the unix socket."""
         if request.path.startswith(LOG_LEVEL):
             return self.log_level(request)
+        if self.models is not None and (answer := await self.models(request)) is not None:
+            return answer
         if request.method not in {"GET", "HEAD"}:
             return _refused(request)
         if request.path == "/metrics":

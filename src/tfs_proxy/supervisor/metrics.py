@@ -40,9 +40,15 @@ class RunMetrics:
 
     def measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
         """Everything, now, for a scrape with these headers."""
-        own = [*self._run(), *self._processes(), *self._workers(), *self._models()]
+        own = [*self._run(), *self._processes({SUPERVISOR: os.getpid()}), *self._workers(), *self._models()]
         own.append(self._in_flight.measure(headers))
         return own + [metric for source in self._sources for metric in source()]
+
+    def measure_stack(self) -> Iterator[MeasuredMetric]:
+        """Only the processes, workers and models, now: what each stack of several has for itself."""
+        yield from self._processes({})
+        yield from self._workers()
+        yield from self._models()
 
     def _run(self) -> Iterator[MeasuredMetric]:
         readiness = self._readiness
@@ -52,8 +58,12 @@ class RunMetrics:
         yield _measured(catalogue.PHASE, phases)
         steps = readiness.steps.seconds()
         yield _measured(catalogue.STARTUP_SECONDS, {(step,): seconds for step, seconds in steps.items()})
+        yield _measured(
+            catalogue.MEMORY_LIMIT, {} if self._memory_limit is None else {(): self._memory_limit}
+        )
 
-    def _processes(self) -> Iterator[MeasuredMetric]:
+    def _processes(self, alone: Mapping[str, int]) -> Iterator[MeasuredMetric]:
+        """The children, each with all below it, and by itself each process of ``alone``, which has pids."""
         children = self._children.in_start_order()
         yield _measured(
             catalogue.PROCESS_UP,
@@ -64,18 +74,15 @@ class RunMetrics:
             {(name, how): times for (name, how), times in self._children.deaths.items()},
         )
         usages = {child.name: usage_of_tree(child.pid) if child.pid else ProcessUsage() for child in children}
-        pids = {child.name: child.pid for child in children}
-        usages[SUPERVISOR], pids[SUPERVISOR] = usage(os.getpid()), os.getpid()
+        pids: dict[str, int | None] = {child.name: child.pid for child in children}
+        usages |= {name: usage(pid) for name, pid in alone.items()}
+        pids |= alone
         for name, pid in pids.items():
             if pid:
                 self._cpu_seconds[name].note(pid, usages[name].cpu_seconds)
         yield _measured(catalogue.PROCESS_MEMORY, {(name,): of.resident_bytes for name, of in usages.items()})
         yield _measured(catalogue.PROCESS_CPU, {(name,): self._cpu_seconds[name].value for name in usages})
         yield _measured(catalogue.PROCESS_FILES, {(name,): of.open_files for name, of in usages.items()})
-
-        yield _measured(
-            catalogue.MEMORY_LIMIT, {} if self._memory_limit is None else {(): self._memory_limit}
-        )
 
     def _worker_pids(self) -> Iterable[int]:
         workers = self._children.workers

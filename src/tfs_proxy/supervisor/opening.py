@@ -1,7 +1,6 @@
 """First half of a start: open the archive in a thread, report what it serves, and plan the processes."""
 
 import logging
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -68,10 +67,10 @@ def find_host_resources(request: ServeRequest, prepared: Prepared) -> plan.HostR
 
 
 def plan_processes(
-    prepared: Prepared, workspace: Workspace, host: plan.HostResources, listener: socket.socket
+    prepared: Prepared, workspace: Workspace, host: plan.HostResources, port: int
 ) -> plan.ProcessPlan:
-    """The model servers' processes; their configuration files are written."""
-    planned = _planned(prepared, workspace, host, listener.getsockname()[1])
+    """The model servers' processes; their configuration files are written. Clients know ``port``."""
+    planned = _planned(prepared, workspace, host, port)
     choice = trace_choice(host.environ)
     if choice.warning:
         log.warning("%s", choice.warning)

@@ -9,7 +9,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
@@ -79,6 +79,10 @@ class ProcessSpec:
     drops_output: bool = False
     logs_by_lines: bool = False
     backoff: Backoff = field(default_factory=Backoff)
+
+    def named(self, of: str) -> "ProcessSpec":
+        """This process with ``of`` behind its name, which tells it from those of other models."""
+        return replace(self, name=f"{self.name} of {of}") if of else self
 
 
 Spawn = Callable[[ProcessSpec, int], Awaitable[asyncio.subprocess.Process]]

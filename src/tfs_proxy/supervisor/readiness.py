@@ -17,11 +17,13 @@ from typing import Any
 from tfs_proxy.deployment import BootFailure, Instance
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.start_steps import StartSteps
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 log = logging.getLogger(__name__)
 
 AVAILABLE = "AVAILABLE"
 ENDED = "END"
+EXHAUSTED = GrpcCode.RESOURCE_EXHAUSTED.name
 
 
 class Phase(Enum):
@@ -91,8 +93,10 @@ def read_status(body: bytes) -> dict[int, ServableState]:
 
 def _read_state(entry: Mapping[str, Any]) -> ServableState:
     status = entry.get("status", {})
-    failed = status.get("error_code", "OK") != "OK"
-    return ServableState(entry["state"], str(status.get("error_message", "")) if failed else "")
+    code, message = status.get("error_code", "OK"), str(status.get("error_message", ""))
+    if code == EXHAUSTED and EXHAUSTED not in message:
+        message = f"{EXHAUSTED}: {message}"  # which the message alone may not tell
+    return ServableState(entry["state"], "" if code == "OK" else message)
 
 
 def _state_of(servable: ExpectedVersion, states: Mapping[int, ServableState]) -> ServableState:
@@ -124,13 +128,20 @@ class Heartbeats(asyncio.DatagramProtocol):
         self.failure: BootFailure | None = None
         self.loading: set[bytes] = set()
         self.starts = 0
+        self._transport: asyncio.DatagramTransport | None = None
 
     async def listen(self, path: Path) -> None:
         """Receive beats on a unix datagram socket at ``path`` from now on."""
         beats = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         beats.setblocking(False)
         beats.bind(str(path))
-        await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=beats)
+        loop = asyncio.get_running_loop()
+        self._transport, _ = await loop.create_datagram_endpoint(lambda: self, sock=beats)
+
+    def close(self) -> None:
+        """Receive no more; idempotent."""
+        if self._transport is not None:
+            self._transport.close()
 
     def datagram_received(self, data: bytes, addr: object) -> None:
         """Note a worker's message."""

@@ -23,10 +23,16 @@ class RequestCounter:
         self._stages: StageTables | None = None
 
     def expect(self, known: KnownModels) -> None:
-        """From here on, count requests by model, too."""
+        """From here on, count requests by model, too; ``known`` may get more models later."""
         self.read()
         self.counts.models = ModelCounts(known)
         self._stages = StageTables(self._stages_folder, known)
+
+    def forget(self, model: str) -> None:
+        """A model has gone: its requests so far are counted, and no series of it stays."""
+        self.read()
+        if self.counts.models is not None:
+            self.counts.models.remove_model(model)
 
     def read(self) -> None:
         """Count what has been written since the last time."""

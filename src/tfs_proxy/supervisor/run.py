@@ -5,44 +5,31 @@ start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process ->
 
 import asyncio
 import logging
-import os
-import signal
 import socket
 import time
 from dataclasses import replace
 
-from tfs_proxy.capture.counts import CaptureCounter
 from tfs_proxy.capture.files import check_folder
 from tfs_proxy.capture.options import described
-from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
-from tfs_proxy.observe.logs.access import RequestLine
-from tfs_proxy.observe.logs.config import STDERR
-from tfs_proxy.observe.logs.entry import COMMAND
 from tfs_proxy.observe.model_counts import KnownModels
-from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.report.first_request import FirstRequest, ready_line
-from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
-from tfs_proxy.supervisor.children import TICK_SECONDS, Children
 from tfs_proxy.supervisor.control_api import ControlApi
-from tfs_proxy.supervisor.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
-from tfs_proxy.supervisor.logs.request_lines import RequestLines
-from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
+from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics
-from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy, refuse_grpc_without_nginx
-from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
-from tfs_proxy.supervisor.programs import gunicorn, packages
-from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
-from tfs_proxy.supervisor.request_counter import RequestCounter
+from tfs_proxy.supervisor.opening import ServeRequest
+from tfs_proxy.supervisor.programs import gunicorn
+from tfs_proxy.supervisor.readiness import Phase
 from tfs_proxy.supervisor.run_loop import RunLoop
 from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
 from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
+from tfs_proxy.supervisor.stack import ServingStack, StackHost
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +37,6 @@ NO_NGINX = (
     "no nginx in front: the workers listen on the port themselves. Without it there is no gRPC port, no "
     "answer to /ping while all threads are busy, no fast path for JSON, and no second try if a worker dies"
 )
-BUSY_BEAT_SECONDS = 10.0
 LAST_STEPS_SECONDS = 3.0
 
 
@@ -78,36 +64,27 @@ class Supervisor:
         self._listener = listener
         self._request = request
         self._workspace = workspace
-        self._log_descriptor = os.dup(STDERR)
-        config = log_config(settings, request.environ, self._log_descriptor)
-        run_log = RunLog(workspace.logging, config, lambda: int(listener.getsockname()[1]))
-        self._started_at = time.monotonic()
-        self._readiness = Readiness(_heartbeats(settings))
-        self._children = Children(
-            self._readiness, workspace, watchdog, own_exit_status=request.flags is not None
-        )
-        self._requests = RequestCounter(workspace.requests, workspace.stages)
-        self._request_lines = RequestLines(workspace.access, settings.access_log)
-        self._children.log.of_request = self._request_lines.hold
+        self._records = RunRecords(settings, request.environ, workspace, listener)
+        host = StackHost(workspace, watchdog, self._records.log_descriptor)
+        self._stack = ServingStack(settings, request, host, (listener,))
+        self._readiness = self._stack.readiness
+        self._children = self._stack.children
+        self._children.log.of_request = self._records.request_lines.hold
         threads = WorkerThreads(self._readiness.heartbeats, workspace.journal, settings.gunicorn_threads)
         self._outside = OutsideMetrics()
-        self._captured = CaptureCounter(workspace.capture_counts)
         self._metrics = RunMetrics(
             self._readiness,
             self._children,
             workspace.journal,
             threads.measure,
             self._outside.measure,
-            self._requests.measure,
-            self._captured.measure,
+            self._records.measure,
         )
         self._control_api = ControlApi(self._readiness, self._metrics.measure, self._outside)
-        self._control_api.log_level = run_log.respond
+        self._control_api.log_level = self._records.run_log.respond
         self._run_loop = RunLoop(settings.stop_seconds)
         self._children.each_tick = self._tick
         self._proxy: NginxProxy | None = None
-        self._web: tuple[socket.socket, ...] = (listener,)
-        self._gpus = 0
 
     async def run(self) -> int:
         """Start, serve, drain."""
@@ -116,17 +93,15 @@ class Supervisor:
 
     async def _start_and_watch(self) -> None:
         await self._open_listeners()
-        prepared = await self._open_archive()
-        host = find_host_resources(self._request, prepared)
-        planned = plan_processes(prepared, self._workspace, host, self._listener)
-        self._gpus = host.gpus
+        prepared = await self._stack.open_archive()
+        self._forget_surplus_listeners()
+        planned = self._stack.expect(prepared, self._listener.getsockname()[1])
         self._expect(planned)
-        watch = ModelWatch(planned.deployment.instances, planned.deployment.models, self._readiness)
-        await self._start_in_time(planned, prepared, watch)
+        await self._stack.start_in_time(planned, prepared)
         if self._proxy is not None and self._children.nginx is not None:
             await self._children.watch_during(self._proxy.reload(self._children.nginx, planned.deployment))
         self._begin_serving(prepared.first_request)
-        await self._children.watch_during(watch.forever())
+        await self._stack.watch_forever()
 
     async def _open_listeners(self) -> None:
         """From here on every request gets an answer."""
@@ -136,37 +111,24 @@ class Supervisor:
         if nginx_program is None:
             refuse_grpc_without_nginx(self._settings)
             log.warning("%s", NO_NGINX)
-            self._control_api.count_early = self._note_early
+            self._control_api.count_early = self._records.note_early
         else:
             self._start_nginx(nginx_program)
-        await self._control_api.stand_in(self._web)
+        await self._control_api.stand_in(self._stack.web)
         log.info("listening on http://%s", sockets.shown_address(self._listener))
-
-    def _note_early(self, request: FinishedRequest, request_id: str) -> None:
-        """Count and log a request that is answered before workers can."""
-        self._requests.counts.add(request)
-        self._request_lines.log.show(RequestLine(request, request_id), COMMAND)
 
     def _start_nginx(self, program: str) -> None:
         count = gunicorn.listeners(self._settings)
-        self._web = tuple(sockets.listen(sockets.LOOPBACK, 0) for _ in range(count))
-        self._proxy = NginxProxy(program, self._settings, self._workspace, self._listener, self._web)
+        self._stack.web = tuple(sockets.listen(sockets.LOOPBACK, 0) for _ in range(count))
+        self._proxy = NginxProxy(program, self._settings, self._workspace, self._listener, self._stack.web)
         self._children.nginx = self._children.start(self._proxy.spec(self._request.environ))
 
-    async def _open_archive(self) -> Prepared:
-        self._readiness.step = "starting: opening the model archive"
-        prepared = await open_archive(self._request, self._settings, self._workspace)
-        self._size_for(prepared.settings)
-        return prepared
-
-    def _size_for(self, settings: Settings) -> None:
+    def _forget_surplus_listeners(self) -> None:
         """Large models may leave memory for fewer workers: nginx forgets the sockets of the others."""
-        self._settings = settings
-        self._readiness.heartbeats.hanging_calls.workers = settings.gunicorn_workers
         if self._proxy is not None:
-            count = gunicorn.listeners(settings)
-            self._web, surplus = self._web[:count], self._web[count:]
-            self._proxy.web = self._web
+            count = gunicorn.listeners(self._stack.settings)
+            self._stack.web, surplus = self._stack.web[:count], self._stack.web[count:]
+            self._proxy.web = self._stack.web
             for listener in surplus:
                 listener.close()
 
@@ -176,94 +138,21 @@ class Supervisor:
             check_folder(deployment.capture)
             log.info("%s", described(deployment.capture))
         self._control_api.deployment = replace(deployment, counts_requests=self._proxy is None)
-        self._requests.expect(KnownModels(deployment.default_model, deployment.models))
-        self._children.script = deployment.script
-        self._children.worker_count = self._settings.gunicorn_workers
-        self._readiness.expect(deployment.instances, deployment.models)
+        self._records.requests.expect(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
-
-    async def _start_in_time(self, planned: plan.ProcessPlan, prepared: Prepared, watch: ModelWatch) -> None:
-        # With flags, the model server follows its folders, which may still be filled: there is no limit.
-        limit_seconds = self._settings.wait_time_seconds if self._request.flags is None else None
-        try:
-            async with asyncio.timeout(limit_seconds):
-                await self._children.watch_during(self._become_ready(planned, prepared, watch))
-        except TimeoutError:
-            raise StartTimeout(
-                f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self._settings.wait_time_seconds:g}: "
-                f"{self._readiness.missing() or self._readiness.step}{self._where_scripts_load()}."
-            ) from None
-
-    def _where_scripts_load(self) -> str:
-        lines = sorted(set(self._readiness.heartbeats.hanging_calls.loading.values()))
-        return f"; the script is at {' and at '.join(lines)}" if lines else ""
-
-    async def _become_ready(self, planned: plan.ProcessPlan, prepared: Prepared, watch: ModelWatch) -> None:
-        """Load models, and install and import the script at the same time."""
-        self._readiness.step = f"starting: loading the {'models' if planned.model_servers else 'script'}"
-        self._children.model_servers = [self._children.start(spec) for spec in planned.model_servers]
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._start_workers(prepared))
-                group.create_task(self._models_available(watch))
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        self._readiness.step = "starting: waiting for a worker"
-        await self._readiness.heartbeats.booted.wait()
-
-    async def _models_available(self, watch: ModelWatch) -> None:
-        await watch.until_available()
-        failure = self._readiness.failure()
-        if failure:
-            raise ModelLoadError(f"{failure}.")
-        if self._children.model_servers:
-            log.info("all models are available after %.2f s", time.monotonic() - self._started_at)
-
-    async def _start_workers(self, prepared: Prepared) -> None:
-        install = packages.plan_install(
-            prepared.served.layout, self._workspace, prepared.settings, self._request.environ
-        )
-        if install is not None:
-            log.info("installing %s", prepared.served.layout.requirements.name)
-            await packages.run(install)
-        paths = [install.site_packages] if install is not None else []
-        unusable = packages.noexec_warning([*paths, prepared.served.layout.code])
-        if unusable:
-            log.warning("%s", unusable)
-        for listener in self._web:
-            listener.set_inheritable(True)
-        descriptors = [listener.fileno() for listener in self._web]
-        spec = gunicorn.process(
-            self._settings, self._workspace, descriptors, paths, self._request.environ, self._log_descriptor
-        )
-        self._children.workers = self._children.start(spec)
 
     def _begin_serving(self, first: FirstRequest) -> None:
         """From here on /ping answers 200."""
-        self._readiness.phase = Phase.SERVING
-        self._readiness.steps.end()
+        self._stack.begin_serving()
         self._open_grpc_gates()
         self._control_api.release()
         self._outside.warm_up()
-        for server in self._children.model_servers:
-            self._children.devices.log(server.name, self._gpus)
         url = sockets.local_url(self._listener)
         log.info("%s", ready_line(url, first.command(url)))
 
     def _tick(self) -> None:
         self._open_grpc_gates()
-        self._read_lines()
-
-    def _read_lines(self) -> None:
-        """Count and log what nginx and the workers have written since the last time."""
-        self._requests.read()
-        self._captured.read()
-        self._request_lines.read()
-
-    async def _keep_reading(self) -> None:
-        while True:
-            self._read_lines()
-            await asyncio.sleep(TICK_SECONDS)
+        self._records.read()
 
     def _open_grpc_gates(self) -> None:
         if self._proxy is not None and self._proxy.grpc_listener is not None:
@@ -279,19 +168,16 @@ class Supervisor:
         self._listener.close()
         if self._proxy is not None:
             self._proxy.close()
-        for server in self._children.model_servers if starting else ():
-            server.ask_to_stop()
-            server.signal_group(signal.SIGKILL)  # one that is still loading would finish that first
-        reading = asyncio.create_task(self._keep_reading())
+        if starting:
+            self._stack.abandon_loading()
+        reading = asyncio.create_task(self._records.keep_reading())
         try:
             await self._run_loop.stop(self._stop_children(deadline), self._children.in_start_order())
         finally:
             reading.cancel()
-        for listener in self._web:
-            listener.close()
+        self._stack.close_listeners()
         self._control_api.close()
-        self._request_lines.close()
-        os.close(self._log_descriptor)
+        self._records.close()
 
     def _entrances(self) -> list[socket.socket]:
         """The open listeners that clients connect to."""
@@ -299,17 +185,7 @@ class Supervisor:
         return [entrance for entrance in (self._listener, grpc) if entrance and entrance.fileno() >= 0]
 
     async def _stop_children(self, deadline: float) -> None:
-        for child in (self._children.nginx, self._children.workers):
-            if child is not None:
-                await child.stop(deadline - time.monotonic())
-        seconds_left = max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
-        await asyncio.gather(*(server.stop(seconds_left) for server in self._children.model_servers))
-
-
-def _heartbeats(settings: Settings) -> Heartbeats:
-    """A thread worker beats every second; the others stay silent while they answer a request."""
-    limit_seconds = float(settings.gunicorn_timeout_seconds)
-    if settings.gunicorn_worker_class == "gthread":
-        limit_seconds = min(BUSY_BEAT_SECONDS, limit_seconds)
-    replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
-    return Heartbeats(limit_seconds, hanging_calls=HangingCalls(settings.gunicorn_workers, replaced_seconds))
+        if self._children.nginx is not None:
+            await self._children.nginx.stop(deadline - time.monotonic())
+        await self._stack.stop_workers(deadline - time.monotonic())
+        await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))

@@ -1,20 +1,14 @@
-"""Exceptions -> HTTP: the one table of statuses, and the one shape of an error, ``{"error": text}``."""
+"""Exceptions -> HTTP: `wire.error_status` has the statuses, and every body is ``{"error": text}``."""
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 import falcon
 
 from tfs_proxy.errors import (
-    BadInput,
-    NotAcceptable,
     Overloaded,
     PayloadTooLarge,
     RequestError,
-    ScriptFailure,
-    ScriptTimeout,
-    UnsupportedMediaType,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
@@ -23,21 +17,9 @@ from tfs_proxy.script.deadline import Abandoned
 from tfs_proxy.script.values import HTTPError
 from tfs_proxy.web.body import AnswerBeforeTheEnd, BrokenBody
 from tfs_proxy.wire.error_body import INTERNAL_ERROR, NOTHING_HERE, error_body, not_allowed
+from tfs_proxy.wire.error_status import status_of_error
 
 log = logging.getLogger(__name__)
-
-STATUS: Mapping[type[RequestError], int] = {
-    BadInput: 400,
-    NotAcceptable: 406,
-    Overloaded: 503,
-    PayloadTooLarge: 413,
-    UnsupportedMediaType: 415,
-    ScriptFailure: 500,
-    ScriptTimeout: 504,
-    UpstreamUnavailable: 503,
-    UpstreamTimeout: 504,
-}
-
 
 RETRY_SECONDS = 1
 """Seconds after which a client that was refused because of the load may send its request again."""
@@ -54,10 +36,8 @@ def install(app: "falcon.App[falcon.Request, falcon.Response]") -> None:
 
 
 def status_of(error: RequestError) -> int:
-    """The HTTP status of ``error``: its own if it has one, else its nearest class's in `STATUS`."""
-    if isinstance(error, (HTTPError, UpstreamRefused)):
-        return error.status
-    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
+    """The HTTP status of ``error``: the script's own, or the table's."""
+    return error.status if isinstance(error, HTTPError) else status_of_error(error)
 
 
 def _write(resp: falcon.Response, status: int, body: bytes) -> None:

@@ -16,6 +16,10 @@ TOO_MANY_UPLOADS = (
 UPLOAD_RETRY_SECONDS = 5
 TOO_MANY_CONNECTIONS = "too many requests are under way at once: try again"
 UNKNOWN_HTTP_VERSION = "this version of HTTP is not supported"
+WORKER_DIED = (
+    "The worker process that handled this request ended before it answered: it crashed or was killed, "
+    "perhaps for lack of memory; see the log. The request is not sent again, since it may be the cause."
+)
 
 
 def error_body(text: str, **more: object) -> bytes:

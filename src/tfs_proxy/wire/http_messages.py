@@ -14,6 +14,8 @@ class HttpRequest:
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    query: str = ""
+    """What follows the path's ``?``, as the client wrote it."""
 
 
 @dataclass(frozen=True, slots=True)

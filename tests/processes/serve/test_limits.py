@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,3 +92,30 @@ def test_a_number_that_is_set_is_not_limited(large: Path, program: str) -> None:
     ):
         assert workers_of(stack) == 2
         assert "2 workers (gthread) of 256 threads, set by SAGEMAKER_GUNICORN_WORKERS; " in stack.log
+
+
+def test_memory_that_is_left_is_that_of_the_group() -> None:
+    """What a process takes is gone for it and those beside it; files that it has only read are not."""
+    program = f"""
+import sys, tempfile
+from tfs_proxy.resources import memory_left
+before = memory_left()
+with tempfile.TemporaryFile(dir=sys.argv[1]) as file:
+    file.write(bytes({50 * MEGABYTE}))
+    file.flush()
+    written = memory_left()
+    taken = bytearray(b"1") * {100 * MEGABYTE}
+    after = memory_left()
+print(before.limit_bytes, before.free_bytes, written.free_bytes, after.free_bytes)
+"""
+    # The folder for temporary files may be memory itself, which counts.
+    disk = Path(__file__).parent
+    with limited(memory_bytes=400 * MEGABYTE) as launcher:
+        command = [*launcher, sys.executable, "-c", program, str(disk)]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    limit, before, written, after = (int(number) // MEGABYTE for number in answer.split())
+
+    assert limit == 400
+    assert 300 < before < 400
+    assert before - written < 20
+    assert 95 < written - after < 110

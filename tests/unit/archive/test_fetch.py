@@ -12,7 +12,7 @@ from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.progress import ProgressLog
 from tfs_proxy.archive.s3 import S3Object, check_size, relative_paths
 from tfs_proxy.archive.s3_client import parse_address
-from tfs_proxy.errors import ArchiveError
+from tfs_proxy.errors import ArchiveError, NoArchive
 from tfs_proxy.layout import Workspace
 
 ROOMY = ExtractLimits(max_bytes=10**9, max_members=1000, max_ratio=100.0)
@@ -71,7 +71,7 @@ def test_an_archive_in_a_folder_is_what_is_served(tmp_path: Path, workspace: Wor
 
 def test_a_missing_path_is_named(tmp_path: Path, workspace: Workspace) -> None:
     """The sentence names the path and what it could be."""
-    with pytest.raises(ArchiveError, match=r"no file or folder .*/nowhere: MODEL must be"):
+    with pytest.raises(NoArchive, match=r"no file or folder .*/nowhere: MODEL must be"):
         fetch(str(tmp_path / "nowhere"), workspace, ROOMY)
 
 

@@ -1,6 +1,7 @@
 """Requests counted from lines: any line gives a count or is counted as unreadable."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -78,6 +79,10 @@ def test_a_worker_s_line_is_read_as_it_was_meant(
             ("/v1/models/{model}:predict", "POST", "499"),
         ),
         (b"200 0.003 - - - 0 0 GET /v1/models/m", ("/v1/models/{model}", "GET", "200")),
+        (b"200 0.003 - - - 0 0 GET /models?next_page_token=x", ("/models", "GET", "200")),
+        (b"200 0.003 - - - 0 0 DELETE /models/a", ("/models/{name}", "DELETE", "200")),
+        (b"507 0.003 - a - 0 0 POST /models/a/invoke", ("/models/{name}/invoke", "POST", "507")),
+        (b"404 0.003 - - - 0 0 GET /models/a/ready", ("other", "GET", "404")),
         (b"000 0.003 - - - 0 0 GET /" + b"x" * 9000, ("other", "GET", "other")),
     ],
 )
@@ -153,6 +158,46 @@ def test_requests_for_models_are_counted_by_model() -> None:
     assert bytes_out["n", "7"] == 40
     durations = metrics[catalogue.MODEL_REQUEST_DURATION.name].distributions or {}
     assert sum(durations["m", "latest"].counts) == 3
+
+
+ONE_OF_EACH = b"""200 0.003 - a - 100 20 POST /models/a/invoke HTTP/1.1
+507 0.003 - a 3 100 20 POST /models/a/invoke HTTP/1.1
+404 0.003 - b - 100 20 POST /models/b/invoke HTTP/1.1
+200 0.003 - a - 100 20 POST /invocations HTTP/1.1
+404 0.003 - - - 100 20 POST /invocations HTTP/1.1
+200 0.003 - a - 100 20 POST /v1/models/a:predict HTTP/1.1
+200 0.003 - - - 100 20 GET /models/a HTTP/1.1
+200 0.003 - - - 100 20 POST /models HTTP/1.1
+"""
+
+
+def test_models_come_and_go_while_requests_are_counted() -> None:
+    """A name is a value as long as the model is there; that of one that has gone is another's."""
+    known = KnownModels(None, {})
+    counts = RequestCounts()
+    counts.models = ModelCounts(known)
+
+    def by_model() -> Mapping[tuple[str, ...], float]:
+        return measured(counts)[catalogue.MODEL_REQUESTS.name].points or {}
+
+    counts.add_lines(ONE_OF_EACH)
+    before = {("other", "other", "ok"): 3, ("other", "other", "client_error"): 2}
+    assert by_model() == {**before, ("other", "other", "server_error"): 1}
+
+    known.add("a", (3,))
+    counts.add_lines(ONE_OF_EACH)
+    loaded = {("a", "latest", "ok"): 3, ("a", "3", "server_error"): 1}
+    assert {labels: count for labels, count in by_model().items() if labels[0] != "other"} == loaded
+
+    others = {labels: count for labels, count in by_model().items() if labels[0] == "other"}
+    counts.models.remove_model("a")
+    counts.models.remove_model("never loaded")
+    assert by_model() == others
+    for metric in measured(counts).values():
+        assert not any("a" in labels for labels in metric.distributions or {})
+
+    counts.add_lines(ONE_OF_EACH)
+    assert set(by_model()) == {("other", "other", of) for of in ("ok", "client_error", "server_error")}
 
 
 @given(st.text(max_size=20), st.text(max_size=20))

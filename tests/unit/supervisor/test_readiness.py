@@ -117,6 +117,15 @@ def test_a_status_answer_is_read_by_version() -> None:
     assert read_status(json.dumps(body).encode()) == {3: AVAILABLE, 4: ServableState("END", "gone")}
 
 
+@pytest.mark.parametrize("message", ["no room", "RESOURCE_EXHAUSTED: no room"])
+def test_a_lack_of_resources_is_told_by_its_code(message: str) -> None:
+    """TensorFlow's own words need not say that it is one; the code is there once."""
+    status = {"error_code": "RESOURCE_EXHAUSTED", "error_message": message}
+    body = {"model_version_status": [{"version": "1", "state": "END", "status": status}]}
+
+    assert read_status(json.dumps(body).encode()) == {1: ServableState("END", "RESOURCE_EXHAUSTED: no room")}
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b"[]", b'{"model_version_status":[{}]}', b'{"error":"x"}', b"\xff"]
 )

@@ -21,11 +21,11 @@ from tfs_proxy.web.workers.around_requests.boundary import (
 from tfs_proxy.web.workers.around_requests.journal import (
     AGAIN,
     REQUEST,
-    WORKER_DIED,
     RequestJournal,
     WsgiApp,
 )
 from tfs_proxy.web.workers.late_calls import SOCKET
+from tfs_proxy.wire.error_body import WORKER_DIED
 
 ONE = "1" * 32
 Headers = list[tuple[str, str]]

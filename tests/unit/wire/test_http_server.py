@@ -63,6 +63,17 @@ def talk(parts: Sequence[bytes], respond: Respond = say_hello, limits: RequestLi
     return asyncio.run(scenario())
 
 
+def test_a_query_is_kept_apart_from_the_path() -> None:
+    """Whoever answers gets it as the client wrote it."""
+
+    async def say_target(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, json.dumps([request.path, request.query]).encode())
+
+    request = b"GET /models?next_page_token=YQ&x=?%20 HTTP/1.1\r\nHost: h\r\n\r\n"
+
+    assert b'["/models", "next_page_token=YQ&x=?%20"]' in talk([request], say_target).sent
+
+
 def test_two_requests_share_a_connection() -> None:
     """Keep-alive, with a body in between that nobody asked for."""
     writer = talk(

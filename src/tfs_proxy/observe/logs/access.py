@@ -104,7 +104,7 @@ def read_access_line(raw: bytes) -> RequestLine | None:
     return RequestLine(
         request,
         parts[2].decode("ascii"),
-        model if is_model_name(model) else "",
+        next(filter(is_model_name, (model, request.model)), ""),  # by the worker, or as the client asks
         _taken(seconds),
         int(parts[1]),
     )

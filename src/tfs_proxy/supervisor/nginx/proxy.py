@@ -18,6 +18,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.orphans import child_pids
 from tfs_proxy.supervisor.nginx import config as nginx
+from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec
 
@@ -30,7 +31,8 @@ RELOAD_LOOKS, RELOAD_PAUSE_SECONDS = 400, 0.005
 class NginxProxy:
     """nginx on ``listener``, in front of workers that accept on ``web``; gRPC has a listener of its own.
 
-    A change of ``web`` counts from the next `configure` on.
+    A change of ``web`` counts from the next `configure` on. With ``multi_model`` there is no ``web`` and no
+    gRPC, and the configuration of the start stays.
     """
 
     def __init__(
@@ -39,7 +41,8 @@ class NginxProxy:
         settings: Settings,
         workspace: Workspace,
         listener: socket.socket,
-        web: Sequence[socket.socket],
+        web: Sequence[socket.socket] = (),
+        multi_model: MultiModelRoutes | None = None,
     ) -> None:
         self._program = program
         self._build = read_build(program)
@@ -47,7 +50,12 @@ class NginxProxy:
         self._workspace = workspace
         self._listener = listener
         self.web = web
-        self.grpc_listener = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
+        self._multi_model = multi_model
+        self.grpc_listener = (
+            sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
+            if multi_model is None
+            else None
+        )
         self._grpc_endpoint = self._open_grpc_endpoint()
         self._open: frozenset[int] = frozenset()
 
@@ -83,6 +91,7 @@ class NginxProxy:
             self._workspace.control_socket,
             self._grpc_endpoint,
             serving,
+            self._multi_model,
             free_bytes=shutil.disk_usage(self._workspace.nginx).free,
             descriptors=most_descriptors(),
             counts_requests=self._build.counts_connections,

@@ -22,8 +22,8 @@ def as_it_is(_request: HttpRequest, response: HttpResponse) -> HttpResponse:
 def request_of(head: h11.Request, body: bytes = b"") -> HttpRequest:
     """The request that a head begins."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-    path = head.target.decode("ascii", "replace").partition("?")[0]
-    return HttpRequest(head.method.decode("ascii"), path, headers, body)
+    path, _, query = head.target.decode("ascii", "replace").partition("?")
+    return HttpRequest(head.method.decode("ascii"), path, headers, body, query)
 
 
 def unavailable(text: str) -> HttpResponse:

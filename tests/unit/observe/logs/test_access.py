@@ -91,6 +91,22 @@ def test_a_header_that_no_worker_wrote_is_left_out(stages: str) -> None:
     assert (read.request, read.seconds) == (finished, {})
 
 
+@pytest.mark.parametrize(
+    ("stages", "asked", "model"),
+    [("-", "a", "a"), ("-", "", ""), ("-", "?", ""), ("m;1", "a", "m"), (";1", "a", "a")],
+)
+def test_a_request_that_no_worker_saw_has_the_model_that_it_asks_for(
+    stages: str, asked: str, model: str
+) -> None:
+    """So the log of one model has the requests that came while it was not there."""
+    finished = FinishedRequest("POST", 503, 0.5, "/models/a/invoke", model=asked)
+
+    read = read_access_line(f"17 id-1 {stages} ".encode() + request_line(finished).rstrip())
+
+    assert read is not None
+    assert read.model == model
+
+
 @pytest.mark.parametrize("raw", [b"", b"17 id-1", b"x id-1 - 200 0.1 - GET /", b"\xff" * 40])
 def test_what_is_no_line_is_left_out(raw: bytes) -> None:
     """Nobody's text becomes an entry by accident."""

@@ -13,17 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tfs_proxy.observe.journal_notes import BEGUN, ENDED, ID_BYTES, NOTE_BYTES
-from tfs_proxy.wire.error_body import error_body
+from tfs_proxy.wire.error_body import WORKER_DIED, error_body
 
 REQUEST, AGAIN, SENT = (f"HTTP_X_TFS_PROXY_{name}" for name in ("REQUEST", "AGAIN", "SENT"))
 """The headers of nginx, as WSGI names them: the request's id, the mark, and whether a model server had it."""
 
 _NO_ID = b" " * ID_BYTES
-
-WORKER_DIED = (
-    "The worker process that handled this request ended before it answered: it crashed or was killed, "
-    "perhaps for lack of memory; see the log. The request is not sent again, since it may be the cause."
-)
 
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 

@@ -1,0 +1,116 @@
+"""The HTTP of multi-model endpoints on the control API: nginx -> here -> `ModelRegistry`.
+
+docs/reference/sagemaker.md has the calls; nginx asks ``/models/NAME/ready`` when a model has no gate.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import parse_qs, unquote
+
+from tfs_proxy.errors import BadInput, TfsProxyError, UnknownModel
+from tfs_proxy.multimodel.listing_pages import page
+from tfs_proxy.multimodel.load_request import read_load_request
+from tfs_proxy.multimodel.on_demand import OnDemandModels
+from tfs_proxy.multimodel.registry import ListedModel, ModelRegistry
+from tfs_proxy.supervisor.nginx.multi_model import SENDS_ON
+from tfs_proxy.wire.error_body import not_allowed
+from tfs_proxy.wire.error_status import status_of_error
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+
+PAGE_FIELD: Final = "next_page_token"
+
+Method = Callable[[HttpRequest, str], Awaitable[HttpResponse]]
+"""Answers one method at a path with this model's name; "" at the path of all models."""
+
+
+class ModelsApi:
+    """Loads, lists and unloads models; ``ready_seconds`` is how long a request may wait for a load.
+
+    With ``on_demand`` a request for a model that is not loaded loads it.
+    """
+
+    def __init__(
+        self, registry: ModelRegistry, ready_seconds: float, on_demand: OnDemandModels | None = None
+    ) -> None:
+        self._registry = registry
+        self._ready_seconds = ready_seconds
+        self._on_demand = on_demand
+        self._of_all: Mapping[str, Method] = {"GET": self._list, "HEAD": self._list, "POST": self._load}
+        self._of_one: Mapping[str, Method] = {"GET": self._get, "HEAD": self._get, "DELETE": self._unload}
+        self._of_readiness: Mapping[str, Method] = {"GET": self._ready, "HEAD": self._ready}
+
+    async def respond(self, request: HttpRequest) -> HttpResponse | None:
+        """Answer a request; None for a path that is not of models."""
+        match request.path.split("/"):
+            case ["", "models"]:
+                return await self._answer(request, self._of_all, "")
+            case ["", "models", name] if name:
+                return await self._answer(request, self._of_one, unquote(name))
+            case ["", "models", name, "ready"] if name:
+                return await self._answer(request, self._of_readiness, unquote(name))
+        return None
+
+    async def _answer(self, request: HttpRequest, methods: Mapping[str, Method], name: str) -> HttpResponse:
+        if request.method not in methods:
+            allowed = ", ".join(methods)
+            text = not_allowed(request.method, allowed)
+            return HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"Allow": allowed})
+        try:
+            return await methods[request.method](request, name)
+        except TfsProxyError as error:
+            return HttpResponse.error(status_of_error(error), str(error))
+
+    async def _load(self, request: HttpRequest, _: str) -> HttpResponse:
+        wanted = read_load_request(request.body)
+        if self._on_demand is None:
+            await self._registry.load(wanted.model_name, wanted.url)
+        else:
+            await self._on_demand.load(wanted.model_name, wanted.url)
+        return _sentence(f"model {wanted.model_name} is loaded")
+
+    async def _list(self, request: HttpRequest, _: str) -> HttpResponse:
+        models, next_token = page(self._registry.list(), _token(request.query))
+        answer: dict[str, object] = {"models": [_shown(model) for model in models]}
+        if next_token is not None:
+            answer["nextPageToken"] = next_token
+        return _json(answer)
+
+    async def _get(self, _: HttpRequest, name: str) -> HttpResponse:
+        model = self._registry.get(name)
+        if not model.is_loaded:
+            raise UnknownModel(f"model {name} is {model.state.value}")
+        return _json(_shown(model))
+
+    async def _unload(self, _: HttpRequest, name: str) -> HttpResponse:
+        await self._registry.unload(name)
+        return _sentence(f"model {name} is unloaded")
+
+    async def _ready(self, _: HttpRequest, name: str) -> HttpResponse:
+        if self._on_demand is None:
+            await self._registry.ready(name, self._ready_seconds)
+        else:
+            await self._on_demand.ready(name, self._ready_seconds)
+        return replace(_sentence(f"model {name} is ready"), headers=dict(SENDS_ON))
+
+
+def _token(query: str) -> str | None:
+    """The token that a query has; raises BadInput if it has several."""
+    tokens = parse_qs(query, keep_blank_values=True).get(PAGE_FIELD, [])
+    if len(tokens) > 1:
+        raise BadInput(f"{PAGE_FIELD} stands more than once in the query")
+    return tokens[0] if tokens else None
+
+
+def _shown(model: ListedModel) -> Mapping[str, str]:
+    return {"modelName": model.name, "modelUrl": model.url}
+
+
+def _sentence(text: str) -> HttpResponse:
+    return _json({"message": text})
+
+
+def _json(answer: object) -> HttpResponse:
+    return HttpResponse(HTTPStatus.OK, json.dumps(answer).encode())

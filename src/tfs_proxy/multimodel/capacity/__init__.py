@@ -1,0 +1,1 @@
+"""Which models fit, where they go, and which leave: decisions from measurements."""

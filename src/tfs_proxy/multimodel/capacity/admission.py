@@ -1,0 +1,134 @@
+"""Decides before a load whether the model fits, from what is free and what models loaded before took: pure.
+
+The registry asks first; `placement` and `stack` come only after it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+
+from tfs_proxy.errors import NotEnoughResources
+from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, MemoryLeft
+
+MODEL_SERVER_BYTES = 350 * MEGABYTE
+"""What an embedded model server takes without a model; the official one takes less."""
+
+DEFAULT_BASE_BYTES = MODEL_SERVER_BYTES + WORKER_BYTES
+"""What a stack takes beside its model, until one has been measured: a model server and a worker."""
+
+LEAST_FACTOR = 1.0
+MOST_FACTOR = 10.0
+LEAST_DIFFERENCE_BYTES = 32 * MEGABYTE
+"""Models whose sizes differ by less say nothing about the factor: their scripts differ by more."""
+
+MOST_SAMPLES = 50
+"""PERF: the factor is the median over all pairs."""
+
+COUNT_SETTING = "TFS_PROXY_MAX_LOADED_MODELS"
+MARGIN_SETTING = "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN"
+
+
+@dataclass(frozen=True, slots=True)
+class StackMemory:
+    """A model's size on disk, and the memory that its stack takes: the processes that serve it."""
+
+    bytes_on_disk: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionLimits:
+    """How many models may be loaded, 0 for any number, and the share of memory that is kept free."""
+
+    most_models: int
+    memory_margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """What there is before a load.
+
+    ``model_count`` has the models that are loaded, loading or unloading; ``measured`` stacks that were
+    loaded before, the latest last, whether they still are or not; ``loading`` those that are on their way,
+    with what they take so far. ``memory`` is None if nobody knows how much there is.
+    """
+
+    model_count: int
+    measured: Sequence[StackMemory]
+    loading: Sequence[StackMemory]
+    memory: MemoryLeft | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """What a stack takes: ``base_bytes``, and ``factor`` bytes for each byte of its model on disk."""
+
+    base_bytes: float
+    factor: float
+
+    def for_model(self, bytes_on_disk: int) -> int:
+        """The memory of one stack in bytes."""
+        return math.ceil(self.base_bytes + self.factor * bytes_on_disk)
+
+
+def refusal(
+    name: str, bytes_on_disk: int, occupancy: Occupancy, limits: AdmissionLimits
+) -> NotEnoughResources | None:
+    """Why the model ``name`` can't be loaded now; None if it can."""
+    if limits.most_models and occupancy.model_count >= limits.most_models:
+        return NotEnoughResources(
+            f"model {name} can't be loaded: there are {occupancy.model_count} models, as many as "
+            f"{COUNT_SETTING}={limits.most_models} allows. Unload one, or allow more."
+        )
+    if occupancy.memory is None:
+        return None
+    estimate = estimate_from(occupancy.measured)
+    needed_bytes = estimate.for_model(bytes_on_disk)
+    promised_bytes = _still_to_take(occupancy.loading, estimate)
+    kept_bytes = math.ceil(limits.memory_margin * occupancy.memory.limit_bytes)
+    missing_bytes = needed_bytes + promised_bytes + kept_bytes - occupancy.memory.free_bytes
+    if missing_bytes <= 0:
+        return None
+    needs = f"about {_megabytes(needed_bytes)} ({_megabytes(bytes_on_disk)} on disk)"
+    return NotEnoughResources(
+        f"model {name} needs {needs} of memory, and {_left(occupancy.memory, promised_bytes)}, of which "
+        f"{MARGIN_SETTING}={limits.memory_margin:g} keeps {_megabytes(kept_bytes)} free: "
+        f"{_megabytes(missing_bytes)} too little. Unload a model, give the container more memory, "
+        "or lower the margin.",
+        missing_bytes,
+    )
+
+
+def estimate_from(measured: Sequence[StackMemory]) -> MemoryEstimate:
+    """What stacks take, judged by those that were ``measured``, the latest last.
+
+    The factor is the median slope between two models of different sizes, the base the median of what
+    remains (Theil and Sen's line): one script that takes a lot by itself changes neither.
+    """
+    samples = measured[-MOST_SAMPLES:]
+    if not samples:
+        return MemoryEstimate(DEFAULT_BASE_BYTES, MODEL_FACTOR)
+    slopes = [
+        (larger.memory_bytes - smaller.memory_bytes) / (larger.bytes_on_disk - smaller.bytes_on_disk)
+        for smaller, larger in combinations(sorted(samples, key=lambda stack: stack.bytes_on_disk), 2)
+        if larger.bytes_on_disk - smaller.bytes_on_disk >= LEAST_DIFFERENCE_BYTES
+    ]
+    factor = min(max(median(slopes), LEAST_FACTOR), MOST_FACTOR) if slopes else float(MODEL_FACTOR)
+    base_bytes = median(stack.memory_bytes - factor * stack.bytes_on_disk for stack in samples)
+    return MemoryEstimate(max(0.0, base_bytes), factor)
+
+
+def _still_to_take(loading: Sequence[StackMemory], estimate: MemoryEstimate) -> int:
+    """The memory that loads under way were promised and have not taken yet."""
+    return sum(max(0, estimate.for_model(stack.bytes_on_disk) - stack.memory_bytes) for stack in loading)
+
+
+def _left(memory: MemoryLeft, promised_bytes: int) -> str:
+    left = f"{_megabytes(memory.free_bytes)} of {_megabytes(memory.limit_bytes)} are free"
+    return f"{left} ({_megabytes(promised_bytes)} for loads under way)" if promised_bytes else left
+
+
+def _megabytes(size_bytes: int) -> str:
+    return f"{math.ceil(size_bytes / MEGABYTE)} MB"

@@ -1,0 +1,45 @@
+"""The body of ``POST /models`` -> a name and a path: pure."""
+
+import json
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from tfs_proxy.errors import BadInput
+from tfs_proxy.names import is_loaded_model_name
+
+SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
+NAME_RULE = "letters, digits, '.', '_' and '-', a letter or digit first, at most 64 of them"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """Load the model at the path ``url`` of this machine under the name ``model_name``."""
+
+    model_name: str
+    url: str
+
+
+def read_load_request(body: bytes) -> LoadRequest:
+    """Read the body; fields of other names are ignored. Raises BadInput that names the field at fault."""
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadInput(f"not a load request: the body is not JSON; send {SHAPE}") from None
+    if not isinstance(fields, dict):
+        raise BadInput(f"not a load request: the body is not a JSON object; send {SHAPE}")
+    name, url = _text(fields, "model_name"), _text(fields, "url")
+    if not is_loaded_model_name(name):
+        raise BadInput(f"not a load request: model_name can't be a model's name, which has {NAME_RULE}")
+    if not PurePosixPath(url).is_absolute() or not url.isprintable():
+        raise BadInput("not a load request: url is not an absolute path on this machine")
+    return LoadRequest(name, url)
+
+
+def _text(fields: dict[str, Any], field: str) -> str:
+    if field not in fields:
+        raise BadInput(f"not a load request: {field} is missing; send {SHAPE}")
+    value = fields[field]
+    if not isinstance(value, str) or not value:
+        raise BadInput(f"not a load request: {field} is not a text, or is empty; send {SHAPE}")
+    return value

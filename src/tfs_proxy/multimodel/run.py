@@ -1,0 +1,232 @@
+"""One run of many models: nginx in front, the control API, and the registry with a stack for each model.
+
+start-up: cli -> settings -> here; then POST /models -> api -> registry -> model_stack -> supervisor.stack
+"""
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from tfs_proxy.capture.options import capture_options
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.layout import Workspace
+from tfs_proxy.multimodel.added_up import added_up
+from tfs_proxy.multimodel.api import ModelsApi
+from tfs_proxy.multimodel.folder import ModelFolder, model_folder
+from tfs_proxy.multimodel.model_stack import RunFacts
+from tfs_proxy.multimodel.on_demand import OnDemandModels
+from tfs_proxy.multimodel.registry import ModelRegistry
+from tfs_proxy.multimodel.stacks import ModelStacks
+from tfs_proxy.multimodel.universal_script import universal_code
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.observe.model_counts import KnownModels
+from tfs_proxy.observe.tracing.choice import trace_choice
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.supervisor.logs.run_records import RunRecords
+from tfs_proxy.supervisor.metrics import RunMetrics
+from tfs_proxy.supervisor.nginx import config as nginx
+from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
+from tfs_proxy.supervisor.nginx.proxy import NginxProxy
+from tfs_proxy.supervisor.opening import ServeRequest
+from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
+from tfs_proxy.supervisor.run_loop import RunLoop
+
+log = logging.getLogger(__name__)
+
+LAST_STEPS_SECONDS: Final = 3.0
+UNLOAD_SECONDS: Final = 30.0
+"""What ends a load that took too long may take this much longer."""
+
+NO_WORKERS: Final = 0.0
+
+
+async def serve_many(
+    settings: Settings, listener: socket.socket, request: ServeRequest, folder: str | None
+) -> int:
+    """Serve models that come and go until SIGTERM, SIGINT or SIGHUP; returns 0 then.
+
+    With ``folder``, a folder or an ``s3://`` address, the archives below it are loaded on demand. Raises
+    StopServing if the run can't begin or go on. ``listener`` is closed at the end.
+    """
+    refuse_unusable(settings)
+    with guarded_workspace(settings.home) as (workspace, watchdog):
+        code = await asyncio.to_thread(universal_code, settings, workspace)
+        if code is not None:
+            log.info("Script of models without one: %s", settings.program)
+        settings = replace(settings, universal_code=code)
+        models = None if folder is None else await _open_folder(folder)
+        return await MultiModelSupervisor(settings, listener, request, workspace, watchdog, models).run()
+
+
+def refuse_unusable(settings: Settings) -> None:
+    """Raise SettingsError for settings that multi-model mode can't work with."""
+    if nginx.find() is None or not settings.nginx:
+        raise SettingsError(
+            "multi-model mode needs nginx, which sends requests to their models: install it, and don't set "
+            "TFS_PROXY_NGINX=false."
+        )
+    if settings.gunicorn_worker_class != "gthread":
+        raise SettingsError(
+            f"SAGEMAKER_GUNICORN_WORKER_CLASS={settings.gunicorn_worker_class} can't be used in multi-model "
+            "mode: take gthread."
+        )
+    if settings.grpc_port is not None and settings.grpc_port.required:
+        raise SettingsError(
+            f"TFS_PROXY_GRPC_PORT={settings.grpc_port.number} can't be used in multi-model mode: "
+            "it has no gRPC API. Set TFS_PROXY_GRPC_PORT=off."
+        )
+
+
+async def _open_folder(location: str) -> ModelFolder:
+    folder = model_folder(location)
+    listing = await asyncio.to_thread(folder.check)
+    log.info("Models: %d archives below %s, loaded by the first request", len(listing.paths), location)
+    return folder
+
+
+class FrontReadiness(Readiness):
+    """The readiness of a run whose models come and go: nginx alone decides."""
+
+    def reason(self) -> str | None:
+        """Why requests can't be served now; None if they can, whatever models there are."""
+        if self.phase is Phase.STARTING:
+            return self.step
+        if self.phase is Phase.STOPPING:
+            return "stopping"
+        return f"{', '.join(sorted(self.down))} is down and being restarted" if self.down else None
+
+
+class MultiModelSupervisor:
+    """One run: everything between the open port and the exit status."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        request: ServeRequest,
+        workspace: Workspace,
+        watchdog: Watchdog,
+        folder: ModelFolder | None,
+    ) -> None:
+        self._settings, self._listener, self._request = settings, listener, request
+        self._workspace = workspace
+        self._records = RunRecords(settings, request.environ, workspace, listener)
+        self._records.requests.expect(KnownModels(None, {}))
+        self._readiness = FrontReadiness(Heartbeats(NO_WORKERS))
+        self._children = Children(self._readiness, workspace, watchdog, own_exit_status=False)
+        self._children.log.of_request = self._records.request_lines.hold
+        self._children.each_tick = self._tick
+        self._stacks = ModelStacks(
+            RunFacts(
+                settings,
+                request.model_server,
+                request.environ,
+                workspace,
+                watchdog,
+                self._records.log_descriptor,
+                int(listener.getsockname()[1]),
+            ),
+            self._records.requests,
+        )
+        self._registry = ModelRegistry(
+            self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
+        )
+        self._on_demand = (
+            None if folder is None else OnDemandModels(self._registry, folder, self._stacks.uses)
+        )
+        self._metrics = RunMetrics(
+            self._readiness,
+            self._children,
+            workspace.journal,
+            self._records.measure,
+            self._stacks.measure,
+            self._registry.measure,
+        )
+        self._control_api = ControlApi(self._readiness, self._measure)
+        self._control_api.log_level = self._records.run_log.respond
+        self._control_api.models = ModelsApi(
+            self._registry, settings.request_timeout_seconds, self._on_demand
+        ).respond
+        self._run_loop = RunLoop(settings.stop_seconds)
+
+    async def run(self) -> int:
+        """Start, serve, drain."""
+        await self._run_loop.run(self._start_and_watch(), self._drain)
+        return 0
+
+    async def _start_and_watch(self) -> None:
+        self._readiness.step = "starting: nginx"
+        self._stacks.make_folders()
+        await self._control_api.open(self._workspace.control_socket)
+        self._children.nginx = self._children.start(self._proxy().spec(self._request.environ))
+        self._readiness.phase = Phase.SERVING
+        self._readiness.steps.end()
+        self._control_api.released = True
+        log.info("%s", self._ready_line())
+        await self._children.watch_during(self._unload_idle())
+
+    def _proxy(self) -> NginxProxy:
+        choice = trace_choice(self._request.environ)
+        if choice.warning:
+            log.warning("%s", choice.warning)
+        routes = MultiModelRoutes(
+            load_seconds=self._settings.wait_time_seconds + UNLOAD_SECONDS,
+            takes_target_model=self._on_demand is not None,
+            traces=choice.sampling,
+            capture=capture_options(self._settings, ""),
+        )
+        return NginxProxy(
+            nginx.find() or "", self._settings, self._workspace, self._listener, multi_model=routes
+        )
+
+    def _ready_line(self) -> str:
+        url = sockets.local_url(self._listener)
+        if self._on_demand is not None:
+            return (
+                f"ready: {url}  try: curl -H 'X-Amzn-SageMaker-Target-Model: NAME.tar.gz' "
+                f"-H 'Content-Type: application/json' -d '{{\"instances\": [1.0]}}' {url}/invocations"
+            )
+        return (
+            f"ready: {url}, without a model  try: curl -H 'Content-Type: application/json' "
+            f'-d \'{{"model_name": "NAME", "url": "/PATH/TO/MODEL"}}\' {url}/models'
+        )
+
+    async def _unload_idle(self) -> None:
+        if self._on_demand is not None and self._settings.model_idle_seconds:
+            await self._on_demand.unload_idle(self._settings.model_idle_seconds)
+        await asyncio.get_running_loop().create_future()
+
+    def _tick(self) -> None:
+        self._records.read()
+        self._stacks.forget_all_but({model.name for model in self._registry.all()})
+
+    def _measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
+        return added_up(self._metrics.measure(headers))
+
+    async def _drain(self, stop_requested: bool) -> None:
+        """Stop accepting, let requests finish, then unload all models; bounded in time."""
+        deadline = time.monotonic() + self._settings.stop_seconds
+        self._readiness.phase = Phase.STOPPING
+        if stop_requested:
+            await self._run_loop.accept_pending([self._listener], deadline)
+        self._listener.close()
+        reading = asyncio.create_task(self._records.keep_reading())
+        try:
+            await self._run_loop.stop(self._stop_all(deadline), self._children.in_start_order())
+        finally:
+            reading.cancel()
+        self._control_api.close()
+        self._records.close()
+
+    async def _stop_all(self, deadline: float) -> None:
+        if self._children.nginx is not None:
+            await self._children.nginx.stop(deadline - time.monotonic())
+        await self._registry.close()

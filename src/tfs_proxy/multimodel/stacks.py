@@ -1,0 +1,170 @@
+"""The serving stacks of all models of a run: who may load when and where, and what they take."""
+
+import asyncio
+import itertools
+import logging
+import shutil
+import subprocess
+import time
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+from tfs_proxy.multimodel.capacity.admission import (
+    MOST_SAMPLES,
+    AdmissionLimits,
+    Occupancy,
+    StackMemory,
+    refusal,
+)
+from tfs_proxy.multimodel.capacity.eviction import ModelUse
+from tfs_proxy.multimodel.capacity.gpu_devices import (
+    DESCRIBE_COMMAND,
+    LIST_COMMAND,
+    GpuDevice,
+    devices,
+    visible,
+)
+from tfs_proxy.multimodel.capacity.placement import Placement, place
+from tfs_proxy.multimodel.capacity.ports import PortBlocks
+from tfs_proxy.multimodel.capacity.sizes import size_of
+from tfs_proxy.multimodel.model_stack import ModelStack, RunFacts
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.resources import memory_left
+from tfs_proxy.setting_values import PortRange
+from tfs_proxy.supervisor.nginx.multi_model import GATES
+from tfs_proxy.supervisor.request_counter import RequestCounter
+
+log = logging.getLogger(__name__)
+
+DRIVER_SECONDS: Final = 10.0
+STACKS_FOLDER: Final = "s"
+
+
+class ModelStacks:
+    """Makes stacks, and knows those there are; ``requests`` counts by model and follows their loads."""
+
+    def __init__(self, run: RunFacts, requests: RequestCounter) -> None:
+        self._run = run
+        self._requests = requests
+        self._numbers = itertools.count()
+        self._stacks: set[ModelStack] = set()
+        self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
+        self._used_at: dict[str, float] = {}
+        self._seen: dict[str, int] = {}
+        self._turns = asyncio.Semaphore(max(1, run.settings.machine.cores - 1))
+        self._placing = asyncio.Lock()
+        self._ports = PortBlocks(run.settings.safe_port_range, run.settings.instance_count)
+        self._gates = run.workspace.root / GATES
+
+    def make_folders(self) -> None:
+        """Make the folders of gates and of stacks, before the first model comes."""
+        self._gates.mkdir()
+        (self._run.workspace.root / STACKS_FOLDER).mkdir()
+
+    def launch(self, name: str, url: str) -> ModelStack:
+        """A new stack for the registry, in a folder of its own."""
+        home = self._run.workspace.root / STACKS_FOLDER / str(next(self._numbers))
+        stack = ModelStack(name, url, self._run, home, self._gates / f"{name}.sock", self)
+        self._stacks.add(stack)
+        return stack
+
+    def admit(self, name: str, url: str) -> None:
+        """Raise NotEnoughResources if the model does not fit into the memory that is left."""
+        limits = AdmissionLimits(0, self._run.settings.multi_model_memory_margin)
+        loading = [stack for stack in self._stacks if not stack.is_ready]
+        occupancy = Occupancy(
+            len(self._stacks),
+            tuple(self._measured),
+            [StackMemory(stack.bytes_on_disk, stack.memory_bytes) for stack in loading],
+            memory_left(),
+        )
+        reason = refusal(name, size_of(url), occupancy, limits)
+        if reason is not None:
+            raise reason
+
+    def turn(self) -> AbstractAsyncContextManager[object]:
+        """Wait for one of the turns to load: one core is left to models that serve."""
+        return self._turns
+
+    async def place(self, stack: ModelStack) -> Placement | None:
+        """The GPU for a stack; raises NotEnoughResources if none has room."""
+        async with self._placing:
+            found = visible(await asyncio.to_thread(_devices), self._run.environ)
+            settings = self._run.settings
+            placed = [other.placement for other in self._stacks if other.placement is not None]
+            chosen = place(
+                *(stack.name, stack.bytes_on_disk, found, placed),
+                margin=settings.gpu_memory_margin,
+                most_models=settings.max_loaded_models,
+            )
+            stack.placement = chosen
+        if chosen is not None:
+            log.info("model %s: on %s", stack.name, chosen.uuid)
+        return chosen
+
+    def ports_of(self, stack: ModelStack) -> PortRange | None:
+        """The ports for its model servers, None for any; raises NotEnoughResources if none are left."""
+        return self._ports.take(stack, stack.name)
+
+    def opened(self, stack: ModelStack) -> None:
+        """Count requests for its model from now on."""
+        self._used_at[stack.name] = time.monotonic()
+        if self._requests.counts.models is not None:
+            self._requests.counts.models.known.add(stack.name, stack.versions)
+
+    def ready(self, stack: ModelStack) -> None:
+        """Remember what it takes: later loads are judged by that."""
+        self._measured.append(StackMemory(stack.bytes_on_disk, stack.memory_bytes))
+        self._used_at[stack.name] = time.monotonic()
+
+    def gone(self, stack: ModelStack) -> None:
+        """Forget it."""
+        self._stacks.discard(stack)
+        self._ports.give_back(stack)
+
+    def forget_all_but(self, names: Collection[str]) -> None:
+        """End the series of models that are not there any more."""
+        for name in [name for name in self._used_at if name not in names]:
+            self._requests.forget(name)
+            del self._used_at[name]
+            self._seen.pop(name, None)
+
+    def uses(self) -> tuple[ModelUse, ...]:
+        """The models that serve, and when each was last asked."""
+        self._note_requests()
+        return tuple(
+            ModelUse(stack.name, stack.memory_bytes, self._used_at.get(stack.name, 0.0), stack.in_use)
+            for stack in self._stacks
+            if stack.is_ready
+        )
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """What all of them measure."""
+        for stack in tuple(self._stacks):
+            yield from stack.measure()
+
+    def _note_requests(self) -> None:
+        self._requests.read()
+        models = self._requests.counts.models
+        for stack in self._stacks:
+            count = 0 if models is None else models.requests_of(stack.name)
+            if count != self._seen.get(stack.name, 0):
+                self._seen[stack.name] = count
+                self._used_at[stack.name] = time.monotonic()
+
+
+def _devices() -> tuple[GpuDevice, ...]:
+    """What the driver tells of the GPUs; nothing without one."""
+    if shutil.which(LIST_COMMAND[0]) is None:
+        return ()
+    try:
+        listing, description = (
+            subprocess.run(command, capture_output=True, timeout=DRIVER_SECONDS, check=True, text=True).stdout
+            for command in (LIST_COMMAND, DESCRIBE_COMMAND)
+        )
+    except (OSError, subprocess.SubprocessError):
+        log.warning("nvidia-smi does not answer: models are placed as if there were no GPU")
+        return ()
+    return devices(listing, description)

@@ -1,0 +1,64 @@
+"""What a run keeps of its requests, however many models it serves: its log, and what it counts."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator, Mapping
+
+from tfs_proxy.capture.counts import CaptureCounter
+from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.logs.access import RequestLine
+from tfs_proxy.observe.logs.config import STDERR
+from tfs_proxy.observe.logs.entry import COMMAND
+from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.observe.request_counts import FinishedRequest
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.logs.request_lines import RequestLines
+from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
+from tfs_proxy.supervisor.request_counter import RequestCounter
+
+READ_PAUSE_SECONDS = 0.05
+
+
+class RunRecords:
+    """The log of a run and its requests; ``listener`` is where the run listens.
+
+    ``log_descriptor`` is where all processes log to.
+    """
+
+    def __init__(
+        self, settings: Settings, environ: Mapping[str, str], workspace: Workspace, listener: socket.socket
+    ) -> None:
+        self.log_descriptor = os.dup(STDERR)
+        config = log_config(settings, environ, self.log_descriptor)
+        self.run_log = RunLog(workspace.logging, config, lambda: int(listener.getsockname()[1]))
+        self.requests = RequestCounter(workspace.requests, workspace.stages)
+        self.request_lines = RequestLines(workspace.access, settings.access_log)
+        self._captured = CaptureCounter(workspace.capture_counts)
+
+    def note_early(self, request: FinishedRequest, request_id: str) -> None:
+        """Count and log a request that is answered before workers can."""
+        self.requests.counts.add(request)
+        self.request_lines.log.show(RequestLine(request, request_id), COMMAND)
+
+    def read(self) -> None:
+        """Count and log what nginx and the workers have written since the last time."""
+        self.requests.read()
+        self._captured.read()
+        self.request_lines.read()
+
+    async def keep_reading(self) -> None:
+        """Read for ever, often."""
+        while True:
+            self.read()
+            await asyncio.sleep(READ_PAUSE_SECONDS)
+
+    def measure(self) -> Iterator[MeasuredMetric]:
+        """What has been counted."""
+        yield from self.requests.measure()
+        yield from self._captured.measure()
+
+    def close(self) -> None:
+        """Show the lines that are left, and give up the descriptor of the log."""
+        self.request_lines.close()
+        os.close(self.log_descriptor)

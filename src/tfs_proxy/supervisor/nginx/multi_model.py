@@ -1,0 +1,221 @@
+"""The parts of nginx.conf that send each request to the model that it names, while models come and go: pure.
+
+The workers of a model listen on a unix socket of their own, and its gate, a link named after the model, leads
+there while it is ready: so no load and no unload reloads nginx. A request that finds no gate waits at the
+control API, whose answer is the client's unless it sends the request on (`SENDS_ON`).
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfs_proxy import names
+from tfs_proxy.deployment import CaptureOptions, TraceSampling
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.nginx import refusals, workers
+from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
+
+GATES = "m"
+"""The folder of the gates below the run's workspace, which is nginx's working directory."""
+
+SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}
+"""Headers with which the control API says that the model is ready; nginx keeps them for itself."""
+
+MAX_REQUEST_KB = 64
+"""The largest body of a request to ``/models``."""
+
+MAX_SEGMENTS = 6
+"""How many names a path in X-Amzn-SageMaker-Target-Model has at most."""
+
+MAX_NAME_CHARACTERS = 64
+ARCHIVE_SUFFIX = ".tar.gz"
+MARGIN_SECONDS = 5
+"""What nginx waits longer than the control API does."""
+
+BAD_GATEWAY_PAGE = "/.refused/502"
+_NO_TARGET, _ODD_TARGET = "-", "?"
+_SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_HOW_TO_CALL = "no model is named: load one by POST to /models and send requests to /models/NAME/invoke"
+_WITHOUT_HEADER = (
+    f"{_HOW_TO_CALL}, or serve archives with --multi-model and name one in X-Amzn-SageMaker-Target-Model"
+)
+_WITH_HEADER = f"{_HOW_TO_CALL}, or name an archive in X-Amzn-SageMaker-Target-Model"
+_TARGET_NEEDED = (
+    "X-Amzn-SageMaker-Target-Model: the path of an archive is needed, such as team/a.tar.gz: at most "
+    f"{MAX_SEGMENTS} names of letters, digits, '.', '_' and '-' that begin with a letter or a digit, and at "
+    f"most {MAX_NAME_CHARACTERS} characters for the model's name, in which -- stands for each slash"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiModelRoutes:
+    """What nginx must know of a run whose models come and go.
+
+    A load or an unload may take ``load_seconds``. ``takes_target_model`` says whether requests to
+    ``/invocations`` may name an archive. ``traces`` and ``capture`` are those of all models.
+    """
+
+    load_seconds: float
+    takes_target_model: bool = False
+    traces: TraceSampling | None = None
+    capture: CaptureOptions | None = None
+
+
+def upstreams(control_socket: Path) -> str:
+    """For the http block: the control API over new connections, since no load may be sent twice."""
+    return f"upstream control_api_anew {{ server unix:{control_socket} max_fails=0; }}"
+
+
+def maps(routes: MultiModelRoutes) -> str:
+    """Which model a request is for, for the http block; ``-`` is none, ``?`` is not a name."""
+    return f"""{_target_model(routes)}
+    map $request_uri $asked_model {{
+        default {_NO_TARGET};
+        "~^/models/(?<invoked_model>{names.LOADED_MODEL})/invoke(?:\\?|\\z)" $invoked_model;
+        "~*^/v1/models/(?<served_model>{names.LOADED_MODEL})(?:[/:?]|\\z)" $served_model;
+        "~^/invocations(?:\\?|\\z)" $target_model;
+    }}"""
+
+
+def _target_model(routes: MultiModelRoutes) -> str:
+    if not routes.takes_target_model:
+        return f'map "" $target_model {{ default {_NO_TARGET}; }}'
+    lines = [f'"~{pattern}" {name};' for pattern, name in target_patterns()]
+    return "\n        ".join(
+        (
+            "map $http_x_amzn_sagemaker_target_model $target_model {",
+            f'default "{_ODD_TARGET}";',
+            f'"" {_NO_TARGET};',
+            *lines,
+            "}",
+        )
+    )
+
+
+def target_patterns() -> Iterator[tuple[str, str]]:
+    """The paths of archives, and for each the model's name in nginx's variables."""
+    for count in range(1, MAX_SEGMENTS + 1):
+        numbers = range(1, count + 1)
+        # Each slash of the path is two characters of the name.
+        most = MAX_NAME_CHARACTERS - (count - 1) + len(ARCHIVE_SUFFIX)
+        segments = "/".join(f"(?<segment{number}>{_SEGMENT})" for number in numbers)
+        suffix = ARCHIVE_SUFFIX.replace(".", r"\.")
+        name = "--".join(f"${{segment{number}}}" for number in numbers)
+        yield rf"^(?=.{{1,{most}}}\z){segments}{suffix}\z", f'"{name}"'
+
+
+def locations(routes: MultiModelRoutes, settings: Settings, marks: Sequence[str]) -> str:
+    """For the server block; all paths that are not here are 404.
+
+    ``marks`` are headers that say what workers do besides answering.
+    """
+    name = f"(?<model>{names.LOADED_MODEL})"
+    parts = (
+        _management("= /models", "/models", routes),
+        _management(f'~ "^/models/{name}\\z"', "/models/$model", routes),
+        _invocations(marks),
+        _entrance(f'~ "^/models/{name}/invoke\\z"', "/invocations$is_args$args", marks),
+        _entrance(f'~* "^/v1/models/{name}(?:[/:].*)?\\z"', "$request_uri", marks),
+        _again(marks),
+        _wait(settings),
+        _gate(marks),
+        "location / { return 404; }",
+        *_refusals(routes),
+    )
+    return "\n\n        ".join(parts)
+
+
+def _management(pattern: str, path: str, routes: MultiModelRoutes) -> str:
+    """``/models``: a client that hangs up does not stop a load."""
+    others = {413: "/.refused/models-413", 502: BAD_GATEWAY_PAGE, 504: "/.refused/models-504"}
+    return _location(
+        pattern,
+        f"client_max_body_size {MAX_REQUEST_KB}k;",
+        "proxy_ignore_client_abort on;",
+        f"proxy_read_timeout {math.ceil(routes.load_seconds) + MARGIN_SECONDS}s;",
+        f"proxy_pass http://control_api_anew{path}$is_args$args;",
+        *refusals.error_pages(others),
+    )
+
+
+def _entrance(pattern: str, path: str, marks: Sequence[str]) -> str:
+    return _location(pattern, *_enter(path, marks))
+
+
+def _invocations(marks: Sequence[str]) -> str:
+    return _location(
+        "= /invocations",
+        f'if ($target_model = "{_NO_TARGET}") {{ rewrite ^ /.refused/no-model last; }}',
+        f'if ($target_model = "{_ODD_TARGET}") {{ rewrite ^ /.refused/target-model last; }}',
+        "set $model $target_model;",
+        *_enter("/invocations$is_args$args", marks),
+    )
+
+
+def _enter(path: str, marks: Sequence[str]) -> Iterator[str]:
+    """To the model's gate; without one it waits, and nginx does not log that it can't connect."""
+    yield f"set $path_at_gate {path};"
+    # NOTE: to -e and -f a socket is nothing; it is executable, unless someone has changed its mode.
+    yield f"if (!-x {GATES}/$model.sock) {{ return 418; }}"
+    yield _to_gate(marks)
+    yield from refusals.error_pages({502: workers.AGAIN, 418: "= @wait"})
+
+
+def _gate(marks: Sequence[str]) -> str:
+    """The way on for a request that has waited."""
+    return _location("@gate", _to_gate(marks), *refusals.error_pages({502: workers.AGAIN}))
+
+
+def _again(marks: Sequence[str]) -> str:
+    """No connection to the gate, or one that ended without an answer.
+
+    In the latter case a worker may have begun the request: only the same model's next worker knows.
+    """
+    return _location(
+        "@again",
+        'if ($upstream_connect_time = "-") { return 418; }',  # the gate has gone at this moment
+        'if ($upstream_connect_time ~ " -$") { return 503; }',  # and once more, after the model was ready
+        _to_gate(marks, again="1"),
+        *refusals.error_pages({418: "= @wait", 502: "/.refused/worker-died", 503: "/.refused/connections"}),
+    )
+
+
+def _wait(settings: Settings) -> str:
+    """The control API answers once it knows whether the model is going to be ready."""
+    seconds = math.ceil(settings.request_timeout_seconds) + MARGIN_SECONDS
+    return _location(
+        "@wait",
+        "proxy_pass http://control_api_anew/models/$model/ready;",
+        "proxy_method GET;",
+        "proxy_pass_request_body off;",
+        *workers.PROXY_HEADERS,
+        'proxy_set_header Content-Length "";',
+        f"proxy_read_timeout {seconds}s;",
+    )
+
+
+def _to_gate(marks: Sequence[str], again: str = "") -> str:
+    # A script's own X-Accel-Redirect would lead to another model.
+    to_workers = workers.directives(f"unix:{GATES}/$model.sock:$path_at_gate", marks, again=again)
+    return f"proxy_ignore_headers X-Accel-Redirect;\n            {to_workers}"
+
+
+def _refusals(routes: MultiModelRoutes) -> Iterator[str]:
+    yield refusals.location("502", 502, not_reached("The control API"))
+    yield refusals.location("worker-died", 502, WORKER_DIED)
+    yield refusals.location("connections", 503, "the model takes no connections at this moment: try again")
+    yield refusals.location("no-model", 404, _WITH_HEADER if routes.takes_target_model else _WITHOUT_HEADER)
+    yield refusals.location("target-model", 400, _TARGET_NEEDED)
+    yield refusals.location(
+        "models-413", 413, f"the body is larger than {MAX_REQUEST_KB} KB, the limit of requests to /models"
+    )
+    yield refusals.location(
+        "models-504",
+        504,
+        f"not done within {routes.load_seconds:g} seconds: it goes on, and GET /models says what is loaded",
+    )
+
+
+def _location(pattern: str, *lines: str) -> str:
+    return f"location {pattern} {{\n            " + "\n            ".join(lines) + "\n        }"

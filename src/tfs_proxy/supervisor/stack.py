@@ -1,0 +1,189 @@
+"""One serving stack: what serves one archive, behind sockets that its owner opens; used by `supervisor.run`.
+
+It opens the archive, starts model servers and workers, waits until they are ready, and watches them.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfs_proxy.errors import ModelLoadError, StartTimeout
+from tfs_proxy.layout import Workspace
+from tfs_proxy.report.prepare import Prepared
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.hanging_calls import HangingCalls
+from tfs_proxy.supervisor.host.watchdog import Watchdog
+from tfs_proxy.supervisor.model_states import ModelWatch
+from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
+from tfs_proxy.supervisor.plan import ProcessPlan
+from tfs_proxy.supervisor.programs import gunicorn, packages
+from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
+
+log = logging.getLogger(__name__)
+
+BUSY_BEAT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class StackHost:
+    """Where a stack lives: its folder, who cleans up after this process, and where its workers log."""
+
+    workspace: Workspace
+    watchdog: Watchdog
+    log_descriptor: int
+
+
+class ServingStack:
+    """The model servers and workers of one archive, and how ready they are.
+
+    Workers accept on ``web``. ``settings`` are those of the run until the archive is open, then sized for its
+    models. ``of`` is what the names of its processes end with, if there are several stacks.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        request: ServeRequest,
+        host: StackHost,
+        web: Sequence[socket.socket],
+        of: str = "",
+    ) -> None:
+        self.settings = settings
+        self.web = tuple(web)
+        self.gpus = 0
+        self.readiness = Readiness(_heartbeats(settings))
+        self.children = Children(
+            self.readiness, host.workspace, host.watchdog, own_exit_status=request.flags is not None
+        )
+        self.watch = ModelWatch((), (), self.readiness)
+        self._of = of
+        self._host = host
+        self._workspace = host.workspace
+        self._request = request
+        self._started_at = time.monotonic()
+
+    async def open_archive(self) -> Prepared:
+        """Find out what is served, and size for it; raises as `supervisor.opening.open_archive` does."""
+        self.readiness.step = "starting: opening the model archive"
+        prepared = await open_archive(self._request, self.settings, self._workspace)
+        self.settings = prepared.settings
+        self.readiness.heartbeats.hanging_calls.workers = self.settings.gunicorn_workers
+        return prepared
+
+    def expect(self, prepared: Prepared, port: int) -> ProcessPlan:
+        """The processes of the archive, whose configuration is written; from here on they are expected.
+
+        ``port`` is the one that clients know.
+        """
+        host = find_host_resources(self._request, prepared)
+        planned = plan_processes(prepared, self._workspace, host, port)
+        self.gpus = host.gpus
+        deployment = planned.deployment
+        self.children.script = deployment.script
+        self.children.worker_count = self.settings.gunicorn_workers
+        self.readiness.expect(deployment.instances, deployment.models)
+        self.watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
+        return planned
+
+    async def start_in_time(self, planned: ProcessPlan, prepared: Prepared) -> None:
+        """Return once everything is ready; raises StopServing if it can't be, StartTimeout at the limit."""
+        # With flags, the model server follows its folders, which may still be filled: there is no limit.
+        limit_seconds = self.settings.wait_time_seconds if self._request.flags is None else None
+        try:
+            async with asyncio.timeout(limit_seconds):
+                await self.children.watch_during(self._become_ready(planned, prepared))
+        except TimeoutError:
+            raise StartTimeout(
+                f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self.settings.wait_time_seconds:g}: "
+                f"{self.readiness.missing() or self.readiness.step}{self._where_scripts_load()}."
+            ) from None
+
+    def begin_serving(self) -> None:
+        """Note that requests may come."""
+        self.readiness.phase = Phase.SERVING
+        self.readiness.steps.end()
+        for server in self.children.model_servers:
+            self.children.devices.log(server.name, self.gpus)
+
+    async def watch_forever(self) -> None:
+        """Watch processes and models; raises StopServing as soon as a process gives up."""
+        await self.children.watch_during(self.watch.forever())
+
+    def abandon_loading(self) -> None:
+        """Kill the model servers: one that is still loading would finish that before it stops."""
+        for server in self.children.model_servers:
+            server.ask_to_stop()
+            server.signal_group(signal.SIGKILL)
+
+    async def stop_workers(self, seconds: float) -> None:
+        """Let requests end, then end the workers."""
+        if self.children.workers is not None:
+            await self.children.workers.stop(seconds)
+
+    async def stop_model_servers(self, seconds: float) -> None:
+        """End the model servers, which nobody asks any more."""
+        await asyncio.gather(*(server.stop(seconds) for server in self.children.model_servers))
+
+    def close_listeners(self) -> None:
+        """Close the sockets that workers accept on; idempotent."""
+        for listener in self.web:
+            listener.close()
+
+    def _where_scripts_load(self) -> str:
+        lines = sorted(set(self.readiness.heartbeats.hanging_calls.loading.values()))
+        return f"; the script is at {' and at '.join(lines)}" if lines else ""
+
+    async def _become_ready(self, planned: ProcessPlan, prepared: Prepared) -> None:
+        """Load models, and install and import the script at the same time."""
+        self.readiness.step = f"starting: loading the {'models' if planned.model_servers else 'script'}"
+        self.children.model_servers = [
+            self.children.start(spec.named(self._of)) for spec in planned.model_servers
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._start_workers(prepared))
+                group.create_task(self._models_available())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        self.readiness.step = "starting: waiting for a worker"
+        await self.readiness.heartbeats.booted.wait()
+
+    async def _models_available(self) -> None:
+        await self.watch.until_available()
+        failure = self.readiness.failure()
+        if failure:
+            raise ModelLoadError(f"{failure}.")
+        if self.children.model_servers:
+            log.info("all models are available after %.2f s", time.monotonic() - self._started_at)
+
+    async def _start_workers(self, prepared: Prepared) -> None:
+        environ = self._request.environ
+        install = packages.plan_install(prepared.served.layout, self._workspace, prepared.settings, environ)
+        if install is not None:
+            log.info("installing %s", prepared.served.layout.requirements.name)
+            await packages.run(install)
+        paths = [install.site_packages] if install is not None else []
+        unusable = packages.noexec_warning([*paths, prepared.served.layout.code])
+        if unusable:
+            log.warning("%s", unusable)
+        for listener in self.web:
+            listener.set_inheritable(True)
+        descriptors = [listener.fileno() for listener in self.web]
+        spec = gunicorn.process(
+            self.settings, self._workspace, descriptors, paths, environ, self._host.log_descriptor
+        )
+        self.children.workers = self.children.start(spec.named(self._of))
+
+
+def _heartbeats(settings: Settings) -> Heartbeats:
+    """A thread worker beats every second; the others stay silent while they answer a request."""
+    limit_seconds = float(settings.gunicorn_timeout_seconds)
+    if settings.gunicorn_worker_class == "gthread":
+        limit_seconds = min(BUSY_BEAT_SECONDS, limit_seconds)
+    replaced_seconds = settings.wait_time_seconds + settings.script_timeout_seconds
+    return Heartbeats(limit_seconds, hanging_calls=HangingCalls(settings.gunicorn_workers, replaced_seconds))

@@ -1,0 +1,63 @@
+"""Exceptions -> HTTP statuses: the one table, from which workers and the supervisor's own HTTP answer."""
+
+from collections.abc import Mapping
+
+from tfs_proxy.errors import (
+    AlreadyLoaded,
+    ArchiveError,
+    BadInput,
+    DiscoveryError,
+    LoadFailed,
+    ModelLoadError,
+    ModelNotReady,
+    NoArchive,
+    NotAcceptable,
+    NotEnoughResources,
+    Overloaded,
+    PayloadTooLarge,
+    RequirementsError,
+    ScriptFailure,
+    ScriptLoadError,
+    ScriptTimeout,
+    SettingsError,
+    StartTimeout,
+    TfsProxyError,
+    UnknownModel,
+    UnsupportedMediaType,
+    UpstreamRefused,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+
+STATUS: Mapping[type[TfsProxyError], int] = {
+    BadInput: 400,
+    ArchiveError: 400,
+    DiscoveryError: 400,
+    SettingsError: 400,
+    RequirementsError: 400,
+    ScriptLoadError: 400,
+    ModelLoadError: 400,
+    NoArchive: 404,
+    UnknownModel: 404,
+    NotAcceptable: 406,
+    AlreadyLoaded: 409,
+    PayloadTooLarge: 413,
+    UnsupportedMediaType: 415,
+    ScriptFailure: 500,
+    LoadFailed: 500,
+    Overloaded: 503,
+    UpstreamUnavailable: 503,
+    ModelNotReady: 503,
+    StartTimeout: 503,
+    ScriptTimeout: 504,
+    UpstreamTimeout: 504,
+    NotEnoughResources: 507,
+}
+"""Errors that end a run of one model are the answer to a request that loads one of many."""
+
+
+def status_of_error(error: TfsProxyError) -> int:
+    """The HTTP status of ``error``: the model server's own, or its nearest class's in `STATUS`; else 500."""
+    if isinstance(error, UpstreamRefused):
+        return error.status
+    return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)

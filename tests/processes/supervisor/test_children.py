@@ -1,0 +1,53 @@
+"""How a model server that ends while it loads is told, with a real process in its place."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tfs_proxy.errors import ModelLoadError, NotEnoughResources
+from tfs_proxy.layout import Workspace
+from tfs_proxy.multimodel.load_failures import load_failure
+from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
+from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.readiness import Heartbeats, Readiness
+
+
+@pytest.fixture
+def run() -> Iterator[tuple[Workspace, Watchdog]]:
+    with guarded_workspace(None) as run:
+        yield run
+
+
+def failed_start(run: tuple[Workspace, Watchdog], script: str) -> ModelLoadError:
+    """The error of a start whose model server is this shell script."""
+
+    async def start() -> None:
+        children = Children(Readiness(Heartbeats(1.0)), *run, own_exit_status=False)
+        argv = ("/bin/sh", "-c", script)
+        children.model_servers = [children.start(ProcessSpec("the model server", argv, dict(os.environ)))]
+        await children.watch_during(asyncio.sleep(60))
+
+    with pytest.raises(ModelLoadError) as raised:
+        asyncio.run(start())
+    return raised.value
+
+
+def test_one_that_the_kernel_kills_says_so(run: tuple[Workspace, Watchdog]) -> None:
+    """SIGKILL while it loads is a lack of memory, for which a load of one of many models is 507."""
+    error = failed_start(run, "kill -KILL $$")
+
+    assert str(error) == "the model server ended with SIGKILL while loading. It printed nothing."
+    assert error.ended_with == -9
+    assert isinstance(load_failure(error), NotEnoughResources)
+
+
+def test_one_that_ends_by_itself_has_its_exit_status_and_last_words(run: tuple[Workspace, Watchdog]) -> None:
+    """Which are no lack of memory by themselves."""
+    error = failed_start(run, "echo error: no such flag; exit 3")
+
+    assert str(error).endswith("exit status 3 while loading. Its last output: error: no such flag")
+    assert error.ended_with == 3
+    assert not isinstance(load_failure(error), NotEnoughResources)

@@ -1,0 +1,103 @@
+"""Serving stacks of models that are only played: each does what its part says, and the fleet looks on."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tfs_proxy.errors import ProcessGaveUp
+
+DIED = "the model server ended with SIGSEGV too often (3 starts)."
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one stack does: seconds, and the errors that its start or stop ends with."""
+
+    start_seconds: float = 1.0
+    start_error: Exception | None = None
+    cancel_seconds: float = 0.0
+    lives_seconds: float | None = None
+    stop_seconds: float = 0.0
+    stop_error: Exception | None = None
+
+
+@dataclass
+class FakeStack:
+    """A `RunningModel` of a fleet."""
+
+    fleet: "Fleet"
+    name: str
+    url: str
+    part: Part
+    started: bool = False
+    ready: bool = False
+    stopped: bool = False
+    death: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def start(self) -> None:
+        self.fleet.note_start(self)
+        self.started = True
+        try:
+            await asyncio.sleep(self.part.start_seconds)
+        except asyncio.CancelledError:
+            await asyncio.sleep(self.part.cancel_seconds)
+            raise
+        if self.part.start_error is not None:
+            raise self.part.start_error
+        self.ready = True
+
+    async def watch(self) -> None:
+        try:
+            async with asyncio.timeout(self.part.lives_seconds):
+                await self.death.wait()
+        except TimeoutError:
+            pass
+        self.ready = False
+        raise ProcessGaveUp(DIED)
+
+    async def stop(self) -> None:
+        self.ready = False
+        await asyncio.sleep(self.part.stop_seconds)
+        self.stopped = True
+        if self.part.stop_error is not None:
+            raise self.part.stop_error
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it holds processes."""
+        return self.started and not self.stopped
+
+
+class Fleet:
+    """All stacks that were launched; ``choose`` gives each its part."""
+
+    def __init__(self, choose: Callable[[str, str], Part] = lambda _name, _url: Part()) -> None:
+        self.stacks: list[FakeStack] = []
+        self.most_names = 0
+        self._choose = choose
+
+    def launch(self, name: str, url: str) -> FakeStack:
+        """A `Launch`."""
+        stack = FakeStack(self, name, url, self._choose(name, url))
+        self.stacks.append(stack)
+        return stack
+
+    def note_start(self, stack: FakeStack) -> None:
+        """A stack begins to take resources: no other one of its name may have any."""
+        assert not stack.started, "a stack is started twice"
+        assert stack.name not in {other.name for other in self.live()}, "two stacks of one name live"
+        self.most_names = max(self.most_names, len({other.name for other in self.live()} | {stack.name}))
+
+    def live(self) -> list[FakeStack]:
+        """The stacks that hold processes."""
+        return [stack for stack in self.stacks if stack.is_live]
+
+    def ready(self) -> dict[str, str]:
+        """The urls of the models that answer requests, by name."""
+        return {stack.name: stack.url for stack in self.live() if stack.ready}
+
+    def kill(self, name: str) -> None:
+        """What answers for the model dies, if anything does."""
+        for stack in self.live():
+            if stack.name == name and stack.ready:
+                stack.death.set()

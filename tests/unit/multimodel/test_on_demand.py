@@ -1,0 +1,118 @@
+"""Models of a folder: loaded by the first request, and unloaded for others."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from support.fake_stacks import Fleet
+from support.waiting import wait_until
+from tfs_proxy.errors import BadInput, NotEnoughResources, UnknownModel
+from tfs_proxy.multimodel.capacity.eviction import ModelUse
+from tfs_proxy.multimodel.folder import model_folder
+from tfs_proxy.multimodel.on_demand import OnDemandModels
+from tfs_proxy.multimodel.registry import ModelRegistry
+
+WAIT_SECONDS = 30.0
+
+
+class Scene:
+    """The archives a, b and c in a folder, and a registry that takes ``most`` models."""
+
+    def __init__(self, folder: Path, most: int | None) -> None:
+        for name in "abc":
+            (folder / f"{name}.tar.gz").write_bytes(b"")
+        self.fleet = Fleet()
+        self.registry = ModelRegistry(self.fleet.launch, most, lambda _name, _url: None)
+        self.uses: Sequence[ModelUse] = ()
+        self.models = OnDemandModels(self.registry, model_folder(str(folder)), lambda: self.uses)
+
+    def loaded(self) -> list[str]:
+        """The names of the models that are loaded."""
+        return [model.name for model in self.registry.list()]
+
+
+def play(folder: Path, scene: Callable[[Scene], Awaitable[None]], most: int | None = None) -> None:
+    """Play a scene, and unload all."""
+
+    async def run() -> None:
+        made = Scene(folder, most)
+        await scene(made)
+        await made.registry.close()
+
+    asyncio.run(run())
+
+
+def test_many_first_requests_load_a_model_once(tmp_path: Path) -> None:
+    """All of them wait for that load."""
+
+    async def scene(made: Scene) -> None:
+        await asyncio.gather(*(made.models.ready("a", WAIT_SECONDS) for _ in range(10)))
+        assert [stack.url for stack in made.fleet.stacks] == [str(tmp_path / "a.tar.gz")]
+
+    play(tmp_path, scene)
+
+
+def test_a_model_without_an_archive_is_unknown(tmp_path: Path) -> None:
+    """The error says that there is none."""
+
+    async def scene(made: Scene) -> None:
+        with pytest.raises(UnknownModel, match="there is no archive of that name"):
+            await made.models.ready("nowhere", WAIT_SECONDS)
+
+    play(tmp_path, scene)
+
+
+def test_the_model_that_was_idle_longest_makes_room(tmp_path: Path) -> None:
+    """Those in use stay."""
+
+    async def scene(made: Scene) -> None:
+        for name in "ab":
+            await made.models.ready(name, WAIT_SECONDS)
+        made.uses = (ModelUse("a", 1, used_at=1.0, in_use=True), ModelUse("b", 1, used_at=2.0))
+        await made.models.ready("c", WAIT_SECONDS)
+        assert made.loaded() == ["a", "c"]
+
+    play(tmp_path, scene, most=2)
+
+
+def test_a_full_house_of_busy_models_is_refused(tmp_path: Path) -> None:
+    """Nobody's request is cut off to make room."""
+
+    async def scene(made: Scene) -> None:
+        await made.models.ready("a", WAIT_SECONDS)
+        made.uses = (ModelUse("a", 1, used_at=1.0, in_use=True),)
+        with pytest.raises(NotEnoughResources):
+            await made.models.ready("b", WAIT_SECONDS)
+        assert made.loaded() == ["a"]
+
+    play(tmp_path, scene, most=1)
+
+
+def test_only_what_is_below_the_folder_can_be_loaded(tmp_path: Path) -> None:
+    """A load request names a path; one outside is the client's mistake."""
+
+    async def scene(made: Scene) -> None:
+        await made.models.load("mine", str(tmp_path / "a.tar.gz"))
+        with pytest.raises(BadInput, match="only what is below that folder"):
+            await made.models.load("theirs", "/etc/passwd")
+        assert made.loaded() == ["mine"]
+
+    play(tmp_path, scene)
+
+
+def test_idle_models_are_unloaded(tmp_path: Path) -> None:
+    """Those that were asked since stay."""
+
+    async def scene(made: Scene) -> None:
+        for name in "ab":
+            await made.models.ready(name, WAIT_SECONDS)
+        now = time.monotonic()
+        made.uses = (ModelUse("a", 1, used_at=now - 100.0), ModelUse("b", 1, used_at=now + 100.0))
+        unloading = asyncio.create_task(made.models.unload_idle(60.0))
+        await asyncio.to_thread(wait_until, lambda: made.loaded() == ["b"], WAIT_SECONDS, "a is unloaded")
+        unloading.cancel()
+
+    play(tmp_path, scene)

@@ -1,0 +1,121 @@
+"""What nginx.conf says where models come and go."""
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tfs_proxy.layout import Workspace
+from tfs_proxy.names import LOADED_MODEL
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.nginx import config
+from tfs_proxy.supervisor.nginx.multi_model import (
+    ARCHIVE_SUFFIX,
+    MAX_NAME_CHARACTERS,
+    MAX_SEGMENTS,
+    MultiModelRoutes,
+    target_patterns,
+)
+from tfs_proxy.supervisor.nginx.proxy import NginxProxy
+
+WORKSPACE = Workspace(Path("/run/tfs"))
+
+
+def text_of(routes: MultiModelRoutes, **environ: str) -> str:
+    """The whole configuration."""
+    proxy = config.ProxyConfig("0.0.0.0:8080", (), WORKSPACE.control_socket, multi_model=routes)
+    return config.config(proxy, Settings.from_env(environ), WORKSPACE)
+
+
+def location(text: str, name: str) -> str:
+    """The lines of one location."""
+    begin = text.index(f"location {name} {{")
+    return text[begin : text.index("\n        }", begin)]
+
+
+def test_each_request_has_its_own_time() -> None:
+    """A load takes as long as it may, a wait for a model as long as a request, and so on."""
+    environ = {"TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "200", "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "90"}
+    text = text_of(MultiModelRoutes(load_seconds=1234.5), **environ)
+
+    assert "proxy_read_timeout 1240s;" in location(text, "= /models")
+    assert "proxy_read_timeout 205s;" in location(text, "@wait")
+    assert "proxy_read_timeout" not in location(text, "= /invocations")
+    assert text.count("proxy_read_timeout 90s;") == 1
+    assert "not done within 1234.5 seconds" in text
+
+
+def test_the_configuration_of_the_start_is_the_last() -> None:
+    """Connections are kept, nothing leads to workers of a single archive, and there is no gRPC."""
+    text = text_of(MultiModelRoutes(600))
+
+    assert "keepalive_timeout 75s;" in text
+    assert "working_directory /run/tfs;" in text
+    for absent in ("grpc_pass", "upstream web", "location @fast", "location @python"):
+        assert absent not in text
+
+
+def test_nginx_of_many_models_has_no_port_for_grpc(tmp_path: Path) -> None:
+    """Nor workers of its own, and what it is told at its start has the routes."""
+    program = tmp_path / "nginx-program"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    workspace = Workspace(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        proxy = NginxProxy(
+            str(program), Settings.from_env({}), workspace, listener, multi_model=MultiModelRoutes(600)
+        )
+        proxy.spec({})
+
+    assert proxy.grpc_listener is None
+    assert "location = /models {" in (workspace.nginx / "nginx.conf").read_text()
+
+
+def model_of(target: str) -> str | None:
+    """The model's name by the patterns, which Python reads as PCRE does."""
+    for pattern, name in target_patterns():
+        match = re.search(pattern.replace("?<", "?P<").replace(r"\z", r"\Z"), target, re.ASCII)
+        if match:
+            return match.expand(re.sub(r"\$\{(\w+)\}", r"\\g<\1>", name.strip('"')))
+    return None
+
+
+@given(st.lists(st.from_regex(LOADED_MODEL, fullmatch=True), min_size=1, max_size=MAX_SEGMENTS + 2))
+def test_a_path_of_names_is_a_model(segments: list[str]) -> None:
+    """If there are not too many, and its name is not too long for a gate."""
+    name = "--".join(segments)
+    taken = len(segments) <= MAX_SEGMENTS and len(name) <= MAX_NAME_CHARACTERS
+
+    assert model_of("/".join(segments) + ARCHIVE_SUFFIX) == (name if taken else None)
+
+
+def test_the_longest_name_is_that_of_a_model_that_can_be_loaded() -> None:
+    """A path to it is taken, and no longer one."""
+    for length in (MAX_NAME_CHARACTERS, MAX_NAME_CHARACTERS + 1):
+        can_be_loaded = re.fullmatch(LOADED_MODEL, "a" * length) is not None
+        assert (model_of("a" * length + ARCHIVE_SUFFIX) is not None) is can_be_loaded
+    assert not can_be_loaded
+
+
+@given(st.text("ab./-_\n%", max_size=20))
+@example("..")
+@example("a/../b")
+@example("a\n")
+def test_no_path_leads_out_of_the_folder(path: str) -> None:
+    """What is taken is a plain relative path, and the name of the model one that can be loaded."""
+    name = model_of(path + ARCHIVE_SUFFIX)
+
+    if name is not None:
+        assert re.fullmatch(LOADED_MODEL, name)
+        assert all(segment and segment[0] in "ab" for segment in path.split("/"))
+
+
+@pytest.mark.parametrize(
+    "target", ["a", "a.tar", "a.tar.gz\n", "a.TAR.GZ", ".tar.gz", "/a.tar.gz", "a//b.tar.gz"]
+)
+def test_other_targets_are_no_models(target: str) -> None:
+    """Neither an archive without its ending, nor a path from the root."""
+    assert model_of(target) is None
