@@ -37,10 +37,10 @@ def model_fn(model_dir):
 
 
 def transform_fn(model, data, content_type, accept):
-    if data == "exit":
+    if data == b"exit":
         os._exit(1)
-    if data.startswith("/"):
-        hold(data)
+    if data.startswith(b"/"):
+        hold(data.decode())
     return str(os.getpid()), "text/plain"
 """
 

@@ -23,7 +23,7 @@ def model_fn(model_dir):
 
 
 def transform_fn(model, data, content_type, accept):
-    hold(data)
+    hold(data.decode())
     return "let go", "text/plain"
 """
 
