@@ -9,7 +9,6 @@ from tfs_proxy.errors import BadInput
 from tfs_proxy.names import HIGHEST_VERSION, LABEL, METHODS, MODEL, SHORT_VERSION, SIGNATURE, VERSION
 from tfs_proxy.signature import Target
 
-HEADER = "X-Amzn-SageMaker-Custom-Attributes"
 PREFIX = "tfs-"
 """How the name of each attribute begins."""
 

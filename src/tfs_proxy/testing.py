@@ -24,16 +24,17 @@ from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.saved_model import read_saved_model
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.report.served import look_into
 from tfs_proxy.script.ast_names import read_ast_names
 from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
 from tfs_proxy.script.load import load_script, module_name
 from tfs_proxy.script.script_model.call import load_script_model
-from tfs_proxy.script.values import CUSTOM_ATTRIBUTES
 from tfs_proxy.settings import Settings
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.upstream.fake_server import FakeModelServer, FakeOutputs, ModelCall, Versions
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 __all__ = ["LoadedScript", "ModelCall", "Reply", "Signature", "TensorSpec", "load", "signature"]
 
@@ -238,7 +239,7 @@ def _environ(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
     """A WSGI request (PEP 3333)."""
     environ: dict[str, Any] = {
         "REQUEST_METHOD": "POST",
-        "PATH_INFO": "/invocations",
+        "PATH_INFO": INVOCATIONS,
         "CONTENT_LENGTH": str(len(body)),
         "SERVER_PROTOCOL": "HTTP/1.1",
         "wsgi.input": io.BytesIO(body),

@@ -1,6 +1,5 @@
 """The examples as a user runs them: built, served by the real command, asked over HTTP."""
 
-import importlib.util
 import io
 import json
 import re
@@ -17,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+
+from support.loading import load_module
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
 RESNET = EXAMPLES / "resnet50_jpeg"
@@ -43,12 +44,7 @@ def build(script: Path) -> Path:
 
 def load_demo() -> ModuleType:
     """demo.py as a module: the tests start and stop servers as the demo does."""
-    spec = importlib.util.spec_from_file_location("digits_demo", EXAMPLES / "digits" / "demo.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(EXAMPLES / "digits" / "demo.py")
 
 
 def post(url: str, body: bytes, media_type: str) -> tuple[int, Any]:

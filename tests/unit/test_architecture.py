@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tfs_proxy.wire import header_names
+
 PACKAGE = Path(__file__).parents[2] / "src" / "tfs_proxy"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = (
@@ -191,3 +193,26 @@ def test_a_class_name_means_one_thing() -> None:
     )
 
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def spelled(module: Path) -> Iterator[str]:
+    """Every string of a module that is not a docstring, headers in nginx's and WSGI's spelling as in HTTP's."""
+    tree = ast.parse(module.read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in docstrings:
+            yield str(node.value).lower().replace("_", "-")
+
+
+def test_a_header_is_spelled_once() -> None:
+    """In header_names: Python and the configuration of nginx take it from there."""
+    names = {value.lower() for name, value in vars(header_names).items() if name.isupper() and "X-" in value}
+    names.remove(header_names.SAGEMAKER_PREFIX.lower())
+    others = [module for module in MODULES if module.stem != "header_names"]
+    texts = {str(module): list(spelled(module)) for module in others}
+    texts |= {str(file): [file.read_text().lower()] for file in PACKAGE.rglob("*.template")}
+
+    assert len(names) > 5
+    assert [
+        (file, name) for file, said in texts.items() for text in said for name in names if name in text
+    ] == []

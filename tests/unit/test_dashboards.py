@@ -1,17 +1,15 @@
 """The dashboards of deploy/: written by scripts/dashboards.py, whole, and about metrics that there are."""
 
-import importlib.util
 import itertools
 import json
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from support.loading import load_script
 from tfs_proxy.observe.catalogue import METRICS
 
 ROOT = Path(__file__).parents[2]
@@ -22,16 +20,9 @@ REFERENCE = ROOT / "docs" / "reference" / "sagemaker.md"
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
+def script() -> ModuleType:
     """scripts/dashboards.py."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    spec = importlib.util.spec_from_file_location("dashboards", ROOT / "scripts" / "dashboards.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(ROOT / "scripts"))
+    return load_script("dashboards")
 
 
 def panels() -> list[dict[str, Any]]:

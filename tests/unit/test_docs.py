@@ -1,11 +1,9 @@
 """The documentation's pages: what comes from the code is current, and what is not run is valid."""
 
 import ast
-import importlib.util
 import io
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +20,7 @@ import yaml
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 
+from support.loading import load_script
 from tfs_proxy import cli
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MetricDescription
@@ -50,16 +49,9 @@ def shown_file(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def reference() -> Iterator[ModuleType]:
+def reference() -> ModuleType:
     """scripts/docs_reference.py."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    spec = importlib.util.spec_from_file_location("docs_reference", ROOT / "scripts" / "docs_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(ROOT / "scripts"))
+    return load_script("docs_reference")
 
 
 def test_the_settings_are_those_of_the_code(reference: ModuleType) -> None:

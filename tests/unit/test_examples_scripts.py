@@ -1,7 +1,6 @@
 """The scripts of code_examples, called directly: no server, no model, no sockets."""
 
 import base64
-import importlib.util
 import io
 import json
 from pathlib import Path
@@ -12,6 +11,7 @@ import falcon
 import pytest
 from PIL import Image
 
+from support.loading import load_module
 from tfs_proxy import HTTPError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
@@ -19,12 +19,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
 
 def load(example: str) -> ModuleType:
     """The example's inference.py, under a name of its own."""
-    spec = importlib.util.spec_from_file_location(f"example_{example}", EXAMPLES / example / "inference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(EXAMPLES / example / "inference.py")
 
 
 def context(content_type: str | None) -> Any:

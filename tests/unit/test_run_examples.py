@@ -1,12 +1,11 @@
 """What the runner of examples and documentation reads in a text, and when it accepts an answer."""
 
-import importlib.util
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from support.loading import load_script
 
 ROOT = Path(__file__).parents[2]
 README = """
@@ -37,17 +36,9 @@ URL = "http://localhost:8080"
 
 
 @pytest.fixture(scope="module")
-def runner() -> Iterator[ModuleType]:
+def runner() -> ModuleType:
     """scripts/run_examples.py."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    spec = importlib.util.spec_from_file_location("run_examples", ROOT / "scripts" / "run_examples.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["run_examples"] = module
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(ROOT / "scripts"))
+    return load_script("run_examples")
 
 
 def test_commands_and_what_they_print_are_read_in_order(runner: ModuleType) -> None:

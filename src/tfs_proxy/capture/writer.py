@@ -13,17 +13,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tfs_proxy.attributes import HEADER
 from tfs_proxy.capture.counts import CaptureOutcome, Counts
 from tfs_proxy.capture.files import CaptureFailed, CaptureStore, Folder
 from tfs_proxy.capture.record import CaptureRecord, Payload, line_of
 from tfs_proxy.capture.rotation import RotatingFiles
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.errors import PayloadTooLarge
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
 
 log = logging.getLogger(__name__)
 
-INFERENCE_ID = "X-Amzn-SageMaker-Inference-Id"
 """The header with a client's own id for a request."""
 
 FLUSH_SECONDS = 5.0
@@ -83,7 +82,7 @@ class CaptureWriter:
                 answered if self._options.keeps_output else None,
                 time.time(),
                 header(INFERENCE_ID),
-                header(HEADER),
+                header(CUSTOM_ATTRIBUTES),
             )
         )
 

@@ -6,6 +6,7 @@ from tfs_proxy.commands.listening import add_serving_arguments, exit_on_stop_sig
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import printable
 from tfs_proxy.settings import inherited_environment
+from tfs_proxy.wire.header_names import TARGET_MODEL
 
 DESCRIPTION = """\
 Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
@@ -22,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--multi-model",
         metavar="FOLDER",
-        help="serve every archive below this folder or s3:// address: X-Amzn-SageMaker-Target-Model names "
-        "one, and its first request loads it",
+        help="serve every archive below this folder or s3:// address: a request names one in "
+        f"{TARGET_MODEL}, and the first one loads it",
     )
     add_serving_arguments(parser)
 

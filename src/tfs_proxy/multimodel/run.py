@@ -38,6 +38,7 @@ from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 from tfs_proxy.supervisor.run_loop import RunLoop
+from tfs_proxy.wire.header_names import TARGET_MODEL
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +192,7 @@ class MultiModelSupervisor:
         url = sockets.local_url(self._listener)
         if self._on_demand is not None:
             return (
-                f"ready: {url}  try: curl -H 'X-Amzn-SageMaker-Target-Model: NAME.tar.gz' "
+                f"ready: {url}  try: curl -H '{TARGET_MODEL}: NAME.tar.gz' "
                 f"-H 'Content-Type: application/json' -d '{{\"instances\": [1.0]}}' {url}/invocations"
             )
         return (

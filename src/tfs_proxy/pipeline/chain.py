@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 from tfs_proxy.pipeline.stage_client import StageClient, StageFailed
 from tfs_proxy.pipeline.traces import PipelineTraces, RequestTrace
 from tfs_proxy.wire.error_body import error_body
+from tfs_proxy.wire.header_names import ASKS_TIMING, REQUEST_ID, SAGEMAKER_PREFIX
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
-PLATFORM = "x-amzn-sagemaker-"
+PLATFORM = SAGEMAKER_PREFIX.lower()
 """Headers of this kind are the contract's: every stage gets the caller's, the caller the last stage's."""
 
-REQUEST_ID = "x-request-id"
+ID_FIELD = REQUEST_ID.lower()
 OF_THE_BODY = ("content-type", "content-encoding")
-ASKS_TIMING = frozenset({"x-tfs-proxy-timing", "x-tfs-proxy-stage-latency"})
+TIMING_FIELDS = frozenset({ASKS_TIMING.lower(), "x-tfs-proxy-stage-latency"})
 """The header that a single stack understands too, and the pipeline's own of before."""
 
 FAILED_DEPENDENCY, TOO_LARGE = 424, 413
@@ -72,7 +73,7 @@ class Chain:
             response = HttpResponse(last.status, last.body, _passed_headers(last))
         except StageFailed as failed:
             response = HttpResponse(FAILED_DEPENDENCY, _error_body(failed))
-        if ASKS_TIMING.isdisjoint(request.headers):
+        if TIMING_FIELDS.isdisjoint(request.headers):
             return response
         return replace(response, headers={**response.headers, "Server-Timing": passage.timing})
 
@@ -83,7 +84,7 @@ class Chain:
         platform = {
             name: value
             for name, value in request.headers.items()
-            if name.startswith(PLATFORM) or name == REQUEST_ID
+            if name.startswith(PLATFORM) or name == ID_FIELD
         }
         *others, last = self._clients
         for client in others:

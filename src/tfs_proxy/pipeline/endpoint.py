@@ -6,15 +6,18 @@ from dataclasses import replace
 
 from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.observe.request_record import chosen_id
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.pipeline import readiness
 from tfs_proxy.pipeline.capturing import PipelineCapture
-from tfs_proxy.pipeline.chain import REQUEST_ID, Chain
+from tfs_proxy.pipeline.chain import ID_FIELD, Chain
 from tfs_proxy.pipeline.metrics import PipelineMetrics
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.wire.error_body import NOTHING_HERE, not_allowed
+from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.server.connection import Respond
 
+_INFERENCE_ID = INFERENCE_ID.lower()
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 ALMOST = "starting: all stages are ready, the pipeline will be in a moment"
 
@@ -39,7 +42,7 @@ class PipelineEndpoint:
         self._routes: Mapping[str, tuple[str, Respond]] = {
             "/ping": ("GET, HEAD", self._ping),
             "/metrics": ("GET, HEAD", self._metrics.answer),
-            "/invocations": ("POST", self._invoke),
+            INVOCATIONS: ("POST", self._invoke),
             "/execution-parameters": ("GET, HEAD", self._parameters),
         }
 
@@ -86,9 +89,9 @@ class PipelineEndpoint:
 
 def _named(request: HttpRequest) -> HttpRequest:
     headers = request.headers
-    request_id = chosen_id(headers.get("x-amzn-sagemaker-inference-id"), headers.get(REQUEST_ID))
-    return replace(request, headers={**headers, REQUEST_ID: request_id})
+    request_id = chosen_id(headers.get(_INFERENCE_ID), headers.get(ID_FIELD))
+    return replace(request, headers={**headers, ID_FIELD: request_id})
 
 
 def _with_id(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    return replace(response, headers={**response.headers, "X-Request-Id": request.headers[REQUEST_ID]})
+    return replace(response, headers={**response.headers, REQUEST_ID: request.headers[ID_FIELD]})

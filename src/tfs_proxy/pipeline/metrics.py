@@ -12,6 +12,7 @@ from tfs_proxy.observe.logs.entry import COMMAND
 from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.observe.metric import MeasuredMetric, Points
 from tfs_proxy.observe.request_counts import FinishedRequest, RequestCounts
+from tfs_proxy.pipeline.chain import ID_FIELD
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
 from tfs_proxy.wire.connections import get_async
@@ -61,7 +62,7 @@ class PipelineMetrics:
         """Count and log a request that has ended."""
         finished = FinishedRequest(request.method, status, seconds, request.path)
         self._requests.add(finished)
-        self._log.show(RequestLine(finished, request.headers.get("x-request-id", "")), COMMAND)
+        self._log.show(RequestLine(finished, request.headers.get(ID_FIELD, "")), COMMAND)
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """GET /metrics."""

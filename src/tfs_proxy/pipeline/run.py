@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from tfs_proxy.attributes import HEADER
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.logs.config import STDERR
@@ -33,6 +32,7 @@ from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState, describe_exit
 from tfs_proxy.supervisor.run_loop import RunLoop
 from tfs_proxy.wire.error_body import NOTHING_HERE
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer
 from tfs_proxy.wire.server.bounds import BodyMemory
@@ -103,41 +103,43 @@ class Pipeline:
         self._clients = [
             StageClient(stage, self._threads, settings.pipeline_timeout_seconds) for stage in self._stages
         ]
-        chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes, traces)
         self._capture = PipelineCapture(settings)
-        requests = RequestLog(settings.access_log)
-        self._endpoint = PipelineEndpoint(
-            self._stages, chain, settings.hop_limit_bytes, self._capture, requests
-        )
+        self._endpoint = self._front(traces)
         self._watchdog = watchdog
         self._workspace = workspace
         config = log_config(settings, request.environ, STDERR)
         ports = [stage.port for stage in self._stages]
         self._log = RunLog(workspace.logging, config, lambda: int(listener.getsockname()[1]), ports)
         self._control_api = HttpServer(self._respond_to_commands)
-        self._server = HttpServer(
-            self._endpoint.respond,
-            RequestLimits(
-                settings.max_payload_bytes,
-                SILENCE_SECONDS,
-                frozenset({HEADER.lower()}),
-                BodyMemory(settings.max_decoded_total_bytes),
-            ),
-            self._endpoint.refused,
-        )
-        self._children = [
-            ChildProcess(
-                process(stage, request.model_server),
-                may_restart=lambda _child: self._endpoint.ready,
-                started=watchdog.guard,
-                ended=watchdog.forget,
-                heard=self._hear_first if stage is self._stages[0] else lambda _line: None,
-                show=partial(show_of_stage, stage.number),
-            )
-            for stage in self._stages
-        ]
+        self._server = self._front_server()
+        self._children = [self._child(stage) for stage in self._stages]
         self._run_loop = RunLoop(settings.stop_seconds)
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _front(self, traces: PipelineTraces) -> PipelineEndpoint:
+        settings = self._settings
+        chain = Chain(self._clients, settings.pipeline_timeout_seconds, settings.hop_limit_bytes, traces)
+        requests = RequestLog(settings.access_log)
+        return PipelineEndpoint(self._stages, chain, settings.hop_limit_bytes, self._capture, requests)
+
+    def _front_server(self) -> HttpServer:
+        limits = RequestLimits(
+            self._settings.max_payload_bytes,
+            SILENCE_SECONDS,
+            frozenset({CUSTOM_ATTRIBUTES.lower()}),
+            BodyMemory(self._settings.max_decoded_total_bytes),
+        )
+        return HttpServer(self._endpoint.respond, limits, self._endpoint.refused)
+
+    def _child(self, stage: Stage) -> ChildProcess:
+        return ChildProcess(
+            process(stage, self._request.model_server),
+            may_restart=lambda _child: self._endpoint.ready,
+            started=self._watchdog.guard,
+            ended=self._watchdog.forget,
+            heard=self._hear_first if stage is self._stages[0] else lambda _line: None,
+            show=partial(show_of_stage, stage.number),
+        )
 
     async def run(self) -> int:
         """Start, serve, drain."""

@@ -8,13 +8,13 @@ from functools import partial
 
 from tfs_proxy.errors import NotReached, RequestError, UpstreamError, UpstreamTimeout
 from tfs_proxy.latencies import Latencies
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.pipeline.stage import Stage
 from tfs_proxy.supervisor.host.sockets import LOOPBACK
 from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.http_messages import HttpResponse
 
-INVOCATIONS = "/invocations"
 LONGEST_MESSAGE = 2048
 """The most characters of a stage's own error that reach the client, as in OriginalMessage
 (docs/reference/sagemaker.md)."""

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.tracing.choice import trace_choice
-from tfs_proxy.observe.tracing.parents import TRACEPARENT, TRACESTATE, parent_in
+from tfs_proxy.observe.tracing.parents import parent_in
+from tfs_proxy.wire.header_names import TRACEPARENT, TRACESTATE
 from tfs_proxy.wire.http_messages import HttpRequest
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tfs_proxy.archive.saved_model import BINARY_FILE
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.report.served import Served
 from tfs_proxy.report.startup import ModelReport
@@ -18,7 +19,6 @@ from tfs_proxy.script.ast_names import AstNames, read_ast_names
 from tfs_proxy.script.media_types import media_types_in
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
-INVOCATIONS = "/invocations"
 TRY = "  try: "
 READY_LINE = re.compile(rf"\bready: (?P<url>http://\S+){TRY}(?P<command>.*)")
 LONGEST_BODY = 400

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfs_proxy.errors import RequestError
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 STATUSES = range(400, 600)
 ANSWER_STATUSES = range(200, 600)
@@ -27,7 +28,6 @@ FRAMING = frozenset(
 """Headers that only the server writes: hop-by-hop ones (RFC 9110, 7.6.1), and the body's length and type."""
 
 NGINX_PREFIX = "x-accel-"
-CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 LONGEST_ATTRIBUTES = 1024
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")

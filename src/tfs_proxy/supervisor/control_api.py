@@ -22,6 +22,7 @@ from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
 from tfs_proxy.wire.error_body import not_allowed
+from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer
 from tfs_proxy.wire.server.connection import RequestLimits
@@ -36,7 +37,6 @@ Respond = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
 
 MAX_BODY_BYTES = 64 * 1024
 ALLOWED = "GET, HEAD"
-INFERENCE_ID, REQUEST_ID = "X-Amzn-SageMaker-Inference-Id", "X-Request-Id"
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.wire.header_names import IN_FLIGHT
 
-NGINX_COUNT = "x-tfs-proxy-in-flight"
-"""The header in which nginx says how many requests it has, those that wait for a worker among them."""
+NGINX_COUNT = IN_FLIGHT.lower()
 
 
 class RequestsInFlight:

@@ -9,6 +9,7 @@ from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.memory import Ledger
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.load import Script
@@ -101,7 +102,7 @@ def create_app(
     plane = DataPlane(upstream)
     bodies = _bodies(deployment, ledger, capturing)
     if script is None:
-        app.add_route("/invocations", ModelInvocations(deployment, bodies, plane))
+        app.add_route(INVOCATIONS, ModelInvocations(deployment, bodies, plane))
     else:
         from tfs_proxy.script.handlers.call import ScriptCaller
         from tfs_proxy.script.handlers.model_client import WorkerModels
@@ -112,7 +113,7 @@ def create_app(
         caller = ScriptCaller(script, worker, OWN_ERRORS, app.watch)
         app.held.callback(caller.close)
         caller.begin()
-        app.add_route("/invocations", ScriptInvocations(deployment, bodies, caller))
+        app.add_route(INVOCATIONS, ScriptInvocations(deployment, bodies, caller))
     if pass_on is not None:
         app.add_sink(ServingApi(bodies, pass_on), PREFIX)
     return app
@@ -139,7 +140,7 @@ def create_script_model_app(
     app.held.callback(caller.close)
     caller.begin()
     bodies = _bodies(deployment, ledger, capturing)
-    app.add_route("/invocations", ScriptModelInvocations(deployment, bodies, caller))
+    app.add_route(INVOCATIONS, ScriptModelInvocations(deployment, bodies, caller))
     return app
 
 

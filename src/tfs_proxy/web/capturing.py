@@ -15,13 +15,13 @@ from tfs_proxy.capture.record import Payload
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.script.stream import Stream
 from tfs_proxy.web.body import BodyReader
+from tfs_proxy.wire.header_names import IS_CAPTURED, wsgi_name
 
-MARK = "HTTP_X_TFS_PROXY_CAPTURE"
+MARK = wsgi_name(IS_CAPTURED)
 """nginx's header for the requests that it chose, as WSGI names it."""
-
-_PATH = "/invocations"
 
 
 class Captured:
@@ -59,7 +59,7 @@ class Capturing:
         """Choose."""
         marked = bool(req.env.pop(MARK, ""))
         chosen = marked if self._behind_nginx else is_chosen(self._options)
-        if chosen and req.uri_template == _PATH:
+        if chosen and req.uri_template == INVOCATIONS:
             req.context.captured = Captured()
 
     def process_response(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import falcon
 
-from tfs_proxy.attributes import HEADER, parse_target
+from tfs_proxy.attributes import parse_target
 from tfs_proxy.dataplane.plane import Body, DataPlane
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.request_record import note_model
@@ -12,6 +12,7 @@ from tfs_proxy.script.handlers.context import ScriptRequest
 from tfs_proxy.script.script_model.context import ScriptModelRequest
 from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 if TYPE_CHECKING:
     from tfs_proxy.script.handlers.call import ScriptCaller
@@ -32,7 +33,7 @@ class ModelInvocations:
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md, docs/reference/aws-container.md)."""
         with self._bodies.budget(req) as budget:
-            target = _target(req.get_header(HEADER), self._deployment)
+            target = _target(req.get_header(CUSTOM_ATTRIBUTES), self._deployment)
             body = Body(self._bodies.read(req, budget), req.content_type, budget)
             answer = self._plane.answer(target, body, accept_of(req, self._deployment), self._plane.choose())
         resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.content_type
@@ -52,7 +53,7 @@ class ScriptInvocations:
         """Answer one request (docs/reference/aws-container.md)."""
         with self._bodies.budget(req) as budget:
             body = self._bodies.read(req, budget)
-            attributes = req.get_header(HEADER)
+            attributes = req.get_header(CUSTOM_ATTRIBUTES)
             reply = self._caller.answer(
                 ScriptRequest(
                     target=_target(attributes, self._deployment),

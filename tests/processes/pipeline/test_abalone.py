@@ -1,7 +1,6 @@
 """The abalone pipeline that the README of its example builds, checked against the relation of its data."""
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from support.loading import load_module
 from support.processes import descendants
 from support.running import Answer
 from support.stack import Stack
@@ -59,12 +59,7 @@ def running(build: Path) -> Iterator[Stack]:
 @pytest.fixture(scope="module")
 def data() -> ModuleType:
     """The program that knows the relation."""
-    spec = importlib.util.spec_from_file_location("abalone_data", EXAMPLE / "data.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_module(EXAMPLE / "data.py")
 
 
 def ask(stack: Stack, rows: str) -> Answer:

@@ -183,8 +183,9 @@ def test_an_old_file_is_complete_without_another_record(
 
     class Completed(FolderFile):
         def close(self) -> int:
+            size = super().close()
             completed.set()
-            return super().close()
+            return size
 
     class Completing:
         def create(self, path: str) -> Completed:
@@ -195,7 +196,10 @@ def test_an_old_file_is_complete_without_another_record(
     writer.offer(record())  # of another year: its file is old at once
 
     wait_until(completed.is_set, 10, "the file is complete")
+    written = captured(tmp_path)
     writer.close()
+
+    assert len(written) == 1
 
 
 def test_a_target_that_recovers_is_written_again(tmp_path: Path) -> None:

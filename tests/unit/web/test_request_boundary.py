@@ -14,8 +14,6 @@ from tfs_proxy.observe.request_record import READ, WAIT, RequestRecord, current_
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.web.workers.around_requests.boundary import (
     CLIENT_GONE,
-    CLIENT_ID,
-    INFERENCE_ID,
     RequestBoundary,
 )
 from tfs_proxy.web.workers.around_requests.journal import (
@@ -25,10 +23,14 @@ from tfs_proxy.web.workers.around_requests.journal import (
     WsgiApp,
 )
 from tfs_proxy.web.workers.late_calls import SOCKET
+from tfs_proxy.wire import header_names
 from tfs_proxy.wire.error_body import WORKER_DIED
 
 ONE = "1" * 32
 Headers = list[tuple[str, str]]
+
+INFERENCE_ID = header_names.wsgi_name(header_names.INFERENCE_ID)
+CLIENT_ID = header_names.wsgi_name(header_names.REQUEST_ID)
 
 
 class Response:

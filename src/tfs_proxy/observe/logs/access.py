@@ -15,11 +15,11 @@ from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.observe.request_record import PLAIN_ID, STAGES, RequestRecord
 from tfs_proxy.observe.routes import PROBES, method_of, path_of
 from tfs_proxy.setting_values import AccessLog
+from tfs_proxy.wire.header_names import STAGE_TIMES, nginx_variable
 
-NGINX_PREFIX = "$connection $chosen_id $upstream_http_x_tfs_proxy_stages "
+NGINX_PREFIX = f"$connection $chosen_id {nginx_variable(STAGE_TIMES, 'upstream_http')} "
 """What stands before a line of `request_counts`."""
 
-STAGES_HEADER = "X-Tfs-Proxy-Stages"
 LONGEST_PATH = 300
 _HASHES = 2**32
 CLIENT_ERROR, SERVER_ERROR = 400, 500
@@ -83,7 +83,7 @@ def needs_stages(status: int, wanted: AccessLog) -> bool:
 
 
 def stages_text(record: RequestRecord) -> str:
-    """The value of `STAGES_HEADER`: the model, and milliseconds of each stage so far."""
+    """The value of `header_names.STAGE_TIMES`: the model, and milliseconds of each stage so far."""
     model = record.model if is_model_name(record.model) else ""
     return ";".join([model, *(f"{_milliseconds(seconds):g}" for seconds in record.seconds)])
 

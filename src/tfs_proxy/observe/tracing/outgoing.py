@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
+from tfs_proxy.wire.header_names import TRACEPARENT
+
 NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -24,6 +26,6 @@ OUTGOING = Outgoing()
 def with_trace(headers: Mapping[str, str]) -> Mapping[str, str]:
     """``headers`` with those of the present span, unless the caller names a trace itself."""
     trace = OUTGOING.headers()
-    if not trace or any(name.lower() == "traceparent" for name in headers):
+    if not trace or any(name.lower() == TRACEPARENT for name in headers):
         return headers
     return {**headers, **trace}

@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tfs_proxy.attributes import HEADER, attribute_pattern
+from tfs_proxy.attributes import attribute_pattern
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, TRACEPARENT, TRACESTATE, X_RAY
 
-TRACEPARENT, TRACESTATE, X_RAY = "traceparent", "tracestate", "x-amzn-trace-id"
-ATTRIBUTES = HEADER.lower()
+_ATTRIBUTES, _X_RAY_FIELD = CUSTOM_ATTRIBUTES.lower(), X_RAY.lower()
 
 ANY_FLAGS, SAMPLED_FLAGS = "([0-9a-f]{2})", "([0-9a-f][13579bdf])"
 EITHER, SAMPLED = "([01])", "(1)"
@@ -65,10 +65,10 @@ def parent_in(headers: Mapping[str, str]) -> TraceParent | None:
     written = headers.get(TRACEPARENT)
     if written and (match := _HEADER.match(written)):
         return _parent(*match.groups(), state=headers.get(TRACESTATE, ""))
-    written = headers.get(ATTRIBUTES)
+    written = headers.get(_ATTRIBUTES)
     if written and (match := _ATTRIBUTE.match(written)):
         return _parent(*match.groups())
-    written = headers.get(X_RAY)
+    written = headers.get(_X_RAY_FIELD)
     if written and (match := _X_RAY.match(written)):
         epoch, unique, span_id, sampled = match.groups()
         return _parent(epoch + unique, span_id, sampled)

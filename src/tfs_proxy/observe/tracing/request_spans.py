@@ -21,29 +21,28 @@ from opentelemetry.trace import (
 
 from tfs_proxy.observe.request_record import MODEL_SERVER, STAGES, WRITE, RequestRecord
 from tfs_proxy.observe.routes import OTHER_METHOD, OTHER_ROUTE, PROBES, method_of, path_of, route_of
-from tfs_proxy.observe.tracing.parents import (
-    ATTRIBUTES,
+from tfs_proxy.observe.tracing.parents import TraceParent, parent_in
+from tfs_proxy.observe.tracing.provider import MARKED as MARKED_KEY
+from tfs_proxy.observe.tracing.provider import UNTRACED
+from tfs_proxy.observe.tracing.share import MARKED, NOT_MARKED
+from tfs_proxy.wire.header_names import (
+    CUSTOM_ATTRIBUTES,
+    IS_SAMPLED,
     TRACEPARENT,
     TRACESTATE,
     X_RAY,
-    TraceParent,
-    parent_in,
+    wsgi_name,
 )
-from tfs_proxy.observe.tracing.provider import MARKED as MARKED_KEY
-from tfs_proxy.observe.tracing.provider import UNTRACED
-from tfs_proxy.observe.tracing.share import MARK_HEADER, MARKED, NOT_MARKED
 
 SERVER_ERROR = 500
 _NOTHING = Context()
 _UNSAMPLED, _SAMPLED = TraceFlags(TraceFlags.DEFAULT), TraceFlags(TraceFlags.SAMPLED)
 
 
-def _variable(header: str) -> str:
-    return "HTTP_" + header.upper().replace("-", "_")
-
-
-_CARRIERS = tuple((name, _variable(name)) for name in (TRACEPARENT, TRACESTATE, ATTRIBUTES, X_RAY))
-_MARK = _variable(MARK_HEADER)
+_CARRIERS = tuple(
+    (name.lower(), wsgi_name(name)) for name in (TRACEPARENT, TRACESTATE, CUSTOM_ATTRIBUTES, X_RAY)
+)
+_MARK = wsgi_name(IS_SAMPLED)
 
 
 class RequestSpans:

@@ -8,7 +8,6 @@ from math import ceil
 
 from tfs_proxy.deployment import TraceSampling
 
-MARK_HEADER = "X-Tfs-Proxy-Sampled"
 MARKED, NOT_MARKED = "1", "0"
 _STEPS = 10_000
 

@@ -25,9 +25,10 @@ from tfs_proxy.script.load import Script
 from tfs_proxy.script.returned import ScriptReply, script_reply
 from tfs_proxy.script.runner import ScriptRunner
 from tfs_proxy.script.stream import encoded
-from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, Request
+from tfs_proxy.script.values import Request
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.interface import OK
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 INPUT, OUTPUT = "input_handler", "output_handler"
 EXPECTED = f"it must return the model server's request as str or bytes, {FORMS}, or a tfs_proxy.Request"

@@ -16,9 +16,9 @@ from tfs_proxy.script.handlers.model_client import LOGGER, ModelClient, WorkerMo
 from tfs_proxy.script.values import custom_attributes
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.rest import model_path
+from tfs_proxy.wire.header_names import INFERENCE_ID
 
 DEFAULT_TYPE = "application/json"
-INFERENCE_ID = "X-Amzn-SageMaker-Inference-Id"
 
 
 @dataclass(frozen=True, slots=True)

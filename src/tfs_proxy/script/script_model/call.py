@@ -26,8 +26,9 @@ from tfs_proxy.script.returned import ScriptReply, script_reply
 from tfs_proxy.script.runner import ScriptRunner
 from tfs_proxy.script.script_model.context import ScriptModelContext, ScriptModelRequest
 from tfs_proxy.script.script_model.sagemaker_shims import install_shims
-from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, FRAMING, Response
+from tfs_proxy.script.values import FRAMING, Response
 from tfs_proxy.upstream.interface import OK
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 MODEL, INPUT, PREDICT, OUTPUT, TRANSFORM = SCRIPT_MODEL_FUNCTIONS
 TEXT = frozenset({media.JSON, media.CSV})

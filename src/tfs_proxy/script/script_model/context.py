@@ -8,9 +8,9 @@ from requests.structures import CaseInsensitiveDict
 
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import current_id
-from tfs_proxy.script.handlers.context import INFERENCE_ID
 from tfs_proxy.script.handlers.model_client import LOGGER
-from tfs_proxy.script.values import CUSTOM_ATTRIBUTES, custom_attributes
+from tfs_proxy.script.values import custom_attributes
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from tfs_proxy.attributes import MODEL_LABEL, MODEL_NAME, MODEL_VERSION
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
-from tfs_proxy.observe.logs.access import STAGES_HEADER
 from tfs_proxy.observe.request_counts import NGINX_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
 from tfs_proxy.payload.media_types import JSON
@@ -31,6 +30,13 @@ from tfs_proxy.supervisor.nginx import (
 from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint, ProxyLimits
 from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
+from tfs_proxy.wire.header_names import (
+    CUSTOM_ATTRIBUTES,
+    INFERENCE_ID,
+    REQUEST_ID,
+    STAGE_TIMES,
+    nginx_variable,
+)
 
 KEEP_ALIVE_SECONDS = 75
 
@@ -97,7 +103,8 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         asked_version=_asked_version(),
         id_header=refusals.ID_HEADER,
         access_log=access_log.directives(settings, workspace.access),
-        stages_header=STAGES_HEADER,
+        id_header_name=REQUEST_ID,
+        stages_header=STAGE_TIMES,
         control_socket=proxy.control_socket,
         in_flight="$connections_writing" if proxy.counts_requests else '""',
         in_flight_header=NGINX_COUNT,
@@ -173,22 +180,23 @@ def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits, workspace: Workspace) 
 
 def _chosen_id() -> str:
     """The maps by which nginx chooses a request's id as `chosen_id` does; it makes new ones, too."""
+    own_id, inference_id = nginx_variable(REQUEST_ID), nginx_variable(INFERENCE_ID)
     # PERF: an exact "" spares most requests the patterns, here and in the maps below.
-    return f"""map $http_x_request_id $id_without_inference {{
+    return f"""map {own_id} $id_without_inference {{
         default $request_id;
         "" $request_id;
-        "~^{PLAIN_ID}$" $http_x_request_id;
+        "~^{PLAIN_ID}$" {own_id};
     }}
-    map $http_x_amzn_sagemaker_inference_id $chosen_id {{
+    map {inference_id} $chosen_id {{
         default $id_without_inference;
         "" $id_without_inference;
-        "~^{PLAIN_ID}$" $http_x_amzn_sagemaker_inference_id;
+        "~^{PLAIN_ID}$" {inference_id};
     }}"""
 
 
 def _asked_model() -> str:
     """The map that says for which model a request is, for its line; ``?`` is not a name."""
-    return f"""map $http_x_amzn_sagemaker_custom_attributes $asked_model {{
+    return f"""map {nginx_variable(CUSTOM_ATTRIBUTES)} $asked_model {{
         default "-";
         "" "-";
         "~(?:^|,) *{MODEL_NAME.key}=(?<asked_name>{MODEL_NAME.certain}) *(?:,|$)" $asked_name;
@@ -197,7 +205,7 @@ def _asked_model() -> str:
 
 
 def _asked_version() -> str:
-    return f"""map $http_x_amzn_sagemaker_custom_attributes $asked_version {{
+    return f"""map {nginx_variable(CUSTOM_ATTRIBUTES)} $asked_version {{
         default "-";
         "" "-";
         "~(?:^|,) *{MODEL_VERSION.key}=(?<asked_number>{MODEL_VERSION.certain}) *(?:,|$)" $asked_number;

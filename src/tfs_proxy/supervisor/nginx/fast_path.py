@@ -11,6 +11,7 @@ same header by.
 from tfs_proxy.attributes import METHOD, MODEL_NAME, MODEL_VERSION, PREFIX, Attribute
 from tfs_proxy.deployment import CaptureOptions, TraceSampling
 from tfs_proxy.supervisor.nginx import traces, uploads
+from tfs_proxy.wire.header_names import ASKS_TIMING, CUSTOM_ATTRIBUTES, IS_CAPTURED, nginx_variable
 
 MAX_BRACES = 6
 """How deep objects may lie in each other; a deeper body goes to Python."""
@@ -64,13 +65,13 @@ def maps(
         "" 1;
         "~*^application/json *(; *charset=utf-8 *)?$" 1;
     }}
-    map "$http_x_tfs_proxy_timing$http_accept" $json_wanted {{
+    map "{nginx_variable(ASKS_TIMING)}$http_accept" $json_wanted {{
         default 0;
         "" 1;
         "*/*" 1;
         "application/json" 1;
     }}
-    map $http_x_amzn_sagemaker_custom_attributes $model_path {{
+    map {nginx_variable(CUSTOM_ATTRIBUTES)} $model_path {{
         default "";
         "" "/v1/models/{default_model}:predict";
         "~, " "";
@@ -89,13 +90,13 @@ def maps(
     }}"""
 
 
-CAPTURED_HEADER = 'proxy_set_header X-Tfs-Proxy-Capture "$captured";'
+CAPTURED_HEADER = f'proxy_set_header {IS_CAPTURED} "$captured";'
 """Tells a worker whether to record a request; a client's own header of that name is overwritten."""
 
 
 def captured(options: CaptureOptions) -> str:
     """``$captured``, "1" for the share of requests that is recorded, else "": for the http block."""
-    return f'split_clients $request_id $captured {{ {options.percent:.2f}% 1; * ""; }}'
+    return f'split_clients "{traces.DRAWN_BY}" $captured {{ {options.percent:.2f}% 1; * ""; }}'
 
 
 def _captured(attribute: Attribute) -> str:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from tfs_proxy import names
 from tfs_proxy.deployment import CaptureOptions, TraceSampling
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import refusals, workers
 from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
+from tfs_proxy.wire.header_names import TARGET_MODEL, nginx_variable
 
 GATES = "m"
 """The folder of the gates below the run's workspace, which is nginx's working directory."""
@@ -37,12 +39,10 @@ BAD_GATEWAY_PAGE = "/.refused/502"
 _NO_TARGET, _ODD_TARGET = "-", "?"
 _SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _HOW_TO_CALL = "no model is named: load one by POST to /models and send requests to /models/NAME/invoke"
-_WITHOUT_HEADER = (
-    f"{_HOW_TO_CALL}, or serve archives with --multi-model and name one in X-Amzn-SageMaker-Target-Model"
-)
-_WITH_HEADER = f"{_HOW_TO_CALL}, or name an archive in X-Amzn-SageMaker-Target-Model"
+_WITHOUT_HEADER = f"{_HOW_TO_CALL}, or serve archives with --multi-model and name one in {TARGET_MODEL}"
+_WITH_HEADER = f"{_HOW_TO_CALL}, or name an archive in {TARGET_MODEL}"
 _TARGET_NEEDED = (
-    "X-Amzn-SageMaker-Target-Model: the path of an archive is needed, such as team/a.tar.gz: at most "
+    f"{TARGET_MODEL}: the path of an archive is needed, such as team/a.tar.gz: at most "
     f"{MAX_SEGMENTS} names of letters, digits, '.', '_' and '-' that begin with a letter or a digit, and at "
     f"most {MAX_NAME_CHARACTERS} characters for the model's name, in which -- stands for each slash"
 )
@@ -74,7 +74,7 @@ def maps(routes: MultiModelRoutes) -> str:
         default {_NO_TARGET};
         "~^/models/(?<invoked_model>{names.LOADED_MODEL})/invoke(?:\\?|\\z)" $invoked_model;
         "~*^/v1/models/(?<served_model>{names.LOADED_MODEL})(?:[/:?]|\\z)" $served_model;
-        "~^/invocations(?:\\?|\\z)" $target_model;
+        "~^{INVOCATIONS}(?:\\?|\\z)" $target_model;
     }}"""
 
 
@@ -84,7 +84,7 @@ def _target_model(routes: MultiModelRoutes) -> str:
     lines = [f'"~{pattern}" {name};' for pattern, name in target_patterns()]
     return "\n        ".join(
         (
-            "map $http_x_amzn_sagemaker_target_model $target_model {",
+            f"map {nginx_variable(TARGET_MODEL)} $target_model {{",
             f'default "{_ODD_TARGET}";',
             f'"" {_NO_TARGET};',
             *lines,
@@ -115,7 +115,7 @@ def locations(routes: MultiModelRoutes, settings: Settings, marks: Sequence[str]
         _management("= /models", "/models", routes),
         _management(f'~ "^/models/{name}\\z"', "/models/$model", routes),
         _invocations(marks),
-        _entrance(f'~ "^/models/{name}/invoke\\z"', "/invocations$is_args$args", marks),
+        _entrance(f'~ "^/models/{name}/invoke\\z"', f"{INVOCATIONS}$is_args$args", marks),
         _entrance(f'~* "^/v1/models/{name}(?:[/:].*)?\\z"', "$request_uri", marks),
         _again(marks),
         _wait(settings),
@@ -145,11 +145,11 @@ def _entrance(pattern: str, path: str, marks: Sequence[str]) -> str:
 
 def _invocations(marks: Sequence[str]) -> str:
     return _location(
-        "= /invocations",
+        f"= {INVOCATIONS}",
         f'if ($target_model = "{_NO_TARGET}") {{ rewrite ^ /.refused/no-model last; }}',
         f'if ($target_model = "{_ODD_TARGET}") {{ rewrite ^ /.refused/target-model last; }}',
         "set $model $target_model;",
-        *_enter("/invocations$is_args$args", marks),
+        *_enter(f"{INVOCATIONS}$is_args$args", marks),
     )
 
 

@@ -16,6 +16,7 @@ from tfs_proxy.wire.error_body import (
     error_body,
     not_answered,
 )
+from tfs_proxy.wire.header_names import REQUEST_ID
 
 REFUSALS: Mapping[int, str] = {
     400: "bad request: it is not valid HTTP (RFC 9112)",
@@ -41,7 +42,7 @@ REFUSALS: Mapping[int, str] = {
 REPLACED: Mapping[int, int] = {494: 431, 495: 400, 496: 400, 497: 400}
 """nginx's own status numbers, and what clients get instead."""
 
-ID_HEADER = "add_header X-Request-Id $chosen_id always;"
+ID_HEADER = f"add_header {REQUEST_ID} $chosen_id always;"
 """On every answer, in place of a server's own. A location with an ``add_header`` of its own repeats it."""
 
 

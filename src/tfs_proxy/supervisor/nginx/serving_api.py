@@ -14,6 +14,7 @@ from tfs_proxy.deployment import Instance, TraceSampling
 from tfs_proxy.observe.request_counts import NGINX_GRPC_FORMAT
 from tfs_proxy.supervisor.nginx import traces, uploads
 from tfs_proxy.wire.grpc_codes import REFUSALS, GrpcCode
+from tfs_proxy.wire.header_names import ASKS_TIMING, nginx_variable
 
 PUBLISHED = ("/tensorflow.serving.PredictionService/", "= /tensorflow.serving.ModelService/GetModelStatus")
 """nginx's patterns of the gRPC methods that are let through."""
@@ -67,7 +68,7 @@ def rest_location(sampling: TraceSampling | None = None) -> str:
     return f"""location ~* ^/v1/ {{
             if ($request_method !~ "^(GET|POST|OPTIONS)$") {{ return 418; }}
             if ($http_content_encoding) {{ return 418; }}
-            if ($http_x_tfs_proxy_timing) {{ return 418; }}
+            if ({nginx_variable(ASKS_TIMING)}) {{ return 418; }}
             {traces.to_python(sampling)}
             proxy_pass http://models;
             proxy_intercept_errors on;

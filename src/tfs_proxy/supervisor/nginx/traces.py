@@ -9,7 +9,11 @@ from collections.abc import Callable
 from tfs_proxy.deployment import TraceSampling
 from tfs_proxy.observe.tracing import parents
 from tfs_proxy.observe.tracing.parents import ANY_FLAGS, EITHER, SAMPLED, SAMPLED_FLAGS
-from tfs_proxy.observe.tracing.share import MARK_HEADER, MARKED, NOT_MARKED, is_divided, marked_share
+from tfs_proxy.observe.tracing.share import MARKED, NOT_MARKED, is_divided, marked_share
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, IS_SAMPLED, TRACEPARENT, X_RAY, nginx_variable
+
+DRAWN_BY = "$request_id"
+"""What nginx takes shares of requests by, for traces and for capture: the smaller lies in the larger one."""
 
 
 def maps(sampling: TraceSampling) -> str:
@@ -17,8 +21,8 @@ def maps(sampling: TraceSampling) -> str:
     lines = [
         _share(sampling),
         *_parents(sampling),
-        "map $http_traceparent $valid_traceparent {",
-        f'    default ""; "~{parents.header_pattern()}" $http_traceparent;',
+        f"map {nginx_variable(TRACEPARENT)} $valid_traceparent {{",
+        f'    default ""; "~{parents.header_pattern()}" {nginx_variable(TRACEPARENT)};',
         "}",
     ]
     return "\n    ".join(lines)
@@ -39,13 +43,13 @@ def headers(sampling: TraceSampling | None) -> tuple[str, ...]:
     if sampling is None:
         return ()
     mark = "$trace_share" if is_divided(sampling) else '""'
-    return ("proxy_set_header traceparent $valid_traceparent;", f"proxy_set_header {MARK_HEADER} {mark};")
+    return (f"proxy_set_header {TRACEPARENT} $valid_traceparent;", f"proxy_set_header {IS_SAMPLED} {mark};")
 
 
 def _share(sampling: TraceSampling) -> str:
     if is_divided(sampling):
         percent = f"{100 * marked_share(sampling):.2f}%"
-        return f'split_clients "$request_id" $trace_share {{ {percent} {MARKED}; * {NOT_MARKED}; }}'
+        return f'split_clients "{DRAWN_BY}" $trace_share {{ {percent} {MARKED}; * {NOT_MARKED}; }}'
     return f'map "" $trace_share {{ default {MARKED if sampling.share else NOT_MARKED}; }}'
 
 
@@ -55,20 +59,20 @@ def _parents(sampling: TraceSampling) -> list[str]:
     if sampling.parents == "ignored":
         return ["map $trace_share $traced { default $trace_share; }", if_traced]
     carriers: tuple[tuple[str, str, Callable[[str], str], tuple[str, str]], ...] = (
-        ("$http_x_amzn_trace_id", "$traced_by_x_ray", parents.x_ray_pattern, (SAMPLED, EITHER)),
+        (X_RAY, "$traced_by_x_ray", parents.x_ray_pattern, (SAMPLED, EITHER)),
         (
-            "$http_x_amzn_sagemaker_custom_attributes",
+            CUSTOM_ATTRIBUTES,
             "$traced_by_attributes",
             parents.attributes_pattern,
             (SAMPLED_FLAGS, ANY_FLAGS),
         ),
-        ("$http_traceparent", "$traced", parents.header_pattern, (SAMPLED_FLAGS, ANY_FLAGS)),
+        (TRACEPARENT, "$traced", parents.header_pattern, (SAMPLED_FLAGS, ANY_FLAGS)),
     )
     unsampled = MARKED if sampling.parents == "examined" else NOT_MARKED
     lines, otherwise = [], "$trace_share"
     for header, variable, pattern, (sampled, either) in carriers:
         lines.append(
-            f"map {header} {variable} {{ default {otherwise}; "
+            f"map {nginx_variable(header)} {variable} {{ default {otherwise}; "
             f'"~{pattern(sampled)}" {MARKED}; "~{pattern(either)}" {unsampled}; }}'
         )
         otherwise = variable

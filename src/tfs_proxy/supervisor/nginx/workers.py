@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
+from tfs_proxy.observe.routes import INVOCATIONS
+from tfs_proxy.wire.header_names import HAD_MODEL_SERVER, NGINX_ID, REQUEST_ID, SENT_AGAIN
+
 PROXY_HEADERS = (
     'proxy_set_header Connection "";',
     "proxy_set_header Host $http_host;",
-    "proxy_set_header X-Request-Id $chosen_id;",
+    f"proxy_set_header {REQUEST_ID} $chosen_id;",
 )
 
 AGAIN = "= @again"
@@ -36,7 +39,7 @@ def locations(entrance: str, marks: Sequence[str]) -> str:
     ``entrance`` may take requests to ``/invocations`` elsewhere.
     """
     to_workers = directives("web", marks)
-    return f"""location = /invocations {{
+    return f"""location = {INVOCATIONS} {{
             {entrance}
             {to_workers}
         }}
@@ -70,9 +73,9 @@ def directives(address: str, marks: Iterable[str], again: str = "", sent: str = 
         "proxy_next_upstream off;",
         # NOTE: headers of a location's own hide those of the server block, so they are repeated.
         *PROXY_HEADERS,
-        'proxy_set_header X-Tfs-Proxy-Request "$request_id $msec";',
-        f'proxy_set_header X-Tfs-Proxy-Again "{again}";',
-        f'proxy_set_header X-Tfs-Proxy-Sent "{sent}";',
+        f'proxy_set_header {NGINX_ID} "$request_id $msec";',
+        f'proxy_set_header {SENT_AGAIN} "{again}";',
+        f'proxy_set_header {HAD_MODEL_SERVER} "{sent}";',
         *marks,
     )
     return "\n            ".join(lines)

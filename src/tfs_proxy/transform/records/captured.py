@@ -4,7 +4,6 @@ from array import array
 from collections.abc import Iterator
 from typing import IO
 
-from tfs_proxy.attributes import HEADER
 from tfs_proxy.capture.replay import BEGINNING_BYTES, CapturedRequest, captured_request, is_capture
 from tfs_proxy.errors import BadInput
 from tfs_proxy.payload.formats.framing import Frame
@@ -12,6 +11,7 @@ from tfs_proxy.transform.failures import BadRecord, ObjectFailed
 from tfs_proxy.transform.job import NONE, Job
 from tfs_proxy.transform.records.batches import MiniBatch
 from tfs_proxy.transform.records.split import lines
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 
 def may_be_captured(job: Job, name: str) -> bool:
@@ -33,7 +33,7 @@ def captured_batches(stream: "IO[bytes]", max_bytes: int | None, name: str) -> I
         if max_bytes is not None and len(request.body) > max_bytes:
             text = f"it has {len(request.body)} bytes to send: raise MaxPayloadInMB, which allows {max_bytes}"
             raise ObjectFailed(BadRecord(name, number, frame.offset, None, text))
-        headers = {"Content-Type": request.content_type, HEADER: request.custom_attributes}
+        headers = {"Content-Type": request.content_type, CUSTOM_ATTRIBUTES: request.custom_attributes}
         yield MiniBatch(
             number,
             request.body,

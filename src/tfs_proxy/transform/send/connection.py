@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
 
-INVOCATIONS = "/invocations"
 EXECUTION_PARAMETERS = "/execution-parameters"
 
 

@@ -44,6 +44,7 @@ from tfs_proxy.web.workers.refusals import (
     refuse_misread,
 )
 from tfs_proxy.web.workers.worker_log import WorkerLog
+from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
@@ -302,4 +303,4 @@ def _id_of(req: Any) -> str:
     if record is not None:
         return record.request_id
     headers = {name.upper(): value for name, value in getattr(req, "headers", None) or ()}
-    return chosen_id(headers.get("X-AMZN-SAGEMAKER-INFERENCE-ID"), headers.get("X-REQUEST-ID"))
+    return chosen_id(headers.get(INFERENCE_ID.upper()), headers.get(REQUEST_ID.upper()))

@@ -6,7 +6,6 @@ from http import HTTPStatus
 
 from gunicorn.http.errors import UnsupportedTransferCoding
 
-from tfs_proxy.attributes import HEADER
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.wire.error_body import (
     HEADERS_TOO_LARGE,
@@ -18,9 +17,9 @@ from tfs_proxy.wire.error_body import (
     UPLOAD_RETRY_SECONDS,
     error_body,
 )
+from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, REQUEST_ID
 
-REQUEST_ID = "X-Request-Id"
-"""The header that carries a request's id, on every answer."""
+_ATTRIBUTES = CUSTOM_ATTRIBUTES.upper()
 
 
 class RepeatedHeader(Exception):
@@ -33,7 +32,7 @@ def refuse_misread(headers: Iterable[tuple[str, str]]) -> None:
     Raises UnsupportedTransferCoding for anything in chunks, such as ``gzip``.
     """
     fields = [(name.upper(), value) for name, value in headers]
-    if sum(name == HEADER.upper() for name, _ in fields) > 1:
+    if sum(name == _ATTRIBUTES for name, _ in fields) > 1:
         raise RepeatedHeader
     for name, value in fields:
         # gunicorn takes "gzip, chunked", and hands the body over as it was packed.
@@ -89,7 +88,7 @@ REFUSALS: Mapping[str, Refusal] = {
     "InvalidRequestMethod": Refusal(400, "the request's method is malformed"),
     "InvalidHTTPVersion": Refusal(400, UNKNOWN_HTTP_VERSION),
     "InvalidHeaderName": Refusal(400, "a header's name is malformed"),
-    "RepeatedHeader": Refusal(400, f"the header {HEADER} is there twice"),
+    "RepeatedHeader": Refusal(400, f"the header {CUSTOM_ATTRIBUTES} is there twice"),
     "InvalidHeader": Refusal(400, "a header is malformed"),
     "ObsoleteFolding": Refusal(400, "a header is folded over several lines, which is obsolete"),
     "InvalidSchemeHeaders": Refusal(400, "headers contradict each other about the scheme"),

@@ -16,7 +16,8 @@ from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.script.deadline import ScriptCall
 from tfs_proxy.web.workers.base import ContainerWorker
 from tfs_proxy.web.workers.late_calls import SOCKET
-from tfs_proxy.web.workers.refusals import REQUEST_ID, Refusal
+from tfs_proxy.web.workers.refusals import Refusal
+from tfs_proxy.wire.header_names import REQUEST_ID
 
 
 class Pending:

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.supervisor.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, only_object
+from tfs_proxy.deployment import CaptureOptions, TraceSampling
+from tfs_proxy.supervisor.nginx import traces
+from tfs_proxy.supervisor.nginx.fast_path import MAX_BODY_MB, MAX_BRACES, SMALL, captured, only_object
 
 PCRE_STEPS = 10_000_000
 STEPS_A_CHARACTER = 2
@@ -54,3 +56,13 @@ def test_no_body_that_nginx_looks_at_can_make_pcre_give_up() -> None:
 def test_only_small_bodies_are_looked_at(length: int) -> None:
     """nginx holds those whole in memory; a larger one would cross to the model server for nothing."""
     assert bool(re.fullmatch(SMALL, str(length))) is (length < MAX_BODY_MB * 1_000_000)
+
+
+def test_shares_of_traces_and_of_capture_lie_within_each_other() -> None:
+    """nginx draws both by one key, as the documentation says."""
+    drawn = captured(CaptureOptions("/captured", "model", 10.0, 1)) + traces.maps(TraceSampling(0.1))
+
+    assert (
+        re.findall(r'split_clients ("[^"]*") \S+ \{ ([0-9.]+%) 1;', drawn)
+        == [('"$request_id"', "10.00%")] * 2
+    )

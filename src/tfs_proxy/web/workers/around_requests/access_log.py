@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 
 from tfs_proxy.observe.logs.access import (
-    STAGES_HEADER,
     RequestLine,
     line_of,
     needs_stages,
@@ -15,6 +14,7 @@ from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.setting_values import AccessLog
+from tfs_proxy.wire.header_names import STAGE_TIMES
 
 PROCESS = "worker"
 
@@ -48,5 +48,5 @@ class StagesForNginx:
     def __call__(self, record: RequestRecord) -> Sequence[tuple[str, str]]:
         """Headers of an answer whose status is known."""
         if needs_stages(record.status, self._wanted):
-            return ((STAGES_HEADER, stages_text(record)),)
+            return ((STAGE_TIMES, stages_text(record)),)
         return ()

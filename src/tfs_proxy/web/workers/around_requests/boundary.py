@@ -23,21 +23,20 @@ from tfs_proxy.web.workers.around_requests.journal import (
     worker_died,
 )
 from tfs_proxy.web.workers.late_calls import SOCKET
-from tfs_proxy.web.workers.refusals import REQUEST_ID, refusal
+from tfs_proxy.web.workers.refusals import refusal
+from tfs_proxy.wire.header_names import ASKS_TIMING, INFERENCE_ID, REQUEST_ID, wsgi_name
 
 log = logging.getLogger(__name__)
 
 CLIENT_GONE = 499
 """nginx's status of a request whose client did not wait for the answer."""
 
-ASKS_TIMING = "HTTP_X_TFS_PROXY_TIMING"
-"""The header of a client that asks for the stages of its request."""
-
 NOTHING: Iterator[bytes] = iter(())
 MoreHeaders = Callable[[RequestRecord], Sequence[tuple[str, str]]]
 """Headers for the answer to a request whose status is known."""
 
-INFERENCE_ID, CLIENT_ID = "HTTP_X_AMZN_SAGEMAKER_INFERENCE_ID", "HTTP_X_REQUEST_ID"
+_ASKS_TIMING, _INFERENCE_ID, _CLIENT_ID = map(wsgi_name, (ASKS_TIMING, INFERENCE_ID, REQUEST_ID))
+_ID_FIELD = REQUEST_ID.lower()
 
 
 class RequestObserver(Protocol):
@@ -87,7 +86,7 @@ class RequestBoundary:
         connection = environ.get(SOCKET)
         record = self._record_of(environ, sent_at)
         answer = Answer(self, record, start_response, self.journal.begin(journal_id), id(connection))
-        answer.shows_timing = ASKS_TIMING in environ
+        answer.shows_timing = _ASKS_TIMING in environ
         self._under_way[id(connection)] = answer
         self._watch.serve(connection)
         set_current_request(record)
@@ -120,10 +119,10 @@ class RequestBoundary:
     def _record_of(self, environ: dict[str, Any], sent_at: str) -> RequestRecord:
         """A new record; the application sees the id that was chosen, behind nginx and without it."""
         # PERF: nginx has chosen already.
-        request_id = environ.get(CLIENT_ID) if self.behind_nginx else None
+        request_id = environ.get(_CLIENT_ID) if self.behind_nginx else None
         if not request_id:
-            request_id = chosen_id(environ.get(INFERENCE_ID), environ.get(CLIENT_ID))
-            environ[CLIENT_ID] = request_id
+            request_id = chosen_id(environ.get(_INFERENCE_ID), environ.get(_CLIENT_ID))
+            environ[_CLIENT_ID] = request_id
         target = environ.get("RAW_URI") or environ["PATH_INFO"]
         record = RequestRecord(request_id, environ["REQUEST_METHOD"], target)
         if sent_at and self.behind_nginx:
@@ -185,7 +184,7 @@ class Answer:
             if value == "close" and name.lower() == "connection":
                 self._close_connection()
         if not self._boundary.behind_nginx:  # which writes the id itself
-            others = (header for header in headers if header[0].lower() != "x-request-id")
+            others = (header for header in headers if header[0].lower() != _ID_FIELD)
             headers = [(REQUEST_ID, self.record.request_id), *others]
         if self.shows_timing:
             headers = [*headers, (SERVER_TIMING, server_timing(self.record))]

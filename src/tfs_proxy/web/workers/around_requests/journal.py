@@ -14,8 +14,9 @@ from typing import Any
 
 from tfs_proxy.observe.journal_notes import BEGUN, ENDED, ID_BYTES, NOTE_BYTES
 from tfs_proxy.wire.error_body import WORKER_DIED, error_body
+from tfs_proxy.wire.header_names import HAD_MODEL_SERVER, NGINX_ID, SENT_AGAIN, wsgi_name
 
-REQUEST, AGAIN, SENT = (f"HTTP_X_TFS_PROXY_{name}" for name in ("REQUEST", "AGAIN", "SENT"))
+REQUEST, AGAIN, SENT = map(wsgi_name, (NGINX_ID, SENT_AGAIN, HAD_MODEL_SERVER))
 """The headers of nginx, as WSGI names them: the request's id, the mark, and whether a model server had it."""
 
 _NO_ID = b" " * ID_BYTES

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from tfs_proxy.observe.request_record import chosen_id
+from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
 
 HEAD_END = b"\r\n\r\n"
 LINE_BYTES = 8 * 1024
@@ -16,9 +17,8 @@ TRAILER_BYTES = 64 * 1024
 
 _FIELD = re.compile(rb"\r\n(content-length|transfer-encoding|expect)[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE)
 _EXPECT = re.compile(rb"\r\nexpect[ \t]*:[^\r\n]*", re.IGNORECASE)
-_IDS = re.compile(
-    rb"\r\n(x-amzn-sagemaker-inference-id|x-request-id):[ \t]*([!-~]*)[ \t]*(?=\r\n)", re.IGNORECASE
-)
+_INFERENCE_ID, _REQUEST_ID = INFERENCE_ID.lower().encode(), REQUEST_ID.lower().encode()
+_IDS = re.compile(rb"\r\n(%s|%s):[ \t]*([!-~]*)[ \t]*(?=\r\n)" % (_INFERENCE_ID, _REQUEST_ID), re.IGNORECASE)
 _LENGTH = re.compile(rb"[0-9]{1,18}[ \t]*")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
@@ -26,7 +26,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 def id_of(head: bytes) -> str:
     """The id of a request that is not read by gunicorn, of as much of its head as there is."""
     ids = {name.lower(): value.decode("ascii") for name, value in _IDS.findall(head)}
-    return chosen_id(ids.get(b"x-amzn-sagemaker-inference-id"), ids.get(b"x-request-id"))
+    return chosen_id(ids.get(_INFERENCE_ID), ids.get(_REQUEST_ID))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,44 @@
+"""The names of HTTP headers that more than one module knows, in Python and in nginx's configuration alike."""
+
+REQUEST_ID = "X-Request-Id"
+INFERENCE_ID = "X-Amzn-SageMaker-Inference-Id"
+CUSTOM_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
+TARGET_MODEL = "X-Amzn-SageMaker-Target-Model"
+SAGEMAKER_PREFIX = "X-Amzn-SageMaker-"
+TRACEPARENT = "traceparent"
+TRACESTATE = "tracestate"
+X_RAY = "X-Amzn-Trace-Id"
+
+ASKS_TIMING = "X-Tfs-Proxy-Timing"
+"""A client asks for the times of its request's stages."""
+
+NGINX_ID = "X-Tfs-Proxy-Request"
+"""nginx's own id of a request and when it came, for the worker's journal."""
+
+SENT_AGAIN = "X-Tfs-Proxy-Again"
+"""nginx marks a request whose first worker did not answer."""
+
+HAD_MODEL_SERVER = "X-Tfs-Proxy-Sent"
+"""nginx marks a request that a model server did not answer."""
+
+IS_CAPTURED = "X-Tfs-Proxy-Capture"
+"""nginx marks a request that is recorded."""
+
+IS_SAMPLED = "X-Tfs-Proxy-Sampled"
+"""nginx marks a request of the share that is traced."""
+
+IN_FLIGHT = "X-Tfs-Proxy-In-Flight"
+"""nginx says how many requests it has, those that wait for a worker among them."""
+
+STAGE_TIMES = "X-Tfs-Proxy-Stages"
+"""A worker tells nginx the times of a request's stages, for its line in the log."""
+
+
+def wsgi_name(header: str) -> str:
+    """The key of a request's header in a WSGI environ (PEP 3333)."""
+    return "HTTP_" + header.upper().replace("-", "_")
+
+
+def nginx_variable(header: str, kind: str = "http") -> str:
+    """nginx's variable that has a request's header, or that of an ``upstream_http`` answer."""
+    return f"${kind}_" + header.lower().replace("-", "_")
