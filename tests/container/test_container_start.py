@@ -116,7 +116,8 @@ def test_the_image_says_what_it_is() -> None:
     """SageMaker's and OCI's labels, an exposed port, a health check, and no USER but a user to take."""
     about = docker("inspect", "--format", "{{json .Config}}", EMBEDDED)
 
-    assert '"com.amazonaws.sagemaker.capabilities.accept-bind-to-port":"true"' in about
+    for capability in ("accept-bind-to-port", "multi-models"):
+        assert f'"com.amazonaws.sagemaker.capabilities.{capability}":"true"' in about
     assert '"org.opencontainers.image.licenses":"Apache-2.0"' in about
     assert '"8080/tcp"' in about
     assert '"Healthcheck"' in about

@@ -21,9 +21,16 @@ from support.predict_messages import request_bytes
 from support.stack import Stack, serving
 from tfs_proxy.protos.predict import model_spec
 
-NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx publishes gRPC")
+NEEDS_NGINX = pytest.mark.skipif(
+    not has_nginx(), reason="nginx publishes gRPC, and finds the model that is asked for"
+)
+OF_NGINX = ("_GRPC_", "_MULTI_MODEL", "serve --multi-model")
 READMES = [
-    pytest.param(readme, id=readme.parent.name, marks=[NEEDS_NGINX] if "_GRPC_" in readme.read_text() else [])
+    pytest.param(
+        readme,
+        id=readme.parent.name,
+        marks=[NEEDS_NGINX] if any(text in readme.read_text() for text in OF_NGINX) else [],
+    )
     for readme in sorted(EXAMPLES.glob("*/README.md"))
 ]
 SECONDS = 900

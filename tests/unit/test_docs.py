@@ -136,7 +136,7 @@ def test_messages_to_look_up_are_those_of_the_code() -> None:
     assert {message for message in messages - of_tensorflow if message not in text} == set()
 
 
-@pytest.mark.parametrize("name", ["deploy.py", "transform.py", "pipeline.py"])
+@pytest.mark.parametrize("name", ["deploy.py", "transform.py", "pipeline.py", "multi_model_endpoint.py"])
 def test_what_boto3_sends_is_what_aws_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """botocore validates every request by its service model before it would be sent; here none is."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")

@@ -1,7 +1,6 @@
 """``tfs-proxy check``: the start-up report, the script's import, and one request with a fake model server."""
 
 import argparse
-import logging
 import signal
 import sys
 import time
@@ -11,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfs_proxy.capture.replay import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
-from tfs_proxy.errors import ArchiveError, BadInput, ScriptLoadError
-from tfs_proxy.layout import ModelLayout, Workspace
-from tfs_proxy.report.prepare import prepare, without_workspace
+from tfs_proxy.commands.check_many import check_many
+from tfs_proxy.commands.script_import import import_script, readable
+from tfs_proxy.errors import ArchiveError, BadInput, ScriptLoadError, SettingsError
+from tfs_proxy.layout import ModelLayout
+from tfs_proxy.report.prepare import prepare
 from tfs_proxy.report.served import Served
-from tfs_proxy.script.probe import importable
 from tfs_proxy.settings import Settings, inherited_environment
 from tfs_proxy.supervisor.host.workspace import temporary_workspace
 from tfs_proxy.supervisor.programs.packages import brings_packages
@@ -23,8 +23,6 @@ from tfs_proxy.upstream.fake_server import ModelCall
 
 if TYPE_CHECKING:
     from tfs_proxy.testing import LoadedScript
-
-log = logging.getLogger(__name__)
 
 FAILED = ScriptLoadError.exit_status
 WARNED = 2
@@ -40,14 +38,23 @@ own. This environment is used unchanged: requirements.txt is not installed.
 With --request, code/inference.py answers the request, or the default conversion if there is no script.
 A fake model server stands behind them; it answers zeros in the shapes of the signatures.
 
+With --multi-model, every archive below FOLDER is checked so, one after the other: a line for each says what
+would be served, or why it fails.
+
 Exit status: 0; 2 if MODEL or a setting can't be used, or, with --strict, if there is a warning; 3 if the
-script can't be used or imported, or if the answer to the request is an error.
+script can't be used or imported, or if the answer to the request is an error. With --multi-model, 1 if any
+archive fails.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``check``."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, folder or s3:// address")
+    parser.add_argument(
+        "--multi-model",
+        metavar="FOLDER",
+        help="check every *.tar.gz below FOLDER or s3://PREFIX, and every folder in it that holds a model",
+    )
     parser.add_argument(
         "--request",
         metavar="FILE",
@@ -57,14 +64,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--content-type", metavar="TYPE", help="its Content-Type (default: none)")
     parser.add_argument("--accept", metavar="TYPE", help="its Accept (default: none)")
     parser.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
-    parser.add_argument("--strict", action="store_true", help="end with 2 if there is a warning")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="end with 2 if there is a warning; with --multi-model, an archive with a warning fails",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check MODEL; the exit status."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started and wrote goes
     try:
-        return _check(arguments, Settings.from_env())
+        settings = Settings.from_env()
+        if arguments.multi_model is None:
+            return _check(arguments, settings)
+        if arguments.model or arguments.request:
+            raise SettingsError("--multi-model takes neither MODEL nor --request: check that archive alone.")
+        return check_many(arguments.multi_model, settings, strict=arguments.strict)
     except KeyboardInterrupt:
         print("tfs-proxy: stopped", file=sys.stderr)
         return INTERRUPTED
@@ -82,14 +98,14 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
         warnings = list(prepared.warnings)
         prepared.refuse_unusable_script()
         try:
-            missing = _missing_module(prepared.served, settings)
+            missing = import_script(prepared.served, settings)
             if missing:
                 warnings.append(f"Warning: {missing}")
             for line in warnings:
                 print(line)
             status = _try(arguments, requests, prepared.served, settings) if requests else 0
         except ScriptLoadError as error:
-            raise _readable(error, workspace) from None
+            raise readable(error, workspace) from None
     return WARNED if arguments.strict and warnings and not status else status
 
 
@@ -122,38 +138,6 @@ def _request_body(file: Path | None) -> bytes | None:
         return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
     except OSError as error:
         raise ArchiveError(f"The request {file} can't be read: {error.strerror}.") from error
-
-
-def _missing_module(served: Served, settings: Settings) -> str | None:
-    """Import the script; a warning if it lacks a module that only ``serve`` would install.
-
-    Raises ScriptLoadError if it can't be imported for any other reason.
-    """
-    if served.script is None:
-        return None
-    try:
-        importable(
-            served.script,
-            served.import_paths,
-            script_model=served.script_model is not None,
-            seconds=settings.wait_time_seconds,
-        )
-    except ScriptLoadError as error:
-        if not (error.missing and brings_packages(served.layout)):
-            raise
-        name = served.layout.script.relative_to(served.layout.root)
-        return (
-            f"{name} could not be tried, because {error.missing} can't be imported here: only serve "
-            f"installs {served.layout.requirements.relative_to(served.layout.root)}."
-        )
-    return None
-
-
-def _readable(error: ScriptLoadError, workspace: Workspace) -> ScriptLoadError:
-    """``error``, its traceback logged, with file names as in the archive."""
-    if error.report:
-        log.error("%s", without_workspace(error.report, workspace))
-    return ScriptLoadError(without_workspace(str(error), workspace))
 
 
 def _try(

@@ -30,7 +30,8 @@ class Prepared:
 
     ``report`` and ``warnings`` are lines to show; ``script_fault`` says why the script can't be used;
     ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
-    these models. ``flags`` are the model server's flags if they, and not an archive, say what to serve.
+    these models. ``flags`` are the model server's flags if they, and not an archive, say what to serve;
+    ``one_line`` is an archive's report in short.
     """
 
     settings: Settings
@@ -41,6 +42,7 @@ class Prepared:
     script_fault: str | None
     first_request: FirstRequest
     flags: ServingFlags | None = None
+    one_line: str = ""
 
     def refuse_unusable_script(self) -> None:
         """Raise ScriptLoadError if reading the script has shown that it can't be used."""
@@ -81,6 +83,7 @@ def prepare(
         served=served,
         models=models,
         report=tuple(report.lines()),
+        one_line=report.one_line(),
         warnings=tuple(report.warning_lines()),
         script_fault=report.script_fault,
         first_request=first_request(served, report.models, rest_api=settings.rest_api),

@@ -64,6 +64,13 @@ class Report:
         yield f"Serving from {printable(str(self.root))}"
         yield from (printable(line) for line in self._lines())
 
+    def one_line(self) -> str:
+        """Models and script alone, for a list of many archives."""
+        models = [f"{model.name} ({_versions(model.versions)})" for model in self.models[:MODELS_SHOWN]]
+        if len(self.models) > MODELS_SHOWN:
+            models.append(f"{len(self.models) - MODELS_SHOWN} more")
+        return printable("; ".join([*([", ".join(models)] if models else []), f"script: {self.script}"]))
+
     def warning_lines(self) -> Iterator[str]:
         """The warnings as text; nothing in it or in `lines` moves a terminal's cursor."""
         return (f"Warning: {printable(warning)}" for warning in self.warnings)

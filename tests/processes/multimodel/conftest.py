@@ -1,0 +1,17 @@
+"""One running multi-model stack for all tests that add models of names of their own and take them away."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.archives import has_nginx
+from support.multi_model import MultiModelStack, serving_many
+
+
+@pytest.fixture(scope="session")
+def many() -> Iterator[MultiModelStack]:
+    """A multi-model endpoint as SageMaker starts it, with the embedded model server behind nginx."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    with serving_many("--model-server", "embedded") as running:
+        yield running

@@ -1,0 +1,130 @@
+"""What one model's script or server does to itself must not reach another model."""
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support import gates
+from support.archives import has_nginx
+from support.gates import gate
+from support.multi_model import MultiModelStack, saying, script_model, serving_many
+from support.processes import descendants, is_running
+
+pytestmark = pytest.mark.tensorflow
+JSON = "application/json"
+IMPORTS = """
+import rules
+
+
+def model_fn(model_dir):
+    return rules.WORD
+
+
+def transform_fn(model, data, content_type, accept):
+    import late
+
+    return f"{model} {late.WORD} {rules.__name__}", "text/plain"
+"""
+EXITS = f"""{gates.SCRIPT}
+import os
+
+
+def model_fn(model_dir):
+    return None
+
+
+def transform_fn(model, data, content_type, accept):
+    if data == b"exit":
+        os._exit(1)
+    if data.startswith(b"/"):
+        hold(data.decode())
+    return str(os.getpid()), "text/plain"
+"""
+
+
+def test_modules_of_one_name_do_not_meet(many: MultiModelStack, tmp_path: Path) -> None:
+    """Each model's script gets its own, whether it imports it at its start or at a request."""
+    words = ("first", "second")
+    for word in words:
+        files = {"code/rules.py": f"WORD = {word!r}\n", "code/late.py": f"WORD = 'late {word}'\n"}
+        many.loaded(f"own-{word}", script_model(tmp_path / f"{word}.tar.gz", IMPORTS, **files))
+
+    answers = [many.invoke_model(f"own-{word}", "x").body.decode() for word in words * 2]
+
+    assert answers == ["first late first rules", "second late second rules"] * 2
+    assert {many.unload(f"own-{word}").status for word in words} == {200}
+
+
+def test_a_script_that_ends_its_process_ends_no_other(many: MultiModelStack, tmp_path: Path) -> None:
+    """Its own request is a 502 in JSON; its worker comes back, and the other's is the same as before."""
+    many.loaded("exits", script_model(tmp_path / "a.tar.gz", EXITS))
+    many.loaded("stays", script_model(tmp_path / "b.tar.gz", EXITS))
+    worker, other = (many.invoke_model(name, "x").body for name in ("exits", "stays"))
+
+    answer = many.invoke_model("exits", "exit")
+
+    assert answer.status == 502
+    assert "ended before it answered" in answer.json["error"]
+    assert many.invoke_model("stays", "x").body == other
+    many.wait_until(lambda: many.answers("exits", "x"), "the model answers again")
+    assert many.invoke_model("exits", "x").body != worker
+    assert {many.unload(name).status for name in ("exits", "stays")} == {200}
+
+
+def test_a_script_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
+    """Its request is a 504 at the deadline, its worker is replaced; others do not wait."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    with (
+        serving_many(env={"TFS_PROXY_SCRIPT_TIMEOUT_SECONDS": "3"}) as stack,
+        ThreadPoolExecutor(1) as pool,
+        gate(tmp_path / "gate") as shut,
+    ):
+        stack.loaded("hangs", script_model(tmp_path / "a.tar.gz", EXITS))
+        stack.loaded("goes-on", script_model(tmp_path / "b.tar.gz", EXITS))
+        hanging = pool.submit(stack.invoke_model, "hangs", shut.mark())
+        shut.wait_for()
+        assert [stack.invoke_model("goes-on", "x").status for _ in range(20)] == [200] * 20
+        assert hanging.result().status == 504
+        stack.wait_until(lambda: stack.answers("hangs", "x"), "the model answers again")
+
+
+def test_a_model_server_that_is_killed_comes_back(many: MultiModelStack, saved_models: Path) -> None:
+    """The other models answer meanwhile, and the model is still in the list."""
+    many.loaded("other", saved_models / "half_plus_two")
+    before = set(descendants(many.process.pid))
+    many.loaded("killed", saved_models / "half_plus_two")
+    own = set(descendants(many.process.pid)) - before
+    (server,) = own & set(many.children()["embedded"])
+
+    os.kill(server, signal.SIGKILL)
+
+    rows = '{"instances": [1.0]}'
+    assert [many.invoke_model("other", rows, JSON).status for _ in range(10)] == [200] * 10
+    assert many.is_ready()
+    many.wait_until(
+        lambda: many.invoke_model("killed", rows, JSON).status == 200, "the killed one answers again"
+    )
+    assert not is_running(server)
+    assert {"killed", "other"} <= set(many.urls())
+    assert {many.unload(name).status for name in ("killed", "other")} == {200}
+
+
+def test_workers_that_are_killed_come_back(many: MultiModelStack, tmp_path: Path) -> None:
+    """Master and worker of one model: its gate is open again, and no other model has noticed."""
+    many.loaded("quiet", script_model(tmp_path / "b.tar.gz", saying("quiet")))
+    other = many.invoke_model("quiet", "x").body
+    before = set(descendants(many.process.pid))
+    many.loaded("struck", script_model(tmp_path / "a.tar.gz", saying("struck")))
+    own = set(descendants(many.process.pid)) - before
+
+    for pid in own:
+        os.kill(pid, signal.SIGKILL)
+
+    many.wait_until(lambda: not any(map(is_running, own)), "all of them have ended")
+    many.wait_until(lambda: many.answers("struck", "x"), "the model answers again")
+    assert many.invoke_model("quiet", "x").body == other
+    assert {many.unload(name).status for name in ("quiet", "struck")} == {200}

@@ -1,0 +1,117 @@
+"""Loads that are held in the middle: what waits for them, and what must not."""
+
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from support import gates
+from support.archives import has_nginx
+from support.gates import gate
+from support.multi_model import MultiModelStack, saying, script_model, serving_many
+from support.processes import descendants
+
+HELD_SECONDS = 0.5
+"""For which a call that must wait is seen to wait; more would prove no more."""
+
+
+def held_archive(target: Path, mark: str, word: str = "late") -> Path:
+    """A script model whose import waits at a gate."""
+    return script_model(target, f"{gates.SCRIPT}\nhold({mark!r})\n{saying(word)}")
+
+
+def test_other_models_answer_while_one_is_loading(many: MultiModelStack, tmp_path: Path) -> None:
+    """So do the calls of the contract, an unload of another among them."""
+    other = script_model(tmp_path / "other.tar.gz", saying("other"))
+    for name in ("beside", "leaving"):
+        many.loaded(name, other)
+    with ThreadPoolExecutor(1) as pool, gate(tmp_path / "gate") as shut:
+        loading = pool.submit(many.load, "slow", held_archive(tmp_path / "slow.tar.gz", shut.mark()))
+        shut.wait_for()
+
+        answers = [many.invoke_model("beside", "x").status for _ in range(20)]
+        again = many.load("slow", other)
+
+        assert answers == [200] * 20
+        assert (again.status, again.json["error"].partition(",")[0]) == (
+            409,
+            "model slow is being loaded already",
+        )
+        assert many.described("slow").status == 404
+        assert "slow" not in many.urls()
+        assert many.unload("leaving").status == 200
+        assert many.is_ready()
+        assert not loading.done()
+        shut.open()
+        assert loading.result().status == 200
+    assert many.answers("slow", "x")
+    assert {many.unload(name).status for name in ("slow", "beside")} == {200}
+
+
+def test_a_request_to_a_model_that_is_loading_waits_for_it(many: MultiModelStack, tmp_path: Path) -> None:
+    """It is answered by the model once that is there, body and all."""
+    with ThreadPoolExecutor(2) as pool, gate(tmp_path / "gate") as shut:
+        loading = pool.submit(many.load, "awaited", held_archive(tmp_path / "a.tar.gz", shut.mark()))
+        shut.wait_for()
+        waiting = pool.submit(many.invoke_model, "awaited", "x" * 100_000)
+        assert wait([waiting], HELD_SECONDS).not_done
+        shut.open()
+        assert loading.result().status == 200
+        answer = waiting.result()
+    assert (answer.status, answer.body.split()[0]) == (200, b"late")
+    assert many.unload("awaited").status == 200
+
+
+def test_a_request_does_not_wait_longer_than_requests_may_take(tmp_path: Path) -> None:
+    """Then it is a 503 that says why, and the load goes on."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    with (
+        serving_many(env={"TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "1"}) as stack,
+        ThreadPoolExecutor(1) as pool,
+        gate(tmp_path / "gate") as shut,
+    ):
+        loading = pool.submit(stack.load, "slow", held_archive(tmp_path / "a.tar.gz", shut.mark()))
+        shut.wait_for()
+        answer = stack.invoke_model("slow", "x")
+        assert (answer.status, answer.json) == (503, {"error": "model slow is still loading"})
+        shut.open()
+        assert loading.result().status == 200
+        assert stack.answers("slow", "x")
+
+
+def test_a_client_that_hangs_up_does_not_stop_a_load(many: MultiModelStack, tmp_path: Path) -> None:
+    """The platform gives up on a call after a minute, and expects the model to be there later."""
+    with gate(tmp_path / "gate") as shut:
+        url = str(held_archive(tmp_path / "a.tar.gz", shut.mark()))
+        body = json.dumps({"model_name": "left", "url": url}).encode()
+        head = f"POST /models HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        with socket.create_connection((many.host, many.port)) as client:
+            client.sendall(head + body)
+            shut.wait_for()
+        shut.open()
+        many.wait_until(lambda: many.described("left").status == 200, "the model is loaded")
+    assert many.answers("left", "x")
+    assert many.unload("left").status == 200
+
+
+def test_an_unload_ends_a_load_that_is_under_way(tmp_path: Path) -> None:
+    """Its processes are gone when the call returns; the load is a 503 that says so."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    with (
+        serving_many(env={"TFS_PROXY_STOP_SECONDS": "2"}) as stack,
+        ThreadPoolExecutor(1) as pool,
+        gate(tmp_path / "gate") as shut,
+    ):
+        before = set(descendants(stack.process.pid))
+        loading = pool.submit(stack.load, "unwanted", held_archive(tmp_path / "a.tar.gz", shut.mark()))
+        shut.wait_for()
+        answer = stack.unload("unwanted")
+        assert (answer.status, answer.json) == (200, {"message": "model unwanted is unloaded"})
+        assert set(descendants(stack.process.pid)) <= before
+        failed = loading.result()
+        assert failed.status == 503
+        assert failed.json == {"error": "model unwanted was unloaded while it was loading"}
