@@ -143,10 +143,12 @@ class ModelStack:
             return
         self._stopped = True
         self._gate.unlink(missing_ok=True)
-        if self._stack.readiness.phase is Phase.STARTING:
+        is_loading = self._stack.readiness.phase is Phase.STARTING
+        if is_loading:
             self._stack.abandon_loading()
         self._stack.readiness.phase = Phase.STOPPING
-        await self._stop_processes()
+        # Who is loading has no requests in flight.
+        await self._stop_processes(LAST_STEPS_SECONDS if is_loading else self._run.settings.stop_seconds)
         self._stack.close()
         self._stack.readiness.heartbeats.close()
         self._control_api.close()
@@ -184,8 +186,8 @@ class ModelStack:
         self._owner.opened(self)
         await self._stack.start_in_time(planned, prepared)
 
-    async def _stop_processes(self) -> None:
-        deadline = time.monotonic() + self._run.settings.stop_seconds
+    async def _stop_processes(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         await self._stack.stop_workers(deadline - time.monotonic())
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
 

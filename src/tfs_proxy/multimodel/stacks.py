@@ -29,6 +29,7 @@ from tfs_proxy.multimodel.capacity.gpu_devices import (
 from tfs_proxy.multimodel.capacity.placement import Placement, place
 from tfs_proxy.multimodel.capacity.ports import PortBlocks
 from tfs_proxy.multimodel.capacity.sizes import size_of
+from tfs_proxy.multimodel.capacity.turns import Turns
 from tfs_proxy.multimodel.model_stack import ModelStack, RunFacts
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.resources import memory_left
@@ -53,7 +54,7 @@ class ModelStacks:
         self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
         self._used_at: dict[str, float] = {}
         self._seen: dict[str, int] = {}
-        self._turns = asyncio.Semaphore(max(1, run.settings.machine.cores - 1))
+        self._turns = Turns(max(1, run.settings.machine.cores - 1))
         self._placing = asyncio.Lock()
         self._ports = PortBlocks(run.settings.safe_port_range, run.settings.instance_count)
         self._gates = run.workspace.root / GATES
@@ -86,7 +87,7 @@ class ModelStacks:
 
     def turn(self) -> AbstractAsyncContextManager[object]:
         """Wait for one of the turns to load: one core is left to models that serve."""
-        return self._turns
+        return self._turns.turn()
 
     async def place(self, stack: ModelStack) -> Placement | None:
         """The GPU for a stack; raises NotEnoughResources if none has room."""
