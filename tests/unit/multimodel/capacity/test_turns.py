@@ -1,9 +1,17 @@
 """Turns of loads, in virtual time."""
 
 import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from support.virtual_time import run_in_virtual_time
 from tfs_proxy.multimodel.capacity.turns import Turns
+
+
+async def begun_at(loads: Sequence[Coroutine[Any, Any, float]]) -> list[float]:
+    """When each of several loads begins, after the first."""
+    times = await asyncio.gather(*loads)
+    return [time - times[0] for time in times]
 
 
 async def load(turns: Turns, seconds: float) -> float:
@@ -19,10 +27,9 @@ def test_loads_take_turns() -> None:
 
     async def scene() -> list[float]:
         turns = Turns(2)
-        return await asyncio.gather(*(load(turns, 10.0) for _ in range(4)))
+        return await begun_at([load(turns, 10.0) for _ in range(4)])
 
-    first, second, third, fourth = run_in_virtual_time(scene())
-    assert (second - first, third - first, fourth - first) == (0.0, 10.0, 10.0)
+    assert run_in_virtual_time(scene()) == [0.0, 0.0, 10.0, 10.0]
 
 
 def test_a_load_that_hangs_holds_up_no_other_for_long() -> None:
@@ -30,12 +37,9 @@ def test_a_load_that_hangs_holds_up_no_other_for_long() -> None:
 
     async def scene() -> list[float]:
         turns = Turns(1, longest_seconds=30.0)
-        return await asyncio.gather(
-            load(turns, 100.0), load(turns, 200.0), load(turns, 5.0), load(turns, 5.0)
-        )
+        return await begun_at([load(turns, seconds) for seconds in (100.0, 200.0, 5.0, 5.0)])
 
-    first, second, third, fourth = run_in_virtual_time(scene())
-    assert (second - first, third - first, fourth - first) == (30.0, 60.0, 65.0)
+    assert run_in_virtual_time(scene()) == [0.0, 30.0, 60.0, 65.0]
 
 
 def test_a_load_that_is_cancelled_gives_its_turn_back() -> None:
