@@ -14,6 +14,7 @@ from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
 from tfs_proxy.observe.model_counts import SECONDS_BOUNDS, ModelCounts
 from tfs_proxy.observe.routes import (
+    INVOCATIONS,
     PROBES,
     is_named_in_line,
     method_of,
@@ -140,7 +141,7 @@ class RequestCounts:
     @staticmethod
     def _add_to_model(models: ModelCounts, request: FinishedRequest, path: str, times: int) -> None:
         asked = (request.model, request.version) if is_named_in_line(path) else model_of(path)
-        if asked is not None:
+        if asked is not None and (path == INVOCATIONS or asked[0]):  # only there a model needs no name
             sizes = (request.bytes_in, request.bytes_out)
             models.add(asked, request.status, request.seconds, sizes, times)
 

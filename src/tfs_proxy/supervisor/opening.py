@@ -61,9 +61,11 @@ def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitSta
     if not (prepared.models or prepared.flags):
         return plan.HostResources((), (), 0, request.environ)
     settings = prepared.settings
+    # Flags name the model server's ports themselves; what they leave open is a free one.
+    ports = None if prepared.flags else settings.safe_port_range
     return plan.HostResources(
         model_server=program(request.model_server),
-        ports=sockets.model_server_ports(settings.safe_port_range, settings.instance_count, held),
+        ports=sockets.model_server_ports(ports, settings.instance_count, held),
         gpus=count_gpus(),
         environ=request.environ,
         monitoring=monitoring_for(prepared.flags.words if prepared.flags else settings.extra_args),

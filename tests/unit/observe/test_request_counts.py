@@ -209,3 +209,12 @@ def test_a_worker_s_line_names_the_model(model: str, version: str) -> None:
     assert request is not None
     plain = all(" " < character <= "~" for character in model)
     assert request.model in ({model, "?", model.removeprefix("-")} if plain else {"?"})
+
+
+def test_an_invoke_that_names_no_model_is_for_none() -> None:
+    """In a run of one archive the path is unknown: its 404 is no error of that model."""
+    counts = RequestCounts()
+    counts.models = ModelCounts(KnownModels("half", {"half": (1,)}))
+    counts.add_lines(b"404 0.001 - - - 100 200 POST /models/half/invoke HTTP/1.1\n")
+
+    assert counts.models.requests_of("half") == 0

@@ -183,6 +183,7 @@ def test_workers_find_the_sockets_and_installed_packages() -> None:
     )
 
     assert env["PYTHONPATH"] == "/packages:/mine"
+    assert "SCRIPT_NAME" not in gunicorn.environment({"SCRIPT_NAME": "/x"}, settings(), WORKSPACE, [])
     assert env["OMP_NUM_THREADS"] == "4"
     assert env["TFS_PROXY_WORKSPACE"] == "/run/tfs"
 

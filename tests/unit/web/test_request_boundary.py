@@ -201,7 +201,7 @@ def test_a_request_that_comes_again_is_handled_only_if_nobody_had_begun_it(
     bound: Callable[..., RequestBoundary],
 ) -> None:
     """Handled then, it counts as begun itself."""
-    app = bound(echo)
+    app = bound(echo, behind_nginx=True)
 
     assert ask(app, **{REQUEST: ONE, AGAIN: "1"})[0].status == "200 OK"
     response, body = ask(app, **{REQUEST: ONE, AGAIN: "1"})
@@ -211,6 +211,13 @@ def test_a_request_that_comes_again_is_handled_only_if_nobody_had_begun_it(
 def test_a_mark_without_a_name_means_nothing(bound: Callable[..., RequestBoundary]) -> None:
     """A client that makes the header up is served."""
     assert ask(bound(echo), **{AGAIN: "1"})[0].status == "200 OK"
+
+
+def test_without_nginx_its_headers_are_a_client_s_own(bound: Callable[..., RequestBoundary]) -> None:
+    """Who repeats a request's name and mark is answered again."""
+    app = bound(echo)
+
+    assert [ask(app, **{REQUEST: ONE, AGAIN: "1"})[0].status for _ in range(2)] == ["200 OK"] * 2
 
 
 def test_a_request_that_fails_has_ended(bound: Callable[..., RequestBoundary], tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def free_ports(count: int, held: ExitStack) -> list[int]:
     """
     with ExitStack() as holders:
         ports = [_hold(0, holders) for _ in range(count)]
-        _keep(holders, held)
+        _keep(holders, held, ports)
     return ports
 
 
@@ -74,7 +74,7 @@ def free_blocks(sizes: Sequence[int], held: ExitStack) -> list[range]:
     """
     with ExitStack() as holders:
         blocks = [_free_block(size, holders) for size in sizes]
-        _keep(holders, held)
+        _keep(holders, held, [block.start for block in blocks])
     return blocks
 
 
@@ -87,10 +87,20 @@ def _hold(port: int, held: ExitStack) -> int:
     return int(holder.getsockname()[1])
 
 
-def _keep(holders: ExitStack, held: ExitStack) -> None:
-    """Elsewhere than on Linux nobody else could bind what is held."""
-    if sys.platform == "linux":
+def _keep(holders: ExitStack, held: ExitStack, ports: Sequence[int]) -> None:
+    """Hold on, unless no child could bind what is held: so it is elsewhere than on Linux, and in gVisor."""
+    if sys.platform == "linux" and all(map(_can_be_bound_by_a_child, ports[:1])):
         held.push(holders.pop_all())
+
+
+def _can_be_bound_by_a_child(port: int) -> bool:
+    with socket.socket() as child:
+        child.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            child.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
 
 
 def _free_block(size: int, held: ExitStack) -> range:

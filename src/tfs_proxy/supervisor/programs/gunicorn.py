@@ -65,6 +65,7 @@ def environment(
 ) -> dict[str, str]:
     """``base`` with what workers need: their workspace, and where installed packages lie."""
     env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base, WORKSPACE_VARIABLE: str(workspace.root)}
+    env.pop("SCRIPT_NAME", None)  # gunicorn would take it for where its application is mounted
     python_path = [*map(str, paths), *filter(None, [base.get("PYTHONPATH")])]
     if python_path:
         env["PYTHONPATH"] = ":".join(python_path)

@@ -82,8 +82,11 @@ class RequestBoundary:
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request, as WSGI has it."""
-        journal_id, _, sent_at = environ.pop(REQUEST, "").partition(" ")
-        died = bool(environ.pop(AGAIN, None)) and self.journal.has(journal_id)
+        noted, again, had_model_server = (environ.pop(name, "") for name in (REQUEST, AGAIN, SENT))
+        if not self.behind_nginx:  # then a client has sent them
+            noted = again = had_model_server = ""
+        journal_id, _, sent_at = noted.partition(" ")
+        died = bool(again) and self.journal.has(journal_id)
         connection = environ.get(SOCKET)
         record = self._record_of(environ, sent_at)
         answer = Answer(self, record, start_response, self.journal.begin(journal_id), id(connection))
@@ -94,7 +97,7 @@ class RequestBoundary:
         try:
             if self._begin_observers:
                 self._begin(record, environ)
-            with sent_before() if environ.pop(SENT, None) else WITHIN_ANOTHER:
+            with sent_before() if had_model_server else WITHIN_ANOTHER:
                 answer.pieces = (worker_died if died else self._app)(environ, answer.start)
         except BaseException as error:
             answer.fail(error)
