@@ -36,6 +36,12 @@ class ModelLayout:
         layout.wheels = code / "wheels"
         return layout
 
+    @property
+    def shown_script(self) -> Path:
+        """The script as messages name it: within the model folder, or as it is if it lies elsewhere."""
+        inside = self.script.is_relative_to(self.root)
+        return self.script.relative_to(self.root) if inside else self.script
+
     def with_program(self, program: str) -> "ModelLayout":
         """This folder with the script called ``program``, if it exists."""
         named = ModelLayout(self.root, program)

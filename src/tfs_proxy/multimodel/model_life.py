@@ -58,7 +58,7 @@ class ModelLife:
         url: str,
         *,
         launch: Callable[[], RunningModel],
-        admit: Callable[[], None],
+        admit: Callable[[], Awaitable[None]],
         counts: LoadCounts,
         ended: "Callable[[ModelLife], None]",
         after: "ModelLife | None",
@@ -106,7 +106,7 @@ class ModelLife:
         log.info("model %s: loading %s", self.name, self.url)
         try:
             await self._unless_unloaded(self._wait_for_the_one_before)
-            self._admit()
+            await self._unless_unloaded(self._admit)
             await self._unless_unloaded(self._start)
         except _UnloadAsked:
             raise

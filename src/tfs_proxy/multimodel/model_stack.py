@@ -7,7 +7,7 @@ import asyncio
 import shutil
 import socket
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Final, Protocol
 from tfs_proxy.capture.files import check_folder
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.capacity.placement import Placement
-from tfs_proxy.multimodel.capacity.sizes import size_of
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
@@ -28,6 +27,7 @@ from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.opening import ServeRequest
+from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.readiness import Phase
 from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
@@ -71,6 +71,12 @@ class StackOwner(Protocol):
     def ready(self, stack: "ModelStack") -> None:
         """It serves, and its memory can be measured."""
 
+    def seconds_to_stop(self) -> float:
+        """How long its requests may take to end."""
+
+    def stopped(self, stack: "ModelStack") -> None:
+        """Its processes have ended, and it can be measured for the last time."""
+
     def gone(self, stack: "ModelStack") -> None:
         """Nothing of it is left."""
 
@@ -78,9 +84,18 @@ class StackOwner(Protocol):
 class ModelStack:
     """The processes of the model ``name``, in a new folder ``home``; ``gate`` is there while it is ready."""
 
-    def __init__(self, name: str, url: str, run: RunFacts, home: Path, gate: Path, owner: StackOwner) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        run: RunFacts,
+        home: Path,
+        gate: Path,
+        owner: StackOwner,
+        bytes_on_disk: int,
+    ) -> None:
         self.name, self.url = name, url
-        self.bytes_on_disk = size_of(url)
+        self.bytes_on_disk = bytes_on_disk
         self.placement: Placement | None = None
         self._run, self._gate, self._owner = run, gate, owner
         self._workspace = Workspace(home)
@@ -101,6 +116,15 @@ class ModelStack:
     def is_ready(self) -> bool:
         """Whether it serves."""
         return self._stack.readiness.phase is Phase.SERVING
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether it is on its way."""
+        return self._stack.readiness.phase is Phase.STARTING
+
+    def children(self) -> Sequence[ChildProcess]:
+        """Its processes."""
+        return self._stack.children.in_start_order()
 
     @property
     def in_use(self) -> bool:
@@ -147,13 +171,16 @@ class ModelStack:
         if is_loading:
             self._stack.abandon_loading()
         self._stack.readiness.phase = Phase.STOPPING
-        # Who is loading has no requests in flight.
-        await self._stop_processes(LAST_STEPS_SECONDS if is_loading else self._run.settings.stop_seconds)
-        self._stack.close()
-        self._stack.readiness.heartbeats.close()
-        self._control_api.close()
-        await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
-        self._owner.gone(self)
+        try:
+            # Who is loading has no requests in flight.
+            await self._stop_processes(LAST_STEPS_SECONDS if is_loading else self._owner.seconds_to_stop())
+            self._owner.stopped(self)
+        finally:
+            self._stack.close()
+            self._stack.readiness.heartbeats.close()
+            self._control_api.close()
+            self._owner.gone(self)
+            await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
 
     def _serving_stack(self, ports: PortRange | None = None) -> ServingStack:
         run = self._run
@@ -176,7 +203,7 @@ class ModelStack:
         self._make_folder()
         await self._open_sockets()
         prepared = await self._stack.open_archive()
-        planned = self._stack.expect(prepared, self._run.port)
+        planned = await self._stack.expect(prepared, self._run.port)
         deployment = planned.deployment
         if deployment.capture is not None:
             check_folder(deployment.capture)

@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tfs_proxy.errors import AlreadyLoaded, NotEnoughResources, TfsProxyError, UnknownModel
+from tfs_proxy.errors import AlreadyLoaded, ModelNotReady, NotEnoughResources, TfsProxyError, UnknownModel
 from tfs_proxy.multimodel.capacity.eviction import ModelUse, idle, least_recently_used
 from tfs_proxy.multimodel.folder import ModelFolder
+from tfs_proxy.multimodel.model_life import LoadState
 from tfs_proxy.multimodel.registry import ModelRegistry
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
+FAILURE_SECONDS: Final = 5.0
 MOST_ROUNDS: Final = 100
 """How often models may be unloaded for one load before it is refused."""
 
@@ -29,6 +31,7 @@ class OnDemandModels:
         self._folder = folder
         self._uses = uses
         self._loads: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[str, tuple[float, TfsProxyError]] = {}
 
     async def load(self, name: str, url: str) -> None:
         """Load what a client asks for if it is below the folder; raises BadInput, and what it does."""
@@ -42,7 +45,8 @@ class OnDemandModels:
             async with asyncio.timeout(timeout_seconds):
                 await self._loaded(name)
         except TimeoutError:
-            pass  # the registry says what it is at
+            if not self._is_there(name):
+                raise ModelNotReady(f"model {name} is still loading") from None
         except AlreadyLoaded:
             pass
         left_seconds = max(timeout_seconds - (time.monotonic() - began), 0.0)
@@ -52,39 +56,72 @@ class OnDemandModels:
         """Unload models that nobody has asked for so long, for ever; 0 means never."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for name in idle(self._uses(), time.monotonic(), idle_seconds):
+            for name in idle(self._candidates(), time.monotonic(), idle_seconds):
                 log.info("model %s: no request for %g s, it is unloaded", name, idle_seconds)
                 await self._unload(name)
 
     async def _loaded(self, name: str) -> None:
         """Wait for the load that is under way, or begin one if there is none; the caller may leave."""
         if name not in self._loads:
-            with contextlib.suppress(UnknownModel):
-                self._registry.get(name)
+            if self._is_there(name):
                 return
+            self._refuse_if_just_failed(name)
             url = await asyncio.to_thread(self._folder.url_of, name)
             if url is None:
                 raise UnknownModel(f"model {name} is not loaded, and there is no archive of that name")
             if name not in self._loads:
-                task = asyncio.create_task(self._make_room_and_load(name, url))
+                task = asyncio.create_task(self._load_noting_failure(name, url))
                 self._loads[name] = task
                 task.add_done_callback(lambda _: self._loads.pop(name, None))
         await asyncio.shield(self._loads[name])
 
+    def _is_there(self, name: str) -> bool:
+        """Whether the registry has the model, and does not unload it."""
+        try:
+            return self._registry.get(name).state is not LoadState.UNLOADING
+        except UnknownModel:
+            return False
+
+    def _refuse_if_just_failed(self, name: str) -> None:
+        """A load that fails costs other models their place and time: not every request tries it again."""
+        until, error = self._failures.get(name, (0.0, None))
+        if error is not None and time.monotonic() < until:
+            raise error
+        self._failures.pop(name, None)
+
+    async def _load_noting_failure(self, name: str, url: str) -> None:
+        try:
+            await self._make_room_and_load(name, url)
+        except AlreadyLoaded:
+            raise
+        except TfsProxyError as error:
+            self._failures = {
+                known: kept for known, kept in self._failures.items() if time.monotonic() < kept[0]
+            }
+            self._failures[name] = time.monotonic() + FAILURE_SECONDS, error
+            raise
+
+    def _candidates(self) -> list[ModelUse]:
+        """The models that may leave; those that have failed first."""
+        failed = [model.name for model in self._registry.list() if model.state is LoadState.FAILED]
+        return [*(ModelUse(name, 0, used_at=0.0) for name in failed), *self._uses()]
+
     async def _make_room_and_load(self, name: str, url: str) -> None:
-        for _ in range(MOST_ROUNDS):
+        rounds_left = MOST_ROUNDS
+        while True:
             try:
                 await self._registry.load(name, url)
             except NotEnoughResources as error:
-                leaving = least_recently_used(self._uses(), error.missing_bytes)
-                if not leaving:
+                leaving = least_recently_used(self._candidates(), error.missing_bytes)
+                # What is missing is not known if the load itself found out: it may be the model's own fault.
+                rounds_left -= 1 if error.missing_bytes else MOST_ROUNDS // 2
+                if not leaving or rounds_left <= 0:
                     raise
                 for other in leaving:
                     log.info("model %s: unloaded to make room for %s", other, name)
                     await self._unload(other)
             else:
                 return
-        raise NotEnoughResources(f"model {name} can't be loaded: others take the room that is made for it")
 
     async def _unload(self, name: str) -> None:
         with contextlib.suppress(TfsProxyError):

@@ -122,12 +122,19 @@ class ModelRegistry:
         )
         yield from self.counts.measure()
 
+    def begin_draining(self) -> None:
+        """Load no more: `load`, `unload` and `ready` raise Draining, and so do those that wait for a load."""
+        self._draining = True
+        for life in tuple(self._tasks):
+            if life.state is LoadState.LOADING:
+                life.ask_to_unload(Draining(DRAINING))
+
     async def close(self) -> None:
         """Unload all models at once; returns when everything is gone. Idempotent.
 
         From here on `load`, `unload` and `ready` raise Draining, and so do those that wait for a load.
         """
-        self._draining = True
+        self.begin_draining()
         leaving = tuple(self._tasks)
         for life in leaving:
             life.ask_to_unload(Draining(DRAINING))

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -36,6 +36,7 @@ from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.opening import ServeRequest
+from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 from tfs_proxy.supervisor.run_loop import RunLoop
 from tfs_proxy.wire.header_names import TARGET_MODEL
@@ -47,6 +48,7 @@ UNLOAD_SECONDS: Final = 30.0
 """What ends a load that took too long may take this much longer."""
 
 NO_WORKERS: Final = 0.0
+LONGEST_PATH: Final = "s/99999/control.sock"
 
 
 async def serve_many(
@@ -58,7 +60,7 @@ async def serve_many(
     StopServing if the run can't begin or go on. ``listener`` is closed at the end.
     """
     refuse_unusable(settings)
-    with guarded_workspace(settings.home) as (workspace, watchdog):
+    with guarded_workspace(settings.home, LONGEST_PATH) as (workspace, watchdog):
         code = await asyncio.to_thread(universal_code, settings, workspace)
         if code is not None:
             log.info("Script of models without one: %s", settings.program)
@@ -207,6 +209,7 @@ class MultiModelSupervisor:
 
     def _tick(self) -> None:
         self._records.read()
+        self._stacks.note_requests()
         self._stacks.forget_all_but({model.name for model in self._registry.all()})
 
     def _measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
@@ -221,13 +224,20 @@ class MultiModelSupervisor:
         self._listener.close()
         reading = asyncio.create_task(self._records.keep_reading())
         try:
-            await self._run_loop.stop(self._stop_all(deadline), self._children.in_start_order())
+            await self._run_loop.stop(self._stop_all(deadline), self._all_children())
         finally:
             reading.cancel()
         self._control_api.close()
         self._records.close()
 
+    def _all_children(self) -> Iterator[ChildProcess]:
+        """As they are when somebody looks."""
+        yield from self._children.in_start_order()
+        yield from self._stacks.children()
+
     async def _stop_all(self, deadline: float) -> None:
+        self._registry.begin_draining()  # requests that wait for a load would keep nginx
+        self._stacks.stop_by = deadline
         if self._children.nginx is not None:
             await self._children.nginx.stop(deadline - time.monotonic())
         await self._registry.close()

@@ -1,6 +1,6 @@
 """What the registry needs of a model's serving stack: start it, watch it, stop it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 
@@ -26,5 +26,5 @@ class RunningModel(Protocol):
 Launch = Callable[[str, str], RunningModel]
 """Makes the stack of a model from its name and its url, which is a local path; `start` does the rest."""
 
-Admit = Callable[[str, str], None]
+Admit = Callable[[str, str], Awaitable[None]]
 """Raises NotEnoughResources if the model of this name and url does not fit; called just before its start."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
+from tfs_proxy.multimodel.added_up import added_up
 from tfs_proxy.multimodel.capacity.admission import (
     MOST_SAMPLES,
     AdmissionLimits,
@@ -31,15 +32,19 @@ from tfs_proxy.multimodel.capacity.ports import PortBlocks
 from tfs_proxy.multimodel.capacity.sizes import size_of
 from tfs_proxy.multimodel.capacity.turns import Turns
 from tfs_proxy.multimodel.model_stack import ModelStack, RunFacts
+from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.observe.model_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.supervisor.nginx.multi_model import GATES
+from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.request_counter import RequestCounter
 
 log = logging.getLogger(__name__)
 
 DRIVER_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 1.0
 STACKS_FOLDER: Final = "s"
 
 
@@ -52,6 +57,11 @@ class ModelStacks:
         self._numbers = itertools.count()
         self._stacks: set[ModelStack] = set()
         self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
+        self._sizes: dict[str, int] = {}
+        self._promised: set[str] = set()
+        self._past: list[MeasuredMetric] = []
+        self._looked_at = 0.0
+        self.stop_by: float | None = None
         self._used_at: dict[str, float] = {}
         self._seen: dict[str, int] = {}
         self._turns = Turns(max(1, run.settings.machine.cores - 1))
@@ -67,21 +77,32 @@ class ModelStacks:
     def launch(self, name: str, url: str) -> ModelStack:
         """A new stack for the registry, in a folder of its own."""
         home = self._run.workspace.root / STACKS_FOLDER / str(next(self._numbers))
-        stack = ModelStack(name, url, self._run, home, self._gates / f"{name}.sock", self)
+        self._promised.discard(name)
+        gate = self._gates / f"{name}.sock"
+        stack = ModelStack(name, url, self._run, home, gate, self, self._sizes.get(name, 0))
         self._stacks.add(stack)
         return stack
 
-    def admit(self, name: str, url: str) -> None:
+    async def admit(self, name: str, url: str) -> None:
         """Raise NotEnoughResources if the model does not fit into the memory that is left."""
+        size = await asyncio.to_thread(size_of, url, self._run.settings.max_archive_members)
+        self._refuse_if_short(name, size)
+        self._sizes[name] = size
+        self._promised.add(name)
+
+    def _refuse_if_short(self, name: str, size: int) -> None:
         limits = AdmissionLimits(0, self._run.settings.multi_model_memory_margin)
-        loading = [stack for stack in self._stacks if not stack.is_ready]
+        loading = [stack for stack in self._stacks if stack.is_loading]
         occupancy = Occupancy(
             len(self._stacks),
             tuple(self._measured),
-            [StackMemory(stack.bytes_on_disk, stack.memory_bytes) for stack in loading],
+            [
+                *(StackMemory(stack.bytes_on_disk, stack.memory_bytes) for stack in loading),
+                *(StackMemory(self._sizes[promised], 0) for promised in self._promised - {name}),
+            ],
             memory_left(),
         )
-        reason = refusal(name, size_of(url), occupancy, limits)
+        reason = refusal(name, size, occupancy, limits)
         if reason is not None:
             raise reason
 
@@ -127,6 +148,8 @@ class ModelStacks:
 
     def forget_all_but(self, names: Collection[str]) -> None:
         """End the series of models that are not there any more."""
+        self._promised &= set(names)
+        self._sizes = {name: size for name, size in self._sizes.items() if name in names}
         for name in [name for name in self._used_at if name not in names]:
             self._requests.forget(name)
             del self._used_at[name]
@@ -134,7 +157,6 @@ class ModelStacks:
 
     def uses(self) -> tuple[ModelUse, ...]:
         """The models that serve, and when each was last asked."""
-        self._note_requests()
         return tuple(
             ModelUse(stack.name, stack.memory_bytes, self._used_at.get(stack.name, 0.0), stack.in_use)
             for stack in self._stacks
@@ -142,18 +164,47 @@ class ModelStacks:
         )
 
     def measure(self) -> Iterator[MeasuredMetric]:
-        """What all of them measure."""
+        """What all of them measure, those included that are gone if the value must not fall."""
+        yield from self._past
         for stack in tuple(self._stacks):
             yield from stack.measure()
 
-    def _note_requests(self) -> None:
-        self._requests.read()
+    def seconds_to_stop(self) -> float:
+        """How long a stack's requests may take to end."""
+        limit_seconds = self._run.settings.stop_seconds
+        if self.stop_by is None:
+            return limit_seconds
+        return max(0.0, min(limit_seconds, self.stop_by - time.monotonic()))
+
+    def stopped(self, stack: ModelStack) -> None:
+        """Keep what its processes have counted for all models together."""
+        self._past = added_up([*self._past, *map(_lasting, stack.measure())])
+
+    def children(self) -> Iterator[ChildProcess]:
+        """The processes of all of them."""
+        for stack in tuple(self._stacks):
+            yield from stack.children()
+
+    def note_requests(self) -> None:
+        """Note which models have been asked; to be called often, it looks once a second."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
         models = self._requests.counts.models
         for stack in self._stacks:
             count = 0 if models is None else models.requests_of(stack.name)
             if count != self._seen.get(stack.name, 0):
                 self._seen[stack.name] = count
-                self._used_at[stack.name] = time.monotonic()
+                self._used_at[stack.name] = now
+
+
+def _lasting(metric: MeasuredMetric) -> MeasuredMetric:
+    """What remains of a stack's metric: counts without a label of its model, which must not fall."""
+    if metric.description is catalogue.WORKER_STARTS:
+        return metric
+    kept = {labels: of for labels, of in (metric.distributions or {}).items() if OTHER in labels}
+    return MeasuredMetric(metric.description, distributions=kept)
 
 
 def _devices() -> tuple[GpuDevice, ...]:

@@ -22,7 +22,7 @@ class ScriptFindings:
 
 def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindings:
     """Read the script of ``layout``, which is the model itself in a ``script_model``."""
-    path = layout.script.relative_to(layout.root)
+    path = layout.shown_script
     ast_names = read_ast_names(layout.script)
     if ast_names is None:
         return ScriptFindings(f"none: there is no {path}")

@@ -63,7 +63,7 @@ def _layout(root: Path, settings: Settings) -> ModelLayout:
 
 def _refuse_unless_script_model(layout: ModelLayout, why: NoModelFound) -> None:
     """Raise if there is no SavedModel, and the script can't be the model either."""
-    path = layout.script.relative_to(layout.root)
+    path = layout.shown_script
     wanted = f"{why} Without one, {path} must define {form_of('model_fn')}"
     ast_names = read_ast_names(layout.script)
     if ast_names is None:

@@ -95,7 +95,7 @@ class Supervisor:
         await self._open_listeners()
         prepared = await self._stack.open_archive()
         self._forget_surplus_listeners()
-        planned = self._stack.expect(prepared, self._listener.getsockname()[1])
+        planned = await self._stack.expect(prepared, self._listener.getsockname()[1])
         self._expect(planned)
         await self._stack.start_in_time(planned, prepared)
         if self._proxy is not None and self._children.nginx is not None:

@@ -77,12 +77,12 @@ class ServingStack:
         self.readiness.heartbeats.hanging_calls.workers = self.settings.gunicorn_workers
         return prepared
 
-    def expect(self, prepared: Prepared, port: int) -> ProcessPlan:
+    async def expect(self, prepared: Prepared, port: int) -> ProcessPlan:
         """The processes of the archive, whose configuration is written; from here on they are expected.
 
         ``port`` is the one that clients know.
         """
-        host = find_host_resources(self._request, prepared, self._held)
+        host = await asyncio.to_thread(find_host_resources, self._request, prepared, self._held)
         planned = plan_processes(prepared, self._workspace, host, port)
         self.gpus = host.gpus
         deployment = planned.deployment

@@ -13,6 +13,7 @@ from tfs_proxy.errors import ArchiveError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.universal_script import universal_code
 from tfs_proxy.report.served import look_into
+from tfs_proxy.report.startup import describe
 from tfs_proxy.settings import Settings
 
 BUCKET = "scripts"
@@ -80,6 +81,8 @@ def test_a_model_without_a_script_gets_it(workspace: Workspace, tmp_path: Path) 
     with_universal = replace(settings, universal_code=str(universal))
     assert look_into(tmp_path / "bare", with_universal).script == str(universal / "inference.py")
     assert look_into(tmp_path / "bare", with_universal).import_paths == (str(universal),)
+    served = look_into(tmp_path / "bare", with_universal)
+    assert "defines handler" in "\n".join(describe(served, with_universal, {}).lines())
     assert look_into(tmp_path / "own", with_universal).script == str(tmp_path / "own/code/inference.py")
     assert look_into(tmp_path / "bare", settings).script is None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.fake_stacks import Fleet, Part
+from support.fake_stacks import Fleet, Part, admit_all
 from support.virtual_time import run_in_virtual_time
 from tfs_proxy.errors import ArchiveError, NoArchive, NotEnoughResources
 from tfs_proxy.multimodel.api import ModelsApi
@@ -25,7 +25,7 @@ class Client:
     def __init__(self, *parts: Part) -> None:
         remaining = list(parts or (Part(),))
         self.fleet = Fleet(lambda _name, _url: remaining.pop(0) if len(remaining) > 1 else remaining[0])
-        self.registry = ModelRegistry(self.fleet.launch, None, lambda _name, _url: None)
+        self.registry = ModelRegistry(self.fleet.launch, None, admit_all)
         self._api = ModelsApi(self.registry, READY_SECONDS)
 
     async def response(self, method: str, target: str, body: bytes = b"") -> HttpResponse | None:

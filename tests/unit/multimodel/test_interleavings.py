@@ -50,7 +50,7 @@ class Scene:
         self.registry = ModelRegistry(self.fleet.launch, self.limit, self.admit)
         self.loads = 0
 
-    def admit(self, _name: str, _url: str) -> None:
+    async def admit(self, _name: str, _url: str) -> None:
         if self.trouble(0.05):
             raise NotEnoughResources("no memory is left")
 

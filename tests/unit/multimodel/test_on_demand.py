@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.fake_stacks import Fleet
+from support.fake_stacks import Fleet, Part, admit_all
 from support.waiting import wait_until
-from tfs_proxy.errors import BadInput, NotEnoughResources, UnknownModel
+from tfs_proxy.errors import BadInput, ModelLoadError, NotEnoughResources, TfsProxyError, UnknownModel
 from tfs_proxy.multimodel.capacity.eviction import ModelUse
 from tfs_proxy.multimodel.folder import model_folder
 from tfs_proxy.multimodel.on_demand import OnDemandModels
@@ -19,13 +19,16 @@ WAIT_SECONDS = 30.0
 
 
 class Scene:
-    """The archives a, b and c in a folder, and a registry that takes ``most`` models."""
+    """The archives a, b and c in a folder, and a registry that takes ``most`` models.
 
-    def __init__(self, folder: Path, most: int | None) -> None:
+    A load of c ends with ``failing``.
+    """
+
+    def __init__(self, folder: Path, most: int | None, failing: Exception | None) -> None:
         for name in "abc":
             (folder / f"{name}.tar.gz").write_bytes(b"")
-        self.fleet = Fleet()
-        self.registry = ModelRegistry(self.fleet.launch, most, lambda _name, _url: None)
+        self.fleet = Fleet(lambda name, _url: Part(0.0, failing if name == "c" else None))
+        self.registry = ModelRegistry(self.fleet.launch, most, admit_all)
         self.uses: Sequence[ModelUse] = ()
         self.models = OnDemandModels(self.registry, model_folder(str(folder)), lambda: self.uses)
 
@@ -34,11 +37,16 @@ class Scene:
         return [model.name for model in self.registry.list()]
 
 
-def play(folder: Path, scene: Callable[[Scene], Awaitable[None]], most: int | None = None) -> None:
-    """Play a scene, and unload all."""
+def play(
+    folder: Path,
+    scene: Callable[[Scene], Awaitable[None]],
+    most: int | None = None,
+    failing: Exception | None = None,
+) -> None:
+    """Play a scene, and unload all; a load of c ends with ``failing``."""
 
     async def run() -> None:
-        made = Scene(folder, most)
+        made = Scene(folder, most, failing)
         await scene(made)
         await made.registry.close()
 
@@ -116,3 +124,29 @@ def test_idle_models_are_unloaded(tmp_path: Path) -> None:
         unloading.cancel()
 
     play(tmp_path, scene)
+
+
+def test_a_load_that_has_just_failed_is_not_tried_again(tmp_path: Path) -> None:
+    """Every request would take the time of another load; the error is the same."""
+
+    async def scene(made: Scene) -> None:
+        for _ in range(3):
+            with pytest.raises(TfsProxyError, match="no signature"):
+                await made.models.ready("c", WAIT_SECONDS)
+        assert len(made.fleet.stacks) == 1
+
+    play(tmp_path, scene, failing=ModelLoadError("model c has no signature"))
+
+
+def test_a_model_that_runs_out_of_memory_by_itself_does_not_empty_the_house(tmp_path: Path) -> None:
+    """One other model makes room; it is tried once more, and then refused."""
+
+    async def scene(made: Scene) -> None:
+        for name in "ab":
+            await made.models.ready(name, WAIT_SECONDS)
+        made.uses = (ModelUse("a", 1, used_at=1.0), ModelUse("b", 1, used_at=2.0))
+        with pytest.raises(NotEnoughResources):
+            await made.models.ready("c", WAIT_SECONDS)
+        assert made.loaded() == ["b"]
+
+    play(tmp_path, scene, failing=MemoryError())

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
 
-from support.fake_stacks import DIED, Fleet, Part
+from support.fake_stacks import DIED, Fleet, Part, admit_all
 from support.virtual_time import run_in_virtual_time
 from tfs_proxy.errors import (
     AlreadyLoaded,
@@ -38,7 +39,7 @@ def run(play: Play, *parts: Part, limit: int | None = None, shortage: str = "") 
     """Play with a registry whose stacks have these parts, in order; later ones have the last."""
     remaining = list(parts or (Part(),))
 
-    def admit(_name: str, _url: str) -> None:
+    async def admit(_name: str, _url: str) -> None:
         if shortage:
             raise NotEnoughResources(shortage)
 
@@ -416,7 +417,7 @@ def test_states_change_along_arrows_only(old: LoadState, new: LoadState) -> None
             "a",
             URL,
             launch=lambda: Fleet().launch("a", URL),
-            admit=lambda: None,
+            admit=partial(admit_all, "a", URL),
             counts=LoadCounts(),
             ended=lambda _: None,
             after=None,

@@ -20,10 +20,16 @@ class Turns:
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn, and have it."""
         await self._free.acquire()
-        ending = asyncio.get_running_loop().call_later(self._longest_seconds, self._free.release)
+        had = [True]
+
+        def end() -> None:
+            if had:
+                had.clear()
+                self._free.release()
+
+        ending = asyncio.get_running_loop().call_later(self._longest_seconds, end)
         try:
             yield
         finally:
-            if asyncio.get_running_loop().time() < ending.when():
-                self._free.release()
             ending.cancel()
+            end()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tfs_proxy.layout import Workspace
-from tfs_proxy.supervisor.host.workspace import PREFIX, refuse_unusable, temporary_workspace
+from tfs_proxy.supervisor.host.workspace import LONGEST_PATH, PREFIX, refuse_unusable, temporary_workspace
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +84,14 @@ class Watchdog:
 
 
 @contextmanager
-def guarded_workspace(home: str | None) -> Iterator[tuple[Workspace, Watchdog]]:
+def guarded_workspace(
+    home: str | None, longest_path: str = LONGEST_PATH
+) -> Iterator[tuple[Workspace, Watchdog]]:
     """The workspace of a run and its watchdog; raises SettingsError if nothing can be written there.
 
-    Its sockets and configuration files must be able to have paths there, too.
+    Its sockets, up to ``longest_path``, and configuration files must be able to have paths there, too.
     """
-    refuse_unusable(home, PREFIX)
+    refuse_unusable(home, PREFIX, longest_path)
     with temporary_workspace(home, PREFIX) as workspace:
         watchdog = Watchdog(workspace.root)
         try:

@@ -23,7 +23,9 @@ SHORT_PLAIN = (
 _UNUSABLE = re.compile(r"""[\s'"\\;{}$%]""")
 """What nginx.conf or gRPC's ``unix:`` addresses take for something else than a letter of a path."""
 _SOCKET_PATH_BYTES = 107
-_LONGEST_NAME = "gate127.sock"
+LONGEST_PATH = "gate127.sock"
+"""The longest path of a socket in a workspace."""
+
 _RANDOM_CHARACTERS = 8
 
 
@@ -41,8 +43,11 @@ def make_workspace(home: str | None, prefix: str = PREFIX) -> Path:
         raise SettingsError(f"{what}: {error.strerror}. {REMEDY}") from error
 
 
-def refuse_unusable(home: str | None, prefix: str = PREFIX) -> None:
-    """Raise SettingsError if sockets and configuration can't have paths in a workspace below ``home``."""
+def refuse_unusable(home: str | None, prefix: str = PREFIX, longest_path: str = LONGEST_PATH) -> None:
+    """Raise SettingsError if sockets and configuration can't have paths in a workspace below ``home``.
+
+    Of sockets ``longest_path`` has the longest, within the workspace.
+    """
     try:
         folder = Path(home or tempfile.gettempdir()).resolve()
     except OSError:
@@ -52,7 +57,7 @@ def refuse_unusable(home: str | None, prefix: str = PREFIX) -> None:
     if unusable or not str(folder).isprintable():
         what = f" the character {unusable[0]!r}" if unusable else " a character that can't be printed"
         raise SettingsError(f"{name} can't be used: the path has{what}. {SHORT_PLAIN}")
-    longest = folder / f"{prefix}{'x' * _RANDOM_CHARACTERS}" / _LONGEST_NAME
+    longest = folder / f"{prefix}{'x' * _RANDOM_CHARACTERS}" / longest_path
     if (over := len(bytes(longest)) - _SOCKET_PATH_BYTES) > 0:
         raise SettingsError(
             f"{name} can't be used: sockets in it would have paths {over} bytes longer than the "
