@@ -127,38 +127,43 @@ class MultiModelSupervisor:
         self._children = Children(self._readiness, workspace, watchdog, own_exit_status=False)
         self._records.follow(self._children)
         self._children.each_tick = self._tick
-        self._stacks = ModelStacks(
-            RunFacts(
-                settings,
-                request.model_server,
-                request.environ,
-                workspace,
-                watchdog,
-                self._records.log_descriptor,
-                int(listener.getsockname()[1]),
-            ),
-            self._records.requests,
-        )
+        self._stacks = ModelStacks(self._facts(watchdog), self._records.requests)
         self._registry = ModelRegistry(
             self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
         )
         self._on_demand = (
             None if folder is None else OnDemandModels(self._registry, folder, self._stacks.uses)
         )
+        self._control_api = self._make_control_api()
+        self._run_loop = RunLoop(settings.stop_seconds)
+
+    def _facts(self, watchdog: Watchdog) -> RunFacts:
+        """What all models share."""
+        return RunFacts(
+            self._settings,
+            self._request.model_server,
+            self._request.environ,
+            self._workspace,
+            watchdog,
+            self._records.log_descriptor,
+            int(self._listener.getsockname()[1]),
+        )
+
+    def _make_control_api(self) -> ControlApi:
+        """The control API, which measures all and answers for the models."""
         self._metrics = RunMetrics(
             self._readiness,
             self._children,
-            workspace.journal,
+            self._workspace.journal,
             self._records.measure,
             self._stacks.measure,
             self._registry.measure,
         )
-        self._control_api = ControlApi(self._readiness, self._measure)
-        self._control_api.log_level = self._records.run_log.respond
-        self._control_api.models = ModelsApi(
-            self._registry, settings.request_timeout_seconds, self._on_demand
-        ).respond
-        self._run_loop = RunLoop(settings.stop_seconds)
+        control_api = ControlApi(self._readiness, self._measure)
+        control_api.log_level = self._records.run_log.respond
+        ready_seconds = self._settings.request_timeout_seconds
+        control_api.models = ModelsApi(self._registry, ready_seconds, self._on_demand).respond
+        return control_api
 
     async def run(self) -> int:
         """Start, serve, drain."""
