@@ -11,10 +11,10 @@ from typing import Final
 from urllib.parse import parse_qs, unquote
 
 from tfs_proxy.errors import BadInput, TfsProxyError, UnknownModel
+from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
+from tfs_proxy.multimodel.lifecycle.registry import ListedModel, ModelRegistry
 from tfs_proxy.multimodel.listing_pages import page
 from tfs_proxy.multimodel.load_request import read_load_request
-from tfs_proxy.multimodel.on_demand import OnDemandModels
-from tfs_proxy.multimodel.registry import ListedModel, ModelRegistry
 from tfs_proxy.supervisor.nginx.multi_model import SENDS_ON
 from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.error_status import status_of_error

@@ -16,12 +16,12 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.added_up import added_up
 from tfs_proxy.multimodel.api import ModelsApi
-from tfs_proxy.multimodel.folder import ModelFolder, model_folder
-from tfs_proxy.multimodel.model_stack import RunFacts
-from tfs_proxy.multimodel.on_demand import OnDemandModels
-from tfs_proxy.multimodel.registry import ModelRegistry
-from tfs_proxy.multimodel.stacks import ModelStacks
-from tfs_proxy.multimodel.universal_script import universal_code
+from tfs_proxy.multimodel.archives.folder import ModelFolder, model_folder
+from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
+from tfs_proxy.multimodel.archives.universal_script import universal_code
+from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
+from tfs_proxy.multimodel.stacks.model_stack import RunFacts
+from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice

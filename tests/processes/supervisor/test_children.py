@@ -8,7 +8,7 @@ import pytest
 
 from tfs_proxy.errors import ModelLoadError, NotEnoughResources
 from tfs_proxy.layout import Workspace
-from tfs_proxy.multimodel.load_failures import load_failure
+from tfs_proxy.multimodel.lifecycle.load_failures import load_failure
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.process import ProcessSpec

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Final
 
 from tfs_proxy.errors import LoadFailed, ModelNotReady, TfsProxyError
-from tfs_proxy.multimodel.load_counts import LoadCounts
-from tfs_proxy.multimodel.load_failures import load_failure
-from tfs_proxy.multimodel.running_model import RunningModel
+from tfs_proxy.multimodel.lifecycle.load_counts import LoadCounts
+from tfs_proxy.multimodel.lifecycle.load_failures import load_failure
+from tfs_proxy.multimodel.lifecycle.running_model import RunningModel
 from tfs_proxy.wire.backoff import growing_pause
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 

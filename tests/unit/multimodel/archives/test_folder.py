@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from tfs_proxy.errors import ArchiveError, BadInput, SettingsError
-from tfs_proxy.multimodel.archive_stores import S3Archives
+from tfs_proxy.multimodel.archives.archive_stores import S3Archives
+from tfs_proxy.multimodel.archives.folder import ModelFolder, listing_of, model_folder, model_name
 from tfs_proxy.multimodel.capacity.sizes import bytes_on_disk
-from tfs_proxy.multimodel.folder import ModelFolder, listing_of, model_folder, model_name
 from tfs_proxy.names import is_loaded_model_name
 
 BUCKET = "models"

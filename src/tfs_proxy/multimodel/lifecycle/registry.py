@@ -15,9 +15,9 @@ from tfs_proxy.errors import (
     UnknownModel,
 )
 from tfs_proxy.multimodel.capacity.admission import COUNT_SETTING
-from tfs_proxy.multimodel.load_counts import LoadCounts
-from tfs_proxy.multimodel.model_life import LoadState, ModelLife
-from tfs_proxy.multimodel.running_model import Admit, Launch
+from tfs_proxy.multimodel.lifecycle.load_counts import LoadCounts
+from tfs_proxy.multimodel.lifecycle.model_life import LoadState, ModelLife
+from tfs_proxy.multimodel.lifecycle.running_model import Admit, Launch
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
 

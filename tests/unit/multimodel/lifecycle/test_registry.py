@@ -20,15 +20,15 @@ from tfs_proxy.errors import (
     TfsProxyError,
     UnknownModel,
 )
-from tfs_proxy.multimodel.load_counts import LoadCounts
-from tfs_proxy.multimodel.model_life import (
+from tfs_proxy.multimodel.lifecycle.load_counts import LoadCounts
+from tfs_proxy.multimodel.lifecycle.model_life import (
     ARROWS,
     HEALTHY_SECONDS,
     LONGEST_PAUSE_SECONDS,
     LoadState,
     ModelLife,
 )
-from tfs_proxy.multimodel.registry import ListedModel, ModelRegistry
+from tfs_proxy.multimodel.lifecycle.registry import ListedModel, ModelRegistry
 
 URL = "/models/a"
 SLOW = Part(start_seconds=10)

@@ -23,8 +23,8 @@ from tfs_proxy.errors import (
     StartTimeout,
     UnknownModel,
 )
-from tfs_proxy.multimodel.model_life import LoadState
-from tfs_proxy.multimodel.registry import ListedModel, ModelRegistry
+from tfs_proxy.multimodel.lifecycle.model_life import LoadState
+from tfs_proxy.multimodel.lifecycle.registry import ListedModel, ModelRegistry
 
 INTERLEAVINGS = int(os.environ.get("INTERLEAVINGS", "200"))
 BATCHES = 20

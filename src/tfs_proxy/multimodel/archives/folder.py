@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import BadInput, SettingsError
-from tfs_proxy.multimodel.archive_stores import ENDING, LocalArchives, S3Archives
+from tfs_proxy.multimodel.archives.archive_stores import ENDING, LocalArchives, S3Archives
 from tfs_proxy.names import is_loaded_model_name, printable
 
 _log = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ import pytest
 from support.fake_stacks import Fleet, Part, admit_all
 from support.waiting import wait_until
 from tfs_proxy.errors import BadInput, ModelLoadError, NotEnoughResources, TfsProxyError, UnknownModel
+from tfs_proxy.multimodel.archives.folder import model_folder
+from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.capacity.eviction import ModelUse
-from tfs_proxy.multimodel.folder import model_folder
-from tfs_proxy.multimodel.on_demand import OnDemandModels
-from tfs_proxy.multimodel.registry import ModelRegistry
+from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
 
 WAIT_SECONDS = 30.0
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from tfs_proxy import errors
-from tfs_proxy.multimodel.load_failures import load_failure, means_shortage
+from tfs_proxy.multimodel.lifecycle.load_failures import load_failure, means_shortage
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 

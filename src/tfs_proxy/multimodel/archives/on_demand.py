@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tfs_proxy.errors import AlreadyLoaded, ModelNotReady, NotEnoughResources, TfsProxyError, UnknownModel
+from tfs_proxy.multimodel.archives.folder import ModelFolder
 from tfs_proxy.multimodel.capacity.eviction import ModelUse, idle, least_recently_used
-from tfs_proxy.multimodel.folder import ModelFolder
-from tfs_proxy.multimodel.model_life import LoadState
-from tfs_proxy.multimodel.registry import ModelRegistry
+from tfs_proxy.multimodel.lifecycle.model_life import LoadState
+from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""The serving stacks of models: their processes, sockets and folders."""
