@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
 
 from tfs_proxy.memory import DEFAULT_DECODED_BYTES
@@ -87,7 +87,9 @@ class Deployment:
     model folder of an archive whose script is the model itself: then there are no models and no instances.
     ``counts_requests`` tells workers to count requests, since there is no nginx to do so; ``access_log`` says
     which ones they log, or give their stages of to nginx. ``traces`` is None if requests are not traced,
-    ``capture`` if nothing is captured.
+    ``capture`` if nothing is captured. ``inner_names`` maps names that requests may use to those in
+    ``models``; if there are any, requests reach no other model. ``many_models`` is the folder of the
+    workspaces of many models, by name, if workers serve all of them; then there are no ``models`` here.
     """
 
     default_model: str
@@ -110,6 +112,12 @@ class Deployment:
     traces: TraceSampling | None = None
     capture: CaptureOptions | None = None
     access_log: str = "off"
+    inner_names: Mapping[str, str] = field(default_factory=dict)
+    many_models: str | None = None
+
+    def served_name(self, name: str) -> str:
+        """What the model server calls the model that a request for this deployment calls ``name``."""
+        return self.inner_names.get(name, name)
 
     @property
     def script_folder(self) -> str:

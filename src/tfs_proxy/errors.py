@@ -25,6 +25,7 @@ TfsProxyError
     ├── Overloaded               too much else is being answered; try again
     ├── UnknownModel             no model of this name is loaded
     ├── AlreadyLoaded            a model of this name is loaded, or being loaded
+    │   └── NameTaken            another archive has a model of a name in this one
     ├── LoadFailed               a model could not be loaded, and its archive is not to blame
     ├── ModelNotReady            a model is loading, failing or leaving; try again
     │   └── Draining             all models are being unloaded, since the run ends
@@ -191,6 +192,10 @@ class UnknownModel(RequestError):
 
 class AlreadyLoaded(RequestError):
     """A model of this name is loaded, or being loaded."""
+
+
+class NameTaken(AlreadyLoaded):
+    """A model of an archive would have a name that another archive's model has."""
 
 
 class LoadFailed(RequestError):

@@ -55,6 +55,7 @@ class Workspace:
         self.root = root
         self.model = root / "model"  # an archive is unpacked here
         self.packages = root / "packages"  # a virtual environment with what requirements.txt asks for
+        self.deployment = root / "deployment.json"  # of a model that the common workers serve, who lock it
         self.control_socket = root / "control.sock"  # the supervisor's control API
         self.heartbeat_socket = root / "beat.sock"  # workers send heartbeats to it
         self.worker_sockets = root / "worker-sockets"  # locked byte by byte: which worker accepts where

@@ -10,6 +10,13 @@ MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
 LOADED_MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """The name of a model that is loaded at run time: short, since its socket's path holds it."""
 
+MOST_SERVED_CHARACTERS = 96
+SERVED_MODEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_SERVED_CHARACTERS - 1}}}"
+"""What the model server calls a model of a loaded archive: a socket's path holds it, too."""
+
+INNER = "."
+"""Between the name of a loaded archive with several models and the name that one of them has in it."""
+
 LABEL = r"[A-Za-z0-9_]{1,255}"
 SIGNATURE = r"[\x21-\x7e]{1,255}"
 VERSION = r"[0-9]{1,19}"
@@ -24,6 +31,7 @@ METHODS = ("predict", "classify", "regress")
 
 _MODEL = re.compile(MODEL, re.ASCII)
 _LOADED_MODEL = re.compile(LOADED_MODEL, re.ASCII)
+_SERVED_MODEL = re.compile(SERVED_MODEL, re.ASCII)
 _VERSION = re.compile(VERSION, re.ASCII)
 
 
@@ -35,6 +43,11 @@ def is_model_name(text: str) -> bool:
 def is_loaded_model_name(text: str) -> bool:
     """Whether a model that is loaded at run time can have this name."""
     return _LOADED_MODEL.fullmatch(text) is not None
+
+
+def is_served_model_name(text: str) -> bool:
+    """Whether a model of a loaded archive can have this name in the model server."""
+    return _SERVED_MODEL.fullmatch(text) is not None
 
 
 def is_version(text: str) -> bool:

@@ -106,6 +106,9 @@ class Settings:
         "TFS_PROXY_MAX_ARCHIVE_RATIO", parse.number(1), 100.0,
         "largest ratio of unpacked to packed size of an archive, checked beyond 1 GB unpacked")
 
+    multi_model_mode: str = MULTI_MODEL.setting(
+        "TFS_PROXY_MULTI_MODEL", parse.one_of("shared", "process"), "shared",
+        "shared has one model server for all models, process one for each, whose memory comes back whole")
     max_loaded_models: int = MULTI_MODEL.setting(
         "TFS_PROXY_MAX_LOADED_MODELS", parse.whole(0), 0,
         "most models that are loaded at a time; another load is a 507; 0 means no limit")
@@ -261,6 +264,7 @@ class Settings:
     changed: Mapping[str, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     universal_code: str | None = None
+    loaded_as: str | None = None
 # fmt: on
 
     @classmethod
@@ -303,14 +307,15 @@ class Settings:
         return replace(self, machine=machine, **sized)
 
     def for_one_of_many(self, model: str, ports: PortRange | None) -> "Settings":
-        """The settings of one model's stack in multi-model mode: the model is called ``model``.
+        """The settings of one model's stack in multi-model mode: its archive is loaded as ``model``.
 
         Its model servers take their ports from ``ports``.
         """
         return replace(
             self,
             multi_model=False,
-            model_name=model,
+            model_name=None,
+            loaded_as=model,
             default_model_name=None,
             gunicorn_workers=self.model_workers,
             grpc_port=None,

@@ -1,10 +1,11 @@
 """The HTTP of multi-model endpoints on the control API: nginx -> here -> `ModelRegistry`.
 
-docs/reference/sagemaker.md has the calls; nginx asks ``/models/NAME/ready`` when a model has no gate.
+docs/reference/sagemaker.md has the calls; nginx asks ``/models/NAME/ready`` when a model has no gate, and
+``/served/NAME/ready`` with the name that the model server has for it.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
@@ -15,6 +16,7 @@ from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.lifecycle.registry import ListedModel, ModelRegistry
 from tfs_proxy.multimodel.listing_pages import page
 from tfs_proxy.multimodel.load_request import read_load_request
+from tfs_proxy.names import INNER, is_loaded_model_name
 from tfs_proxy.supervisor.nginx.multi_model import SENDS_ON
 from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.error_status import status_of_error
@@ -41,6 +43,7 @@ class ModelsApi:
         self._of_all: Mapping[str, Method] = {"GET": self._list, "HEAD": self._list, "POST": self._load}
         self._of_one: Mapping[str, Method] = {"GET": self._get, "HEAD": self._get, "DELETE": self._unload}
         self._of_readiness: Mapping[str, Method] = {"GET": self._ready, "HEAD": self._ready}
+        self._of_served_readiness: Mapping[str, Method] = {"GET": self._served, "HEAD": self._served}
 
     async def respond(self, request: HttpRequest) -> HttpResponse | None:
         """Answer a request; None for a path that is not of models."""
@@ -51,6 +54,8 @@ class ModelsApi:
                 return await self._answer(request, self._of_one, unquote(name))
             case ["", "models", name, "ready"] if name:
                 return await self._answer(request, self._of_readiness, unquote(name))
+            case ["", "served", name, "ready"] if name:
+                return await self._answer(request, self._of_served_readiness, unquote(name))
         return None
 
     async def _answer(self, request: HttpRequest, methods: Mapping[str, Method], name: str) -> HttpResponse:
@@ -94,6 +99,24 @@ class ModelsApi:
         else:
             await self._on_demand.ready(name, self._ready_seconds)
         return replace(_sentence(f"model {name} is ready"), headers=dict(SENDS_ON))
+
+    async def _served(self, request: HttpRequest, name: str) -> HttpResponse:
+        """The readiness of the archive whose model the model server calls ``name``."""
+        for loaded_name in loaded_names(name):
+            try:
+                return await self._ready(request, loaded_name)
+            except UnknownModel:
+                continue
+        raise UnknownModel(f"model {name} is not loaded")
+
+
+def loaded_names(served_name: str) -> Iterator[str]:
+    """The names of loaded archives that can have a model of this name: the longest first."""
+    parts = served_name.split(INNER)
+    for count in range(len(parts), 0, -1):
+        name = INNER.join(parts[:count])
+        if is_loaded_model_name(name):
+            yield name
 
 
 def _token(query: str) -> str | None:

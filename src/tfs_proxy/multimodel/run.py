@@ -20,6 +20,8 @@ from tfs_proxy.multimodel.archives.folder import ModelFolder, model_folder
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.archives.universal_script import universal_code
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
+from tfs_proxy.multimodel.shared.shared_mode import SharedMode
+from tfs_proxy.multimodel.stacks.gates import Gates
 from tfs_proxy.multimodel.stacks.model_stack import RunFacts
 from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
 from tfs_proxy.observe.metric import MeasuredMetric
@@ -37,8 +39,9 @@ from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
-from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
+from tfs_proxy.supervisor.readiness import ENDED, Heartbeats, Phase, Readiness
 from tfs_proxy.supervisor.run_loop import RunLoop
+from tfs_proxy.supervisor.stack import heartbeats_of
 from tfs_proxy.wire.header_names import TARGET_MODEL
 
 log = logging.getLogger(__name__)
@@ -96,15 +99,33 @@ async def _open_folder(location: str) -> ModelFolder:
 
 
 class FrontReadiness(Readiness):
-    """The readiness of a run whose models come and go: nginx alone decides."""
+    """The readiness of a run whose models come and go: what they all need decides, whatever models there are.
+
+    ``is_shared`` says whether they need more than nginx.
+    """
+
+    is_shared = False
 
     def reason(self) -> str | None:
-        """Why requests can't be served now; None if they can, whatever models there are."""
+        """Why requests can't be served now; None if they can."""
         if self.phase is Phase.STARTING:
             return self.step
         if self.phase is Phase.STOPPING:
             return "stopping"
-        return f"{', '.join(sorted(self.down))} is down and being restarted" if self.down else None
+        if self.down:
+            return f"{', '.join(sorted(self.down))} is down and being restarted"
+        if not self.is_shared:
+            return None
+        return self.missing() if self.heartbeats.fresh() else "no worker sends heartbeats"
+
+    def missing(self) -> str | None:
+        """What is being restarted in the model servers of all; a model that has failed is another matter."""
+        failed = [
+            servable for servable, state in self.servables.items() if state.error and state.state == ENDED
+        ]
+        for servable in failed:
+            self.forget(servable.model)
+        return super().missing()
 
 
 class MultiModelSupervisor:
@@ -123,10 +144,14 @@ class MultiModelSupervisor:
         self._workspace = workspace
         self._records = RunRecords(settings, request.environ, workspace, listener)
         self._records.requests.expect(KnownModels(None, {}))
-        self._readiness = FrontReadiness(Heartbeats(NO_WORKERS))
+        self._is_shared = settings.multi_model_mode == "shared"
+        heartbeats = heartbeats_of(settings) if self._is_shared else Heartbeats(NO_WORKERS)
+        self._readiness = FrontReadiness(heartbeats)
+        self._readiness.is_shared = self._is_shared
         self._children = Children(self._readiness, workspace, watchdog, own_exit_status=False)
         self._records.follow(self._children)
         self._children.each_tick = self._tick
+        self._shared = self._make_shared() if self._is_shared else None
         self._stacks = ModelStacks(self._facts(watchdog), self._records.requests)
         self._registry = ModelRegistry(
             self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
@@ -147,6 +172,13 @@ class MultiModelSupervisor:
             watchdog,
             self._records.log_descriptor,
             int(self._listener.getsockname()[1]),
+            Gates(self._workspace.root),
+            None if self._shared is None else self._shared.servers,
+        )
+
+    def _make_shared(self) -> SharedMode:
+        return SharedMode(
+            self._settings, self._workspace, self._children, self._readiness, self._records.log_descriptor
         )
 
     def _make_control_api(self) -> ControlApi:
@@ -173,13 +205,23 @@ class MultiModelSupervisor:
     async def _start_and_watch(self) -> None:
         self._readiness.step = "starting: nginx"
         self._stacks.make_folders()
+        if self._shared is not None:
+            self._shared.servers.take_ports()
         await self._control_api.open(self._workspace.control_socket)
         self._children.nginx = self._children.start(self._proxy().spec(self._request.environ))
+        if self._shared is not None:
+            await self._children.watch_during(self._start_shared(self._shared))
         self._readiness.phase = Phase.SERVING
         self._readiness.steps.end()
         self._control_api.released = True
         log.info("%s", self._ready_line())
-        await self._children.watch_during(self._unload_idle())
+        await self._children.watch_during(self._go_on())
+
+    async def _start_shared(self, shared: SharedMode) -> None:
+        """Start what all models need, nginx aside."""
+        self._readiness.step = "starting: the model server of all models"
+        self._control_api.deployment = await shared.start(self._request)
+        await shared.start_workers(self._request.environ)
 
     def _proxy(self) -> NginxProxy:
         choice = trace_choice(self._request.environ)
@@ -190,6 +232,7 @@ class MultiModelSupervisor:
             takes_target_model=self._on_demand is not None,
             traces=choice.sampling,
             capture=capture_options(self._settings, ""),
+            instances=() if self._shared is None else self._shared.servers.instances,
         )
         return NginxProxy(
             nginx.find() or "", self._settings, self._workspace, self._listener, multi_model=routes
@@ -207,10 +250,13 @@ class MultiModelSupervisor:
             f'-d \'{{"model_name": "NAME", "url": "/PATH/TO/MODEL"}}\' {url}/models'
         )
 
-    async def _unload_idle(self) -> None:
-        if self._on_demand is not None and self._settings.model_idle_seconds:
-            await self._on_demand.unload_idle(self._settings.model_idle_seconds)
-        await asyncio.get_running_loop().create_future()
+    async def _go_on(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            if self._on_demand is not None and self._settings.model_idle_seconds:
+                group.create_task(self._on_demand.unload_idle(self._settings.model_idle_seconds))
+            if self._shared is not None:
+                group.create_task(self._shared.servers.watch())
+            await asyncio.get_running_loop().create_future()
 
     def _tick(self) -> None:
         self._records.read()
@@ -245,4 +291,8 @@ class MultiModelSupervisor:
         self._stacks.stop_by = deadline
         if self._children.nginx is not None:
             await self._children.nginx.stop(deadline - time.monotonic())
+        if self._shared is not None:
+            self._shared.servers.stopping = True
         await self._registry.close()
+        if self._shared is not None:
+            await self._shared.stop(deadline)

@@ -1,8 +1,10 @@
 """What an opened archive serves: models for the model server, or a script that is the model itself."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfs_proxy import names
 from tfs_proxy.archive.discover import DiscoveredModel, default_model, discover
 from tfs_proxy.errors import DiscoveryError, NoModelFound, ScriptLoadError
 from tfs_proxy.layout import ModelLayout
@@ -13,11 +15,15 @@ from tfs_proxy.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The folder and its ``models``, by name; a script model has none."""
+    """The folder and its ``models``, by name; a script model has none.
+
+    ``inner_names`` are other names of models, that requests for this archive alone may use.
+    """
 
     layout: ModelLayout
     models: tuple[DiscoveredModel, ...]
     default_model: str
+    inner_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def script_model(self) -> str | None:
@@ -48,9 +54,27 @@ def look_into(root: Path, settings: Settings) -> Served:
     except NoModelFound as error:
         _refuse_unless_script_model(layout, error)
         return Served(layout, (), "")
+    if settings.loaded_as is not None:
+        return _loaded_as(settings.loaded_as, layout, models)
     if settings.model_name and len(models) == 1:
         models = (DiscoveredModel(settings.model_name, models[0].versions),)
     return Served(layout, models, default_model(models, settings.default_model_name))
+
+
+def _loaded_as(name: str, layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Served:
+    """One archive of many: its models get names that no other archive's have, ``name`` or ``name.INNER``."""
+    default = default_model(models, None)
+    new_names = {
+        model.name: name if len(models) == 1 else f"{name}{names.INNER}{model.name}" for model in models
+    }
+    for new_name in new_names.values():
+        if not names.is_served_model_name(new_name):
+            raise DiscoveryError(
+                f"{new_name} can't be a model's name: it must have at most {names.MOST_SERVED_CHARACTERS} "
+                "letters, digits, '.', '_' and '-', and begin with a letter or a digit."
+            )
+    renamed = tuple(DiscoveredModel(new_names[model.name], model.versions) for model in models)
+    return Served(layout, renamed, new_names[default], new_names)
 
 
 def _layout(root: Path, settings: Settings) -> ModelLayout:

@@ -46,6 +46,7 @@ class Children:
         self.deaths: Counter[tuple[str, str]] = Counter()
         self.script: str | None = None
         self.each_tick: Callable[[], None] = lambda: None
+        self.model_server_died: Callable[[ChildProcess], None] = lambda _child: None
         self._readiness = readiness
         self._workspace = workspace
         self._watchdog = watchdog
@@ -113,6 +114,7 @@ class Children:
         starting = self._readiness.phase is Phase.STARTING
         if child in self.model_servers:
             self._readiness.lose(self.model_servers.index(child))
+            self.model_server_died(child)
             return not starting
         return not (starting and child is self.workers and child.exit_status in gunicorn.BOOT_FAILED)
 

@@ -1,7 +1,7 @@
 """First half of a start: open the archive in a thread, report what it serves, and plan the processes."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -60,15 +60,23 @@ def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitSta
     """
     if not (prepared.models or prepared.flags):
         return plan.HostResources((), (), 0, request.environ)
-    settings = prepared.settings
+    settings, flags = prepared.settings, prepared.flags
     # Flags name the model server's ports themselves; what they leave open is a free one.
-    ports = None if prepared.flags else settings.safe_port_range
+    port_range = None if flags else settings.safe_port_range
+    ports = sockets.model_server_ports(port_range, settings.instance_count, held)
+    return resources_on(ports, request, flags.words if flags else settings.extra_args)
+
+
+def resources_on(
+    ports: Sequence[tuple[int, int]], request: ServeRequest, extra_args: Sequence[str]
+) -> plan.HostResources:
+    """What this machine provides for model servers on these ports, gRPC and REST, with these flags."""
     return plan.HostResources(
         model_server=program(request.model_server),
-        ports=sockets.model_server_ports(ports, settings.instance_count, held),
+        ports=ports,
         gpus=count_gpus(),
         environ=request.environ,
-        monitoring=monitoring_for(prepared.flags.words if prepared.flags else settings.extra_args),
+        monitoring=monitoring_for(extra_args),
     )
 
 

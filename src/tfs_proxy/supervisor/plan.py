@@ -21,8 +21,8 @@ DEFAULT_TRANSFORM_MB = 6
 class HostResources:
     """What the machine provides: the model server's command, its ports, GPUs and the environment.
 
-    Without ``ports`` there is no model server: a script model needs none. ``monitoring`` says where the model
-    servers show their own metrics.
+    Without ``ports`` there is no model server: a script model needs none, and ``common`` ones are there
+    already. ``monitoring`` says where the model servers show their own metrics.
     """
 
     model_server: tuple[str, ...]
@@ -30,6 +30,7 @@ class HostResources:
     gpus: int
     environ: Mapping[str, str]
     monitoring: Monitoring = NO_MONITORING
+    common: tuple[Instance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,9 @@ def plan(
     host: HostResources,
 ) -> ProcessPlan:
     """All model servers, and the deployment that workers get."""
-    instances = tuple(
-        Instance(index, rest_port=rest, grpc_port=grpc, grpc_socket=str(workspace.grpc_socket(index)))
-        for index, (grpc, rest) in enumerate(host.ports)
-    )
+    if host.common:
+        return ProcessPlan(deployment_of(served, settings, host.common), files={}, model_servers=())
+    instances = instances_on(host.ports, workspace)
     files = {workspace.model_config: model_server.model_config(models, settings.version_labels)}
     if settings.enable_batching:
         files[workspace.batching_config] = model_server.batching_config(settings)
@@ -67,13 +67,21 @@ def plan(
         deployment=deployment_of(served, settings, instances),
         files=files,
         model_servers=tuple(
-            _model_server(instance, settings, workspace, host, script=served.script is not None)
+            model_server_process(instance, settings, workspace, host, script=served.script is not None)
             for instance in instances
         ),
         metrics_path=host.monitoring.path,
         open_ports=model_server.open_to_the_outside(
             host.model_server, instances, script=served.script is not None
         ),
+    )
+
+
+def instances_on(ports: Sequence[tuple[int, int]], workspace: Workspace) -> tuple[Instance, ...]:
+    """The addresses of one model server for each pair of ports, gRPC and REST."""
+    return tuple(
+        Instance(index, rest_port=rest, grpc_port=grpc, grpc_socket=str(workspace.grpc_socket(index)))
+        for index, (grpc, rest) in enumerate(ports)
     )
 
 
@@ -103,6 +111,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         wait_time_seconds=settings.wait_time_seconds,
         capture=capture_options(settings, served.default_model),
         access_log=str(settings.access_log),
+        inner_names=served.inner_names,
     )
 
 
@@ -121,9 +130,10 @@ def transform_limits(settings: Settings) -> TransformLimits:
     return TransformLimits(max(1, min(2 * running, taken, MAX_TRANSFORM_MB // payload_mb)), payload_mb)
 
 
-def _model_server(
+def model_server_process(
     instance: Instance, settings: Settings, workspace: Workspace, host: HostResources, *, script: bool
 ) -> ProcessSpec:
+    """The process of one model server, which reads its models from the workspace's `model_config`."""
     return ProcessSpec(
         name=f"model server {instance.index}",
         argv=model_server.argv(

@@ -221,6 +221,19 @@ class Readiness:
                 for version in tuple(versions) or (None,):
                     self.servables[ExpectedVersion(instance.index, model, version)] = ServableState()
 
+    def expect_more(self, instances: Iterable[Instance], models: Mapping[str, Iterable[int]]) -> None:
+        """Name more versions, which are AVAILABLE and have to be so again whenever an instance has died."""
+        for instance in instances:
+            for model, versions in models.items():
+                for version in versions:
+                    self.servables[ExpectedVersion(instance.index, model, version)] = ServableState(AVAILABLE)
+
+    def forget(self, model: str) -> None:
+        """A model is going: it need not be there any more."""
+        for servable in [servable for servable in self.servables if servable.model == model]:
+            del self.servables[servable]
+            self.load_seconds.pop(servable, None)
+
     def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
         """Note an instance's answer on a model; a version that it does not name has not begun to load."""
         self.unreachable.discard(instance)

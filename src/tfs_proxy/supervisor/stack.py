@@ -11,7 +11,9 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Protocol
 
+from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import Prepared
@@ -21,7 +23,7 @@ from tfs_proxy.supervisor.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
-from tfs_proxy.supervisor.plan import ProcessPlan
+from tfs_proxy.supervisor.plan import HostResources, ProcessPlan
 from tfs_proxy.supervisor.programs import gunicorn, packages
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 
@@ -30,13 +32,34 @@ log = logging.getLogger(__name__)
 BUSY_BEAT_SECONDS = 10.0
 
 
+class CommonModelServers(Protocol):
+    """Model servers that have the models of many stacks; ``instances`` is where they are."""
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """Their addresses, which stay the same if one is restarted."""
+
+    async def add(self, models: Sequence[ServedModel]) -> None:
+        """Return once they have these models, too; raises ModelLoadError if one can't be loaded."""
+
+    async def watch_models(self, models: Sequence[ServedModel]) -> None:
+        """Last as long as these models can be asked; raises ModelLoadError if one fails later."""
+
+    async def remove(self, models: Sequence[ServedModel]) -> None:
+        """Return once they have let go of these models; nothing happens for those that they don't have."""
+
+
 @dataclass(frozen=True, slots=True)
 class StackHost:
-    """Where a stack lives: its folder, who cleans up after this process, and where its workers log."""
+    """Where a stack lives: its folder, who cleans up after this process, and where its workers log.
+
+    With ``servers`` it has no model servers of its own, and without a script no workers either.
+    """
 
     workspace: Workspace
     watchdog: Watchdog
     log_descriptor: int
+    servers: CommonModelServers | None = None
 
 
 class ServingStack:
@@ -57,7 +80,8 @@ class ServingStack:
         self.settings = settings
         self.web = tuple(web)
         self.gpus = 0
-        self.readiness = Readiness(_heartbeats(settings))
+        self.has_workers = True
+        self.readiness = Readiness(heartbeats_of(settings))
         self.children = Children(
             self.readiness, host.workspace, host.watchdog, own_exit_status=request.flags is not None
         )
@@ -66,13 +90,14 @@ class ServingStack:
         self._held = ExitStack()  # ports that no other process may get
         self._host = host
         self._workspace = host.workspace
-        self._request = request
+        self.request = request
+        self._added: tuple[ServedModel, ...] = ()
         self._started_at = time.monotonic()
 
     async def open_archive(self) -> Prepared:
         """Find out what is served, and size for it; raises as `supervisor.opening.open_archive` does."""
         self.readiness.step = "starting: opening the model archive"
-        prepared = await open_archive(self._request, self.settings, self._workspace)
+        prepared = await open_archive(self.request, self.settings, self._workspace)
         self.settings = prepared.settings
         self.readiness.heartbeats.hanging_calls.workers = self.settings.gunicorn_workers
         return prepared
@@ -82,20 +107,27 @@ class ServingStack:
 
         ``port`` is the one that clients know.
         """
-        host = await asyncio.to_thread(find_host_resources, self._request, prepared, self._held)
+        host = await self._resources_for(prepared)
         planned = plan_processes(prepared, self._workspace, host, port)
         self.gpus = host.gpus
         deployment = planned.deployment
         self.children.script = deployment.script
+        self.has_workers = self._host.servers is None or deployment.script is not None
         self.children.worker_count = self.settings.gunicorn_workers
         self.readiness.expect(deployment.instances, deployment.models)
         self.watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
         return planned
 
+    async def _resources_for(self, prepared: Prepared) -> HostResources:
+        servers = self._host.servers
+        if servers is not None and prepared.models:
+            return HostResources((), (), 0, self.request.environ, common=servers.instances)
+        return await asyncio.to_thread(find_host_resources, self.request, prepared, self._held)
+
     async def start_in_time(self, planned: ProcessPlan, prepared: Prepared) -> None:
         """Return once everything is ready; raises StopServing if it can't be, StartTimeout at the limit."""
         # With flags, the model server follows its folders, which may still be filled: there is no limit.
-        limit_seconds = self.settings.wait_time_seconds if self._request.flags is None else None
+        limit_seconds = self.settings.wait_time_seconds if self.request.flags is None else None
         try:
             async with asyncio.timeout(limit_seconds):
                 await self.children.watch_during(self._become_ready(planned, prepared))
@@ -114,7 +146,18 @@ class ServingStack:
 
     async def watch_forever(self) -> None:
         """Watch processes and models; raises StopServing as soon as a process gives up."""
-        await self.children.watch_during(self.watch.forever())
+        servers = self._host.servers
+        if servers is None or not self._added:
+            await self.children.watch_during(self.watch.forever())
+        elif not self.has_workers:
+            await servers.watch_models(self._added)
+        else:
+            await self.children.watch_during(self._watch_with(servers))
+
+    async def _watch_with(self, servers: CommonModelServers) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.watch.forever())
+            group.create_task(servers.watch_models(self._added))
 
     def abandon_loading(self) -> None:
         """Kill the model servers: one that is still loading would finish that before it stops."""
@@ -128,7 +171,9 @@ class ServingStack:
             await self.children.workers.stop(seconds)
 
     async def stop_model_servers(self, seconds: float) -> None:
-        """End the model servers, which nobody asks any more."""
+        """End the model servers, which nobody asks any more, or have others let go of its models."""
+        if self._host.servers is not None and self._added:
+            await self._host.servers.remove(self._added)
         await asyncio.gather(*(server.stop(seconds) for server in self.children.model_servers))
 
     def close(self) -> None:
@@ -149,14 +194,19 @@ class ServingStack:
         ]
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._start_workers(prepared))
-                group.create_task(self._models_available())
+                if self.has_workers:
+                    group.create_task(self._start_workers(prepared))
+                group.create_task(self._models_available(prepared.models))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        self.readiness.step = "starting: waiting for a worker"
-        await self.readiness.heartbeats.booted.wait()
+        if self.has_workers:
+            self.readiness.step = "starting: waiting for a worker"
+            await self.readiness.heartbeats.booted.wait()
 
-    async def _models_available(self) -> None:
+    async def _models_available(self, models: Sequence[ServedModel]) -> None:
+        if self._host.servers is not None and models:
+            self._added = tuple(models)
+            await self._host.servers.add(models)
         await self.watch.until_available()
         failure = self.readiness.failure()
         if failure:
@@ -165,7 +215,7 @@ class ServingStack:
             log.info("all models are available after %.2f s", time.monotonic() - self._started_at)
 
     async def _start_workers(self, prepared: Prepared) -> None:
-        environ = self._request.environ
+        environ = self.request.environ
         install = packages.plan_install(prepared.served.layout, self._workspace, prepared.settings, environ)
         if install is not None:
             log.info("installing %s", prepared.served.layout.requirements.name)
@@ -183,7 +233,7 @@ class ServingStack:
         self.children.workers = self.children.start(spec.named(self._of))
 
 
-def _heartbeats(settings: Settings) -> Heartbeats:
+def heartbeats_of(settings: Settings) -> Heartbeats:
     """A thread worker beats every second; the others stay silent while they answer a request."""
     limit_seconds = float(settings.gunicorn_timeout_seconds)
     if settings.gunicorn_worker_class == "gthread":

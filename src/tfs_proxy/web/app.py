@@ -1,5 +1,6 @@
 """The falcon app of a worker: routes to resources, everything they need handed in."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
+from tfs_proxy.upstream.one_archive import OfOneArchive
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.capturing import CapturedBodies, Capturing
 from tfs_proxy.web.errors import install
@@ -64,6 +66,7 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
     """
 
     capture: CaptureWriter | None = None
+    observers: Sequence[object] = ()
 
     def __init__(self, watch: DeadlineWatch, **options: Any) -> None:
         super().__init__(**options)
@@ -87,6 +90,7 @@ def create_app(
     ledger: Ledger | None = None,
     metrics: FetchMetrics | None = None,
     capturing: Capturing | None = None,
+    owns_upstream: bool = True,
 ) -> ContainerApp:
     """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
@@ -94,11 +98,15 @@ def create_app(
     API. ``pass_on`` asks TF Serving's REST API; without it, that is not published. ``ledger`` bounds the
     memory that the requests of all workers take, ``capturing`` records requests.
     Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
-    when it is there; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too.
+    when it is there; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
+    ``owns_upstream``.
     """
     app = _app(deployment, ping, metrics, capturing)
-    app.held.callback(upstream.close)
-    upstream = Explaining(upstream, deployment.models.keys())
+    if owns_upstream:
+        app.held.callback(upstream.close)
+    if deployment.inner_names:
+        upstream = OfOneArchive(upstream, deployment)
+    upstream = Explaining(upstream, {*deployment.models, *deployment.inner_names})
     plane = DataPlane(upstream)
     bodies = _bodies(deployment, ledger, capturing)
     if script is None:

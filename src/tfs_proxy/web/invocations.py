@@ -1,5 +1,6 @@
 """POST /invocations: from the request's headers and body to the script, or to the default conversion."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import falcon
@@ -93,6 +94,9 @@ class ScriptModelInvocations:
 def _target(attributes: str | None, deployment: Deployment) -> Target:
     """What the request is for, in its record too; raises BadInput."""
     target = parse_target(attributes, deployment.default_model)
+    served_name = deployment.served_name(target.model)
+    if served_name != target.model:
+        target = replace(target, model=served_name)
     note_model(target.model, target.version if target.version is not None else target.label)
     return target
 

@@ -1,6 +1,7 @@
 """The app that gunicorn runs: built in each worker from what the control API says."""
 
 from functools import partial
+from pathlib import Path
 
 from tfs_proxy.capture.counts import CountsFile
 from tfs_proxy.capture.writer import CaptureWriter
@@ -10,6 +11,7 @@ from tfs_proxy.memory import Ledger
 from tfs_proxy.upstream.instances import fetch_deployment, metrics, ping, settled
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
 from tfs_proxy.web.capturing import Capturing
+from tfs_proxy.web.many_models import ManyModelsApp
 from tfs_proxy.web.memory_ledger import MemoryLedger
 from tfs_proxy.worker_environment import worker_workspace
 
@@ -47,6 +49,30 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
     )
 
 
+def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ManyModelsApp:
+    """One app for all models that come and go, which share connections to the model servers."""
+    from tfs_proxy.upstream.binary import BinaryUpstream
+    from tfs_proxy.upstream.recovery import Recovering
+
+    servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
+    upstream = Recovering(servers, partial(settled, workspace.control_socket))
+
+    def create(of_model: Deployment, its_workspace: Workspace) -> ContainerApp:
+        return create_app(
+            of_model,
+            upstream,
+            ping=partial(ping, workspace.control_socket),
+            pass_on=upstream.patient(servers.rest.pass_on) if of_model.rest_api else None,
+            ledger=ledger,
+            capturing=_capturing(of_model, its_workspace),
+            owns_upstream=False,
+        )
+
+    app = ManyModelsApp(Path(deployment.many_models or ""), create, servers.rest.signatures.forget)
+    app.held.callback(upstream.close)
+    return app
+
+
 def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ContainerApp:
     from tfs_proxy.script.script_model.call import load_script_model
 
@@ -61,9 +87,11 @@ def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Ledg
     )
 
 
-def _created(workspace: Workspace) -> ContainerApp:
+def _created(workspace: Workspace) -> ContainerApp | ManyModelsApp:
     deployment = fetch_deployment(workspace.control_socket)
     ledger = MemoryLedger(workspace.memory_ledger, deployment.max_decoded_total_bytes)
+    if deployment.many_models is not None:
+        return _many_models_app(deployment, workspace, ledger)
     create = _model_app if deployment.script_model is None else _script_model_app
     return create(deployment, workspace, ledger)
 

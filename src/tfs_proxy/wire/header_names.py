@@ -27,6 +27,9 @@ IS_CAPTURED = "X-Tfs-Proxy-Capture"
 IS_SAMPLED = "X-Tfs-Proxy-Sampled"
 """nginx marks a request of the share that is traced."""
 
+SERVED_NAME = "X-Tfs-Proxy-Model"
+"""nginx names the loaded model, or the served one, for workers that have many."""
+
 IN_FLIGHT = "X-Tfs-Proxy-In-Flight"
 """nginx says how many requests it has, those that wait for a worker among them."""
 

@@ -7,7 +7,14 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tfs_proxy.errors import AlreadyLoaded, ModelNotReady, NotEnoughResources, TfsProxyError, UnknownModel
+from tfs_proxy.errors import (
+    AlreadyLoaded,
+    ModelNotReady,
+    NameTaken,
+    NotEnoughResources,
+    TfsProxyError,
+    UnknownModel,
+)
 from tfs_proxy.multimodel.archives.folder import ModelFolder
 from tfs_proxy.multimodel.capacity.eviction import ModelUse, idle, least_recently_used
 from tfs_proxy.multimodel.lifecycle.model_life import LoadState
@@ -47,6 +54,8 @@ class OnDemandModels:
         except TimeoutError:
             if not self._is_there(name):
                 raise ModelNotReady(f"model {name} is still loading") from None
+        except NameTaken:
+            raise
         except AlreadyLoaded:
             pass
         left_seconds = max(timeout_seconds - (time.monotonic() - began), 0.0)
@@ -92,9 +101,9 @@ class OnDemandModels:
     async def _load_noting_failure(self, name: str, url: str) -> None:
         try:
             await self._make_room_and_load(name, url)
-        except AlreadyLoaded:
-            raise
         except TfsProxyError as error:
+            if type(error) is AlreadyLoaded:
+                raise
             self._failures = {
                 known: kept for known, kept in self._failures.items() if time.monotonic() < kept[0]
             }

@@ -16,6 +16,10 @@ from typing import Final, Protocol
 from tfs_proxy.capture.files import check_folder
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.capacity.placement import Placement
+from tfs_proxy.multimodel.shared.common_model import CommonModel
+from tfs_proxy.multimodel.shared.model_servers import SharedModelServers
+from tfs_proxy.multimodel.shared.shared_mode import COMMON_SOCKET
+from tfs_proxy.multimodel.stacks.gates import Gates
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
@@ -41,7 +45,8 @@ WEB_SOCKET: Final = "web.sock"
 class RunFacts:
     """What all models of a run share: settings, model server, environment, folder, clean-up and log.
 
-    ``port`` is the one that clients know.
+    ``port`` is the one that clients know. ``servers`` are there in shared mode, in which models without a
+    script are served by the workers that accept on ``common_socket``.
     """
 
     settings: Settings
@@ -51,6 +56,13 @@ class RunFacts:
     watchdog: Watchdog
     log_descriptor: int
     port: int
+    gates: Gates
+    servers: SharedModelServers | None = None
+
+    @property
+    def common_socket(self) -> Path:
+        """Where the workers for all models without a script accept, in shared mode."""
+        return self.workspace.root / COMMON_SOCKET
 
 
 class StackOwner(Protocol):
@@ -66,7 +78,7 @@ class StackOwner(Protocol):
         """The ports for its model servers, None for any; raises NotEnoughResources if none are left."""
 
     def opened(self, stack: "ModelStack") -> None:
-        """Its archive is open: its versions are known."""
+        """Its archive is open: its models are known. Raises NameTaken if one has another's name."""
 
     def ready(self, stack: "ModelStack") -> None:
         """It serves, and its memory can be measured."""
@@ -82,35 +94,32 @@ class StackOwner(Protocol):
 
 
 class ModelStack:
-    """The processes of the model ``name``, in a new folder ``home``; ``gate`` is there while it is ready."""
+    """The processes of the model ``name``, in a new folder ``home``; its gates are open while it is ready."""
 
     def __init__(
-        self,
-        name: str,
-        url: str,
-        run: RunFacts,
-        home: Path,
-        gate: Path,
-        owner: StackOwner,
-        bytes_on_disk: int,
+        self, name: str, url: str, run: RunFacts, home: Path, owner: StackOwner, bytes_on_disk: int
     ) -> None:
         self.name, self.url = name, url
         self.bytes_on_disk = bytes_on_disk
         self.placement: Placement | None = None
-        self._run, self._gate, self._owner = run, gate, owner
+        self.models: Mapping[str, Collection[int]] = {}
+        self._run, self._owner = run, owner
         self._workspace = Workspace(home)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._stack = self._serving_stack()
-        self._metrics = self._run_metrics()
+        host = StackHost(self._workspace, run.watchdog, run.log_descriptor, run.servers)
+        request = ServeRequest(url, run.model_server, run.environ)
+        settings = run.settings.for_one_of_many(name, None)
+        self._stack = ServingStack(settings, request, host, (self._listener,), of=name)
+        self._metrics = RunMetrics(self._stack.readiness, self._stack.children, self._workspace.journal)
         self._control_api = ControlApi(self._stack.readiness)
+        self._common: CommonModel | None = None
         self._stages: StageTables | None = None
         self._stopped = False
 
     @property
-    def versions(self) -> Collection[int]:
-        """The versions of the model of its name; none until the archive is open."""
-        deployment = self._control_api.deployment
-        return () if deployment is None else deployment.models.get(self.name, ())
+    def names(self) -> frozenset[str]:
+        """All names that nobody else may have: what it is loaded as, and what its models are called."""
+        return frozenset({self.name, *self.models})
 
     @property
     def is_ready(self) -> bool:
@@ -129,14 +138,18 @@ class ModelStack:
     @property
     def in_use(self) -> bool:
         """Whether a worker answers a request now."""
+        if self._common is not None:
+            return self._common.in_use()
         alive = self._stack.readiness.heartbeats.alive
         return any(under_way(self._workspace.journal / pid.decode()) for pid in alive if pid.isdigit())
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that its processes take."""
+        """The memory that its processes take, and what it has added to the common model servers."""
         pids = [child.pid for child in self._stack.children.in_start_order()]
-        return sum(memory_of_tree(pid) for pid in pids if pid)
+        own_bytes = sum(memory_of_tree(pid) for pid in pids if pid)
+        servers = self._run.servers
+        return own_bytes + (0 if servers is None else servers.memory_of(self.models))
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """What its processes, workers and models are like now, and the stages of its requests."""
@@ -149,12 +162,14 @@ class ModelStack:
             yield from self._stages.measure()
 
     async def start(self) -> None:
-        """Open the archive, start its processes, and open the gate once they answer; raises StopServing."""
+        """Open the archive, start its processes, and open the gates once they answer; raises StopServing."""
+        if self._run.servers is not None:
+            await self._run.servers.begun()
         async with self._owner.turn():
             await self._load()
         self._stack.begin_serving()
         self._control_api.release()
-        self._gate.symlink_to(self._workspace.root / WEB_SOCKET)
+        self._open_gates()
         self._owner.ready(self)
 
     async def watch(self) -> None:
@@ -162,13 +177,14 @@ class ModelStack:
         await self._stack.watch_forever()
 
     async def stop(self) -> None:
-        """Close the gate, let requests end, end the processes, and remove the folder; idempotent."""
+        """Close the gates, let requests end, end the processes, and remove the folder; idempotent."""
         if self._stopped:
             return
         self._stopped = True
-        self._gate.unlink(missing_ok=True)
         is_loading = self._stack.readiness.phase is Phase.STARTING
-        if is_loading:
+        if not is_loading:
+            self._run.gates.close(self.name, self.models)
+        else:
             self._stack.abandon_loading()
         self._stack.readiness.phase = Phase.STOPPING
         try:
@@ -182,39 +198,54 @@ class ModelStack:
             self._owner.gone(self)
             await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
 
-    def _serving_stack(self, ports: PortRange | None = None) -> ServingStack:
-        run = self._run
-        settings, environ = run.settings.for_one_of_many(self.name, ports), run.environ
-        if self.placement is not None:
-            settings = replace(settings, extra_args=(*settings.extra_args, *self.placement.arguments))
-            environ = {**environ, **self.placement.environment}
-        host = StackHost(self._workspace, run.watchdog, run.log_descriptor)
-        request = ServeRequest(self.url, run.model_server, environ)
-        return ServingStack(settings, request, host, (self._listener,), of=self.name)
-
-    def _run_metrics(self) -> RunMetrics:
-        return RunMetrics(self._stack.readiness, self._stack.children, self._workspace.journal)
-
     async def _load(self) -> None:
-        self.placement = await self._owner.place(self)
-        self._stack = self._serving_stack(self._owner.ports_of(self))
-        self._metrics = self._run_metrics()
-        self._control_api.readiness = self._stack.readiness
+        await self._choose_place()
         self._make_folder()
-        await self._open_sockets()
         prepared = await self._stack.open_archive()
+        self.models = {model.name: model.versions for model in prepared.models}
+        self._owner.opened(self)
         planned = await self._stack.expect(prepared, self._run.port)
         deployment = planned.deployment
         if deployment.capture is not None:
             check_folder(deployment.capture)
-        self._control_api.deployment = deployment
         known = KnownModels(deployment.default_model, deployment.models)
         self._stages = StageTables(self._workspace.stages, known)
-        self._owner.opened(self)
+        if self._stack.has_workers:
+            await self._open_sockets()
+            self._control_api.deployment = deployment
+        else:
+            self._common = CommonModel(self._workspace, deployment)
         await self._stack.start_in_time(planned, prepared)
+
+    async def _choose_place(self) -> None:
+        """Choose a GPU and ports for model servers of its own."""
+        if self._run.servers is not None:
+            return
+        self.placement = await self._owner.place(self)
+        ports = self._owner.ports_of(self)
+        stack = self._stack
+        stack.settings = replace(stack.settings, safe_port_range=ports)
+        if self.placement is not None:
+            arguments = (*stack.settings.extra_args, *self.placement.arguments)
+            stack.settings = replace(stack.settings, extra_args=arguments)
+            environ = {**stack.request.environ, **self.placement.environment}
+            stack.request = replace(stack.request, environ=environ)
+
+    def _open_gates(self) -> None:
+        gates = self._run.gates
+        if self._common is None:
+            gates.open(self.name, self.models, self._workspace.root / WEB_SOCKET)
+            return
+        self._common.publish()
+        gates.share(self.name, self.models, self._workspace.root)
+        gates.open(self.name, self.models, self._run.common_socket)
+        if self._common.is_fast(self.name):
+            gates.open_fast(self.name)
 
     async def _stop_processes(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
+        if self._common is not None:
+            await self._common.withdraw(seconds)
         await self._stack.stop_workers(deadline - time.monotonic())
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
+from tfs_proxy.errors import NameTaken
 from tfs_proxy.multimodel.added_up import added_up
 from tfs_proxy.multimodel.capacity.admission import (
     MOST_SAMPLES,
@@ -37,7 +38,6 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
-from tfs_proxy.supervisor.nginx.multi_model import GATES
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.request_counter import RequestCounter
 
@@ -64,22 +64,21 @@ class ModelStacks:
         self.stop_by: float | None = None
         self._used_at: dict[str, float] = {}
         self._seen: dict[str, int] = {}
+        self._served: dict[str, Collection[str]] = {}
         self._turns = Turns(max(1, run.settings.machine.cores - 1))
         self._placing = asyncio.Lock()
         self._ports = PortBlocks(run.settings.safe_port_range, run.settings.instance_count)
-        self._gates = run.workspace.root / GATES
 
     def make_folders(self) -> None:
         """Make the folders of gates and of stacks, before the first model comes."""
-        self._gates.mkdir()
+        self._run.gates.make_folders()
         (self._run.workspace.root / STACKS_FOLDER).mkdir()
 
     def launch(self, name: str, url: str) -> ModelStack:
         """A new stack for the registry, in a folder of its own."""
         home = self._run.workspace.root / STACKS_FOLDER / str(next(self._numbers))
         self._promised.discard(name)
-        gate = self._gates / f"{name}.sock"
-        stack = ModelStack(name, url, self._run, home, gate, self, self._sizes.get(name, 0))
+        stack = ModelStack(name, url, self._run, home, self, self._sizes.get(name, 0))
         self._stacks.add(stack)
         return stack
 
@@ -131,10 +130,17 @@ class ModelStacks:
         return self._ports.take(stack, stack.name)
 
     def opened(self, stack: ModelStack) -> None:
-        """Count requests for its model from now on."""
+        """Count requests for its models from now on; raises NameTaken if another stack has such a name."""
+        for other in self._stacks - {stack}:
+            for name in other.names & stack.names:
+                raise NameTaken(
+                    f"model {stack.name} can't be loaded: {name} is a name of {other.name}"
+                )
         self._used_at[stack.name] = time.monotonic()
+        self._served[stack.name] = stack.names
         if self._requests.counts.models is not None:
-            self._requests.counts.models.known.add(stack.name, stack.versions)
+            for name, versions in stack.models.items():
+                self._requests.counts.models.known.add(name, versions)
 
     def ready(self, stack: ModelStack) -> None:
         """Remember what it takes: later loads are judged by that."""
@@ -151,7 +157,8 @@ class ModelStacks:
         self._promised &= set(names)
         self._sizes = {name: size for name, size in self._sizes.items() if name in names}
         for name in [name for name in self._used_at if name not in names]:
-            self._requests.forget(name)
+            for served_name in self._served.pop(name, ()):
+                self._requests.forget(served_name)
             del self._used_at[name]
             self._seen.pop(name, None)
 
@@ -193,7 +200,7 @@ class ModelStacks:
         self._looked_at = now
         models = self._requests.counts.models
         for stack in self._stacks:
-            count = 0 if models is None else models.requests_of(stack.name)
+            count = 0 if models is None else sum(map(models.requests_of, stack.names))
             if count != self._seen.get(stack.name, 0):
                 self._seen[stack.name] = count
                 self._used_at[stack.name] = now

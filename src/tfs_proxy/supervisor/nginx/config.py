@@ -164,7 +164,7 @@ def _multi_model(proxy: ProxyConfig, settings: Settings, marks: Sequence[str]) -
     if routes is None:
         return None
     return Routing(
-        f"{multi_model.upstreams(proxy.control_socket)}\n\n    {multi_model.maps(routes)}",
+        f"{multi_model.upstreams(proxy.control_socket, routes)}\n\n    {multi_model.maps(routes)}",
         multi_model.locations(routes, settings, marks),
         multi_model.BAD_GATEWAY_PAGE,
     )

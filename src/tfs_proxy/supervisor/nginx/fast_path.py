@@ -47,12 +47,23 @@ def only_object() -> str:
 
 
 def maps(
-    default_model: str, sampling: TraceSampling | None = None, capture: CaptureOptions | None = None
+    default_model: str,
+    sampling: TraceSampling | None = None,
+    capture: CaptureOptions | None = None,
+    *,
+    only_default: bool = False,
 ) -> str:
-    """What is decided per request, for the http block."""
+    """What is decided per request, for the http block.
+
+    With ``only_default``, a request that names a model or version is Python's.
+    """
     model = _captured(MODEL_NAME)
     version = f"(?:,{_captured(MODEL_VERSION)})?"
     method = f"(?:,{_captured(METHOD)})?"
+    named = (
+        f'"~^{model}{method}$" "/v1/models/$tfs_model:$method_or_predict";'
+        f' "~^{model}{version}{method}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";'
+    )
     decided_by = "".join(
         (
             traces.untraced(sampling),
@@ -76,10 +87,9 @@ def maps(
         "" "/v1/models/{default_model}:predict";
         "~, " "";
         "~^(?!.*{PREFIX})" "/v1/models/{default_model}:predict";
-        "~^{model}{method}$" "/v1/models/$tfs_model:$method_or_predict";
-        "~^{model}{version}{method}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";
+        {"" if only_default else named}
     }}
-    map $tfs_method $method_or_predict {{ default predict; "~." $tfs_method; }}
+    {"" if only_default else 'map $tfs_method $method_or_predict { default predict; "~." $tfs_method; }'}
     map "{decided_by}" $fast {{
         default 0;
         "~^POST {SMALL} 11 /v1/" 1;
@@ -104,8 +114,10 @@ def _captured(attribute: Attribute) -> str:
     return f"{attribute.key}=(?<tfs_{attribute.field}>{attribute.certain})"
 
 
-def location() -> str:
+def location(python: str = "@python", python_after: str = "@python_after") -> str:
     """Where the fast path runs, for the server block; ``@fast`` is entered from ``/invocations``.
+
+    ``python`` is the location of the workers, ``python_after`` that for requests which a model server had.
 
     A body that is not certain is sent with a method that TF Serving refuses: by then nginx has read
     it, and only its answer can still be taken to another place.
@@ -114,8 +126,8 @@ def location() -> str:
             proxy_pass http://models$model_path;
             proxy_method $certain_method;
             proxy_intercept_errors on;
-            error_page 400 404 501 = @python;
-            error_page 502 = @python_after;
+            error_page 400 404 501 = {python};
+            error_page 502 = {python_after};
             error_page 408 /.refused/408;
             error_page 413 /.refused/413;
             {uploads.ERROR_PAGE}

@@ -11,15 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy import names
-from tfs_proxy.deployment import CaptureOptions, TraceSampling
+from tfs_proxy.deployment import CaptureOptions, Instance, TraceSampling
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.nginx import refusals, workers
+from tfs_proxy.supervisor.nginx import fast_path, refusals, serving_api, workers
 from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
-from tfs_proxy.wire.header_names import TARGET_MODEL, nginx_variable
+from tfs_proxy.wire.header_names import SERVED_NAME, TARGET_MODEL, nginx_variable
 
-GATES = "m"
-"""The folder of the gates below the run's workspace, which is nginx's working directory."""
+GATES, SERVED_GATES = "m", "v"
+"""The folders of the gates below the run's workspace, which is nginx's working directory.
+
+The former has them by the names of loaded models, the latter by what the model server calls models.
+"""
+
+FAST = "f"
+"""The folder with a file for each model whose requests may go straight to a model server."""
 
 SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}
 """Headers with which the control API says that the model is ready; nginx keeps them for itself."""
@@ -34,6 +40,9 @@ MAX_NAME_CHARACTERS = 64
 ARCHIVE_SUFFIX = ".tar.gz"
 MARGIN_SECONDS = 5
 """What nginx waits longer than the control API does."""
+
+# NOTE: to -e and -f a socket is nothing; it is executable, unless someone has changed its mode.
+_UNLESS_GATE = "if (!-x $gate) { return 418; }"
 
 BAD_GATEWAY_PAGE = "/.refused/502"
 _NO_TARGET, _ODD_TARGET = "-", "?"
@@ -53,29 +62,34 @@ class MultiModelRoutes:
     """What nginx must know of a run whose models come and go.
 
     A load or an unload may take ``load_seconds``. ``takes_target_model`` says whether requests to
-    ``/invocations`` may name an archive. ``traces`` and ``capture`` are those of all models.
+    ``/invocations`` may name an archive. ``instances`` are the model servers of all models, if all have the
+    same: nginx sends them what needs no conversion. ``traces`` and ``capture`` are those of all models.
     """
 
     load_seconds: float
     takes_target_model: bool = False
     traces: TraceSampling | None = None
     capture: CaptureOptions | None = None
+    instances: Sequence[Instance] = ()
 
 
-def upstreams(control_socket: Path) -> str:
+def upstreams(control_socket: Path, routes: MultiModelRoutes) -> str:
     """For the http block: the control API over new connections, since no load may be sent twice."""
-    return f"upstream control_api_anew {{ server unix:{control_socket} max_fails=0; }}"
+    control_api = f"upstream control_api_anew {{ server unix:{control_socket} max_fails=0; }}"
+    return f"{control_api}\n\n    {serving_api.rest_upstream(routes.instances)}"
 
 
 def maps(routes: MultiModelRoutes) -> str:
     """Which model a request is for, for the http block; ``-`` is none, ``?`` is not a name."""
+    fast = "$asked_model", routes.traces, routes.capture
     return f"""{_target_model(routes)}
     map $request_uri $asked_model {{
         default {_NO_TARGET};
         "~^/models/(?<invoked_model>{names.LOADED_MODEL})/invoke(?:\\?|\\z)" $invoked_model;
-        "~*^/v1/models/(?<served_model>{names.LOADED_MODEL})(?:[/:?]|\\z)" $served_model;
+        "~*^/v1/models/(?<served_model>{names.SERVED_MODEL})(?:[/:?]|\\z)" $served_model;
         "~^{INVOCATIONS}(?:\\?|\\z)" $target_model;
-    }}"""
+    }}
+    {fast_path.maps(*fast, only_default=True) if routes.instances else ""}"""
 
 
 def _target_model(routes: MultiModelRoutes) -> str:
@@ -110,16 +124,17 @@ def locations(routes: MultiModelRoutes, settings: Settings, marks: Sequence[str]
 
     ``marks`` are headers that say what workers do besides answering.
     """
-    name = f"(?<model>{names.LOADED_MODEL})"
+    loaded, served = (f"(?<model>{pattern})" for pattern in (names.LOADED_MODEL, names.SERVED_MODEL))
     parts = (
         _management("= /models", "/models", routes),
-        _management(f'~ "^/models/{name}\\z"', "/models/$model", routes),
-        _invocations(marks),
-        _entrance(f'~ "^/models/{name}/invoke\\z"', f"{INVOCATIONS}$is_args$args", marks),
-        _entrance(f'~* "^/v1/models/{name}(?:[/:].*)?\\z"', "$request_uri", marks),
+        _management(f'~ "^/models/{loaded}\\z"', "/models/$model", routes),
+        _location(f"= {INVOCATIONS}", *_target(), *_enter(routes, marks)),
+        _location(f'~ "^/models/{loaded}/invoke\\z"', *_enter(routes, marks)),
+        _location(f'~* "^/v1/models/{served}(?:[/:].*)?\\z"', *_serving_api(routes, settings, marks)),
+        _location("@gate", _to_gate(marks), *refusals.error_pages({502: workers.AGAIN})),
         _again(marks),
         _wait(settings),
-        _gate(marks),
+        *(_fast(marks) if routes.instances else ()),
         "location / { return 404; }",
         *_refusals(routes),
     )
@@ -139,32 +154,49 @@ def _management(pattern: str, path: str, routes: MultiModelRoutes) -> str:
     )
 
 
-def _entrance(pattern: str, path: str, marks: Sequence[str]) -> str:
-    return _location(pattern, *_enter(path, marks))
+def _target() -> Iterator[str]:
+    """The model that a header names."""
+    yield f'if ($target_model = "{_NO_TARGET}") {{ rewrite ^ /.refused/no-model last; }}'
+    yield f'if ($target_model = "{_ODD_TARGET}") {{ rewrite ^ /.refused/target-model last; }}'
+    yield "set $model $target_model;"
 
 
-def _invocations(marks: Sequence[str]) -> str:
-    return _location(
-        f"= {INVOCATIONS}",
-        f'if ($target_model = "{_NO_TARGET}") {{ rewrite ^ /.refused/no-model last; }}',
-        f'if ($target_model = "{_ODD_TARGET}") {{ rewrite ^ /.refused/target-model last; }}',
-        "set $model $target_model;",
-        *_enter(f"{INVOCATIONS}$is_args$args", marks),
-    )
-
-
-def _enter(path: str, marks: Sequence[str]) -> Iterator[str]:
-    """To the model's gate; without one it waits, and nginx does not log that it can't connect."""
-    yield f"set $path_at_gate {path};"
-    # NOTE: to -e and -f a socket is nothing; it is executable, unless someone has changed its mode.
-    yield f"if (!-x {GATES}/$model.sock) {{ return 418; }}"
+def _enter(routes: MultiModelRoutes, marks: Sequence[str]) -> Iterator[str]:
+    """To the model's gate, or past it; without one it waits, and nginx does not log that it can't connect."""
+    yield f"set $path_at_gate {INVOCATIONS}$is_args$args;"
+    yield f"set $gate {GATES}/$model.sock;"
+    yield "set $readiness /models/$model/ready;"
+    others = {502: workers.AGAIN, 418: "= @wait"}
+    if routes.instances:
+        yield "set $way $fast;"
+        yield f"if (!-f {FAST}/$model) {{ set $way 0; }}"
+        yield "if ($way) { return 420; }"
+        others[420] = "= @fast"
+    yield _UNLESS_GATE
     yield _to_gate(marks)
-    yield from refusals.error_pages({502: workers.AGAIN, 418: "= @wait"})
+    yield from refusals.error_pages(others)
 
 
-def _gate(marks: Sequence[str]) -> str:
-    """The way on for a request that has waited."""
-    return _location("@gate", _to_gate(marks), *refusals.error_pages({502: workers.AGAIN}))
+def _serving_api(routes: MultiModelRoutes, settings: Settings, marks: Sequence[str]) -> Iterator[str]:
+    """TF Serving's REST API: of the model server of all models, else by the workers of the model."""
+    yield "set $path_at_gate $request_uri;"
+    yield f"set $gate {SERVED_GATES}/$model.sock;"
+    yield "set $readiness /served/$model/ready;"
+    yield _UNLESS_GATE
+    if routes.instances and settings.rest_api:
+        yield serving_api.to_model_servers(routes.traces, to_python=420)
+        yield "error_page 418 = @wait;"
+        yield "error_page 404 420 = @gate;"
+        yield "error_page 502 = @gate_after;"
+    else:
+        yield _to_gate(marks)
+        yield from refusals.error_pages({502: workers.AGAIN, 418: "= @wait"})
+
+
+def _fast(marks: Sequence[str]) -> Iterator[str]:
+    """Straight to a model server, and the way back to the workers."""
+    yield fast_path.location("@gate", "@gate_after")
+    yield _location("@gate_after", _to_gate(marks, sent="1"), *refusals.error_pages({502: workers.AGAIN}))
 
 
 def _again(marks: Sequence[str]) -> str:
@@ -186,7 +218,7 @@ def _wait(settings: Settings) -> str:
     seconds = math.ceil(settings.request_timeout_seconds) + MARGIN_SECONDS
     return _location(
         "@wait",
-        "proxy_pass http://control_api_anew/models/$model/ready;",
+        "proxy_pass http://control_api_anew$readiness;",
         "proxy_method GET;",
         "proxy_pass_request_body off;",
         *workers.PROXY_HEADERS,
@@ -195,9 +227,10 @@ def _wait(settings: Settings) -> str:
     )
 
 
-def _to_gate(marks: Sequence[str], again: str = "") -> str:
+def _to_gate(marks: Sequence[str], again: str = "", sent: str = "") -> str:
     # A script's own X-Accel-Redirect would lead to another model.
-    to_workers = workers.directives(f"unix:{GATES}/$model.sock:$path_at_gate", marks, again=again)
+    served_name = f"proxy_set_header {SERVED_NAME} $model;"
+    to_workers = workers.directives("unix:$gate:$path_at_gate", (*marks, served_name), again=again, sent=sent)
     return f"proxy_ignore_headers X-Accel-Redirect;\n            {to_workers}"
 
 

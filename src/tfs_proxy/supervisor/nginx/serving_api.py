@@ -59,26 +59,31 @@ def _upstream(name: str, addresses: Sequence[str]) -> str:
 
 
 def rest_location(sampling: TraceSampling | None = None) -> str:
-    """``/v1/``, for the server block.
-
-    Python takes over, and waits, if the model server is down or has not loaded the model again. It also
-    unpacks bodies, within the limit, and times the stages of a request. Errors of the model server pass
-    untouched.
-    """
+    """``/v1/``, for the server block of one archive."""
     return f"""location ~* ^/v1/ {{
-            if ($request_method !~ "^(GET|POST|OPTIONS)$") {{ return 418; }}
-            if ($http_content_encoding) {{ return 418; }}
-            if ({nginx_variable(ASKS_TIMING)}) {{ return 418; }}
-            {traces.to_python(sampling)}
-            proxy_pass http://models;
-            proxy_intercept_errors on;
+            {to_model_servers(sampling)}
             error_page 404 418 = @python;
             error_page 502 = @python_after;
+        }}"""
+
+
+def to_model_servers(sampling: TraceSampling | None, to_python: int = 418) -> str:
+    """The directives that pass a request on to TF Serving's REST API.
+
+    Python takes over, and waits, if the model server is down or has not loaded the model again: the caller
+    says where 404, 502 and ``to_python`` lead. It also unpacks bodies, within the limit, and times the stages
+    of a request. Errors of the model server pass untouched.
+    """
+    return f"""if ($request_method !~ "^(GET|POST|OPTIONS)$") {{ return {to_python}; }}
+            if ($http_content_encoding) {{ return {to_python}; }}
+            if ({nginx_variable(ASKS_TIMING)}) {{ return {to_python}; }}
+            {traces.to_python(sampling, to_python)}
+            proxy_pass http://models;
+            proxy_intercept_errors on;
             error_page 408 /.refused/408;
             error_page 413 /.refused/413;
             {uploads.ERROR_PAGE}
-            error_page 504 /.refused/model-server-504;
-        }}"""
+            error_page 504 /.refused/model-server-504;"""
 
 
 def grpc_server(

@@ -33,9 +33,9 @@ def untraced(sampling: TraceSampling | None) -> str:
     return "$if_traced" if sampling else ""
 
 
-def to_python(sampling: TraceSampling | None) -> str:
+def to_python(sampling: TraceSampling | None, status: int) -> str:
     """Takes traced requests out of a location, by the status that leads to Python."""
-    return "if ($traced) { return 418; }" if sampling else ""
+    return f"if ($traced) {{ return {status}; }}" if sampling else ""
 
 
 def headers(sampling: TraceSampling | None) -> tuple[str, ...]:

@@ -108,6 +108,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
                 super().load_wsgi()
         except Exception as error:  # noqa: BLE001 - the supervisor gets every error
             self.give_up(error)
+        self.observers += self.wsgi.observers  # type: ignore[attr-defined]
         self.close_app = self.traces.closing_behind(self.wsgi.close)  # type: ignore[attr-defined]
         self.watch = self.wsgi.watch  # type: ignore[attr-defined]
         self.watch.new_lane = self.new_lane
@@ -130,7 +131,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         deployment = fetch_deployment(workspace.control_socket)
         self.access_log = access_log(deployment.access_log)
         self.traces = begin_traces(deployment, workspace)
-        self.observers = [StageObserver(workspace.stages, deployment), *self.traces.observers, self.printed]
+        self.observers = [*self.traces.observers, self.printed]
+        if deployment.many_models is None:
+            self.observers.append(StageObserver(workspace.stages, deployment))
         if deployment.counts_requests:
             self.counting = RequestCounting(workspace.requests)
             self.observers.append(self.counting)

@@ -1,0 +1,162 @@
+"""Asks the model servers of shared mode for the states of models: while one loads, and now and then."""
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+from urllib.parse import quote
+
+from tfs_proxy.deployment import Instance, ServedModel
+from tfs_proxy.errors import ModelLoadError, UpstreamError
+from tfs_proxy.supervisor.model_states import LOADING_PAUSE_SECONDS, MISSES, NOT_FOUND, POLL_SECONDS
+from tfs_proxy.supervisor.readiness import Readiness, ServableState, read_status
+from tfs_proxy.wire.connections import get_async
+
+PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 0.25
+GONE: Final = "END"
+
+
+class ServablePolls:
+    """``readiness`` learns what becomes of the models that it expects.
+
+    While nothing happens, one model is asked about a second, however many there are.
+    """
+
+    def __init__(self, readiness: Readiness) -> None:
+        self.instances: tuple[Instance, ...] = ()
+        self._readiness = readiness
+        self._expected: dict[str, ServedModel] = {}
+        self._failures: dict[str, asyncio.Future[str]] = {}
+        self._misses: dict[int, int] = {}
+
+    def expect(self, model: ServedModel) -> None:
+        """This model is available: it is to be so again after a restart."""
+        self._expected[model.name] = model
+        self._failures[model.name] = asyncio.get_running_loop().create_future()
+        self._readiness.expect_more(self.instances, {model.name: model.versions})
+
+    def forget(self, names: Iterable[str]) -> None:
+        """These models are going."""
+        for name in names:
+            self._expected.pop(name, None)
+            self._failures.pop(name, None)
+            self._readiness.forget(name)
+
+    async def until_reached(self) -> None:
+        """Return once every model server answers."""
+        while self._readiness.unreachable:
+            await self._ask_all("")
+            await asyncio.sleep(LOADING_PAUSE_SECONDS)
+
+    async def until_available(self, models: Sequence[ServedModel], refused: ModelLoadError | None) -> None:
+        """Return once every version of these models is; raises ModelLoadError if one has failed.
+
+        ``refused`` is why a model server may not know them at all; it is raised if one does not.
+        """
+        for model in models:
+            for instance in self.instances:
+                await self._until_available(instance, model, refused)
+
+    async def until_failed(self, names: Iterable[str]) -> None:
+        """Last until one of these models has failed for good; raises ModelLoadError then."""
+        failures = [self._failures[name] for name in names]
+        await asyncio.wait(failures, return_when=asyncio.FIRST_COMPLETED)
+        raise next(ModelLoadError(failure.result()) for failure in failures if failure.done())
+
+    async def until_gone(self, names: Collection[str]) -> None:
+        """Return once no model server has a version of these models; one that is away has none."""
+        for name in names:
+            for instance in self.instances:
+                pause_seconds = LOADING_PAUSE_SECONDS
+                while not _are_gone(await self._states(instance, name)):
+                    pause_seconds = await _pause(pause_seconds)
+
+    async def forever(self) -> None:
+        """Notice a model server that does not answer; ask about all models once one has been restarted."""
+        turn = 0
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._readiness.disturbed.wait()
+            if self._readiness.disturbed.is_set():
+                await self._until_settled()
+                continue
+            names = tuple(self._expected) or ("",)
+            turn += 1
+            await self._ask_all(names[turn % len(names)])
+
+    async def _until_settled(self) -> None:
+        while self._readiness.missing() is not None:
+            missing = {
+                servable.model for servable, state in self._readiness.servables.items() if not state.available
+            }
+            for name in sorted(missing) or ("",):
+                await self._ask_all(name)
+            await asyncio.sleep(LOADING_PAUSE_SECONDS)
+        self._readiness.disturbed.clear()
+
+    async def _ask_all(self, name: str) -> None:
+        for instance in self.instances:
+            states = await self._states(instance, name)
+            if states is None:
+                self._miss(instance)
+                continue
+            self._misses[instance.index] = 0
+            self._readiness.note(instance.index, name, states)
+            self._note_failure(name, states)
+
+    def _note_failure(self, name: str, states: Mapping[int, ServableState]) -> None:
+        failure = self._failures.get(name)
+        reason = next(
+            (reason for version, state in states.items() if (reason := _reason(name, version, state))), None
+        )
+        if failure is not None and not failure.done() and reason is not None:
+            failure.set_result(reason)
+
+    async def _until_available(
+        self, instance: Instance, model: ServedModel, refused: ModelLoadError | None
+    ) -> None:
+        pause_seconds = LOADING_PAUSE_SECONDS
+        while True:
+            answer = await self._states(instance, model.name)
+            if answer == {} and refused is not None:
+                raise refused
+            states = answer or {}
+            for version in model.versions:
+                reason = _reason(model.name, version, states.get(version, ServableState()))
+                if reason is not None:
+                    raise ModelLoadError(reason)
+            if all(states.get(version, ServableState()).available for version in model.versions):
+                return
+            pause_seconds = await _pause(pause_seconds)
+
+    async def _states(self, instance: Instance, name: str) -> Mapping[int, ServableState] | None:
+        """The states of a model's versions; None if the model server does not answer."""
+        path = f"/v1/models/{quote(name, safe='')}"
+        try:
+            reply = await get_async(instance.host, instance.rest_port, path, POLL_SECONDS)
+            return {} if reply.status == NOT_FOUND or not name else read_status(reply.body)
+        except (UpstreamError, ValueError):
+            return None
+
+    def _miss(self, instance: Instance) -> None:
+        self._misses[instance.index] = self._misses.get(instance.index, 0) + 1
+        if self._misses[instance.index] >= MISSES:
+            self._readiness.unreachable.add(instance.index)
+
+
+def _reason(name: str, version: int, state: ServableState) -> str | None:
+    """Why a version will not become available; None if it may."""
+    failed = state.state == GONE and state.error
+    return f"model {name} version {version} can't be loaded: {state.error}." if failed else None
+
+
+def _are_gone(states: Mapping[int, ServableState] | None) -> bool:
+    return all(state.state == GONE for state in (states or {}).values())
+
+
+async def _pause(seconds: float) -> float:
+    """Sleep; returns how long to sleep next time."""
+    await asyncio.sleep(seconds)
+    return min(seconds * 1.5, LONGEST_PAUSE_SECONDS)

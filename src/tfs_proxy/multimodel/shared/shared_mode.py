@@ -1,0 +1,75 @@
+"""What all models of shared mode have in common: model servers, and workers for those without a script."""
+
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.multimodel.shared.model_servers import SharedModelServers
+from tfs_proxy.report.served import Served
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.opening import ServeRequest
+from tfs_proxy.supervisor.plan import deployment_of
+from tfs_proxy.supervisor.programs import gunicorn
+from tfs_proxy.supervisor.readiness import Readiness
+from tfs_proxy.wire.http_server import BACKLOG
+
+LAST_STEPS_SECONDS: Final = 3.0
+COMMON_SOCKET: Final = "common.sock"
+"""Where the common workers accept, in the run's workspace."""
+
+SHARED_WORKSPACES: Final = "d"
+"""The folder of links to the workspaces of models that common workers serve, by name."""
+
+
+class SharedMode:
+    """The processes are ``children`` of the run, whose ``readiness`` follows them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        workspace: Workspace,
+        children: Children,
+        readiness: Readiness,
+        log_descriptor: int,
+    ) -> None:
+        self.servers = SharedModelServers(settings, workspace, children, readiness)
+        self._settings, self._workspace = settings, workspace
+        self._children, self._readiness = children, readiness
+        self._log_descriptor = log_descriptor
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    async def start(self, request: ServeRequest) -> Deployment:
+        """Start the model servers; returns what the common workers are to know."""
+        await self.servers.start(request)
+        nothing = Served(ModelLayout(self._workspace.root), (), "")
+        deployment = deployment_of(nothing, self._settings, self.servers.instances)
+        folder = self._workspace.root / SHARED_WORKSPACES
+        return replace(deployment, script=None, script_model=None, many_models=str(folder))
+
+    async def start_workers(self, environ: Mapping[str, str]) -> None:
+        """Start the workers, which know the deployment by the control API; returns once one answers."""
+        settings, heartbeats = self._settings, self._readiness.heartbeats
+        self._readiness.step = "starting: waiting for a worker"
+        self._listener.bind(str(self._workspace.root / COMMON_SOCKET))
+        self._listener.listen(BACKLOG)
+        self._listener.set_inheritable(True)
+        await heartbeats.listen(self._workspace.heartbeat_socket)
+        heartbeats.hanging_calls.workers = self._children.worker_count = settings.gunicorn_workers
+        descriptors = (self._listener.fileno(),)
+        spec = gunicorn.process(settings, self._workspace, descriptors, (), environ, self._log_descriptor)
+        self._children.workers = self._children.start(spec)
+        await heartbeats.booted.wait()
+
+    async def stop(self, deadline: float) -> None:
+        """End the workers, whose requests have ended, and then the model servers."""
+        for child in (self._children.workers, *self._children.model_servers):
+            if child is not None:
+                await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+        self._listener.close()
+        self._readiness.heartbeats.close()
+        self.servers.close()

@@ -1,0 +1,175 @@
+"""The app of workers that serve all models without a script: an app for each, made by its first request.
+
+The supervisor writes the deployment of each model to a file, which a worker locks while it answers a request
+for the model: so whoever has removed the file knows when the last request has ended. nginx names the model.
+"""
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.capture.writer import Blocking, CaptureWriter
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.request_record import RequestRecord
+from tfs_proxy.script.deadline import DeadlineWatch
+from tfs_proxy.web.app import ContainerApp
+from tfs_proxy.web.workers.around_requests.stage_observer import StageObserver
+from tfs_proxy.wire.error_body import error_body
+from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
+
+log = logging.getLogger(__name__)
+
+_NAME = wsgi_name(SERVED_NAME)
+FileId = tuple[int, int]
+"""The inode of a deployment's file and when it was written: another deployment has another."""
+
+CreateApp = Callable[[Deployment, Workspace], ContainerApp]
+"""Makes the app of one model, whose workspace this is."""
+
+WsgiAnswer = Iterable[bytes]
+
+
+class _ModelApp:
+    """The app of one model, and the lock on its deployment while requests for it are under way."""
+
+    def __init__(self, path: Path, app: ContainerApp, stages: StageObserver) -> None:
+        self.app, self.stages = app, stages
+        self._path = path
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._descriptor = -1
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Hold the lock; raises FileNotFoundError if the model is going."""
+        self._begin()
+        try:
+            yield
+        finally:
+            self._end()
+
+    def has_gone(self) -> bool:
+        """Whether the model has gone, and no request for it is under way."""
+        with self._lock:
+            return not self._under_way and not self._path.exists()
+
+    def _begin(self) -> None:
+        with self._lock:
+            if not self._under_way:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                fcntl.flock(self._descriptor, fcntl.LOCK_SH)
+            self._under_way += 1
+
+    def _end(self) -> None:
+        with self._lock:
+            self._under_way -= 1
+            if not self._under_way:
+                os.close(self._descriptor)
+
+
+class Captures:
+    """What a worker needs of the capture of an app, for those of many."""
+
+    def __init__(self, each: Callable[[], Iterable[CaptureWriter]]) -> None:
+        self._each = each
+
+    def start(self, blocking: Blocking | None) -> None:
+        """Each has been started with its app."""
+
+    def report(self) -> None:
+        """Tell the supervisor what has become of records."""
+        for capture in self._each():
+            capture.report()
+
+
+class ManyModelsApp:
+    """A WSGI app that leads each request to its model's; ``folder`` has the workspace of each by name.
+
+    It has what a worker needs of an app; nothing of it runs a script.
+    """
+
+    def __init__(self, folder: Path, create: CreateApp, forget: Callable[[str], None]) -> None:
+        self.watch = DeadlineWatch()
+        self.observers = (self,)
+        self.capture = Captures(self._each_capture)
+        self.held = ExitStack()
+        self._folder, self._create, self._forget = folder, create, forget
+        self._apps: dict[FileId, _ModelApp] = {}
+        self._by_name: dict[str, StageObserver] = {}
+        self._making = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> WsgiAnswer:
+        """Answer one request by the app of the model that it is for."""
+        name = environ.pop(_NAME, "")
+        try:
+            model_app = self._app_of(name)
+            with model_app.in_use():
+                return model_app.app(environ, start_response)
+        except FileNotFoundError:
+            return _going(name, start_response)
+
+    def end(self, record: RequestRecord) -> None:
+        """Count the stages of a request."""
+        stages = self._by_name.get(record.model)
+        if stages is not None:
+            stages.end(record)
+
+    def close(self) -> None:
+        """End what all of them hold; idempotent."""
+        for model_app in self._apps.values():
+            model_app.app.close()
+        self.held.close()
+
+    def _each_capture(self) -> Iterator[CaptureWriter]:
+        for model_app in tuple(self._apps.values()):
+            if model_app.app.capture is not None:
+                yield model_app.app.capture
+
+    def _app_of(self, name: str) -> _ModelApp:
+        """The app for the deployment that the model has now; raises FileNotFoundError if it has none."""
+        path = Workspace(self._folder / name).deployment
+        status = path.stat()
+        file_id = status.st_ino, status.st_mtime_ns
+        model_app = self._apps.get(file_id)
+        if model_app is None:
+            with self._making:
+                model_app = self._apps.get(file_id) or self._make(file_id, path.resolve(strict=True))
+        return model_app
+
+    def _make(self, file_id: FileId, path: Path) -> _ModelApp:
+        self._close_those_that_have_gone()
+        deployment = Deployment.from_json(path.read_bytes())
+        workspace = Workspace(path.parent)
+        for model in deployment.models:
+            self._forget(model)
+        stages = StageObserver(workspace.stages, deployment)
+        app = self._apps[file_id] = _ModelApp(path, self._create(deployment, workspace), stages)
+        if app.app.capture is not None:
+            app.app.capture.start(None)
+        self._by_name.update(dict.fromkeys(deployment.models, stages))
+        log.debug("serving %s", ", ".join(deployment.models))
+        return app
+
+    def _close_those_that_have_gone(self) -> None:
+        for file_id, model_app in tuple(self._apps.items()):
+            if model_app.has_gone():
+                del self._apps[file_id]
+                # Its last records may take a while, and a request is waiting.
+                threading.Thread(target=model_app.app.close, name="close", daemon=True).start()
+
+
+def _going(name: str, start_response: Callable[..., Any]) -> WsgiAnswer:
+    """A request that came as its model went."""
+    body = error_body(f"model {name} is being unloaded")
+    headers: Sequence[tuple[str, str]] = (
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+    )
+    start_response("503 Service Unavailable", list(headers))
+    return [body]
