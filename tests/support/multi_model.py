@@ -22,6 +22,7 @@ class MultiModelStack(Stack):
     def __init__(self, *words: str, env: Mapping[str, str] | None = None) -> None:
         mode = {} if "--multi-model" in words else MODE
         super().__init__(*words, env={**mode, **(env or {})})
+        self.is_shared = (env or {}).get("TFS_PROXY_MULTI_MODEL", "shared") == "shared"
 
     def load(self, name: str, path: Path | str) -> Answer:
         """POST /models."""

@@ -31,12 +31,18 @@ Method = Callable[[HttpRequest, str], Awaitable[HttpResponse]]
 class ModelsApi:
     """Loads, lists and unloads models; ``ready_seconds`` is how long a request may wait for a load.
 
-    With ``on_demand`` a request for a model that is not loaded loads it.
+    With ``on_demand`` a request for a model that is not loaded loads it. ``is_served`` says whether a model
+    server calls a model so.
     """
 
     def __init__(
-        self, registry: ModelRegistry, ready_seconds: float, on_demand: OnDemandModels | None = None
+        self,
+        registry: ModelRegistry,
+        ready_seconds: float,
+        on_demand: OnDemandModels | None = None,
+        is_served: Callable[[str], bool] = lambda _name: True,
     ) -> None:
+        self._is_served = is_served
         self._registry = registry
         self._ready_seconds = ready_seconds
         self._on_demand = on_demand
@@ -104,9 +110,11 @@ class ModelsApi:
         """The readiness of the archive whose model the model server calls ``name``."""
         for loaded_name in loaded_names(name):
             try:
-                return await self._ready(request, loaded_name)
+                ready = await self._ready(request, loaded_name)
             except UnknownModel:
                 continue
+            if self._is_served(name):
+                return ready
         raise UnknownModel(f"model {name} is not loaded")
 
 

@@ -194,7 +194,9 @@ class MultiModelSupervisor:
         control_api = ControlApi(self._readiness, self._measure)
         control_api.log_level = self._records.run_log.respond
         ready_seconds = self._settings.request_timeout_seconds
-        control_api.models = ModelsApi(self._registry, ready_seconds, self._on_demand).respond
+        control_api.models = ModelsApi(
+            self._registry, ready_seconds, self._on_demand, self._stacks.is_served
+        ).respond
         return control_api
 
     async def run(self) -> int:

@@ -8,10 +8,10 @@ from support.archives import has_nginx
 from support.multi_model import MultiModelStack, serving_many
 
 
-@pytest.fixture(scope="session")
-def many() -> Iterator[MultiModelStack]:
-    """A multi-model endpoint as SageMaker starts it, with the embedded model server behind nginx."""
+@pytest.fixture(scope="session", params=["shared", "process"])
+def many(request: pytest.FixtureRequest) -> Iterator[MultiModelStack]:
+    """A multi-model endpoint in both modes, as SageMaker starts it: the embedded server behind nginx."""
     if not has_nginx():
         pytest.skip("nginx is not installed")
-    with serving_many("--model-server", "embedded") as running:
+    with serving_many("--model-server", "embedded", env={"TFS_PROXY_MULTI_MODEL": request.param}) as running:
         yield running

@@ -172,6 +172,48 @@ def test_a_model_answers_as_one_served_alone(many: MultiModelStack, half: str) -
     assert status["model_version_status"][0]["state"] == "AVAILABLE"
 
 
+def test_an_archive_with_several_models(many: MultiModelStack, saved_models: Path, tmp_path: Path) -> None:
+    """In the model server they are NAME.INNER; requests say INNER, and the first by name is the default."""
+    folders = {"two": saved_models / "half_plus_two", "three": saved_models / "half_plus_three"}
+    many.loaded("pair", pack(tmp_path / "pair.tar.gz", {}, folders))
+
+    def invoke(attributes: str) -> object:
+        headers = {"Content-Type": "application/json", "X-Amzn-SageMaker-Custom-Attributes": attributes}
+        answer = many.ask("POST", "/models/pair/invoke", '{"instances": [1.0]}', headers)
+        return answer.json.get("predictions") or answer.status
+
+    assert [invoke(""), invoke("tfs-model-name=three")] == [[3.5], [3.5]]
+    assert [invoke("tfs-model-name=two"), invoke("tfs-model-name=pair.two")] == [[2.5], [2.5]]
+    assert invoke("tfs-model-name=pair") == 404
+    predict = many.ask("POST", "/v1/models/pair.two:predict", '{"inputs": [1.0]}')
+    assert (predict.status, predict.json) == (200, {"outputs": [2.5]})
+    assert many.ask("GET", "/v1/models/pair").status == 404
+    assert many.invoke_model("pair.two", '{"instances": [1.0]}').status == 404
+    taken = many.load("pair.two", saved_models / "half_plus_two")
+    assert (taken.status, taken.json["error"]) == (
+        409,
+        "model pair.two can't be loaded: pair.two is a name of pair",
+    )
+    counted = "tfs_proxy_model_requests_total"
+    many.wait_until(lambda: scrape(many).total(counted, model="pair", outcome="ok") == 4, "all are counted")
+    assert many.unload("pair").status == 200
+    assert many.ask("GET", "/v1/models/pair.two").status == 404
+
+
+def test_requests_reach_no_model_of_another_archive(
+    many: MultiModelStack, saved_models: Path, half: str
+) -> None:
+    """Whatever names a request has, also where all models are in one model server."""
+    many.loaded("own", saved_models / "half_plus_three")
+    named = {"X-Amzn-SageMaker-Custom-Attributes": f"tfs-model-name={half}"}
+
+    answer = many.ask("POST", "/models/own/invoke", '{"instances": [1.0]}', named)
+
+    assert answer.status == 404
+    assert f'There is no model "{half}"' in answer.json["error"]
+    assert many.unload("own").status == 200
+
+
 def test_lists_have_every_model_once(many: MultiModelStack, tmp_path: Path) -> None:
     """By name, with its URL."""
     url = script_model(tmp_path / "a.tar.gz", saying("a"))

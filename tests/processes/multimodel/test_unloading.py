@@ -56,7 +56,7 @@ def test_an_unload_leaves_nothing(many: MultiModelStack, saved_models: Path, tmp
     many.loaded("gone", saved_models / "half_plus_two")
     assert many.invoke_model("gone", '{"instances": [1.0]}', "application/json").status == 200
     own = set(descendants(many.process.pid)) - processes
-    assert own
+    assert many.is_shared or own
     assert files_of(many) > files
 
     assert many.unload("gone").status == 200

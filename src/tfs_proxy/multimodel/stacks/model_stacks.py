@@ -139,8 +139,12 @@ class ModelStacks:
         self._used_at[stack.name] = time.monotonic()
         self._served[stack.name] = stack.names
         if self._requests.counts.models is not None:
-            for name, versions in stack.models.items():
-                self._requests.counts.models.known.add(name, versions)
+            for name in stack.names:
+                self._requests.counts.models.known.add(name, stack.models.get(name, ()))
+
+    def is_served(self, name: str) -> bool:
+        """Whether a model server calls a model so that is ready."""
+        return any(name in stack.models for stack in self._stacks if stack.is_ready)
 
     def ready(self, stack: ModelStack) -> None:
         """Remember what it takes: later loads are judged by that."""

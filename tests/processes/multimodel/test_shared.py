@@ -1,0 +1,185 @@
+"""Shared mode: one model server and common workers for all models, on real processes."""
+
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from support.archives import has_nginx, pack
+from support.gates import gate
+from support.multi_model import MultiModelStack, serving_many
+from support.processes import descendants, is_running
+from support.scraping import scrape
+from support.warmup_files import recorded, warm_up_with
+
+pytestmark = pytest.mark.tensorflow
+JSON = "application/json"
+ROWS = '{"instances": [1.0]}'
+HELD_SECONDS = 0.5
+PASSES_ON = """
+def input_handler(data, context):
+    return data.read()
+
+
+def output_handler(data, context):
+    return data.content, "application/json"
+"""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[MultiModelStack]:
+    """A stack of this module's own, whose model servers are killed."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    with serving_many("--model-server", "embedded") as stack:
+        yield stack
+
+
+def slow_to_load(saved_models: Path, folder: Path, mark: str) -> Path:
+    """A model whose load is held by its warm-up."""
+    copy = folder / "slow"
+    shutil.copytree(saved_models / "gate", copy)
+    warm_up_with(copy / "1", recorded("mark", [mark.encode()]))
+    return copy
+
+
+def test_a_model_without_a_script_takes_no_process(shared: MultiModelStack, saved_models: Path) -> None:
+    """Its requests are answered by the common workers, and by the one model server."""
+    shared.loaded("first", saved_models / "half_plus_two")
+    before = set(descendants(shared.process.pid))
+
+    shared.loaded("second", saved_models / "half_plus_three")
+
+    assert shared.invoke_model("second", "1.0", "text/csv").json == {"predictions": [3.5]}
+    assert shared.invoke_model("first", "1.0", "text/csv").json == {"predictions": [2.5]}
+    assert set(descendants(shared.process.pid)) == before
+    assert {shared.unload(name).status for name in ("first", "second")} == {200}
+
+
+def test_requests_that_need_no_conversion_pass_the_workers_by(
+    shared: MultiModelStack, saved_models: Path
+) -> None:
+    """TF Serving's JSON goes straight to the model server; what it refuses is explained by Python."""
+    shared.loaded("fast", saved_models / "half_plus_two")
+
+    def by_workers() -> float:
+        return scrape(shared).total("tfs_proxy_stage_duration_seconds_count", model="fast", stage="read")
+
+    before = by_workers()
+    assert shared.invoke_model("fast", ROWS, JSON).json == {"predictions": [2.5]}
+    assert by_workers() == before
+    assert shared.invoke_model("fast", '{"instances": ["a"]}', JSON).status == 400
+    assert shared.invoke_model("fast", "1.0", "text/csv").status == 200
+    shared.wait_until(lambda: by_workers() == before + 2, "two requests came to a worker")
+    assert shared.unload("fast").status == 200
+
+
+def test_a_name_that_is_loaded_again_has_its_new_signature(
+    shared: MultiModelStack, saved_models: Path
+) -> None:
+    """No worker keeps what it knew of the model before."""
+    shared.loaded("again", saved_models / "half_plus_two")
+    assert shared.invoke_model("again", "1.0", "text/csv").json == {"predictions": [2.5]}
+    assert shared.unload("again").status == 200
+    shared.loaded("again", saved_models / "echo")
+    assert shared.invoke_model("again", "1.0", "text/csv").status != 404
+    assert b"2.5" not in shared.invoke_model("again", "1.0", "text/csv").body
+    assert shared.unload("again").status == 200
+
+
+def test_an_unload_waits_for_requests_in_flight(
+    shared: MultiModelStack, saved_models: Path, tmp_path: Path
+) -> None:
+    """Those of the common workers, too, which go on to serve other models."""
+    shared.loaded("held", saved_models / "gate")
+    shared.loaded("beside", saved_models / "half_plus_two")
+    with ThreadPoolExecutor(2) as pool, gate(tmp_path / "gate") as shut:
+        request = pool.submit(shared.invoke_model, "held", f"{shut.mark()}\n", "text/csv")
+        shut.wait_for()
+        unloading = pool.submit(shared.unload, "held")
+        shared.wait_until(lambda: shared.described("held").status == 404, "the model is being unloaded")
+        assert shared.invoke_model("beside", "1.0", "text/csv").status == 200
+        assert wait([unloading], HELD_SECONDS).not_done
+        shut.open()
+        assert request.result().status == 200
+        assert unloading.result().status == 200
+    assert shared.unload("beside").status == 200
+
+
+def test_a_model_server_that_dies_comes_back_with_all_models(
+    shared: MultiModelStack, saved_models: Path, tmp_path: Path
+) -> None:
+    """With a script or without one; requests wait for it."""
+    script = pack(
+        tmp_path / "a.tar.gz", {"code/inference.py": PASSES_ON}, {"m": saved_models / "half_plus_two"}
+    )
+    shared.loaded("plain", saved_models / "half_plus_two")
+    shared.loaded("scripted", script)
+    (server,) = shared.children()["embedded"]
+
+    os.kill(server, signal.SIGKILL)
+
+    assert shared.invoke_model("plain", ROWS, JSON).json == {"predictions": [2.5]}
+    assert shared.invoke_model("plain", "1.0", "text/csv").json == {"predictions": [2.5]}
+    assert shared.invoke_model("scripted", ROWS, JSON).json == {"predictions": [2.5]}
+    shared.wait_until(shared.is_ready, "the run is ready")
+    assert not is_running(server)
+    assert {shared.unload(name).status for name in ("plain", "scripted")} == {200}
+
+
+def test_a_load_in_which_the_model_server_dies_fails_alone(
+    shared: MultiModelStack, saved_models: Path, tmp_path: Path
+) -> None:
+    """It may be what killed it: the model server comes back without it, and with the others."""
+    shared.loaded("good", saved_models / "half_plus_two")
+    with ThreadPoolExecutor(1) as pool, gate(tmp_path / "gate") as shut:
+        loading = pool.submit(shared.load, "bad", slow_to_load(saved_models, tmp_path, shut.mark()))
+        shut.wait_for()
+        assert shared.invoke_model("good", ROWS, JSON).status == 200  # no request waits for a load
+        (server,) = shared.children()["embedded"]
+        os.kill(server, signal.SIGKILL)
+        answer = loading.result()
+    assert (answer.status, answer.json) == (
+        507,
+        {"error": "the model server ended while it loaded this model."},
+    )
+    assert shared.invoke_model("good", ROWS, JSON).json == {"predictions": [2.5]}
+    assert "bad" not in shared.urls()
+    assert shared.unload("good").status == 200
+
+
+def test_common_workers_that_are_killed_come_back(shared: MultiModelStack, saved_models: Path) -> None:
+    """With all models."""
+    shared.loaded("kept", saved_models / "half_plus_two")
+    assert shared.invoke_model("kept", "1.0", "text/csv").status == 200
+    workers = set(shared.children()["gunicorn"])
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    shared.wait_until(lambda: not any(map(is_running, workers)), "they have ended")
+    shared.wait_until(lambda: _answers_csv(shared, "kept"), "the model answers again")
+    assert shared.unload("kept").status == 200
+
+
+def _answers_csv(stack: MultiModelStack, name: str) -> bool:
+    with contextlib.suppress(OSError):
+        return stack.invoke_model(name, "1.0", "text/csv").status == 200
+    return False
+
+
+def test_several_model_servers_have_all_models(saved_models: Path) -> None:
+    """SAGEMAKER_TFS_INSTANCE_COUNT: each of them answers for every model, and one may die."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    with serving_many("--model-server", "embedded", env={"SAGEMAKER_TFS_INSTANCE_COUNT": "2"}) as stack:
+        stack.loaded("both", saved_models / "half_plus_two")
+        first, _ = stack.children()["embedded"]
+        os.kill(first, signal.SIGKILL)
+        assert [stack.invoke_model("both", ROWS, JSON).status for _ in range(10)] == [200] * 10
+        stack.wait_until(stack.is_ready, "both are back")
+        assert stack.unload("both").status == 200
+        assert stack.ask("GET", "/v1/models/both").status == 404
