@@ -324,6 +324,11 @@ class Settings:
         )
 
     @property
+    def shares_servers(self) -> bool:
+        """Whether these are the settings of one model of many that have the same model servers."""
+        return self.loaded_as is not None and self.multi_model_mode == "shared"
+
+    @property
     def max_payload_bytes(self) -> int:
         """The body limit in bytes."""
         return self.max_payload_mb * MEGABYTE

@@ -58,6 +58,11 @@ class MultiModelStack(Stack):
             return self.invoke_model(name, body).status == 200
         return False
 
+    def model_servers(self) -> list[int]:
+        """The process ids of the model servers, embedded or official, whichever is on PATH."""
+        children = self.children()
+        return [*children.get("embedded", []), *children.get("model_server", [])]
+
     def urls(self) -> dict[str, str]:
         """All models of GET /models, page by page, by name."""
         found: dict[str, str] = {}

@@ -27,6 +27,7 @@ from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
+from tfs_proxy.report.capacity import capacity
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
@@ -221,6 +222,7 @@ class MultiModelSupervisor:
 
     async def _start_shared(self, shared: SharedMode) -> None:
         """Start what all models need, nginx aside."""
+        log.info("Processes for all models: %s", capacity(self._settings, models=True))
         self._readiness.step = "starting: the model server of all models"
         self._control_api.deployment = await shared.start(self._request)
         await shared.start_workers(self._request.environ)

@@ -85,7 +85,8 @@ class Report:
             yield f"and {len(self.models) - MODELS_SHOWN} more models: {', '.join(rest)}"
             yield f"The default is {self.default_model} ({self.default_reason})"
         yield f"Script: {self.script}"
-        yield f"Processes: {self.processes}"
+        if self.processes:
+            yield f"Processes: {self.processes}"
         if self.settings:
             yield "Settings: " + ", ".join(f"{name}={value}" for name, value in self.settings.items())
         yield from (f"Note: {note}" for note in self.notes[:NOTES_SHOWN])
@@ -111,7 +112,8 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         default_model=served.default_model,
         default_reason=_default_reason(models, settings),
         script=script.sentence,
-        processes=capacity(settings, models=bool(models)),
+        # Of models that share theirs, the run has said so once.
+        processes="" if settings.shares_servers else capacity(settings, models=bool(models)),
         settings={
             name: _without_secrets(name, value)
             for name, value in settings.changed.items()

@@ -13,5 +13,5 @@ def many(request: pytest.FixtureRequest) -> Iterator[MultiModelStack]:
     """A multi-model endpoint in both modes, as SageMaker starts it: the embedded server behind nginx."""
     if not has_nginx():
         pytest.skip("nginx is not installed")
-    with serving_many("--model-server", "embedded", env={"TFS_PROXY_MULTI_MODEL": request.param}) as running:
+    with serving_many(env={"TFS_PROXY_MULTI_MODEL": request.param}) as running:
         yield running

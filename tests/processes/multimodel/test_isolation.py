@@ -97,7 +97,7 @@ def test_a_model_server_that_is_killed_comes_back(many: MultiModelStack, saved_m
     many.loaded("other", saved_models / "half_plus_two")
     before = set(descendants(many.process.pid))
     many.loaded("killed", saved_models / "half_plus_two")
-    servers = set(many.children()["embedded"])
+    servers = set(many.model_servers())
     (server,) = servers if many.is_shared else servers - before
 
     os.kill(server, signal.SIGKILL)

@@ -36,7 +36,7 @@ def shared() -> Iterator[MultiModelStack]:
     """A stack of this module's own, whose model servers are killed."""
     if not has_nginx():
         pytest.skip("nginx is not installed")
-    with serving_many("--model-server", "embedded") as stack:
+    with serving_many() as stack:
         yield stack
 
 
@@ -120,7 +120,7 @@ def test_a_model_server_that_dies_comes_back_with_all_models(
     )
     shared.loaded("plain", saved_models / "half_plus_two")
     shared.loaded("scripted", script)
-    (server,) = shared.children()["embedded"]
+    (server,) = shared.model_servers()
 
     os.kill(server, signal.SIGKILL)
 
@@ -141,7 +141,7 @@ def test_a_load_in_which_the_model_server_dies_fails_alone(
         loading = pool.submit(shared.load, "bad", slow_to_load(saved_models, tmp_path, shut.mark()))
         shut.wait_for()
         assert shared.invoke_model("good", ROWS, JSON).status == 200  # no request waits for a load
-        (server,) = shared.children()["embedded"]
+        (server,) = shared.model_servers()
         os.kill(server, signal.SIGKILL)
         answer = loading.result()
     assert (answer.status, answer.json) == (
@@ -175,9 +175,9 @@ def test_several_model_servers_have_all_models(saved_models: Path) -> None:
     """SAGEMAKER_TFS_INSTANCE_COUNT: each of them answers for every model, and one may die."""
     if not has_nginx():
         pytest.skip("nginx is not installed")
-    with serving_many("--model-server", "embedded", env={"SAGEMAKER_TFS_INSTANCE_COUNT": "2"}) as stack:
+    with serving_many(env={"SAGEMAKER_TFS_INSTANCE_COUNT": "2"}) as stack:
         stack.loaded("both", saved_models / "half_plus_two")
-        first, _ = stack.children()["embedded"]
+        first, _ = stack.model_servers()
         os.kill(first, signal.SIGKILL)
         assert [stack.invoke_model("both", ROWS, JSON).status for _ in range(10)] == [200] * 10
         stack.wait_until(stack.is_ready, "both are back")
