@@ -14,7 +14,6 @@ from typing import Final
 from tfs_proxy.multimodel.added_up import added_up
 from tfs_proxy.multimodel.capacity.admission import (
     MOST_SAMPLES,
-    AdmissionLimits,
     Occupancy,
     StackMemory,
     refusal,
@@ -91,10 +90,8 @@ class ModelStacks:
         self._promised.add(name)
 
     def _refuse_if_short(self, name: str, size: int) -> None:
-        limits = AdmissionLimits(0, self._run.settings.multi_model_memory_margin)
         loading = [stack for stack in self._stacks if stack.is_loading]
         occupancy = Occupancy(
-            len(self._stacks),
             tuple(self._measured),
             [
                 *(StackMemory(stack.bytes_on_disk, stack.memory_bytes) for stack in loading),
@@ -102,7 +99,7 @@ class ModelStacks:
             ],
             memory_left(),
         )
-        reason = refusal(name, size, occupancy, limits)
+        reason = refusal(name, size, occupancy, self._run.settings.multi_model_memory_margin)
         if reason is not None:
             raise reason
 
