@@ -156,19 +156,6 @@ def test_archives_come_and_go_during_a_run(tmp_path: Path) -> None:
     assert folder.url_of("team--a") == str(tmp_path / "team--a.tar.gz")
 
 
-def test_a_target_is_the_path_of_an_archive(tmp_path: Path) -> None:
-    """With a slash in front as without; another path that would have the same name is not it."""
-    write(tmp_path, "team/a.tar.gz")
-    folder = model_folder(str(tmp_path))
-
-    assert folder.name_of("team/a.tar.gz") == "team--a"
-    assert folder.name_of("/team/a.tar.gz") == "team--a"
-    assert folder.name_of("team--a.tar.gz") is None
-    assert folder.name_of("b.tar.gz") is None
-    with pytest.raises(BadInput, match="must be relative to the folder"):
-        folder.name_of("../a.tar.gz")
-
-
 def test_links_do_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     """Neither in what is listed nor in what a load request names; links within the folder are followed."""
     root, outside = tmp_path / "models", tmp_path / "outside"
