@@ -1,7 +1,5 @@
 """Blocking part of start-up: fetch and open the archive, find models, write the start-up report."""
 
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,8 +18,6 @@ from tfs_proxy.report.served import Served, look_into
 from tfs_proxy.report.serving_flags import ServingFlags
 from tfs_proxy.report.startup import describe
 from tfs_proxy.settings import Settings
-
-NVIDIA_SMI_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +121,3 @@ def check_labels(settings: Settings, models: tuple[ServedModel, ...]) -> None:
                 f"SAGEMAKER_TFS_VERSION_LABELS={label}={version} can't be used: "
                 f"no model has version {version}; existing versions: {existing}."
             )
-
-
-def count_gpus() -> int:
-    """How many GPUs the driver shows; 0 without a driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return 0
-    try:
-        listed = subprocess.run([program, "-L"], capture_output=True, timeout=NVIDIA_SMI_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith(b"GPU ") for line in listed.stdout.splitlines())

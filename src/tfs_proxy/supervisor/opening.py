@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.tracing.choice import trace_choice
-from tfs_proxy.report.prepare import Prepared, count_gpus, prepare
+from tfs_proxy.report.prepare import Prepared, prepare
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
+from tfs_proxy.supervisor.host.nvidia_smi import count_gpus
 from tfs_proxy.supervisor.programs.model_server import program
 from tfs_proxy.supervisor.programs.monitoring import monitoring_for
 

@@ -3,8 +3,6 @@
 import asyncio
 import itertools
 import logging
-import shutil
-import subprocess
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -20,8 +18,8 @@ from tfs_proxy.multimodel.capacity.admission import (
 )
 from tfs_proxy.multimodel.capacity.eviction import ModelUse
 from tfs_proxy.multimodel.capacity.gpu_devices import (
-    DESCRIBE_COMMAND,
-    LIST_COMMAND,
+    DESCRIBE_ARGUMENTS,
+    LIST_ARGUMENTS,
     GpuDevice,
     devices,
     visible,
@@ -36,13 +34,13 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
+from tfs_proxy.supervisor.host.nvidia_smi import nvidia_smi
 from tfs_proxy.supervisor.nginx.multi_model import GATES
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.request_counter import RequestCounter
 
 log = logging.getLogger(__name__)
 
-DRIVER_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 1.0
 STACKS_FOLDER: Final = "s"
 
@@ -206,14 +204,4 @@ def _lasting(metric: MeasuredMetric) -> MeasuredMetric:
 
 def _devices() -> tuple[GpuDevice, ...]:
     """What the driver tells of the GPUs; nothing without one."""
-    if shutil.which(LIST_COMMAND[0]) is None:
-        return ()
-    try:
-        listing, description = (
-            subprocess.run(command, capture_output=True, timeout=DRIVER_SECONDS, check=True, text=True).stdout
-            for command in (LIST_COMMAND, DESCRIBE_COMMAND)
-        )
-    except (OSError, subprocess.SubprocessError):
-        log.warning("nvidia-smi does not answer: models are placed as if there were no GPU")
-        return ()
-    return devices(listing, description)
+    return devices(nvidia_smi(*LIST_ARGUMENTS), nvidia_smi(*DESCRIBE_ARGUMENTS))
