@@ -107,21 +107,30 @@ class OnDemandModels:
         return [*(ModelUse(name, 0, used_at=0.0) for name in failed), *self._uses()]
 
     async def _make_room_and_load(self, name: str, url: str) -> None:
-        rounds_left = MOST_ROUNDS
-        while True:
+        """Load a model; while it is refused for a lack of resources, unload others and try again.
+
+        There is at most one eviction if it is not known how many bytes are missing: the load itself has found
+        out then, and it may be the model's own fault.
+        """
+        has_guessed = False
+        for _ in range(MOST_ROUNDS):
             try:
                 await self._registry.load(name, url)
             except NotEnoughResources as error:
                 leaving = least_recently_used(self._candidates(), error.missing_bytes)
-                # What is missing is not known if the load itself found out: it may be the model's own fault.
-                rounds_left -= 1 if error.missing_bytes else MOST_ROUNDS // 2
-                if not leaving or rounds_left <= 0:
+                is_guess = not error.missing_bytes
+                if not leaving or (is_guess and has_guessed):
                     raise
-                for other in leaving:
-                    log.info("model %s: unloaded to make room for %s", other, name)
-                    await self._unload(other)
+                has_guessed = has_guessed or is_guess
+                await self._evict(leaving, name)
             else:
                 return
+        await self._registry.load(name, url)
+
+    async def _evict(self, leaving: Iterable[str], name: str) -> None:
+        for other in leaving:
+            log.info("model %s: unloaded to make room for %s", other, name)
+            await self._unload(other)
 
     async def _unload(self, name: str) -> None:
         with contextlib.suppress(TfsProxyError):
