@@ -24,6 +24,7 @@ from tfs_proxy.multimodel.capacity.gpu_devices import (
     devices,
     visible,
 )
+from tfs_proxy.multimodel.capacity.last_uses import LastUses
 from tfs_proxy.multimodel.capacity.placement import Placement, place
 from tfs_proxy.multimodel.capacity.ports import PortBlocks
 from tfs_proxy.multimodel.capacity.sizes import size_of
@@ -41,7 +42,6 @@ from tfs_proxy.supervisor.request_counter import RequestCounter
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 1.0
 STACKS_FOLDER: Final = "s"
 
 
@@ -57,10 +57,8 @@ class ModelStacks:
         self._sizes: dict[str, int] = {}
         self._promised: set[str] = set()
         self._past: list[MeasuredMetric] = []
-        self._looked_at = 0.0
         self.stop_by: float | None = None
-        self._used_at: dict[str, float] = {}
-        self._seen: dict[str, int] = {}
+        self._last_uses = LastUses(self._requests_of)
         self._turns = Turns(max(1, run.settings.machine.cores - 1))
         self._placing = asyncio.Lock()
         self._ports = PortBlocks(run.settings.safe_port_range, run.settings.instance_count)
@@ -127,14 +125,14 @@ class ModelStacks:
 
     def opened(self, stack: ModelStack) -> None:
         """Count requests for its model from now on."""
-        self._used_at[stack.name] = time.monotonic()
+        self._last_uses.note_load(stack.name)
         if self._requests.counts.models is not None:
             self._requests.counts.models.known.add(stack.name, stack.versions)
 
     def ready(self, stack: ModelStack) -> None:
         """Remember what it takes: later loads are judged by that."""
         self._measured.append(StackMemory(stack.bytes_on_disk, stack.memory_bytes))
-        self._used_at[stack.name] = time.monotonic()
+        self._last_uses.note_load(stack.name)
 
     def gone(self, stack: ModelStack) -> None:
         """Forget it."""
@@ -145,15 +143,13 @@ class ModelStacks:
         """End the series of models that are not there any more."""
         self._promised &= set(names)
         self._sizes = {name: size for name, size in self._sizes.items() if name in names}
-        for name in [name for name in self._used_at if name not in names]:
+        for name in self._last_uses.forget_all_but(names):
             self._requests.forget(name)
-            del self._used_at[name]
-            self._seen.pop(name, None)
 
     def uses(self) -> tuple[ModelUse, ...]:
         """The models that serve, and when each was last asked."""
         return tuple(
-            ModelUse(stack.name, stack.memory_bytes, self._used_at.get(stack.name, 0.0), stack.in_use)
+            ModelUse(stack.name, stack.memory_bytes, self._last_uses.used_at(stack.name), stack.in_use)
             for stack in self._stacks
             if stack.is_ready
         )
@@ -182,16 +178,11 @@ class ModelStacks:
 
     def note_requests(self) -> None:
         """Note which models have been asked; to be called often, it looks once a second."""
-        now = time.monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
-            return
-        self._looked_at = now
+        self._last_uses.look(stack.name for stack in self._stacks)
+
+    def _requests_of(self, name: str) -> int:
         models = self._requests.counts.models
-        for stack in self._stacks:
-            count = 0 if models is None else models.requests_of(stack.name)
-            if count != self._seen.get(stack.name, 0):
-                self._seen[stack.name] = count
-                self._used_at[stack.name] = now
+        return 0 if models is None else models.requests_of(name)
 
 
 def _lasting(metric: MeasuredMetric) -> MeasuredMetric:
