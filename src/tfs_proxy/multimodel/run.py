@@ -100,11 +100,7 @@ class FrontReadiness(Readiness):
 
     def reason(self) -> str | None:
         """Why requests can't be served now; None if they can, whatever models there are."""
-        if self.phase is Phase.STARTING:
-            return self.step
-        if self.phase is Phase.STOPPING:
-            return "stopping"
-        return f"{', '.join(sorted(self.down))} is down and being restarted" if self.down else None
+        return self.unready_processes()
 
 
 class MultiModelSupervisor:
