@@ -139,8 +139,16 @@ class Children:
             text = f"{child.name} ended with {how} while loading. {_last_output(child)}"
             return ModelLoadError(text, ended_with=child.exit_status)
         if child is self.workers and child.exit_status in gunicorn.BOOT_FAILED:
-            return ScriptLoadError("the script can't be used; the log above has the reason.")
+            return self._reason_of_failed_boot(child)
         return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
+
+    def _reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
+        """What a worker has said; if none could, what gunicorn has printed."""
+        failure = self._readiness.heartbeats.failure
+        if failure is not None:
+            return ScriptLoadError(without_workspace(failure.text, self._workspace))
+        text = f"no worker can start: {workers.name} ended with {describe_exit(workers.exit_status)}. "
+        return ScriptLoadError(without_workspace(text + _last_output(workers), self._workspace))
 
 
 def _last_output(child: ChildProcess) -> str:
