@@ -87,7 +87,8 @@ class Deployment:
     model folder of an archive whose script is the model itself: then there are no models and no instances.
     ``counts_requests`` tells workers to count requests, since there is no nginx to do so; ``access_log`` says
     which ones they log, or give their stages of to nginx. ``traces`` is None if requests are not traced,
-    ``capture`` if nothing is captured.
+    ``capture`` if nothing is captured. ``one_of_many`` says that the run has other models beside these, of
+    which some may leave to make room.
     """
 
     default_model: str
@@ -110,6 +111,7 @@ class Deployment:
     traces: TraceSampling | None = None
     capture: CaptureOptions | None = None
     access_log: str = "off"
+    one_of_many: bool = False
 
     @property
     def script_folder(self) -> str:

@@ -32,6 +32,7 @@ from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.messages import SIGNATURE_NAME, read_answer, targeted
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import OK, ModelAnswer, Upstream
+from tfs_proxy.upstream.shortages import INSUFFICIENT_STORAGE
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.error_body import error_body, error_text
 
@@ -235,7 +236,7 @@ class DataPlane:
         batch = self._as_batch(named, body.data) if answer.status in NOT_TAKEN else None
         if batch is not None:
             second = self._upstream.predict(named, batch, instance=instance)
-            if second.ok:
+            if second.ok or second.status == INSUFFICIENT_STORAGE:
                 return CallOutcome(second, named, batch.records)
         return CallOutcome(answer, named, body.records)
 

@@ -15,6 +15,7 @@ from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
+from tfs_proxy.upstream.shortages import ShortageTelling
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.capturing import CapturedBodies, Capturing
 from tfs_proxy.web.errors import install
@@ -98,6 +99,8 @@ def create_app(
     """
     app = _app(deployment, ping, metrics, capturing)
     app.held.callback(upstream.close)
+    if deployment.one_of_many:
+        upstream = ShortageTelling(upstream)
     upstream = Explaining(upstream, deployment.models.keys())
     plane = DataPlane(upstream)
     bodies = _bodies(deployment, ledger, capturing)

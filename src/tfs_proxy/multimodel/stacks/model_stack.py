@@ -204,7 +204,7 @@ class ModelStack:
         await self._open_sockets()
         prepared = await self._stack.open_archive()
         planned = await self._stack.expect(prepared, self._run.port)
-        deployment = planned.deployment
+        deployment = replace(planned.deployment, one_of_many=True)
         if deployment.capture is not None:
             check_folder(deployment.capture)
         self._control_api.deployment = deployment
