@@ -29,6 +29,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.orphans import Orphans
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics
@@ -131,6 +132,7 @@ class MultiModelSupervisor:
             None if folder is None else OnDemandModels(self._registry, folder, self._stacks.uses)
         )
         self._control_api = self._make_control_api()
+        self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)
 
     def _facts(self, watchdog: Watchdog) -> RunFacts:
@@ -209,6 +211,7 @@ class MultiModelSupervisor:
         await asyncio.get_running_loop().create_future()
 
     def _tick(self) -> None:
+        self._orphans.collect()
         self._records.read()
         self._stacks.note_requests()
         self._stacks.forget_all_but({model.name for model in self._registry.all()})

@@ -11,7 +11,6 @@ from tfs_proxy.errors import ModelLoadError, ModelServerEnded, ProcessGaveUp, Sc
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import without_workspace
 from tfs_proxy.supervisor.host.devices import Devices
-from tfs_proxy.supervisor.host.orphans import Orphans
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.logs.child_log import ChildLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, describe_exit, shell_status
@@ -50,7 +49,6 @@ class Children:
         self._workspace = workspace
         self._watchdog = watchdog
         self._own_exit_status = own_exit_status
-        self._orphans = Orphans()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, spec: ProcessSpec) -> ChildProcess:
@@ -89,7 +87,6 @@ class Children:
     async def _until_one_gives_up(self) -> None:
         while True:
             self._refuse_failed_script()
-            self._orphans.collect()
             self._watchdog.look()
             children = self.in_start_order()
             for child in children:
