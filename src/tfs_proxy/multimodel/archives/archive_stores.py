@@ -21,7 +21,8 @@ _log = logging.getLogger(__name__)
 class LocalArchives:
     """The archives below a folder; neither hidden ones nor those that a link brings in from outside."""
 
-    stale_seconds = 0.0
+    stale_seconds = 1.0
+    """A request that names an unknown model must not cost a walk over all folders each time."""
 
     def __init__(self, root: Path) -> None:
         """Raises SettingsError if ``root`` is not a folder."""

@@ -110,12 +110,13 @@ class ModelFolder:
                 self._listing, self._listed_at = listing_of(self._store.paths()), now
             return self._listing
 
-    def url_of(self, name: str) -> str | None:
+    def url_of(self, name: str, listing: Listing | None = None) -> str | None:
         """What the model ``name`` is loaded from: an absolute path or an ``s3://`` address; None without one.
 
-        Raises ArchiveError, and BadInput if two archives have met in this name since the start.
+        With a ``listing`` nothing is waited for. Raises ArchiveError, and BadInput if two archives have met
+        in this name since the start.
         """
-        paths = self.listing().paths.get(name, ())
+        paths = (listing or self.listing()).paths.get(name, ())
         if len(paths) > 1:
             raise BadInput(_met(name, paths))
         return self._store.url_of(paths[0]) if paths else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tfs_proxy.errors import AlreadyLoaded, ModelNotReady, NotEnoughResources, TfsProxyError, UnknownModel
-from tfs_proxy.multimodel.archives.folder import ModelFolder
+from tfs_proxy.multimodel.archives.folder import Listing, ModelFolder
 from tfs_proxy.multimodel.capacity.eviction import ModelUse, idle, least_recently_used
 from tfs_proxy.multimodel.lifecycle.model_life import LoadState
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
@@ -31,6 +31,7 @@ class OnDemandModels:
         self._folder = folder
         self._uses = uses
         self._loads: dict[str, asyncio.Task[None]] = {}
+        self._looking: asyncio.Task[Listing] | None = None
         self._failures: dict[str, tuple[float, TfsProxyError]] = {}
 
     async def load(self, name: str, url: str) -> None:
@@ -66,7 +67,7 @@ class OnDemandModels:
             if self._is_there(name):
                 return
             self._refuse_if_just_failed(name)
-            url = await asyncio.to_thread(self._folder.url_of, name)
+            url = self._folder.url_of(name, await self._listing())
             if url is None:
                 raise UnknownModel(f"model {name} is not loaded, and there is no archive of that name")
             if name not in self._loads:
@@ -74,6 +75,18 @@ class OnDemandModels:
                 self._loads[name] = task
                 task.add_done_callback(lambda _: self._loads.pop(name, None))
         await asyncio.shield(self._loads[name])
+
+    async def _listing(self) -> Listing:
+        """What there is below the folder: one look at a time, for all who wait."""
+        if self._looking is None:
+            self._looking = asyncio.create_task(asyncio.to_thread(self._folder.listing))
+            self._looking.add_done_callback(self._forget_look)
+        return await asyncio.shield(self._looking)
+
+    def _forget_look(self, looked: asyncio.Task[Listing]) -> None:
+        self._looking = None
+        if not looked.cancelled():
+            looked.exception()  # who has asked may be gone
 
     def _is_there(self, name: str) -> bool:
         """Whether the registry has the model, and does not unload it."""
