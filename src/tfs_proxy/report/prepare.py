@@ -1,5 +1,6 @@
 """Blocking part of start-up: fetch and open the archive, find models, write the start-up report."""
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -47,12 +48,16 @@ class Prepared:
 
 
 def prepare(
-    model: str | None, settings: Settings, workspace: Workspace, environ: Mapping[str, str]
+    model: str | None,
+    settings: Settings,
+    workspace: Workspace,
+    environ: Mapping[str, str],
+    cancelled: threading.Event | None = None,
 ) -> Prepared:
     """Open ``model`` and find out what it serves.
 
     Raises ArchiveError, DiscoveryError, SettingsError, or ScriptLoadError for a script that should be
-    the model and is not valid Python.
+    the model and is not valid Python; CancelledError once another thread has set ``cancelled``.
     """
     refuse_multi_model(settings)
     check_worker_class(settings)
@@ -60,7 +65,7 @@ def prepare(
         settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio
     )
     try:
-        root = fetch(model, workspace, limits)
+        root = fetch(model, workspace, limits, cancelled)
         served = look_into(root, settings)
         refuse_unreadable(path for model in served.models for path in model.files())
         settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
