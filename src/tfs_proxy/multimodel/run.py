@@ -29,6 +29,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.load_priority import NOT_RESTORED, LoadPriority
 from tfs_proxy.supervisor.host.orphans import Orphans
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_records import RunRecords
@@ -124,6 +125,7 @@ class MultiModelSupervisor:
         self._children = Children(self._readiness, workspace, watchdog, own_exit_status=False)
         self._records.follow(self._children)
         self._children.each_tick = self._tick
+        self._priority = LoadPriority()
         self._stacks = ModelStacks(self._facts(watchdog), self._records.requests)
         self._registry = ModelRegistry(
             self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
@@ -145,6 +147,7 @@ class MultiModelSupervisor:
             watchdog,
             self._records.log_descriptor,
             int(self._listener.getsockname()[1]),
+            self._priority,
         )
 
     def _make_control_api(self) -> ControlApi:
@@ -176,6 +179,8 @@ class MultiModelSupervisor:
         self._readiness.phase = Phase.SERVING
         self._readiness.steps.end()
         self._control_api.released = True
+        if not self._priority.can_be_restored:
+            log.info("%s", NOT_RESTORED)
         log.info("%s", self._ready_line())
         await self._children.watch_during(self._unload_idle())
 

@@ -11,6 +11,7 @@ from tfs_proxy.errors import ModelLoadError, ModelServerEnded, ProcessGaveUp, Sc
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import without_workspace
 from tfs_proxy.supervisor.host.devices import Devices
+from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.logs.child_log import ChildLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, describe_exit, shell_status
@@ -30,11 +31,18 @@ class Children:
 
     ``deaths`` counts by name of the child and how it ended.
 
-    With ``own_exit_status`` a model server that ends during the start ends the run with its exit status.
+    With ``own_exit_status`` a model server that ends during the start ends the run with its exit status; with
+    a ``priority`` what is started then begins at low priority, until `restore_priority`.
     """
 
     def __init__(
-        self, readiness: Readiness, workspace: Workspace, watchdog: Watchdog, *, own_exit_status: bool
+        self,
+        readiness: Readiness,
+        workspace: Workspace,
+        watchdog: Watchdog,
+        *,
+        own_exit_status: bool,
+        priority: LoadPriority | None = None,
     ) -> None:
         self.model_servers: list[ChildProcess] = []
         self.workers: ChildProcess | None = None
@@ -49,6 +57,7 @@ class Children:
         self._workspace = workspace
         self._watchdog = watchdog
         self._own_exit_status = own_exit_status
+        self._priority = priority
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, spec: ProcessSpec) -> ChildProcess:
@@ -56,7 +65,7 @@ class Children:
         child = ChildProcess(
             spec,
             may_restart=self._may_restart,
-            started=self._watchdog.guard,
+            started=self._begun,
             ended=self._watchdog.forget,
             heard=partial(self.devices.hear, spec.name),
             show=self.log.show,
@@ -65,6 +74,16 @@ class Children:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return child
+
+    def lower_priority(self, pid: int) -> None:
+        """Give a process that ends before the models are ready a low priority."""
+        if self._priority is not None:
+            self._priority.lower(pid)
+
+    def restore_priority(self) -> None:
+        """Everything is ready: what has loaded at low priority serves at the normal one."""
+        if self._priority is not None:
+            self._priority.restore(child.pid for child in self.in_start_order() if child.pid)
 
     def in_start_order(self) -> list[ChildProcess]:
         """All children that have been started; they are stopped in reverse order."""
@@ -96,6 +115,11 @@ class Children:
             self._readiness.down = {child.name for child in children if child.state is ProcessState.BACKOFF}
             self.each_tick()
             await asyncio.sleep(TICK_SECONDS)
+
+    def _begun(self, pid: int) -> None:
+        self._watchdog.guard(pid)
+        if self._priority is not None and self._readiness.phase is Phase.STARTING:
+            self._priority.lower_until_ready(pid)
 
     def read_errors_of_nginx(self) -> None:
         """Take in what nginx has written to its error log by now."""

@@ -24,6 +24,7 @@ from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.opening import ServeRequest
@@ -41,7 +42,7 @@ WEB_SOCKET: Final = "web.sock"
 class RunFacts:
     """What all models of a run share: settings, model server, environment, folder, clean-up and log.
 
-    ``port`` is the one that clients know.
+    ``port`` is the one that clients know, ``priority`` that of loads.
     """
 
     settings: Settings
@@ -51,6 +52,7 @@ class RunFacts:
     watchdog: Watchdog
     log_descriptor: int
     port: int
+    priority: LoadPriority
 
 
 class StackOwner(Protocol):
@@ -188,7 +190,7 @@ class ModelStack:
         if self.placement is not None:
             settings = replace(settings, extra_args=(*settings.extra_args, *self.placement.arguments))
             environ = {**environ, **self.placement.environment}
-        host = StackHost(self._workspace, run.watchdog, run.log_descriptor)
+        host = StackHost(self._workspace, run.watchdog, run.log_descriptor, run.priority)
         request = ServeRequest(self.url, run.model_server, environ)
         return ServingStack(settings, request, host, (self._listener,), of=self.name)
 
