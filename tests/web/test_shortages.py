@@ -104,6 +104,28 @@ def test_the_second_way_of_a_request(make_front: Callable[..., Any], error_of: E
     assert error_of(refused) == OOM
 
 
+@pytest.mark.parametrize(
+    ("raised", "status"),
+    [
+        ("MemoryError()", 507),
+        ("OSError(28, 'No space left on device')", 507),
+        ("OutOfMemoryError('CUDA out of memory')", 507),
+        ("OSError(2, 'No such file or directory')", 500),
+        ("ValueError('OOM when allocating, says the client')", 500),
+    ],
+)
+def test_a_script_that_runs_out_of_memory_itself(
+    make_front: Callable[..., Any], raised: str, status: int
+) -> None:
+    """The class of its exception says so, not its text, which may be the client's."""
+    script = (
+        f"class OutOfMemoryError(RuntimeError): ...\n\n\ndef handler(data, context):\n    raise {raised}\n"
+    )
+
+    assert make_front(script, one_of_many=True).post(b"").status_code == status
+    assert make_front(script).post(b"").status_code == 500
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_full_queue_keeps_its_status(
     make_front: Callable[..., Any], error_of: ErrorOf, status: int

@@ -36,6 +36,9 @@ SHORTAGE_TEXTS: Final = (
 FULL_QUEUES: Final = ("batch scheduling queue", "Server Threadpool Exhausted")
 """Stand in TF Serving's and gRPC's RESOURCE_EXHAUSTED that mean too many requests."""
 
+SHORTAGE_CLASSES: Final = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})
+"""The names of TensorFlow's and PyTorch's exceptions for a lack of memory."""
+
 INSUFFICIENT_STORAGE: Final = 507
 _EXHAUSTED_STATUS: Final = 429
 _SERVERS_FAULT: Final = 500
@@ -60,6 +63,16 @@ def refused_by_shortage(status: int, body: bytes) -> bool:
     if status == _EXHAUSTED_STATUS:
         return not _means_full_queue(text)
     return status >= _SERVERS_FAULT and means_shortage(text)
+
+
+def raised_by_shortage(error: BaseException | None) -> bool:
+    """Whether an exception of a script says that something is short.
+
+    Its class alone does: its text may be a client's.
+    """
+    if isinstance(error, OSError) and error.errno in SHORTAGES:
+        return True
+    return any(kind is MemoryError or kind.__name__ in SHORTAGE_CLASSES for kind in type(error).__mro__)
 
 
 class ShortageTelling:

@@ -160,7 +160,7 @@ def _app(
     middleware = [targets, KnownMethods(), *filter(None, [capturing])]
     app = ContainerApp(watch, middleware=middleware)
     app.capture = capturing.writer if capturing is not None else None
-    install(app)
+    install(app, one_of_many=deployment.one_of_many)
     app.add_route("/ping", PingResource(ping))
     if metrics is not None:
         app.add_route("/metrics", MetricsResource(metrics))
