@@ -7,7 +7,8 @@ an archive are any bytes: `printable` and `one_entry` show them.
 import re
 
 MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
-LOADED_MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+LOADED_MODEL_CHARACTERS = 64
+LOADED_MODEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LOADED_MODEL_CHARACTERS - 1}}}"
 """The name of a model that is loaded at run time: short, since its socket's path holds it."""
 
 MOST_SERVED_CHARACTERS = 96
@@ -16,6 +17,15 @@ SERVED_MODEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MOST_SERVED_CHARACTERS - 1}}}"
 
 INNER = "."
 """Between the name of a loaded archive with several models and the name that one of them has in it."""
+LOADED_MODEL_RULE = (
+    "letters, digits, '.', '_' and '-', a letter or digit first, and at most "
+    f"{LOADED_MODEL_CHARACTERS} characters"
+)
+"""What a name is made of that `LOADED_MODEL` matches, in words."""
+
+ARCHIVE_ENDING = ".tar.gz"
+SLASH_IN_NAME = "--"
+"""What a model's name has for each slash in the path of its archive, whose ending it does not have."""
 
 LABEL = r"[A-Za-z0-9_]{1,255}"
 SIGNATURE = r"[\x21-\x7e]{1,255}"

@@ -3,7 +3,7 @@
 import contextlib
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -19,9 +19,11 @@ LONG_SECONDS = 120.0
 class MultiModelStack(Stack):
     """A running `tfs-proxy serve` for many models: those of SageMaker's calls, or those below a folder."""
 
-    def __init__(self, *words: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, *words: str, env: Mapping[str, str] | None = None, launcher: Sequence[str] = ()
+    ) -> None:
         mode = {} if "--multi-model" in words else MODE
-        super().__init__(*words, env={**mode, **(env or {})})
+        super().__init__(*words, env={**mode, **(env or {})}, launcher=launcher)
         self.is_shared = (env or {}).get("TFS_PROXY_MULTI_MODEL", "shared") == "shared"
 
     def load(self, name: str, path: Path | str) -> Answer:
@@ -76,9 +78,11 @@ class MultiModelStack(Stack):
 
 
 @contextlib.contextmanager
-def serving_many(*words: str, env: Mapping[str, str] | None = None) -> Iterator[MultiModelStack]:
+def serving_many(
+    *words: str, env: Mapping[str, str] | None = None, launcher: Sequence[str] = ()
+) -> Iterator[MultiModelStack]:
     """A stack without a model that is ready, stopped at the end."""
-    stack = MultiModelStack(*words, env=env)
+    stack = MultiModelStack(*words, env=env, launcher=launcher)
     try:
         stack.wait_ready(START_SECONDS)
         yield stack

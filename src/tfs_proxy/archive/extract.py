@@ -47,9 +47,9 @@ class ExtractLimits:
 def extract(archive: Path, target: Path, limits: ExtractLimits, progress: Progress | None = None) -> None:
     """Unpack ``archive`` (tar, gzipped or plain) into ``target``, which must not exist yet.
 
-    ``progress`` is called after each piece with the bytes of the archive read so far and its size.
-    Raises ArchiveError naming archive and member if it is refused or can't be unpacked. On any exception
-    ``target`` is removed.
+    ``progress`` is called at each member and after each piece of one, with the bytes of the archive read so
+    far and its size; what it raises ends the unpacking. Raises ArchiveError naming archive and member if it
+    is refused or can't be unpacked. On any exception ``target`` is removed.
     """
     try:
         target.mkdir(mode=FOLDER_MODE)
@@ -94,6 +94,7 @@ class _Unpacking:
 
     def run(self) -> None:
         for member in self._reader.members():
+            self._progress(self._reader.packed_position, self._packed_bytes)
             self._check_room(member)
             name = self._normalised(member)
             try:

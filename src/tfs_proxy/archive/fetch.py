@@ -1,6 +1,7 @@
 """Turns the user's MODEL into the folder that is served, which `discover` reads next."""
 
 import logging
+import threading
 from pathlib import Path
 
 from tfs_proxy.archive.extract import ExtractLimits, extract
@@ -16,16 +17,22 @@ DOWNLOAD_FOLDER = "download"
 _log = logging.getLogger(__name__)
 
 
-def fetch(model: str | None, workspace: Workspace, limits: ExtractLimits) -> Path:
+def fetch(
+    model: str | None,
+    workspace: Workspace,
+    limits: ExtractLimits,
+    cancelled: threading.Event | None = None,
+) -> Path:
     """Download and unpack ``model`` as far as necessary, and return its folder.
 
     ``model`` is an archive, a folder, or an ``s3://`` address of either; None is ``/opt/ml/model``.
     A folder is served in place and never written to, but if there is a ``model.tar.gz`` in it, that is
     served. Archives are unpacked into ``workspace.model``. Raises ArchiveError, with nothing left in the
-    workspace, if there is nothing to serve, or if it is refused or can't be read.
+    workspace, if there is nothing to serve, or if it is refused or can't be read; CancelledError, with
+    nothing left either, once another thread has set ``cancelled``.
     """
     if model is not None and model.startswith(S3_SCHEME):
-        return _from_s3(model, workspace, limits)
+        return _from_s3(model, workspace, limits, cancelled)
     path = SAGEMAKER_MODEL_DIR if model is None else Path(model)
     try:
         exists = path.is_dir() or path.is_file()
@@ -33,14 +40,16 @@ def fetch(model: str | None, workspace: Workspace, limits: ExtractLimits) -> Pat
         raise ArchiveError(unreadable(path, error)) from error
     if not exists:
         raise NoArchive(_missing(path, is_default=model is None))
-    return _served(path.absolute(), workspace, limits)
+    return _served(path.absolute(), workspace, limits, cancelled)
 
 
-def _served(path: Path, workspace: Workspace, limits: ExtractLimits) -> Path:
+def _served(
+    path: Path, workspace: Workspace, limits: ExtractLimits, cancelled: threading.Event | None
+) -> Path:
     archive = _archive_at(path)
     if archive is None:
         return path
-    unpacking = ProgressLog(f"Unpacking {archive}")
+    unpacking = ProgressLog(f"Unpacking {archive}", cancelled)
     extract(archive, workspace.model, limits, unpacking)
     unpacking.finish()
     return workspace.model
@@ -81,13 +90,15 @@ def _missing(path: Path, *, is_default: bool) -> str:
     return f"There is no file or folder {path}: MODEL must be a {ARCHIVE_NAME}, a folder or an s3:// address."
 
 
-def _from_s3(address: str, workspace: Workspace, limits: ExtractLimits) -> Path:
+def _from_s3(
+    address: str, workspace: Workspace, limits: ExtractLimits, cancelled: threading.Event | None
+) -> Path:
     """Download, then serve the result as a local MODEL; delete a downloaded archive once it is unpacked."""
     folder = workspace.root / DOWNLOAD_FOLDER
     try:
-        path = download(address, folder, limits)
+        path = download(address, folder, limits, cancelled)
         if path == folder:
             return folder
-        return _served(path, workspace, limits)
+        return _served(path, workspace, limits, cancelled)
     finally:
         (folder / ARCHIVE_NAME).unlink(missing_ok=True)

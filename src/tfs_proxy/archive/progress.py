@@ -1,9 +1,13 @@
-"""Logs the progress of a download or of unpacking, so that minutes of it do not look like a hang."""
+"""Logs the progress of a download or of unpacking, so that minutes of it do not look like a hang.
+
+Whoever does not want its result any more ends it here, too.
+"""
 
 import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 
 INTERVAL_SECONDS = 5.0
 MEGABYTE = 1024 * 1024
@@ -12,15 +16,21 @@ _log = logging.getLogger(__name__)
 
 
 class ProgressLog:
-    """Logs MB and percent every five seconds, and the duration at the end if it logged anything before."""
+    """Logs MB and percent every five seconds, and the duration at the end if it logged anything before.
+
+    Each call raises CancelledError once ``cancelled`` is set.
+    """
 
     def __init__(
         self,
         task: str,
+        cancelled: threading.Event | None = None,
+        *,
         clock: Callable[[], float] = time.monotonic,
         write: Callable[[str], None] = _log.info,
     ) -> None:
         self._task = task
+        self._cancelled = cancelled or threading.Event()
         self._clock = clock
         self._write = write
         self._start = self._last = clock()
@@ -29,6 +39,7 @@ class ProgressLog:
 
     def __call__(self, done: int, total: int) -> None:
         """Note that ``done`` bytes of ``total`` are done."""
+        self.refuse_if_cancelled()
         now = self._clock()
         if now - self._last < INTERVAL_SECONDS:
             return
@@ -41,6 +52,11 @@ class ProgressLog:
         with self._lock:
             self._done += count
             self(self._done, total)
+
+    def refuse_if_cancelled(self) -> None:
+        """Raise CancelledError if nobody wants the result any more."""
+        if self._cancelled.is_set():
+            raise CancelledError(f"{self._task}: cancelled")
 
     def finish(self) -> None:
         """Log how long it took, if a line was logged before."""

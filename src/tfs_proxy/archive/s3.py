@@ -2,6 +2,8 @@
 
 import contextlib
 import shutil
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 MAX_PART_BYTES = 255
+LOOK_SECONDS = 0.05
+"""Between two looks at downloads that other threads do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +31,14 @@ class S3Object:
     size: int
 
 
-def download(address: str, folder: Path, limits: ExtractLimits) -> Path:
+def download(
+    address: str, folder: Path, limits: ExtractLimits, cancelled: threading.Event | None = None
+) -> Path:
     """Download ``address`` into ``folder``, which must not exist yet; return the path of the result.
 
     That is a file for an object, and ``folder`` for a prefix (one that ends in ``/`` or names no object).
-    If a prefix holds a ``model.tar.gz``, only that is downloaded. Raises ArchiveError; on any exception
-    ``folder`` is removed.
+    If a prefix holds a ``model.tar.gz``, only that is downloaded. Raises ArchiveError, and CancelledError
+    once another thread has set ``cancelled``; on any exception ``folder`` is removed.
     """
     bucket, key = parse_address(address)
     with _disk_errors(address), s3_errors(address, ArchiveError):
@@ -45,7 +51,8 @@ def download(address: str, folder: Path, limits: ExtractLimits) -> Path:
         else:
             chosen = relative_paths(objects, prefix, address)
         check_size(chosen.values(), address, limits)
-        _fetch_all(client, bucket, {folder / path: item for path, item in chosen.items()}, folder, address)
+        progress = ProgressLog(f"Downloading {address}", cancelled)
+        _fetch_all(client, bucket, {folder / path: item for path, item in chosen.items()}, folder, progress)
     return folder / ARCHIVE_NAME if prefix is None or archives else folder
 
 
@@ -116,12 +123,11 @@ def _prefix_of(key: str, objects: Sequence[S3Object]) -> str | None:
 
 
 def _fetch_all(
-    client: "S3Client", bucket: str, wanted: dict[Path, S3Object], folder: Path, address: str
+    client: "S3Client", bucket: str, wanted: dict[Path, S3Object], folder: Path, progress: ProgressLog
 ) -> None:
     from boto3.s3.transfer import ProgressCallbackInvoker, TransferConfig, create_transfer_manager
 
     total = sum(item.size for item in wanted.values())
-    progress = ProgressLog(f"Downloading {address}")
     subscriber = ProgressCallbackInvoker(lambda count: progress.add(count, total))
     try:
         with create_transfer_manager(client, TransferConfig()) as transfers:
@@ -130,6 +136,9 @@ def _fetch_all(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 futures.append(transfers.download(bucket, item.key, str(path), subscribers=[subscriber]))
             for future in futures:
+                while not future.done():
+                    progress.refuse_if_cancelled()
+                    time.sleep(LOOK_SECONDS)
                 future.result()
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

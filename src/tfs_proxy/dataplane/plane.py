@@ -1,6 +1,5 @@
 """The data plane: a request's records or tensors -> a model's answer, with no HTTP inside."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,11 +17,11 @@ from tfs_proxy.payload.decode import as_utf8, decode, decode_examples, readable
 from tfs_proxy.payload.encode import encode, encode_values
 from tfs_proxy.payload.formats.json_records import (
     COLUMN,
-    EXAMPLES,
     PREDICT,
     ROW,
     decode_documents,
     examples_of,
+    records_in,
     records_of,
     serving_form,
 )
@@ -33,6 +32,7 @@ from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.messages import SIGNATURE_NAME, read_answer, targeted
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import OK, ModelAnswer, Upstream
+from tfs_proxy.upstream.shortages import INSUFFICIENT_STORAGE
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.error_body import error_body, error_text
 
@@ -224,7 +224,7 @@ class DataPlane:
         values = documents(text, budget)
         form = serving_form(values, target.method)
         if form is not None:
-            return _ServingForm(text, form.get(SIGNATURE_NAME), _records_of_form(form))
+            return _ServingForm(text, form.get(SIGNATURE_NAME), records_in(form))
         if target.method != PREDICT:
             return examples_of(records_of(values))
         return decode_documents(values, self.signature(target))
@@ -236,7 +236,7 @@ class DataPlane:
         batch = self._as_batch(named, body.data) if answer.status in NOT_TAKEN else None
         if batch is not None:
             second = self._upstream.predict(named, batch, instance=instance)
-            if second.ok:
+            if second.ok or second.status == INSUFFICIENT_STORAGE:
                 return CallOutcome(second, named, batch.records)
         return CallOutcome(answer, named, body.records)
 
@@ -272,16 +272,6 @@ class DataPlane:
             return EncodedAnswer(OK, encode(outputs, outcome.records, media_type), media_type)
         results = read_answer(answer.body).get("results", [])
         return EncodedAnswer(OK, encode_values(results, outcome.records, media_type), media_type)
-
-
-def _records_of_form(form: Mapping[str, Any]) -> int:
-    """How many records TF Serving's JSON holds."""
-    for key in (ROW, EXAMPLES):
-        if type(form.get(key)) is list:
-            return len(form[key])
-    value = form.get(COLUMN)
-    columns = value.values() if type(value) is dict else [value]
-    return max((len(column) for column in columns if type(column) is list), default=1)
 
 
 def _error(status: int, body: bytes) -> EncodedAnswer:

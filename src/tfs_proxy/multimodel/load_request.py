@@ -6,10 +6,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from tfs_proxy.errors import BadInput
-from tfs_proxy.names import is_loaded_model_name
+from tfs_proxy.names import LOADED_MODEL_RULE, is_loaded_model_name
 
 SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
-NAME_RULE = "letters, digits, '.', '_' and '-', a letter or digit first, at most 64 of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,9 @@ def read_load_request(body: bytes) -> LoadRequest:
         raise BadInput(f"not a load request: the body is not a JSON object; send {SHAPE}")
     name, url = _text(fields, "model_name"), _text(fields, "url")
     if not is_loaded_model_name(name):
-        raise BadInput(f"not a load request: model_name can't be a model's name, which has {NAME_RULE}")
+        raise BadInput(
+            f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"
+        )
     if not PurePosixPath(url).is_absolute() or not url.isprintable():
         raise BadInput("not a load request: url is not an absolute path on this machine")
     return LoadRequest(name, url)

@@ -32,6 +32,8 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.load_priority import NOT_RESTORED, LoadPriority
+from tfs_proxy.supervisor.host.orphans import Orphans
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics
@@ -109,14 +111,9 @@ class FrontReadiness(Readiness):
 
     def reason(self) -> str | None:
         """Why requests can't be served now; None if they can."""
-        if self.phase is Phase.STARTING:
-            return self.step
-        if self.phase is Phase.STOPPING:
-            return "stopping"
-        if self.down:
-            return f"{', '.join(sorted(self.down))} is down and being restarted"
-        if not self.is_shared:
-            return None
+        reason = self.unready_processes()
+        if reason is not None or not self.is_shared:
+            return reason
         return self.missing() if self.heartbeats.fresh() else "no worker sends heartbeats"
 
     def missing(self) -> str | None:
@@ -153,6 +150,7 @@ class MultiModelSupervisor:
         self._records.follow(self._children)
         self._children.each_tick = self._tick
         self._shared = self._make_shared() if self._is_shared else None
+        self._priority = LoadPriority()
         self._stacks = ModelStacks(self._facts(watchdog), self._records.requests)
         self._registry = ModelRegistry(
             self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
@@ -161,6 +159,7 @@ class MultiModelSupervisor:
             None if folder is None else OnDemandModels(self._registry, folder, self._stacks.uses)
         )
         self._control_api = self._make_control_api()
+        self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)
 
     def _facts(self, watchdog: Watchdog) -> RunFacts:
@@ -174,6 +173,7 @@ class MultiModelSupervisor:
             self._records.log_descriptor,
             int(self._listener.getsockname()[1]),
             Gates(self._workspace.root),
+            self._priority,
             None if self._shared is None else self._shared.servers,
         )
 
@@ -217,6 +217,8 @@ class MultiModelSupervisor:
         self._readiness.phase = Phase.SERVING
         self._readiness.steps.end()
         self._control_api.released = True
+        if not self._priority.can_be_restored:
+            log.info("%s", NOT_RESTORED)
         log.info("%s", self._ready_line())
         await self._children.watch_during(self._go_on())
 
@@ -263,6 +265,7 @@ class MultiModelSupervisor:
             await asyncio.get_running_loop().create_future()
 
     def _tick(self) -> None:
+        self._orphans.collect()
         self._records.read()
         self._stacks.note_requests()
         self._stacks.forget_all_but({model.name for model in self._registry.all()})

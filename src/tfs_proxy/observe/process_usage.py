@@ -32,7 +32,7 @@ class ProcessUsage:
 
 def usage_of_tree(pid: int, proc: Path = PROC) -> ProcessUsage:
     """A process and all below it; zeros for one that has ended."""
-    return sum((usage(member, proc) for member in _tree(pid, proc)), ProcessUsage())
+    return sum((usage(member, proc) for member in process_tree(pid, proc)), ProcessUsage())
 
 
 def usage(pid: int, proc: Path = PROC) -> ProcessUsage:
@@ -52,7 +52,7 @@ def memory_of_tree(pid: int, proc: Path = PROC) -> int:
     Pages that several processes share are divided among them. Reading this walks the page tables, which
     takes milliseconds for each gigabyte.
     """
-    return sum(_memory(member, proc) for member in _tree(pid, proc))
+    return sum(_memory(member, proc) for member in process_tree(pid, proc))
 
 
 def _memory(pid: int, proc: Path) -> int:
@@ -78,12 +78,13 @@ def _open_files(pid: int, proc: Path) -> int:
     return 0
 
 
-def _tree(pid: int, proc: Path) -> Iterator[int]:
+def process_tree(pid: int, proc: Path = PROC) -> Iterator[int]:
+    """A process and all below it, by their ids."""
     yield pid
     with contextlib.suppress(OSError, ValueError):
         for thread in os.listdir(f"{proc}/{pid}/task"):  # noqa: PTH208
             for child in _read(f"{proc}/{pid}/task/{thread}/children").split():
-                yield from _tree(int(child), proc)
+                yield from process_tree(int(child), proc)
 
 
 def _read(path: str) -> bytes:

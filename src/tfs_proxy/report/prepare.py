@@ -1,7 +1,6 @@
 """Blocking part of start-up: fetch and open the archive, find models, write the start-up report."""
 
-import shutil
-import subprocess
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,8 +19,6 @@ from tfs_proxy.report.served import Served, look_into
 from tfs_proxy.report.serving_flags import ServingFlags
 from tfs_proxy.report.startup import describe
 from tfs_proxy.settings import Settings
-
-NVIDIA_SMI_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +48,16 @@ class Prepared:
 
 
 def prepare(
-    model: str | None, settings: Settings, workspace: Workspace, environ: Mapping[str, str]
+    model: str | None,
+    settings: Settings,
+    workspace: Workspace,
+    environ: Mapping[str, str],
+    cancelled: threading.Event | None = None,
 ) -> Prepared:
     """Open ``model`` and find out what it serves.
 
     Raises ArchiveError, DiscoveryError, SettingsError, or ScriptLoadError for a script that should be
-    the model and is not valid Python.
+    the model and is not valid Python; CancelledError once another thread has set ``cancelled``.
     """
     refuse_multi_model(settings)
     check_worker_class(settings)
@@ -64,7 +65,7 @@ def prepare(
         settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio
     )
     try:
-        root = fetch(model, workspace, limits)
+        root = fetch(model, workspace, limits, cancelled)
         served = look_into(root, settings)
         refuse_unreadable(path for model in served.models for path in model.files())
         settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
@@ -125,15 +126,3 @@ def check_labels(settings: Settings, models: tuple[ServedModel, ...]) -> None:
                 f"SAGEMAKER_TFS_VERSION_LABELS={label}={version} can't be used: "
                 f"no model has version {version}; existing versions: {existing}."
             )
-
-
-def count_gpus() -> int:
-    """How many GPUs the driver shows; 0 without a driver."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return 0
-    try:
-        listed = subprocess.run([program, "-L"], capture_output=True, timeout=NVIDIA_SMI_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return sum(line.startswith(b"GPU ") for line in listed.stdout.splitlines())

@@ -11,7 +11,7 @@ from tfs_proxy.errors import ModelLoadError, ModelServerEnded, ProcessGaveUp, Sc
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import without_workspace
 from tfs_proxy.supervisor.host.devices import Devices
-from tfs_proxy.supervisor.host.orphans import Orphans
+from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.logs.child_log import ChildLog
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, describe_exit, shell_status
@@ -31,11 +31,18 @@ class Children:
 
     ``deaths`` counts by name of the child and how it ended.
 
-    With ``own_exit_status`` a model server that ends during the start ends the run with its exit status.
+    With ``own_exit_status`` a model server that ends during the start ends the run with its exit status; with
+    a ``priority`` what is started then begins at low priority, until `restore_priority`.
     """
 
     def __init__(
-        self, readiness: Readiness, workspace: Workspace, watchdog: Watchdog, *, own_exit_status: bool
+        self,
+        readiness: Readiness,
+        workspace: Workspace,
+        watchdog: Watchdog,
+        *,
+        own_exit_status: bool,
+        priority: LoadPriority | None = None,
     ) -> None:
         self.model_servers: list[ChildProcess] = []
         self.workers: ChildProcess | None = None
@@ -51,7 +58,7 @@ class Children:
         self._workspace = workspace
         self._watchdog = watchdog
         self._own_exit_status = own_exit_status
-        self._orphans = Orphans()
+        self._priority = priority
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, spec: ProcessSpec) -> ChildProcess:
@@ -59,7 +66,7 @@ class Children:
         child = ChildProcess(
             spec,
             may_restart=self._may_restart,
-            started=self._watchdog.guard,
+            started=self._begun,
             ended=self._watchdog.forget,
             heard=partial(self.devices.hear, spec.name),
             show=self.log.show,
@@ -68,6 +75,16 @@ class Children:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return child
+
+    def lower_priority(self, pid: int) -> None:
+        """Give a process that ends before the models are ready a low priority."""
+        if self._priority is not None:
+            self._priority.lower(pid)
+
+    def restore_priority(self) -> None:
+        """Everything is ready: what has loaded at low priority serves at the normal one."""
+        if self._priority is not None:
+            self._priority.restore(child.pid for child in self.in_start_order() if child.pid)
 
     def in_start_order(self) -> list[ChildProcess]:
         """All children that have been started; they are stopped in reverse order."""
@@ -90,7 +107,6 @@ class Children:
     async def _until_one_gives_up(self) -> None:
         while True:
             self._refuse_failed_script()
-            self._orphans.collect()
             self._watchdog.look()
             children = self.in_start_order()
             for child in children:
@@ -100,6 +116,11 @@ class Children:
             self._readiness.down = {child.name for child in children if child.state is ProcessState.BACKOFF}
             self.each_tick()
             await asyncio.sleep(TICK_SECONDS)
+
+    def _begun(self, pid: int) -> None:
+        self._watchdog.guard(pid)
+        if self._priority is not None and self._readiness.phase is Phase.STARTING:
+            self._priority.lower_until_ready(pid)
 
     def read_errors_of_nginx(self) -> None:
         """Take in what nginx has written to its error log by now."""
@@ -141,8 +162,16 @@ class Children:
             text = f"{child.name} ended with {how} while loading. {_last_output(child)}"
             return ModelLoadError(text, ended_with=child.exit_status)
         if child is self.workers and child.exit_status in gunicorn.BOOT_FAILED:
-            return ScriptLoadError("the script can't be used; the log above has the reason.")
+            return self._reason_of_failed_boot(child)
         return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
+
+    def _reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
+        """What a worker has said; if none could, what gunicorn has printed."""
+        failure = self._readiness.heartbeats.failure
+        if failure is not None:
+            return ScriptLoadError(without_workspace(failure.text, self._workspace))
+        text = f"no worker can start: {workers.name} ended with {describe_exit(workers.exit_status)}. "
+        return ScriptLoadError(without_workspace(text + _last_output(workers), self._workspace))
 
 
 def _last_output(child: ChildProcess) -> str:

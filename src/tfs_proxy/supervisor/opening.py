@@ -1,17 +1,19 @@
 """First half of a start: open the archive in a thread, report what it serves, and plan the processes."""
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.tracing.choice import trace_choice
-from tfs_proxy.report.prepare import Prepared, count_gpus, prepare
+from tfs_proxy.report.prepare import Prepared, prepare
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
+from tfs_proxy.supervisor.host.nvidia_smi import count_gpus
 from tfs_proxy.supervisor.programs.model_server import program
 from tfs_proxy.supervisor.programs.monitoring import monitoring_for
 
@@ -32,11 +34,14 @@ class ServeRequest:
 
 
 async def open_archive(request: ServeRequest, settings: Settings, workspace: Workspace) -> Prepared:
-    """Open the archive beside the event loop, and log what it serves.
+    """Open the archive beside the event loop, and log what it serves; to cancel it ends that.
 
     Raises what `prepare` raises, and ScriptLoadError for a script that can't be used.
     """
-    prepared = await in_daemon_thread(lambda: _prepare(request, settings, workspace), "archive")
+    cancelled = threading.Event()
+    prepared = await in_daemon_thread(
+        lambda: _prepare(request, settings, workspace, cancelled), "archive", cancelled
+    )
     for line in prepared.report:
         log.info("%s", line)
     for line in prepared.warnings:
@@ -45,12 +50,14 @@ async def open_archive(request: ServeRequest, settings: Settings, workspace: Wor
     return prepared
 
 
-def _prepare(request: ServeRequest, settings: Settings, workspace: Workspace) -> Prepared:
+def _prepare(
+    request: ServeRequest, settings: Settings, workspace: Workspace, cancelled: threading.Event
+) -> Prepared:
     if request.flags is not None:
         from tfs_proxy.supervisor.tensorflow_serving import prepare_flags
 
         return prepare_flags(request.flags, settings)
-    return prepare(request.model or settings.model, settings, workspace, request.environ)
+    return prepare(request.model or settings.model, settings, workspace, request.environ, cancelled)
 
 
 def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitStack) -> plan.HostResources:

@@ -287,12 +287,18 @@ class Readiness:
 
     def reason(self) -> str | None:
         """Why requests can't be served now; None if they can."""
+        return self.unready_processes() or self.unready_workers_and_models()
+
+    def unready_processes(self) -> str | None:
+        """What the run is at, or the processes that are away; None if it serves and all are there."""
         if self.phase is Phase.STARTING:
             return self.step + self._not_found()
         if self.phase is Phase.STOPPING:
             return "stopping"
-        if self.down:
-            return f"{', '.join(sorted(self.down))} is down and being restarted"
+        return f"{', '.join(sorted(self.down))} is down and being restarted" if self.down else None
+
+    def unready_workers_and_models(self) -> str | None:
+        """Why no worker answers, or no model; None if they do."""
         if not self.heartbeats.fresh():
             return "no worker sends heartbeats"
         return self.heartbeats.hanging() or self.missing()

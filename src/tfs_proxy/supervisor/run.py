@@ -18,6 +18,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.orphans import Orphans
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics
@@ -82,6 +83,7 @@ class Supervisor:
         )
         self._control_api = ControlApi(self._readiness, self._metrics.measure, self._outside)
         self._control_api.log_level = self._records.run_log.respond
+        self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)
         self._children.each_tick = self._tick
         self._proxy: NginxProxy | None = None
@@ -151,6 +153,7 @@ class Supervisor:
         log.info("%s", ready_line(url, first.command(url)))
 
     def _tick(self) -> None:
+        self._orphans.collect()
         self._open_grpc_gates()
         self._records.read()
 

@@ -20,6 +20,7 @@ from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
+from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
@@ -53,12 +54,14 @@ class CommonModelServers(Protocol):
 class StackHost:
     """Where a stack lives: its folder, who cleans up after this process, and where its workers log.
 
-    With ``servers`` it has no model servers of its own, and without a script no workers either.
+    With a ``priority`` it leaves the CPU to others until it is ready. With ``servers`` it has no model
+    servers of its own, and without a script no workers either.
     """
 
     workspace: Workspace
     watchdog: Watchdog
     log_descriptor: int
+    priority: LoadPriority | None = None
     servers: CommonModelServers | None = None
 
 
@@ -83,7 +86,11 @@ class ServingStack:
         self.has_workers = True
         self.readiness = Readiness(heartbeats_of(settings))
         self.children = Children(
-            self.readiness, host.workspace, host.watchdog, own_exit_status=request.flags is not None
+            self.readiness,
+            host.workspace,
+            host.watchdog,
+            own_exit_status=request.flags is not None,
+            priority=host.priority,
         )
         self.watch = ModelWatch((), (), self.readiness)
         self._of = of
@@ -140,6 +147,7 @@ class ServingStack:
     def begin_serving(self) -> None:
         """Note that requests may come."""
         self.readiness.phase = Phase.SERVING
+        self.children.restore_priority()
         self.readiness.steps.end()
         for server in self.children.model_servers:
             self.children.devices.log(server.name, self.gpus)
@@ -219,7 +227,7 @@ class ServingStack:
         install = packages.plan_install(prepared.served.layout, self._workspace, prepared.settings, environ)
         if install is not None:
             log.info("installing %s", prepared.served.layout.requirements.name)
-            await packages.run(install)
+            await packages.run(install, self.children.lower_priority)
         paths = [install.site_packages] if install is not None else []
         unusable = packages.noexec_warning([*paths, prepared.served.layout.code])
         if unusable:

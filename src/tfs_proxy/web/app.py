@@ -17,6 +17,7 @@ from tfs_proxy.script.load import Script
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.upstream.one_archive import OfOneArchive
+from tfs_proxy.upstream.shortages import ShortageTelling
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.capturing import CapturedBodies, Capturing
 from tfs_proxy.web.errors import install
@@ -104,6 +105,8 @@ def create_app(
     app = _app(deployment, ping, metrics, capturing)
     if owns_upstream:
         app.held.callback(upstream.close)
+    if deployment.one_of_many:
+        upstream = ShortageTelling(upstream)
     if deployment.inner_names:
         upstream = OfOneArchive(upstream, deployment)
     upstream = Explaining(upstream, {*deployment.models, *deployment.inner_names})
@@ -165,7 +168,7 @@ def _app(
     middleware = [targets, KnownMethods(), *filter(None, [capturing])]
     app = ContainerApp(watch, middleware=middleware)
     app.capture = capturing.writer if capturing is not None else None
-    install(app)
+    install(app, one_of_many=deployment.one_of_many)
     app.add_route("/ping", PingResource(ping))
     if metrics is not None:
         app.add_route("/metrics", MetricsResource(metrics))

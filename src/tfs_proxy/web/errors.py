@@ -9,12 +9,14 @@ from tfs_proxy.errors import (
     Overloaded,
     PayloadTooLarge,
     RequestError,
+    ScriptFailure,
     UpstreamRefused,
     UpstreamTimeout,
     UpstreamUnavailable,
 )
 from tfs_proxy.script.deadline import Abandoned
 from tfs_proxy.script.values import HTTPError
+from tfs_proxy.upstream.shortages import INSUFFICIENT_STORAGE, raised_by_shortage
 from tfs_proxy.web.body import AnswerBeforeTheEnd, BrokenBody
 from tfs_proxy.wire.error_body import INTERNAL_ERROR, NOTHING_HERE, error_body, not_allowed
 from tfs_proxy.wire.error_status import status_of_error
@@ -25,11 +27,13 @@ RETRY_SECONDS = 1
 """Seconds after which a client that was refused because of the load may send its request again."""
 
 
-def install(app: "falcon.App[falcon.Request, falcon.Response]") -> None:
-    """Make ``app`` answer every exception with JSON."""
+def install(app: "falcon.App[falcon.Request, falcon.Response]", *, one_of_many: bool = False) -> None:
+    """Make ``app`` answer every exception with JSON; that of one of many models says if memory is short."""
     app.add_error_handler(Exception, _unforeseen)
     app.add_error_handler(Abandoned, _answered_already)
     app.add_error_handler(RequestError, _request_error)
+    if one_of_many:
+        app.add_error_handler(ScriptFailure, _script_failure_of_one_of_many)
     app.add_error_handler(falcon.HTTPRouteNotFound, _no_route)
     app.add_error_handler(falcon.HTTPMethodNotAllowed, _wrong_method)
     app.set_error_serializer(_falcon_error)
@@ -59,6 +63,14 @@ def _request_error(req: falcon.Request, resp: falcon.Response, error: RequestErr
     if isinstance(error, (PayloadTooLarge, Overloaded)):
         resp.data, resp.content_length = None, len(body)
         resp.stream = AnswerBeforeTheEnd(body, req)
+
+
+def _script_failure_of_one_of_many(
+    req: falcon.Request, resp: falcon.Response, error: ScriptFailure, params: Any
+) -> None:
+    _request_error(req, resp, error, params)
+    if raised_by_shortage(error.__cause__):
+        resp.status = INSUFFICIENT_STORAGE
 
 
 def _unforeseen(req: falcon.Request, resp: falcon.Response, error: Exception, _params: Any) -> None:

@@ -5,6 +5,7 @@ import io
 import tarfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,18 @@ def test_an_archive_in_s3(s3: "S3Client", workspace: Workspace) -> None:
     folder = fetch("s3://models/a/resnet.tar.gz", workspace, ROOMY)
     assert (folder / "half/1/saved_model.pb").is_file()
     assert not list(workspace.root.rglob("*.tar.gz"))
+
+
+def test_a_download_that_is_cancelled(s3: "S3Client", workspace: Workspace) -> None:
+    """Nothing of it stays."""
+    s3.put_object(Bucket="models", Key="c/resnet.tar.gz", Body=archive_bytes())
+    cancelled = threading.Event()
+    cancelled.set()
+
+    with pytest.raises(CancelledError):
+        fetch("s3://models/c/resnet.tar.gz", workspace, ROOMY, cancelled)
+
+    assert list(workspace.root.iterdir()) == []
 
 
 @pytest.mark.parametrize("address", ["s3://models/tree/", "s3://models/tree"])

@@ -42,10 +42,11 @@ def test_an_archive_is_loaded_when_a_request_names_it(stack: MultiModelStack, fo
 
 
 def test_an_archive_that_comes_later_is_found(stack: MultiModelStack, folder: Path) -> None:
-    """Nothing needs to be restarted."""
+    """Nothing needs to be restarted; the folder is looked at once a second."""
     assert stack.target("later.tar.gz", "x").status == 404
     script_model(folder / "later.tar.gz", saying("later"))
 
+    stack.wait_until(lambda: stack.target("later.tar.gz", "x").status == 200, "the archive is found")
     assert stack.target("later.tar.gz", "x").body.split()[0] == b"later"
 
 

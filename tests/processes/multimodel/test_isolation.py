@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,6 +43,26 @@ def transform_fn(model, data, content_type, accept):
     if data.startswith(b"/"):
         hold(data.decode())
     return str(os.getpid()), "text/plain"
+"""
+
+LEAVES_ORPHANS = """
+import subprocess
+
+
+def model_fn(model_dir):
+    return None
+
+
+def transform_fn(model, data, content_type, accept):
+    command = "setsid sleep 2 >/dev/null 2>&1 & echo $!"
+    return subprocess.run(["sh", "-c", command], capture_output=True, check=True).stdout, "text/plain"
+"""
+INHERITS_ORPHANS = """
+import ctypes, os, sys
+
+PR_SET_CHILD_SUBREAPER = 36
+assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
@@ -128,3 +149,23 @@ def test_workers_that_are_killed_come_back(many: MultiModelStack, tmp_path: Path
     many.wait_until(lambda: many.answers("struck", "x"), "the model answers again")
     assert many.invoke_model("quiet", "x").body == other
     assert {many.unload(name).status for name in ("quiet", "struck")} == {200}
+
+
+def parent_of(pid: int) -> int | None:
+    """The parent of a process, None once nothing is left of it."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+    except OSError:
+        return None
+
+
+def test_what_a_script_leaves_behind_is_collected_at_its_end(tmp_path: Path) -> None:
+    """As PID 1 of a container, for which this stack stands in, the supervisor inherits it."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    with serving_many(launcher=[sys.executable, "-c", INHERITS_ORPHANS]) as stack:
+        stack.loaded("a", script_model(tmp_path / "a.tar.gz", LEAVES_ORPHANS))
+        orphan = int(stack.invoke_model("a", "x").body)
+        supervisor = stack.process.pid
+        stack.wait_until(lambda: parent_of(orphan) == supervisor, "the supervisor inherits the orphan")
+        stack.wait_until(lambda: parent_of(orphan) is None, "nothing is left of it")

@@ -6,19 +6,38 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfs_proxy.errors import ModelLoadError, NotEnoughResources
+from tfs_proxy.deployment import BootFailure
+from tfs_proxy.errors import ModelLoadError, NotEnoughResources, ScriptLoadError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.lifecycle.load_failures import load_failure
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
-from tfs_proxy.supervisor.process import ProcessSpec
-from tfs_proxy.supervisor.readiness import Heartbeats, Readiness
+from tfs_proxy.supervisor.process import Backoff, ProcessSpec
+from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 
 
 @pytest.fixture
 def run() -> Iterator[tuple[Workspace, Watchdog]]:
     with guarded_workspace(None) as run:
         yield run
+
+
+def failed_boot(run: tuple[Workspace, Watchdog], script: str, failure: BootFailure | None) -> ScriptLoadError:
+    """The error of a run that serves when gunicorn, in whose place this shell script stands, gives up."""
+
+    async def serve() -> None:
+        readiness = Readiness(Heartbeats(1.0))
+        readiness.phase = Phase.SERVING
+        readiness.heartbeats.failure = failure
+        children = Children(readiness, *run, own_exit_status=False)
+        argv = ("/bin/sh", "-c", script)
+        spec = ProcessSpec("gunicorn", argv, dict(os.environ), backoff=Backoff(tries=0))
+        children.workers = children.start(spec)
+        await children.watch_during(asyncio.sleep(60))
+
+    with pytest.raises(ScriptLoadError) as raised:
+        asyncio.run(serve())
+    return raised.value
 
 
 def failed_start(run: tuple[Workspace, Watchdog], script: str) -> ModelLoadError:
@@ -51,3 +70,20 @@ def test_one_that_ends_by_itself_has_its_exit_status_and_last_words(run: tuple[W
     assert str(error).endswith("exit status 3 while loading. Its last output: error: no such flag")
     assert error.ended_with == 3
     assert not isinstance(load_failure(error), NotEnoughResources)
+
+
+def test_workers_that_cannot_boot_say_why(run: tuple[Workspace, Watchdog]) -> None:
+    """A client reads the sentence, and has no log: it does not send there."""
+    failure = BootFailure("inference.py can't be imported: KeyError: 'TABLE' (line 3).", "Traceback")
+
+    assert str(failed_boot(run, "exit 3", failure)) == failure.text
+
+
+def test_a_gunicorn_that_ends_before_its_workers_has_its_last_words(run: tuple[Workspace, Watchdog]) -> None:
+    """No worker could send the reason."""
+    error = failed_boot(run, "echo ModuleNotFoundError: No module named x; exit 4", None)
+
+    assert str(error) == (
+        "no worker can start: gunicorn ended with exit status 4. "
+        "Its last output: ModuleNotFoundError: No module named x"
+    )

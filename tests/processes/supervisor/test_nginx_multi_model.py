@@ -19,10 +19,11 @@ from support.stand_ins.unix_http import Given, Received, UnixHttpServer, unix_ht
 from support.waiting import wait_until
 from tfs_proxy.deployment import CaptureOptions, TraceSampling
 from tfs_proxy.layout import Workspace
+from tfs_proxy.names import LOADED_MODEL_CHARACTERS
 from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
-from tfs_proxy.supervisor.nginx.multi_model import GATES, MAX_NAME_CHARACTERS, SENDS_ON, MultiModelRoutes
+from tfs_proxy.supervisor.nginx.multi_model import GATES, SENDS_ON, MultiModelRoutes
 from tfs_proxy.wire.error_body import WORKER_DIED, body_too_large, error_body
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
@@ -366,7 +367,7 @@ def test_other_paths_are_not_found(front: Front, path: str) -> None:
 
 def test_the_longest_name_has_a_gate(front: Front) -> None:
     """However deep the workspace lies, since its path is not part of the socket's."""
-    name = "a" * MAX_NAME_CHARACTERS
+    name = "a" * LOADED_MODEL_CHARACTERS
     a = front.model("a", Given(200, b'"long"'))
     (front.gates / f"{name}.sock").symlink_to(front.gates / "a.sock")
 
@@ -435,7 +436,7 @@ def model_of_target(target: str) -> str | None:
         if not segment or segment[0] not in plain or set(segment) - set(f"{plain}._-"):
             return None
     name = "--".join(segments)
-    return name if len(segments) <= 6 and len(name) <= MAX_NAME_CHARACTERS else None
+    return name if len(segments) <= 6 and len(name) <= LOADED_MODEL_CHARACTERS else None
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -17,6 +17,7 @@ from support.waiting import wait_until
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.programs.packages import Install, plan_install, run
 
 NO_SPEC = "no pip here"
@@ -170,3 +171,26 @@ def test_cancelling_kills_the_installer(layout: ModelLayout, tmp_path: Path) -> 
     asyncio.run(start_and_cancel())
     with pytest.raises(ProcessLookupError):
         os.kill(int(marker.read_text()), 0)
+
+
+UNTIL_LOWERED = """
+import os, sys, time
+
+for _ in range(3000):
+    if os.nice(0) == int(sys.argv[1]):
+        sys.exit(0)
+    time.sleep(0.01)
+sys.exit(1)
+"""
+
+
+def test_an_installer_can_run_at_low_priority(layout: ModelLayout, tmp_path: Path) -> None:
+    """Whoever starts it learns its process id; one that is never lowered fails here."""
+    layout.requirements.touch()
+    environ = dict(os.environ)
+    planned = plan_install(layout, Workspace(tmp_path / "run"), Settings.from_env(environ), environ)
+    assert planned is not None
+    priority = LoadPriority()
+    attempt = (sys.executable, "-c", UNTIL_LOWERED, str(priority.lowered))
+
+    asyncio.run(run(replace(planned, attempts=(attempt,)), priority.lower))

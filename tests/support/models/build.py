@@ -248,6 +248,17 @@ def gates(root: Path) -> None:
     save(root / "gate" / "1", {"serving_default": (wait, mark), "length": length})
 
 
+def allocating(root: Path) -> None:
+    """A model that takes as many megabytes for each of its answers as a record says."""
+    import tensorflow as tf
+
+    def run(x: Any) -> dict[str, Any]:
+        noise = tf.random.uniform([tf.reduce_max(x), 1024, 256])  # of 4 bytes each
+        return {"y": tf.cast(x, tf.float32) + tf.reduce_min(noise)}
+
+    save(root / "allocating" / "1", {"serving_default": (run, [tf.TensorSpec([None], tf.int32, name="x")])})
+
+
 def lite(root: Path) -> None:
     """A SavedModel with the same model as TensorFlow Lite beside it, which adds a hundred."""
     import tensorflow as tf
@@ -290,7 +301,19 @@ def echo(root: Path) -> None:
     )
 
 
-BUILDERS = (linear, named_tensors, arrays, strings, examples, shapeless, gates, lite, untracked, echo)
+BUILDERS = (
+    linear,
+    named_tensors,
+    arrays,
+    strings,
+    examples,
+    shapeless,
+    gates,
+    allocating,
+    lite,
+    untracked,
+    echo,
+)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import gzip
 import io
 import tarfile
+import threading
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -146,9 +148,20 @@ def test_progress_is_a_line_every_few_seconds() -> None:
     """Short work says nothing; long work says MB and percent, and how long it took."""
     now = [0.0]
     lines: list[str] = []
-    progress = ProgressLog("Unpacking x", lambda: now[0], lines.append)
+    progress = ProgressLog("Unpacking x", clock=lambda: now[0], write=lines.append)
     for second in range(0, 12, 2):
         now[0] = float(second)
         progress(second * 1024**2, 20 * 1024**2)
     progress.finish()
     assert lines == ["Unpacking x: 6 of 20 MB, 30%", "Unpacking x: done after 10 s"]
+
+
+def test_unpacking_that_is_cancelled_ends_at_the_next_member(tmp_path: Path, workspace: Workspace) -> None:
+    """Nothing of it stays."""
+    cancelled = threading.Event()
+    cancelled.set()
+
+    with pytest.raises(CancelledError):
+        fetch(str(write_archive(tmp_path / "model.tar.gz")), workspace, ROOMY, cancelled)
+
+    assert list(workspace.root.iterdir()) == []

@@ -173,7 +173,7 @@ def test_gunicorn_takes_the_inherited_listener_and_its_settings() -> None:
     assert {"--bind=fd://5", "--workers=3", "--threads=9", "--timeout=77", "--log-level=warning"} <= set(
         words
     )
-    assert "--worker-class=tfs_proxy.web.workers.base.SequentialWorker" in words
+    assert "--worker-class=tfs_proxy.web.workers.standard.SequentialWorker" in words
 
 
 def test_workers_find_the_sockets_and_installed_packages() -> None:

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 from tfs_proxy.archive.permissions import unreadable
 from tfs_proxy.archive.s3_client import parse_address, s3_client, s3_errors
 from tfs_proxy.errors import ArchiveError, SettingsError
+from tfs_proxy.names import ARCHIVE_ENDING
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 _log = logging.getLogger(__name__)
 
-ENDING = ".tar.gz"
-
 
 class LocalArchives:
     """The archives below a folder; neither hidden ones nor those that a link brings in from outside."""
 
-    stale_seconds = 0.0
+    stale_seconds = 1.0
+    """A request that names an unknown model must not cost a walk over all folders each time."""
 
     def __init__(self, root: Path) -> None:
         """Raises SettingsError if ``root`` is not a folder."""
@@ -40,7 +40,7 @@ class LocalArchives:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for name in sorted(files):
                 path = Path(folder, name)
-                if name.endswith(ENDING) and not name.startswith(".") and self._has_file(path):
+                if name.endswith(ARCHIVE_ENDING) and not name.startswith(".") and self._has_file(path):
                     yield path.relative_to(self._root).as_posix()
 
     def url_of(self, path: str) -> str:
@@ -91,7 +91,7 @@ class S3Archives:
             )
             for page in pages:
                 keys = (item["Key"].removeprefix(self._prefix) for item in page.get("Contents", []))
-                yield from (key for key in keys if key.endswith(ENDING))
+                yield from (key for key in keys if key.endswith(ARCHIVE_ENDING))
 
     def url_of(self, path: str) -> str:
         """The address of an archive."""

@@ -13,13 +13,16 @@ from typing import Protocol
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import BadInput, SettingsError
-from tfs_proxy.multimodel.archives.archive_stores import ENDING, LocalArchives, S3Archives
-from tfs_proxy.names import is_loaded_model_name, printable
+from tfs_proxy.multimodel.archives.archive_stores import LocalArchives, S3Archives
+from tfs_proxy.names import (
+    ARCHIVE_ENDING,
+    LOADED_MODEL_RULE,
+    SLASH_IN_NAME,
+    is_loaded_model_name,
+    printable,
+)
 
 _log = logging.getLogger(__name__)
-
-SLASH = "--"
-"""What a model's name has for each slash in the path of its archive."""
 
 
 class ArchiveStore(Protocol):
@@ -52,17 +55,17 @@ def model_name(path: str) -> str:
     Raises BadInput, with a sentence for the client, if it can't be the path of a model.
     """
     parts = path.split("/")
-    if not path.endswith(ENDING) or any(part.startswith(".") or not part for part in parts):
+    if not path.endswith(ARCHIVE_ENDING) or any(part.startswith(".") or not part for part in parts):
         raise BadInput(
             f"{printable(path)} is not the path of a model: it must be relative to the folder of the models "
-            f"and end in {ENDING}, such as team/a{ENDING}, and no part of it may begin with a dot."
+            f"and end in {ARCHIVE_ENDING}, such as team/a{ARCHIVE_ENDING}, and no part of it may begin with "
+            "a dot."
         )
-    name = SLASH.join(parts).removesuffix(ENDING)
+    name = SLASH_IN_NAME.join(parts).removesuffix(ARCHIVE_ENDING)
     if not is_loaded_model_name(name):
         raise BadInput(
             f"{printable(path)} can't be the path of a model, because the model would be called "
-            f"{printable(name)}: a name has letters, digits, '.', '_' and '-', a letter or digit first, and "
-            "at most 64 characters."
+            f"{printable(name)}: a name has {LOADED_MODEL_RULE}."
         )
     return name
 
@@ -107,25 +110,16 @@ class ModelFolder:
                 self._listing, self._listed_at = listing_of(self._store.paths()), now
             return self._listing
 
-    def url_of(self, name: str) -> str | None:
+    def url_of(self, name: str, listing: Listing | None = None) -> str | None:
         """What the model ``name`` is loaded from: an absolute path or an ``s3://`` address; None without one.
 
-        Raises ArchiveError, and BadInput if two archives have met in this name since the start.
+        With a ``listing`` nothing is waited for. Raises ArchiveError, and BadInput if two archives have met
+        in this name since the start.
         """
-        paths = self.listing().paths.get(name, ())
+        paths = (listing or self.listing()).paths.get(name, ())
         if len(paths) > 1:
             raise BadInput(_met(name, paths))
         return self._store.url_of(paths[0]) if paths else None
-
-    def name_of(self, target: str) -> str | None:
-        """The name of the model at ``target``, as X-Amzn-SageMaker-Target-Model has it; None without one.
-
-        Raises ArchiveError, and BadInput if ``target`` can't be the path of a model.
-        """
-        # Some of SageMaker's examples begin it with a slash.
-        path = target.removeprefix("/")
-        name = model_name(path)
-        return name if path in self.listing().paths.get(name, ()) else None
 
     def require_below(self, url: str) -> str:
         """``url`` of a load request, without links, if it is below the folder; else raises BadInput."""
@@ -149,7 +143,8 @@ def model_folder(location: str) -> ModelFolder:
 
 
 def _met(name: str, paths: Sequence[str]) -> str:
+    met = " and ".join(map(printable, paths))
     return (
-        f"{' and '.join(map(printable, paths))} would both be the model {name}, because it has {SLASH} for "
-        "slashes: rename one of them."
+        f"{met} would both be the model {name}, because it has {SLASH_IN_NAME} for slashes: "
+        "rename one of them."
     )

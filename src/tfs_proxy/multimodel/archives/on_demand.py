@@ -15,7 +15,7 @@ from tfs_proxy.errors import (
     TfsProxyError,
     UnknownModel,
 )
-from tfs_proxy.multimodel.archives.folder import ModelFolder
+from tfs_proxy.multimodel.archives.folder import Listing, ModelFolder
 from tfs_proxy.multimodel.capacity.eviction import ModelUse, idle, least_recently_used
 from tfs_proxy.multimodel.lifecycle.model_life import LoadState
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
@@ -38,6 +38,7 @@ class OnDemandModels:
         self._folder = folder
         self._uses = uses
         self._loads: dict[str, asyncio.Task[None]] = {}
+        self._looking: asyncio.Task[Listing] | None = None
         self._failures: dict[str, tuple[float, TfsProxyError]] = {}
 
     async def load(self, name: str, url: str) -> None:
@@ -75,7 +76,7 @@ class OnDemandModels:
             if self._is_there(name):
                 return
             self._refuse_if_just_failed(name)
-            url = await asyncio.to_thread(self._folder.url_of, name)
+            url = self._folder.url_of(name, await self._listing())
             if url is None:
                 raise UnknownModel(f"model {name} is not loaded, and there is no archive of that name")
             if name not in self._loads:
@@ -83,6 +84,18 @@ class OnDemandModels:
                 self._loads[name] = task
                 task.add_done_callback(lambda _: self._loads.pop(name, None))
         await asyncio.shield(self._loads[name])
+
+    async def _listing(self) -> Listing:
+        """What there is below the folder: one look at a time, for all who wait."""
+        if self._looking is None:
+            self._looking = asyncio.create_task(asyncio.to_thread(self._folder.listing))
+            self._looking.add_done_callback(self._forget_look)
+        return await asyncio.shield(self._looking)
+
+    def _forget_look(self, looked: asyncio.Task[Listing]) -> None:
+        self._looking = None
+        if not looked.cancelled():
+            looked.exception()  # who has asked may be gone
 
     def _is_there(self, name: str) -> bool:
         """Whether the registry has the model, and does not unload it."""
@@ -116,21 +129,30 @@ class OnDemandModels:
         return [*(ModelUse(name, 0, used_at=0.0) for name in failed), *self._uses()]
 
     async def _make_room_and_load(self, name: str, url: str) -> None:
-        rounds_left = MOST_ROUNDS
-        while True:
+        """Load a model; while it is refused for a lack of resources, unload others and try again.
+
+        There is at most one eviction if it is not known how many bytes are missing: the load itself has found
+        out then, and it may be the model's own fault.
+        """
+        has_guessed = False
+        for _ in range(MOST_ROUNDS):
             try:
                 await self._registry.load(name, url)
             except NotEnoughResources as error:
                 leaving = least_recently_used(self._candidates(), error.missing_bytes)
-                # What is missing is not known if the load itself found out: it may be the model's own fault.
-                rounds_left -= 1 if error.missing_bytes else MOST_ROUNDS // 2
-                if not leaving or rounds_left <= 0:
+                is_guess = not error.missing_bytes
+                if not leaving or (is_guess and has_guessed):
                     raise
-                for other in leaving:
-                    log.info("model %s: unloaded to make room for %s", other, name)
-                    await self._unload(other)
+                has_guessed = has_guessed or is_guess
+                await self._evict(leaving, name)
             else:
                 return
+        await self._registry.load(name, url)
+
+    async def _evict(self, leaving: Iterable[str], name: str) -> None:
+        for other in leaving:
+            log.info("model %s: unloaded to make room for %s", other, name)
+            await self._unload(other)
 
     async def _unload(self, name: str) -> None:
         with contextlib.suppress(TfsProxyError):

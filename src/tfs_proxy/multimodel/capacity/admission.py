@@ -26,7 +26,6 @@ LEAST_DIFFERENCE_BYTES = 32 * MEGABYTE
 MOST_SAMPLES = 50
 """PERF: the factor is the median over all pairs."""
 
-COUNT_SETTING = "TFS_PROXY_MAX_LOADED_MODELS"
 MARGIN_SETTING = "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN"
 
 
@@ -39,23 +38,14 @@ class StackMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class AdmissionLimits:
-    """How many models may be loaded, 0 for any number, and the share of memory that is kept free."""
-
-    most_models: int
-    memory_margin: float
-
-
-@dataclass(frozen=True, slots=True)
 class Occupancy:
     """What there is before a load.
 
-    ``model_count`` has the models that are loaded, loading or unloading; ``measured`` stacks that were
-    loaded before, the latest last, whether they still are or not; ``loading`` those that are on their way,
-    with what they take so far. ``memory`` is None if nobody knows how much there is.
+    ``measured`` has stacks that were loaded before, the latest last, whether they still are or not;
+    ``loading`` those that are on their way, with what they take so far. ``memory`` is None if nobody knows
+    how much there is.
     """
 
-    model_count: int
     measured: Sequence[StackMemory]
     loading: Sequence[StackMemory]
     memory: MemoryLeft | None
@@ -74,27 +64,25 @@ class MemoryEstimate:
 
 
 def refusal(
-    name: str, bytes_on_disk: int, occupancy: Occupancy, limits: AdmissionLimits
+    name: str, bytes_on_disk: int, occupancy: Occupancy, memory_margin: float
 ) -> NotEnoughResources | None:
-    """Why the model ``name`` can't be loaded now; None if it can."""
-    if limits.most_models and occupancy.model_count >= limits.most_models:
-        return NotEnoughResources(
-            f"model {name} can't be loaded: there are {occupancy.model_count} models, as many as "
-            f"{COUNT_SETTING}={limits.most_models} allows. Unload one, or allow more."
-        )
+    """Why the model ``name`` can't be loaded now; None if it can.
+
+    ``memory_margin`` is the share of memory that is kept free.
+    """
     if occupancy.memory is None:
         return None
     estimate = estimate_from(occupancy.measured)
     needed_bytes = estimate.for_model(bytes_on_disk)
     promised_bytes = _still_to_take(occupancy.loading, estimate)
-    kept_bytes = math.ceil(limits.memory_margin * occupancy.memory.limit_bytes)
+    kept_bytes = math.ceil(memory_margin * occupancy.memory.limit_bytes)
     missing_bytes = needed_bytes + promised_bytes + kept_bytes - occupancy.memory.free_bytes
     if missing_bytes <= 0:
         return None
     needs = f"about {_megabytes(needed_bytes)} ({_megabytes(bytes_on_disk)} on disk)"
     return NotEnoughResources(
         f"model {name} needs {needs} of memory, and {_left(occupancy.memory, promised_bytes)}, of which "
-        f"{MARGIN_SETTING}={limits.memory_margin:g} keeps {_megabytes(kept_bytes)} free: "
+        f"{MARGIN_SETTING}={memory_margin:g} keeps {_megabytes(kept_bytes)} free: "
         f"{_megabytes(missing_bytes)} too little. Unload a model, give the container more memory, "
         "or lower the margin.",
         missing_bytes,

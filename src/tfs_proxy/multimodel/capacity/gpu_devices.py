@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 MEBIBYTE = 1024 * 1024
-LIST_COMMAND = ("nvidia-smi", "-L")
-DESCRIBE_COMMAND = ("nvidia-smi", "-q", "-x")
+LIST_ARGUMENTS = ("-L",)
+DESCRIBE_ARGUMENTS = ("-q", "-x")
 """Its XML has the memory of GPUs and slices, but not the UUID of a slice, which only ``-L`` prints."""
 
 _GPU = re.compile(r"GPU (?P<index>\d+): .*\(UUID: (?P<uuid>GPU-[^)]+)\)")
@@ -39,7 +39,7 @@ class _Listed:
 
 
 def devices(listing: str, description: str) -> tuple[GpuDevice, ...]:
-    """The devices in the order of the driver, of what `LIST_COMMAND` and `DESCRIBE_COMMAND` printed.
+    """The devices in the driver's order, of what it printed for `LIST_ARGUMENTS` and `DESCRIBE_ARGUMENTS`.
 
     None without a driver or a GPU. A device whose memory the driver does not tell is left out, and so is a
     divided GPU without slices: CUDA can't use it.

@@ -20,11 +20,12 @@ class Turns:
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn, and have it."""
         await self._free.acquire()
-        had = [True]
+        has_turn = True
 
         def end() -> None:
-            if had:
-                had.clear()
+            nonlocal has_turn
+            if has_turn:
+                has_turn = False
                 self._free.release()
 
         ending = asyncio.get_running_loop().call_later(self._longest_seconds, end)

@@ -1,8 +1,5 @@
 """Why a load failed -> the error that its client gets, of which the table of statuses makes a code: pure."""
 
-import errno
-import os
-import re
 import signal
 from collections.abc import Iterator
 
@@ -14,39 +11,10 @@ from tfs_proxy.errors import (
     ScriptLoadError,
     TfsProxyError,
 )
+from tfs_proxy.upstream.shortages import SHORTAGE_OF_PROCESSES, SHORTAGES, means_shortage
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 
-SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""Of disk, memory and files."""
-
-SHORTAGE_OF_PROCESSES = errno.EAGAIN
-"""A fork says so; elsewhere the same words mean less, so that its number has to stand with them."""
-
-SHORTAGE_TEXTS = (
-    "OOM when allocating",
-    "failed to allocate",
-    "Dst tensor is not initialized",
-    "CUDA_OUT_OF_MEMORY",
-    "MemoryError",
-    "can't start new thread",
-    *map(os.strerror, SHORTAGES),
-    f"[Errno {SHORTAGE_OF_PROCESSES}] {os.strerror(SHORTAGE_OF_PROCESSES)}",
-)
-"""What TensorFlow, Python and pip write in any case of letters: other programs' errors come as text."""
-
-FULL_QUEUE = "batch scheduling queue"
-"""Stands in TF Serving's RESOURCE_EXHAUSTED that means too many requests."""
-
-_SHORTAGE = re.compile("|".join(map(re.escape, SHORTAGE_TEXTS)), re.IGNORECASE)
-_EXHAUSTED = re.compile(r"RESOURCE[_ ]EXHAUSTED", re.IGNORECASE)
 _SHELL_STATUS_OF_SIGKILL = 128 + signal.SIGKILL
-
-
-def means_shortage(text: str) -> bool:
-    """Whether an error's text says that memory, disk, files or processes are short."""
-    if _SHORTAGE.search(text):
-        return True
-    return _EXHAUSTED.search(text) is not None and FULL_QUEUE not in text
 
 
 def load_failure(error: Exception) -> TfsProxyError:

@@ -14,7 +14,7 @@ from tfs_proxy.errors import (
     TfsProxyError,
     UnknownModel,
 )
-from tfs_proxy.multimodel.capacity.admission import COUNT_SETTING
+from tfs_proxy.multimodel.capacity.placement import COUNT_SETTING
 from tfs_proxy.multimodel.lifecycle.load_counts import LoadCounts
 from tfs_proxy.multimodel.lifecycle.model_life import LoadState, ModelLife
 from tfs_proxy.multimodel.lifecycle.running_model import Admit, Launch

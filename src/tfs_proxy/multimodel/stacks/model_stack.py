@@ -28,6 +28,7 @@ from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.opening import ServeRequest
@@ -45,8 +46,8 @@ WEB_SOCKET: Final = "web.sock"
 class RunFacts:
     """What all models of a run share: settings, model server, environment, folder, clean-up and log.
 
-    ``port`` is the one that clients know. ``servers`` are there in shared mode, in which models without a
-    script are served by the workers that accept on ``common_socket``.
+    ``port`` is the one that clients know, ``priority`` that of loads. ``servers`` are there in shared mode,
+    in which models without a script are served by the workers that accept on ``common_socket``.
     """
 
     settings: Settings
@@ -57,6 +58,7 @@ class RunFacts:
     log_descriptor: int
     port: int
     gates: Gates
+    priority: LoadPriority
     servers: SharedModelServers | None = None
 
     @property
@@ -106,7 +108,7 @@ class ModelStack:
         self._run, self._owner = run, owner
         self._workspace = Workspace(home)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        host = StackHost(self._workspace, run.watchdog, run.log_descriptor, run.servers)
+        host = StackHost(self._workspace, run.watchdog, run.log_descriptor, run.priority, run.servers)
         request = ServeRequest(url, run.model_server, run.environ)
         settings = run.settings.for_one_of_many(name, None)
         self._stack = ServingStack(settings, request, host, (self._listener,), of=name)
@@ -205,7 +207,7 @@ class ModelStack:
         self.models = {model.name: model.versions for model in prepared.models}
         self._owner.opened(self)
         planned = await self._stack.expect(prepared, self._run.port)
-        deployment = planned.deployment
+        deployment = replace(planned.deployment, one_of_many=True)
         if deployment.capture is not None:
             check_folder(deployment.capture)
         known = KnownModels(deployment.default_model, deployment.models)

@@ -3,8 +3,6 @@
 import asyncio
 import itertools
 import logging
-import shutil
-import subprocess
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -15,19 +13,19 @@ from tfs_proxy.errors import NameTaken
 from tfs_proxy.multimodel.added_up import added_up
 from tfs_proxy.multimodel.capacity.admission import (
     MOST_SAMPLES,
-    AdmissionLimits,
     Occupancy,
     StackMemory,
     refusal,
 )
 from tfs_proxy.multimodel.capacity.eviction import ModelUse
 from tfs_proxy.multimodel.capacity.gpu_devices import (
-    DESCRIBE_COMMAND,
-    LIST_COMMAND,
+    DESCRIBE_ARGUMENTS,
+    LIST_ARGUMENTS,
     GpuDevice,
     devices,
     visible,
 )
+from tfs_proxy.multimodel.capacity.last_uses import LastUses
 from tfs_proxy.multimodel.capacity.placement import Placement, place
 from tfs_proxy.multimodel.capacity.ports import PortBlocks
 from tfs_proxy.multimodel.capacity.sizes import size_of
@@ -38,13 +36,12 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
+from tfs_proxy.supervisor.host.nvidia_smi import nvidia_smi
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.request_counter import RequestCounter
 
 log = logging.getLogger(__name__)
 
-DRIVER_SECONDS: Final = 10.0
-LOOK_SECONDS: Final = 1.0
 STACKS_FOLDER: Final = "s"
 
 
@@ -60,11 +57,9 @@ class ModelStacks:
         self._sizes: dict[str, int] = {}
         self._promised: set[str] = set()
         self._past: list[MeasuredMetric] = []
-        self._looked_at = 0.0
         self.stop_by: float | None = None
-        self._used_at: dict[str, float] = {}
-        self._seen: dict[str, int] = {}
         self._served: dict[str, Collection[str]] = {}
+        self._last_uses = LastUses(self._requests_of)
         self._turns = Turns(max(1, run.settings.machine.cores - 1))
         self._placing = asyncio.Lock()
         self._ports = PortBlocks(run.settings.safe_port_range, run.settings.instance_count)
@@ -90,10 +85,8 @@ class ModelStacks:
         self._promised.add(name)
 
     def _refuse_if_short(self, name: str, size: int) -> None:
-        limits = AdmissionLimits(0, self._run.settings.multi_model_memory_margin)
         loading = [stack for stack in self._stacks if stack.is_loading]
         occupancy = Occupancy(
-            len(self._stacks),
             tuple(self._measured),
             [
                 *(StackMemory(stack.bytes_on_disk, stack.memory_bytes) for stack in loading),
@@ -101,7 +94,7 @@ class ModelStacks:
             ],
             memory_left(),
         )
-        reason = refusal(name, size, occupancy, limits)
+        reason = refusal(name, size, occupancy, self._run.settings.multi_model_memory_margin)
         if reason is not None:
             raise reason
 
@@ -134,8 +127,8 @@ class ModelStacks:
         for other in self._stacks - {stack}:
             for name in other.names & stack.names:
                 raise NameTaken(f"model {stack.name} can't be loaded: {name} is a name of {other.name}")
-        self._used_at[stack.name] = time.monotonic()
         self._served[stack.name] = stack.names
+        self._last_uses.note_load(stack.name)
         if self._requests.counts.models is not None:
             for name in stack.names:
                 self._requests.counts.models.known.add(name, stack.models.get(name, ()))
@@ -147,7 +140,7 @@ class ModelStacks:
     def ready(self, stack: ModelStack) -> None:
         """Remember what it takes: later loads are judged by that."""
         self._measured.append(StackMemory(stack.bytes_on_disk, stack.memory_bytes))
-        self._used_at[stack.name] = time.monotonic()
+        self._last_uses.note_load(stack.name)
 
     def gone(self, stack: ModelStack) -> None:
         """Forget it."""
@@ -158,16 +151,14 @@ class ModelStacks:
         """End the series of models that are not there any more."""
         self._promised &= set(names)
         self._sizes = {name: size for name, size in self._sizes.items() if name in names}
-        for name in [name for name in self._used_at if name not in names]:
-            for served_name in self._served.pop(name, ()):
-                self._requests.forget(served_name)
-            del self._used_at[name]
-            self._seen.pop(name, None)
+        for name in self._last_uses.forget_all_but(names):
+            for counted_name in self._served.pop(name, ()):
+                self._requests.forget(counted_name)
 
     def uses(self) -> tuple[ModelUse, ...]:
         """The models that serve, and when each was last asked."""
         return tuple(
-            ModelUse(stack.name, stack.memory_bytes, self._used_at.get(stack.name, 0.0), stack.in_use)
+            ModelUse(stack.name, stack.memory_bytes, self._last_uses.used_at(stack.name), stack.in_use)
             for stack in self._stacks
             if stack.is_ready
         )
@@ -196,16 +187,11 @@ class ModelStacks:
 
     def note_requests(self) -> None:
         """Note which models have been asked; to be called often, it looks once a second."""
-        now = time.monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
-            return
-        self._looked_at = now
+        self._last_uses.look(stack.name for stack in self._stacks)
+
+    def _requests_of(self, name: str) -> int:
         models = self._requests.counts.models
-        for stack in self._stacks:
-            count = 0 if models is None else sum(map(models.requests_of, stack.names))
-            if count != self._seen.get(stack.name, 0):
-                self._seen[stack.name] = count
-                self._used_at[stack.name] = now
+        return 0 if models is None else sum(map(models.requests_of, self._served.get(name, ())))
 
 
 def _lasting(metric: MeasuredMetric) -> MeasuredMetric:
@@ -218,14 +204,4 @@ def _lasting(metric: MeasuredMetric) -> MeasuredMetric:
 
 def _devices() -> tuple[GpuDevice, ...]:
     """What the driver tells of the GPUs; nothing without one."""
-    if shutil.which(LIST_COMMAND[0]) is None:
-        return ()
-    try:
-        listing, description = (
-            subprocess.run(command, capture_output=True, timeout=DRIVER_SECONDS, check=True, text=True).stdout
-            for command in (LIST_COMMAND, DESCRIBE_COMMAND)
-        )
-    except (OSError, subprocess.SubprocessError):
-        log.warning("nvidia-smi does not answer: models are placed as if there were no GPU")
-        return ()
-    return devices(listing, description)
+    return devices(nvidia_smi(*LIST_ARGUMENTS), nvidia_smi(*DESCRIBE_ARGUMENTS))

@@ -86,6 +86,16 @@ def records_of(values: Sequence[Any]) -> Sequence[Any]:
     return elements
 
 
+def records_in(form: Mapping[str, Any]) -> int:
+    """How many records an object holds that is TF Serving's form."""
+    for key in (ROW, EXAMPLES):
+        if type(form.get(key)) is list:
+            return len(form[key])
+    value = form.get(COLUMN)
+    columns = value.values() if type(value) is dict else [value]
+    return max((len(column) for column in columns if type(column) is list), default=1)
+
+
 def _is_record(element: Any) -> bool:
     return type(element) in {list, dict} and not is_base64(element)
 

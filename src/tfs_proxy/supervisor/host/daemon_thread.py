@@ -4,13 +4,22 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Final, TypeVar
 
 Result = TypeVar("Result")
 
 
-async def in_daemon_thread(work: Callable[[], Result], name: str) -> Result:
-    """Do blocking work beside the loop; if cancelled, it is left behind and does not hold up the exit."""
+ENDING_SECONDS: Final = 2.0
+"""For work to see that it has been cancelled."""
+
+
+async def in_daemon_thread(
+    work: Callable[[], Result], name: str, cancelled: threading.Event | None = None
+) -> Result:
+    """Do blocking work beside the loop; if cancelled, it is left behind and does not hold up the exit.
+
+    Work that looks at ``cancelled`` is told so, and has a moment to end.
+    """
     done: Future[Result] = Future()
     done.set_running_or_notify_cancel()  # it can't be cancelled: only waiting for it can
 
@@ -21,4 +30,13 @@ async def in_daemon_thread(work: Callable[[], Result], name: str) -> Result:
             done.set_exception(error)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return await asyncio.wrap_future(done)
+    waiting = asyncio.wrap_future(done)
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        if cancelled is not None:
+            cancelled.set()
+            await asyncio.wait({waiting}, timeout=ENDING_SECONDS)
+        raise
+    finally:
+        waiting.cancel()

@@ -125,6 +125,17 @@ def model_server_ports(ports: PortRange | None, instances: int, held: ExitStack)
     return list(zip(free[::2], free[1::2], strict=True))
 
 
+def is_free_port(port: int) -> bool:
+    """Whether a server could listen on the port now, on all addresses."""
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
 def shown_address(listener: socket.socket) -> str:
     """``host:port`` as a URL has it."""
     host, port = listener.getsockname()[:2]

@@ -3,7 +3,7 @@
 import os
 import pwd
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -109,15 +109,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         in_flight="$connections_writing" if proxy.counts_requests else '""',
         in_flight_header=NGINX_COUNT,
         log_level=access_log.error_level(settings.nginx_loglevel),
-        max_payload_mb=limits.message_mb,
-        max_fast_body_mb=fast_path.MAX_BODY_MB,
-        read_seconds=limits.read_seconds,
-        stalled_seconds=uploads.STALLED_SECONDS,
-        large_bodies=uploads.limit(fast_path.MAX_BODY_MB),
-        most_large_bodies=uploads.maximum(proxy.free_bytes, settings.max_payload_bytes),
-        # A quarter is left for bodies on disk, and for what nginx itself has open.
-        connections=min(MOST_CONNECTIONS, proxy.descriptors * 3 // 4),
-        stop_seconds=max(int(settings.stop_seconds), 1),
+        **_limits(proxy, settings, limits),
         keep_seconds=KEEP_ALIVE_SECONDS if served else 0,
         grpc_server=_grpc_server(proxy, limits, workspace),
         trace_maps=traces.maps(sampling) if sampling else "",
@@ -126,6 +118,21 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         locations=routing.locations,
         refusals="\n        ".join(refusals.directives(settings, routing.bad_gateway)),
     )
+
+
+def _limits(proxy: ProxyConfig, settings: Settings, limits: ProxyLimits) -> Mapping[str, object]:
+    """What requests and connections may take, by the names in the template."""
+    return {
+        "max_payload_mb": limits.message_mb,
+        "max_fast_body_mb": fast_path.MAX_BODY_MB,
+        "read_seconds": limits.read_seconds,
+        "stalled_seconds": uploads.STALLED_SECONDS,
+        "large_bodies": uploads.limit(fast_path.MAX_BODY_MB),
+        "most_large_bodies": uploads.maximum(proxy.free_bytes, settings.max_payload_bytes),
+        # A quarter is left for bodies on disk, and for what nginx itself has open.
+        "connections": min(MOST_CONNECTIONS, proxy.descriptors * 3 // 4),
+        "stop_seconds": max(int(settings.stop_seconds), 1),
+    }
 
 
 @dataclass(frozen=True, slots=True)

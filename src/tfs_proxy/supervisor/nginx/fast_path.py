@@ -114,10 +114,13 @@ def _captured(attribute: Attribute) -> str:
     return f"{attribute.key}=(?<tfs_{attribute.field}>{attribute.certain})"
 
 
-def location(python: str = "@python", python_after: str = "@python_after") -> str:
+def location(
+    python: str = "@python", python_after: str = "@python_after", refused: str = "400 404 501"
+) -> str:
     """Where the fast path runs, for the server block; ``@fast`` is entered from ``/invocations``.
 
     ``python`` is the location of the workers, ``python_after`` that for requests which a model server had.
+    Answers with a status of ``refused`` are Python's to explain.
 
     A body that is not certain is sent with a method that TF Serving refuses: by then nginx has read
     it, and only its answer can still be taken to another place.
@@ -126,7 +129,7 @@ def location(python: str = "@python", python_after: str = "@python_after") -> st
             proxy_pass http://models$model_path;
             proxy_method $certain_method;
             proxy_intercept_errors on;
-            error_page 400 404 501 = {python};
+            error_page {refused} = {python};
             error_page 502 = {python_after};
             error_page 408 /.refused/408;
             error_page 413 /.refused/413;

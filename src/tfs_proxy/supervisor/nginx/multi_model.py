@@ -36,13 +36,14 @@ MAX_REQUEST_KB = 64
 MAX_SEGMENTS = 6
 """How many names a path in X-Amzn-SageMaker-Target-Model has at most."""
 
-MAX_NAME_CHARACTERS = 64
-ARCHIVE_SUFFIX = ".tar.gz"
 MARGIN_SECONDS = 5
 """What nginx waits longer than the control API does."""
 
 # NOTE: to -e and -f a socket is nothing; it is executable, unless someone has changed its mode.
 _UNLESS_GATE = "if (!-x $gate) { return 418; }"
+
+_REFUSED = "400 404 429 500 501"
+"""What the model server may say of a lack of memory, too, which is a 507 here."""
 
 BAD_GATEWAY_PAGE = "/.refused/502"
 _NO_TARGET, _ODD_TARGET = "-", "?"
@@ -51,9 +52,10 @@ _HOW_TO_CALL = "no model is named: load one by POST to /models and send requests
 _WITHOUT_HEADER = f"{_HOW_TO_CALL}, or serve archives with --multi-model and name one in {TARGET_MODEL}"
 _WITH_HEADER = f"{_HOW_TO_CALL}, or name an archive in {TARGET_MODEL}"
 _TARGET_NEEDED = (
-    f"{TARGET_MODEL}: the path of an archive is needed, such as team/a.tar.gz: at most "
+    f"{TARGET_MODEL}: the path of an archive is needed, such as team/a{names.ARCHIVE_ENDING}: at most "
     f"{MAX_SEGMENTS} names of letters, digits, '.', '_' and '-' that begin with a letter or a digit, and at "
-    f"most {MAX_NAME_CHARACTERS} characters for the model's name, in which -- stands for each slash"
+    f"most {names.LOADED_MODEL_CHARACTERS} characters for the model's name, in which {names.SLASH_IN_NAME} "
+    "stands for each slash"
 )
 
 
@@ -111,11 +113,11 @@ def target_patterns() -> Iterator[tuple[str, str]]:
     """The paths of archives, and for each the model's name in nginx's variables."""
     for count in range(1, MAX_SEGMENTS + 1):
         numbers = range(1, count + 1)
-        # Each slash of the path is two characters of the name.
-        most = MAX_NAME_CHARACTERS - (count - 1) + len(ARCHIVE_SUFFIX)
+        longer_by = (count - 1) * (len(names.SLASH_IN_NAME) - len("/"))  # than the path is the name
+        most = names.LOADED_MODEL_CHARACTERS - longer_by + len(names.ARCHIVE_ENDING)
         segments = "/".join(f"(?<segment{number}>{_SEGMENT})" for number in numbers)
-        suffix = ARCHIVE_SUFFIX.replace(".", r"\.")
-        name = "--".join(f"${{segment{number}}}" for number in numbers)
+        suffix = names.ARCHIVE_ENDING.replace(".", r"\.")
+        name = names.SLASH_IN_NAME.join(f"${{segment{number}}}" for number in numbers)
         yield rf"^(?=.{{1,{most}}}\z){segments}{suffix}\z", f'"{name}"'
 
 
@@ -195,7 +197,7 @@ def _serving_api(routes: MultiModelRoutes, settings: Settings, marks: Sequence[s
 
 def _fast(marks: Sequence[str]) -> Iterator[str]:
     """Straight to a model server, and the way back to the workers."""
-    yield fast_path.location("@gate", "@gate_after")
+    yield fast_path.location("@gate", "@gate_after", _REFUSED)
     yield _location("@gate_after", _to_gate(marks, sent="1"), *refusals.error_pages({502: workers.AGAIN}))
 
 

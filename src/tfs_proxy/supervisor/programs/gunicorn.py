@@ -17,8 +17,8 @@ OWN_SOCKET = "tfs_proxy.web.workers.threads.worker.ThreadWorker"
 """The class whose workers accept on a socket of their own."""
 
 WORKER_CLASSES = {
-    "gthread": OWN_SOCKET if hasattr(select, "epoll") else "tfs_proxy.web.workers.base.HandOverWorker",
-    "sync": "tfs_proxy.web.workers.base.SequentialWorker",
+    "gthread": OWN_SOCKET if hasattr(select, "epoll") else "tfs_proxy.web.workers.standard.HandOverWorker",
+    "sync": "tfs_proxy.web.workers.standard.SequentialWorker",
     "gevent": "tfs_proxy.web.workers.gevent.GeventWorker",
     "tornado": "tfs_proxy.web.workers.tornado.TornadoWorker",
 }

@@ -119,16 +119,17 @@ def brings_packages(layout: ModelLayout) -> bool:
     return layout.script.is_file() and layout.requirements.is_file() and not layout.lib.is_dir()
 
 
-async def run(install: Install) -> None:
+async def run(install: Install, started: Callable[[int], None] = lambda _pid: None) -> None:
     """Make the overlay and install into it; the running environment stays as it is.
 
+    ``started`` is called with the process id of each installer.
     Raises RequirementsError with the end of the installer's output if no attempt succeeds. If
     cancelled, it kills the installer first.
     """
     await asyncio.to_thread(prepare, install)
     output: Sequence[str] = ()
     for number, argv in enumerate(install.attempts, start=1):
-        status, output = await _attempt(argv, install.folder, install.env)
+        status, output = await _attempt(argv, install.folder, install.env, started)
         if status == 0:
             _warn_of_replaced(install.site_packages)
             return
@@ -202,7 +203,9 @@ def _project_name(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""
 
 
-async def _attempt(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> tuple[int, Sequence[str]]:
+async def _attempt(
+    argv: Sequence[str], folder: Path, env: Mapping[str, str], started: Callable[[int], None]
+) -> tuple[int, Sequence[str]]:
     """Run one argv, its output into the log; give its exit status and its last lines."""
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -216,6 +219,7 @@ async def _attempt(argv: Sequence[str], folder: Path, env: Mapping[str, str]) ->
         preexec_fn=signal_on_parent_death(signal.SIGKILL),
     )
     try:
+        started(process.pid)
         tail = await _follow(process)
         return await process.wait(), tail
     finally:

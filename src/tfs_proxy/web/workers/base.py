@@ -1,6 +1,6 @@
-"""gunicorn's workers as this container needs them: JSON refusals, heartbeats, one place for logs.
+"""What all of gunicorn's workers need in this container: JSON refusals, heartbeats, one place for logs.
 
-The supervisor names one of the classes here, or the one in `threads.worker`, `gevent` or `tornado`.
+The supervisor names one of the classes in `standard`, `threads.worker`, `gevent` and `tornado`.
 """
 
 import logging
@@ -17,8 +17,6 @@ from typing import Any, NoReturn
 from gunicorn import util
 from gunicorn.http.message import Message
 from gunicorn.workers.base import Worker
-from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
-from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
 
 from tfs_proxy.capture.writer import Blocking, CaptureWriter
 from tfs_proxy.layout import Workspace
@@ -54,8 +52,6 @@ BOOT_FAILED = 3
 
 RELEASE_PAUSE_SECONDS = 0.02
 """Between two requests to the control API, until the supervisor leaves the socket to the workers."""
-
-IDLE_SECONDS = 1.0
 
 
 class WorkerStopped(SystemExit):
@@ -260,36 +256,6 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def handle_quit(self, sig: int, frame: FrameType | None) -> None:
         """End at once."""
         _stop(super().handle_quit, sig, frame)
-
-
-class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
-    """``gthread`` on systems without epoll: one thread waits for requests, and hands them to a pool."""
-
-
-class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]
-    """``sync``: one request at a time.
-
-    Its name must not end in SyncWorker: gunicorn would put its own gthread class in its place when
-    threads are set.
-    """
-
-    most_hanging = 1
-
-    def wait(self, timeout: float) -> Any:
-        """Wait for a connection, waking up often enough for the heartbeat."""
-        return super().wait(min(timeout, IDLE_SECONDS))
-
-    def abandon(self, call: ScriptCall) -> None:
-        """As in the base, then say so at once: the thread that tells otherwise is the one that hangs."""
-        super().abandon(call)
-        self.tell()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End after the request in progress; at once if that one hangs."""
-        if self.watch.hanging:
-            self.journal.forget()
-            late_calls.end_now()
-        super().handle_exit(sig, frame)
 
 
 def _stop(handle: Callable[[int, FrameType | None], None], sig: int, frame: FrameType | None) -> None:

@@ -1,8 +1,9 @@
 """Models of a folder: loaded by the first request, and unloaded for others."""
 
 import asyncio
+import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from support.fake_stacks import Fleet, Part, admit_all
 from support.waiting import wait_until
 from tfs_proxy.errors import BadInput, ModelLoadError, NotEnoughResources, TfsProxyError, UnknownModel
-from tfs_proxy.multimodel.archives.folder import model_folder
+from tfs_proxy.multimodel.archives.archive_stores import LocalArchives
+from tfs_proxy.multimodel.archives.folder import ModelFolder, model_folder
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.capacity.eviction import ModelUse
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
@@ -69,6 +71,39 @@ def test_a_model_without_an_archive_is_unknown(tmp_path: Path) -> None:
     async def scene(made: Scene) -> None:
         with pytest.raises(UnknownModel, match="there is no archive of that name"):
             await made.models.ready("nowhere", WAIT_SECONDS)
+
+    play(tmp_path, scene)
+
+
+class SlowFolder(LocalArchives):
+    """Walks only through an open gate, and counts how often, and how many do at once."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.gate = threading.Event()
+        self.looks = 0
+
+    def paths(self) -> Iterator[str]:
+        """The archives' paths."""
+        self.looks += 1
+        assert self.gate.wait(WAIT_SECONDS)
+        yield from super().paths()
+
+
+def test_names_without_an_archive_share_a_look_at_the_folder(tmp_path: Path) -> None:
+    """However many are asked for at once: threads that walk would be missing elsewhere."""
+    store = SlowFolder(tmp_path)
+
+    async def scene(made: Scene) -> None:
+        models = OnDemandModels(made.registry, ModelFolder(store), lambda: ())
+        asked = [asyncio.create_task(models.ready(f"no-{number}", WAIT_SECONDS)) for number in range(50)]
+        await asyncio.to_thread(wait_until, lambda: store.looks, WAIT_SECONDS, "the folder is looked at")
+        one_who_leaves = asked.pop(0)
+        one_who_leaves.cancel()
+        store.gate.set()
+        refused = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(error) for error in refused] == [UnknownModel] * 49
+        assert store.looks == 1
 
     play(tmp_path, scene)
 

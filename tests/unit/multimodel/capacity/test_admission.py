@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from tfs_proxy.multimodel.capacity.admission import (
     DEFAULT_BASE_BYTES,
-    AdmissionLimits,
     Occupancy,
     StackMemory,
     estimate_from,
@@ -15,7 +14,7 @@ from tfs_proxy.multimodel.capacity.admission import (
 from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, MemoryLeft
 
 GIGABYTE = 1024 * MEGABYTE
-LIMITS = AdmissionLimits(most_models=0, memory_margin=0.1)
+MARGIN = 0.1
 
 
 def stacks(*megabytes: tuple[int, int]) -> list[StackMemory]:
@@ -27,24 +26,23 @@ def occupied(
     free_bytes: int,
     measured: list[StackMemory] | None = None,
     loading: list[StackMemory] | None = None,
-    model_count: int = 0,
 ) -> Occupancy:
     """A container of 10 GB with this much free."""
-    return Occupancy(model_count, measured or [], loading or [], MemoryLeft(10 * GIGABYTE, free_bytes))
+    return Occupancy(measured or [], loading or [], MemoryLeft(10 * GIGABYTE, free_bytes))
 
 
 def test_the_first_model_counts_as_documented() -> None:
     """Without a measurement: a model server, a worker, and the model's size twice, beside the margin."""
     needed_bytes = DEFAULT_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE
 
-    assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes), LIMITS) is None
-    assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes - 1), LIMITS) is not None
+    assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes), MARGIN) is None
+    assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes - 1), MARGIN) is not None
 
 
 def test_a_refusal_says_what_is_needed_what_is_free_and_what_to_change() -> None:
     """In one sentence for the client, and the missing bytes for who can make room."""
     refused = refusal(
-        "team--a", 300 * MEGABYTE, occupied(1500 * MEGABYTE, loading=stacks((100, 600))), LIMITS
+        "team--a", 300 * MEGABYTE, occupied(1500 * MEGABYTE, loading=stacks((100, 600))), MARGIN
     )
 
     assert refused is not None
@@ -87,27 +85,13 @@ def test_loads_under_way_keep_what_they_were_promised() -> None:
     free_bytes = GIGABYTE + 2 * (DEFAULT_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE)
     promised, taken = stacks((100, 0), (100, 5000))
 
-    assert refusal("b", 100 * MEGABYTE, occupied(free_bytes, loading=[promised, taken]), LIMITS) is None
-    assert refusal("b", 100 * MEGABYTE, occupied(free_bytes, loading=[promised, promised]), LIMITS)
+    assert refusal("b", 100 * MEGABYTE, occupied(free_bytes, loading=[promised, taken]), MARGIN) is None
+    assert refusal("b", 100 * MEGABYTE, occupied(free_bytes, loading=[promised, promised]), MARGIN)
 
 
-def test_the_number_of_models_can_be_limited() -> None:
-    """Models that are loading count, and the sentence names the setting."""
-    limits = AdmissionLimits(most_models=3, memory_margin=0.1)
-    refused = refusal("d", 0, occupied(9 * GIGABYTE, model_count=3), limits)
-
-    assert refusal("c", 0, occupied(9 * GIGABYTE, model_count=2), limits) is None
-    assert refused is not None
-    assert str(refused) == (
-        "model d can't be loaded: there are 3 models, as many as TFS_PROXY_MAX_LOADED_MODELS=3 allows. "
-        "Unload one, or allow more."
-    )
-    assert refused.missing_bytes == 0
-
-
-def test_without_a_measure_of_memory_only_the_number_counts() -> None:
+def test_without_a_measure_of_memory_every_model_fits() -> None:
     """On a system that tells neither a limit nor what is free."""
-    assert refusal("a", 10**15, Occupancy(0, [], [], None), LIMITS) is None
+    assert refusal("a", 10**15, Occupancy([], [], None), MARGIN) is None
 
 
 SIZES = st.integers(0, 2**40)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from tfs_proxy import errors
-from tfs_proxy.multimodel.lifecycle.load_failures import load_failure, means_shortage
+from tfs_proxy.multimodel.lifecycle.load_failures import load_failure
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 
@@ -100,13 +100,6 @@ def test_every_sign_of_a_shortage_is_507(error: Exception) -> None:
 def test_what_looks_like_a_shortage(error: Exception) -> None:
     """A full batch queue passes by itself; an error's author may hide what was handled before."""
     assert not isinstance(load_failure(error), errors.NotEnoughResources)
-
-
-def test_the_model_servers_words_decide() -> None:
-    """The same texts stand in answers to requests, too."""
-    assert means_shortage("OOM when allocating tensor")
-    assert not means_shortage(FULL_QUEUE)
-    assert not means_shortage("Op type not registered 'Foo'")
 
 
 def test_an_error_of_the_table_stays_what_it_is() -> None:

@@ -9,12 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tfs_proxy.layout import Workspace
-from tfs_proxy.names import LOADED_MODEL
+from tfs_proxy.names import ARCHIVE_ENDING, LOADED_MODEL, LOADED_MODEL_CHARACTERS
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
 from tfs_proxy.supervisor.nginx.multi_model import (
-    ARCHIVE_SUFFIX,
-    MAX_NAME_CHARACTERS,
     MAX_SEGMENTS,
     MultiModelRoutes,
     target_patterns,
@@ -87,16 +85,16 @@ def model_of(target: str) -> str | None:
 def test_a_path_of_names_is_a_model(segments: list[str]) -> None:
     """If there are not too many, and its name is not too long for a gate."""
     name = "--".join(segments)
-    taken = len(segments) <= MAX_SEGMENTS and len(name) <= MAX_NAME_CHARACTERS
+    taken = len(segments) <= MAX_SEGMENTS and len(name) <= LOADED_MODEL_CHARACTERS
 
-    assert model_of("/".join(segments) + ARCHIVE_SUFFIX) == (name if taken else None)
+    assert model_of("/".join(segments) + ARCHIVE_ENDING) == (name if taken else None)
 
 
 def test_the_longest_name_is_that_of_a_model_that_can_be_loaded() -> None:
     """A path to it is taken, and no longer one."""
-    for length in (MAX_NAME_CHARACTERS, MAX_NAME_CHARACTERS + 1):
+    for length in (LOADED_MODEL_CHARACTERS, LOADED_MODEL_CHARACTERS + 1):
         can_be_loaded = re.fullmatch(LOADED_MODEL, "a" * length) is not None
-        assert (model_of("a" * length + ARCHIVE_SUFFIX) is not None) is can_be_loaded
+        assert (model_of("a" * length + ARCHIVE_ENDING) is not None) is can_be_loaded
     assert not can_be_loaded
 
 
@@ -106,7 +104,7 @@ def test_the_longest_name_is_that_of_a_model_that_can_be_loaded() -> None:
 @example("a\n")
 def test_no_path_leads_out_of_the_folder(path: str) -> None:
     """What is taken is a plain relative path, and the name of the model one that can be loaded."""
-    name = model_of(path + ARCHIVE_SUFFIX)
+    name = model_of(path + ARCHIVE_ENDING)
 
     if name is not None:
         assert re.fullmatch(LOADED_MODEL, name)

@@ -1,0 +1,120 @@
+"""What a lack of memory, disk or processes sounds like, and the status of a request that runs into one.
+
+Between web and the model servers, if there are many models: whoever loads and unloads them makes room after a
+507. A single model's clients get TF Serving's own status.
+"""
+
+import errno
+import os
+import re
+from typing import Final
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.errors import UpstreamRefused
+from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.interface import ModelAnswer, Records, Upstream
+from tfs_proxy.wire.error_body import error_text
+
+SHORTAGES: Final = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Of disk, memory and files."""
+
+SHORTAGE_OF_PROCESSES: Final = errno.EAGAIN
+"""A fork says so; elsewhere the same words mean less, so that its number has to stand with them."""
+
+SHORTAGE_TEXTS: Final = (
+    "OOM when allocating",
+    "failed to allocate",
+    "Dst tensor is not initialized",
+    "CUDA_OUT_OF_MEMORY",
+    "MemoryError",
+    "can't start new thread",
+    *map(os.strerror, SHORTAGES),
+    f"[Errno {SHORTAGE_OF_PROCESSES}] {os.strerror(SHORTAGE_OF_PROCESSES)}",
+)
+"""What TensorFlow, Python and pip write in any case of letters: other programs' errors come as text."""
+
+FULL_QUEUES: Final = ("batch scheduling queue", "Server Threadpool Exhausted")
+"""Stand in TF Serving's and gRPC's RESOURCE_EXHAUSTED that mean too many requests."""
+
+SHORTAGE_CLASSES: Final = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})
+"""The names of TensorFlow's and PyTorch's exceptions for a lack of memory."""
+
+INSUFFICIENT_STORAGE: Final = 507
+_EXHAUSTED_STATUS: Final = 429
+_SERVERS_FAULT: Final = 500
+
+_SHORTAGE = re.compile("|".join(map(re.escape, SHORTAGE_TEXTS)), re.IGNORECASE)
+_EXHAUSTED = re.compile(r"RESOURCE[_ ]EXHAUSTED", re.IGNORECASE)
+
+
+def means_shortage(text: str) -> bool:
+    """Whether an error's text says that memory, disk, files or processes are short."""
+    if _SHORTAGE.search(text):
+        return True
+    return _EXHAUSTED.search(text) is not None and not _means_full_queue(text)
+
+
+def refused_by_shortage(status: int, body: bytes) -> bool:
+    """Whether a model server's error, of this HTTP status and JSON, says that something is short.
+
+    Its other refusals of a request (4xx) may repeat the client's own words, which say nothing.
+    """
+    text = error_text(body) or ""
+    if status == _EXHAUSTED_STATUS:
+        return not _means_full_queue(text)
+    return status >= _SERVERS_FAULT and means_shortage(text)
+
+
+def raised_by_shortage(error: BaseException | None) -> bool:
+    """Whether an exception of a script says that something is short.
+
+    Its class alone does: its text may be a client's.
+    """
+    if isinstance(error, OSError) and error.errno in SHORTAGES:
+        return True
+    return any(kind is MemoryError or kind.__name__ in SHORTAGE_CLASSES for kind in type(error).__mro__)
+
+
+class ShortageTelling:
+    """`tfs_proxy.upstream.interface.Upstream` around another: errors by a shortage have the status 507."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+
+    def choose(self) -> Instance:
+        """The instance that the next request goes to."""
+        return self._upstream.choose()
+
+    def signature(self, target: Target) -> Signature:
+        """The target's signature; see the interface for what it raises."""
+        try:
+            return self._upstream.signature(target)
+        except UpstreamRefused as refused:
+            if refused_by_shortage(refused.status, refused.body):
+                raise UpstreamRefused(INSUFFICIENT_STORAGE, refused.body) from refused
+            raise
+
+    def predict(
+        self,
+        target: Target,
+        records: Records,
+        *,
+        instance: Instance | None = None,
+        timeout_seconds: float | None = None,
+        as_json: bool = False,
+    ) -> ModelAnswer:
+        """Send records; see the interface."""
+        answer = self._upstream.predict(
+            target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
+        )
+        if answer.ok or not refused_by_shortage(answer.status, answer.body):
+            return answer
+        return ModelAnswer(INSUFFICIENT_STORAGE, answer.body, answer.headers, answer.url)
+
+    def close(self) -> None:
+        """Give connections back; idempotent."""
+        self._upstream.close()
+
+
+def _means_full_queue(text: str) -> bool:
+    return any(queue in text for queue in FULL_QUEUES)

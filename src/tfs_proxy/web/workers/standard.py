@@ -1,0 +1,43 @@
+"""gunicorn's own ``gthread`` and ``sync`` with what `base` adds; the supervisor names one of them."""
+
+from types import FrameType
+from typing import Any
+
+from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
+from gunicorn.workers.sync import SyncWorker as GunicornSyncWorker
+
+from tfs_proxy.script.deadline import ScriptCall
+from tfs_proxy.web.workers import late_calls
+from tfs_proxy.web.workers.base import ContainerWorker
+
+IDLE_SECONDS = 1.0
+
+
+class HandOverWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
+    """``gthread`` on systems without epoll: one thread waits for requests, and hands them to a pool."""
+
+
+class SequentialWorker(ContainerWorker, GunicornSyncWorker):  # type: ignore[misc]
+    """``sync``: one request at a time.
+
+    Its name must not end in SyncWorker: gunicorn would put its own gthread class in its place when
+    threads are set.
+    """
+
+    most_hanging = 1
+
+    def wait(self, timeout: float) -> Any:
+        """Wait for a connection, waking up often enough for the heartbeat."""
+        return super().wait(min(timeout, IDLE_SECONDS))
+
+    def abandon(self, call: ScriptCall) -> None:
+        """As in the base, then say so at once: the thread that tells otherwise is the one that hangs."""
+        super().abandon(call)
+        self.tell()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End after the request in progress; at once if that one hangs."""
+        if self.watch.hanging:
+            self.journal.forget()
+            late_calls.end_now()
+        super().handle_exit(sig, frame)
