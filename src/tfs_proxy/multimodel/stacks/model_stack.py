@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from tfs_proxy.capture.files import check_folder
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.capacity.placement import Placement
+from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
@@ -104,6 +105,7 @@ class ModelStack:
         self._metrics = self._run_metrics()
         self._control_api = ControlApi(self._stack.readiness)
         self._stages: StageTables | None = None
+        self._grpc_gates = GrpcGates(run.workspace.grpc_gates, ())
         self._stopped = False
 
     @property
@@ -128,9 +130,11 @@ class ModelStack:
 
     @property
     def in_use(self) -> bool:
-        """Whether a worker answers a request now."""
+        """Whether a worker answers a request now, or a model server a call of the gRPC router."""
         alive = self._stack.readiness.heartbeats.alive
-        return any(under_way(self._workspace.journal / pid.decode()) for pid in alive if pid.isdigit())
+        return self._grpc_gates.in_use or any(
+            under_way(self._workspace.journal / pid.decode()) for pid in alive if pid.isdigit()
+        )
 
     @property
     def memory_bytes(self) -> int:
@@ -155,6 +159,7 @@ class ModelStack:
         self._stack.begin_serving()
         self._control_api.release()
         self._gate.symlink_to(self._workspace.root / WEB_SOCKET)
+        self._open_grpc_gates()
         self._owner.ready(self)
 
     async def watch(self) -> None:
@@ -162,11 +167,12 @@ class ModelStack:
         await self._stack.watch_forever()
 
     async def stop(self) -> None:
-        """Close the gate, let requests end, end the processes, and remove the folder; idempotent."""
+        """Close the gates, let requests end, end the processes, and remove the folder; idempotent."""
         if self._stopped:
             return
         self._stopped = True
         self._gate.unlink(missing_ok=True)
+        self._grpc_gates.close()
         is_loading = self._stack.readiness.phase is Phase.STARTING
         if is_loading:
             self._stack.abandon_loading()
@@ -180,6 +186,7 @@ class ModelStack:
             self._stack.readiness.heartbeats.close()
             self._control_api.close()
             self._owner.gone(self)
+            self._grpc_gates.forget()
             await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
 
     def _serving_stack(self, ports: PortRange | None = None) -> ServingStack:
@@ -210,13 +217,20 @@ class ModelStack:
         self._control_api.deployment = deployment
         known = KnownModels(deployment.default_model, deployment.models)
         self._stages = StageTables(self._workspace.stages, known)
+        self._grpc_gates = GrpcGates(self._run.workspace.grpc_gates, deployment.models)
+        self._stack.children.each_tick = self._open_grpc_gates
         self._owner.opened(self)
         await self._stack.start_in_time(planned, prepared)
 
     async def _stop_processes(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        await self._stack.stop_workers(deadline - time.monotonic())
+        await asyncio.gather(self._stack.stop_workers(seconds), self._grpc_gates.wait_for_calls(seconds))
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+
+    def _open_grpc_gates(self) -> None:
+        """Only to model servers that have their models now; one that is being restarted has none."""
+        loaded = self._stack.readiness.loaded()
+        self._grpc_gates.lead_to({instance: self._workspace.grpc_socket(instance) for instance in loaded})
 
     def _make_folder(self) -> None:
         of_run, own = self._run.workspace, self._workspace

@@ -72,6 +72,7 @@ class ModelStacks:
     def make_folders(self) -> None:
         """Make the folders of gates and of stacks, before the first model comes."""
         self._gates.mkdir()
+        self._run.workspace.grpc_gates.mkdir()
         (self._run.workspace.root / STACKS_FOLDER).mkdir()
 
     def launch(self, name: str, url: str) -> ModelStack:
