@@ -20,7 +20,7 @@ def test_the_router_reads_what_the_supervisor_writes() -> None:
     spec = grpc_router.process(settings, Workspace(Path("/run/a b")), 90, {"PATH": "/bin"})
 
     module = spec.argv.index(grpc_router.PROGRAM)
-    assert spec.env == {"PATH": "/bin"}
+    assert spec.env["PATH"] == "/bin"
     assert read_options(spec.argv[module + 1 :]) == RouterOptions(
         socket=Path("/run/a b/router.sock"),
         gates=Path("/run/a b/g"),

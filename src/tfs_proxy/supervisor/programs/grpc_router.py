@@ -33,6 +33,7 @@ def process(
     return ProcessSpec(
         name="gRPC router",
         argv=argv(settings, workspace, answer_seconds),
-        env=dict(environ),
+        # Any client can have gRPC itself log an error.
+        env={"GRPC_VERBOSITY": "NONE", **environ},
         drops_output=True,
     )
