@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -30,17 +31,34 @@ PUBLISHED: Final = {
     PREDICTION_SERVICE: ("Predict", "Classify", "Regress", MULTI_INFERENCE, "GetModelMetadata"),
     MODEL_SERVICE: ("GetModelStatus",),
 }
-TRIES: Final = 2
 
 _GZIP_MAGIC = b"\x1f\x8b"
 """No protobuf message begins so: its first field would be of the wire type 7, which there is not."""
+
+_OWN_DEADLINE = "Deadline Exceeded"
+"""What gRPC says itself if the model server says nothing in time."""
 
 _NOT_PASSED_ON = frozenset({"user-agent"})
 """gRPC sets its own."""
 
 
+class NoServerReady(Exception):
+    """The model has no gate: it is not loaded, or being started again."""
+
+
 class NotConnected(Exception):
     """No connection to the model server could be opened: nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedCall:
+    """One call of the method at ``path``; ``tried`` has the sockets where it was not taken."""
+
+    path: str
+    asked: AskedModel
+    message: bytes
+    context: Any
+    tried: list[str] = field(default_factory=list)
 
 
 class TfServingForwarding:
@@ -67,51 +85,46 @@ class TfServingForwarding:
             message = await asyncio.to_thread(gunzip, message, self._message_bytes)
         asked = asked_model(method, message)
         context.set_trailing_metadata(_model_trailer(asked))
-        path = f"/{service}/{method}"
-        avoided: list[str] = []
-        for _ in range(TRIES):
-            try:
-                return await self._send(path, asked, message, context, avoided)
-            except NotConnected:
-                continue
-        raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER, _model_trailer(asked))
+        call = ForwardedCall(f"/{service}/{method}", asked, message, context)
+        try:
+            return await self._send(call)
+        except NoServerReady:
+            await self._loads.until_ready(asked.name)
+        except NotConnected:
+            pass
+        try:
+            return await self._send(call)
+        except (NoServerReady, NotConnected):
+            raise self._no_server(asked.name) from None
 
-    async def _send(
-        self, path: str, asked: AskedModel, message: bytes, context: Any, avoided: list[str]
-    ) -> bytes:
-        """Send to a model server that is ready, or once one is; raises NotConnected, and notes which."""
-        with self._servers.for_call(asked.name, avoided) as server:
-            if server is not None:
-                avoided.append(server.socket)
-                return await self._call(server, path, asked, message, context)
-        await self._loads.until_ready(asked.name)
-        with self._servers.for_call(asked.name, avoided) as server:
+    async def _send(self, call: ForwardedCall) -> bytes:
+        """The answer of a model server; raises NoServerReady, or NotConnected and notes which it was."""
+        with self._servers.for_call(call.asked.name, call.tried) as server:
             if server is None:
-                raise self._no_server(asked.name)
-            avoided.append(server.socket)
-            return await self._call(server, path, asked, message, context)
+                raise NoServerReady
+            call.tried.append(server.socket)
+            return await self._answer_of(server, call)
 
-    def _no_server(self, model: str) -> Exception:
-        """Why a model that is loaded has no model server that is ready."""
+    def _no_server(self, model: str) -> RefusedCall:
+        """Why a model that is loaded has no model server that takes the call."""
         if self._servers.exist_for(model):
-            return NotConnected()
+            return RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
         text = f"model {model} has no gRPC API: its script is the model"
         return RefusedCall(GrpcCode.UNIMPLEMENTED, text)
 
-    async def _call(
-        self, server: ModelServerChannel, path: str, asked: AskedModel, message: bytes, context: Any
-    ) -> bytes:
-        limit_seconds, left_seconds = self._answer_seconds, context.time_remaining()
+    async def _answer_of(self, server: ModelServerChannel, call: ForwardedCall) -> bytes:
+        limit_seconds, left_seconds = self._answer_seconds, call.context.time_remaining()
         if left_seconds is not None:
             limit_seconds = min(limit_seconds, left_seconds)
-        call = server.method(path)(message, timeout=limit_seconds, metadata=_passed_on(context))
+        method, metadata = server.method(call.path), _passed_on(call.context)
+        answering = method(call.message, timeout=limit_seconds, metadata=metadata)
         try:
-            answer: bytes = await call
+            answer: bytes = await answering
         except aio.AioRpcError as error:
-            raise _refusal(error, asked, limit_seconds) from None
-        trailers = await call.trailing_metadata()
+            raise _refusal(error, call.asked, limit_seconds) from None
+        trailers = await answering.trailing_metadata()
         if trailers:
-            context.set_trailing_metadata((*trailers, *_model_trailer(asked)))
+            call.context.set_trailing_metadata((*trailers, *_model_trailer(call.asked)))
         return answer
 
 
@@ -120,7 +133,7 @@ def _refusal(error: aio.AioRpcError, asked: AskedModel, limit_seconds: float) ->
     code, text = GrpcCode(error.code().value[0]), error.details() or ""
     if code is GrpcCode.UNAVAILABLE and CONNECT_FAILED in text:
         return NotConnected()
-    if code is GrpcCode.DEADLINE_EXCEEDED:
+    if code is GrpcCode.DEADLINE_EXCEEDED and text == _OWN_DEADLINE:
         text = not_answered(MODEL_SERVER, limit_seconds)
     return RefusedCall(code, text, (*error.trailing_metadata(), *_model_trailer(asked)))
 

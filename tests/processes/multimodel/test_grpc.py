@@ -109,6 +109,7 @@ def test_what_the_model_server_refuses_is_its_own(channel: grpc.Channel) -> None
         (b"\x0a\x7f", "INVALID_ARGUMENT", "The request is not a message of Predict"),
         (gzip.compress(b"x")[:-9], "INVALID_ARGUMENT", "The gzip body is cut off: it ends inside its data."),
     ],
+    ids=["unknown", "a path", "empty", "none", "broken", "cut off"],
 )
 def test_calls_for_no_model_are_refused_in_a_sentence(
     channel: grpc.Channel, message: bytes, code: str, sentence: str
