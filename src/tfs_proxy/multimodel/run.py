@@ -92,7 +92,7 @@ async def _open_folder(location: str) -> ModelFolder:
 
 
 class FrontReadiness(Readiness):
-    """The readiness of a run whose models come and go: nginx alone decides."""
+    """The readiness of a run whose models come and go: nginx and the gRPC router decide."""
 
     def reason(self) -> str | None:
         """Why requests can't be served now; None if they can, whatever models there are."""
