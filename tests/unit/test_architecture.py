@@ -31,6 +31,7 @@ ROOMS = (
     "script",
     "report",
     "web",
+    "grpc_router",
     "testing",
     "supervisor",
     "multimodel",

@@ -1,4 +1,4 @@
-"""One run of many models: nginx in front, the control API, and the registry with a stack for each model.
+"""One run of many models: nginx, gRPC router, control API, and the registry with a stack for each model.
 
 start-up: cli -> settings -> here; then POST /models -> api -> registry -> model_stack -> supervisor.stack
 """
@@ -42,6 +42,7 @@ from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
+from tfs_proxy.supervisor.programs import grpc_router
 from tfs_proxy.supervisor.readiness import ENDED, Heartbeats, Phase, Readiness
 from tfs_proxy.supervisor.run_loop import RunLoop
 from tfs_proxy.supervisor.stack import heartbeats_of
@@ -87,11 +88,6 @@ def refuse_unusable(settings: Settings) -> None:
             f"SAGEMAKER_GUNICORN_WORKER_CLASS={settings.gunicorn_worker_class} can't be used in multi-model "
             "mode: take gthread."
         )
-    if settings.grpc_port is not None and settings.grpc_port.required:
-        raise SettingsError(
-            f"TFS_PROXY_GRPC_PORT={settings.grpc_port.number} can't be used in multi-model mode: "
-            "it has no gRPC API. Set TFS_PROXY_GRPC_PORT=off."
-        )
 
 
 async def _open_folder(location: str) -> ModelFolder:
@@ -104,7 +100,7 @@ async def _open_folder(location: str) -> ModelFolder:
 class FrontReadiness(Readiness):
     """The readiness of a run whose models come and go: what they all need decides, whatever models there are.
 
-    ``is_shared`` says whether they need more than nginx.
+    ``is_shared`` says whether they need more than nginx and the gRPC router.
     """
 
     is_shared = False
@@ -160,6 +156,7 @@ class MultiModelSupervisor:
         )
         self._control_api = self._make_control_api()
         self._orphans = Orphans()
+        self._proxy: NginxProxy | None = None
         self._run_loop = RunLoop(settings.stop_seconds)
 
     def _facts(self, watchdog: Watchdog) -> RunFacts:
@@ -211,7 +208,14 @@ class MultiModelSupervisor:
         if self._shared is not None:
             self._shared.servers.take_ports()
         await self._control_api.open(self._workspace.control_socket)
-        self._children.nginx = self._children.start(self._proxy().spec(self._request.environ))
+        self._proxy = self._open_proxy()
+        spec = self._proxy.spec(self._request.environ)
+        if self._proxy.grpc_listener is not None:
+            self._start_grpc_router()
+        self._children.nginx = self._children.start(spec)
+        if self._children.grpc_router is not None:
+            self._readiness.step = "starting: the gRPC router"
+            await self._children.watch_during(sockets.until_it_listens(self._workspace.grpc_router_socket))
         if self._shared is not None:
             await self._children.watch_during(self._start_shared(self._shared))
         self._readiness.phase = Phase.SERVING
@@ -229,7 +233,13 @@ class MultiModelSupervisor:
         self._control_api.deployment = await shared.start(self._request)
         await shared.start_workers(self._request.environ)
 
-    def _proxy(self) -> NginxProxy:
+    def _start_grpc_router(self) -> None:
+        """Start what sends gRPC calls to their models."""
+        seconds = nginx.answer_seconds(self._settings)
+        spec = grpc_router.process(self._settings, self._workspace, seconds, self._request.environ)
+        self._children.grpc_router = self._children.start(spec)
+
+    def _open_proxy(self) -> NginxProxy:
         choice = trace_choice(self._request.environ)
         if choice.warning:
             log.warning("%s", choice.warning)
@@ -267,7 +277,7 @@ class MultiModelSupervisor:
     def _tick(self) -> None:
         self._orphans.collect()
         self._records.read()
-        self._stacks.note_requests()
+        self._stacks.look()
         self._stacks.forget_all_but({model.name for model in self._registry.all()})
 
     def _measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
@@ -278,8 +288,10 @@ class MultiModelSupervisor:
         deadline = time.monotonic() + self._settings.stop_seconds
         self._readiness.phase = Phase.STOPPING
         if stop_requested:
-            await self._run_loop.accept_pending([self._listener], deadline)
+            await self._run_loop.accept_pending(self._entrances(), deadline)
         self._listener.close()
+        if self._proxy is not None:
+            self._proxy.close()
         reading = asyncio.create_task(self._records.keep_reading())
         try:
             await self._run_loop.stop(self._stop_all(deadline), self._all_children())
@@ -287,6 +299,11 @@ class MultiModelSupervisor:
             reading.cancel()
         self._control_api.close()
         self._records.close()
+
+    def _entrances(self) -> list[socket.socket]:
+        """The listeners that clients connect to."""
+        grpc = None if self._proxy is None else self._proxy.grpc_listener
+        return [self._listener] if grpc is None else [self._listener, grpc]
 
     def _all_children(self) -> Iterator[ChildProcess]:
         """As they are when somebody looks."""
@@ -300,6 +317,8 @@ class MultiModelSupervisor:
             await self._children.nginx.stop(deadline - time.monotonic())
         if self._shared is not None:
             self._shared.servers.stopping = True
+        if self._children.grpc_router is not None:
+            await self._children.grpc_router.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._registry.close()
         if self._shared is not None:
             await self._shared.stop(deadline)

@@ -23,12 +23,18 @@ from tfs_proxy.observe.routes import (
     route_of,
     status_of,
 )
+from tfs_proxy.wire.grpc_codes import HTTP_STATUS
 
 NGINX_FORMAT = "$status $request_time - $asked_model $asked_version $request_length $bytes_sent $request"
 """The whole request line, since an error page makes GET of the method alone."""
 
-NGINX_GRPC_FORMAT = "$status $request_time $sent_trailer_grpc_status$sent_http_grpc_status - - 0 0 $request"
-"""nginx writes ``-`` for what is empty, so that one of the two statuses has a ``-`` before or behind it."""
+NGINX_GRPC_FORMAT = (
+    "$status $request_time $sent_trailer_grpc_status$sent_http_grpc_status $grpc_model 0 0 $request"
+)
+"""nginx writes ``-`` for what is empty, so that one of the two statuses has a ``-`` before or behind it.
+
+``$grpc_model`` is a map of nginx.conf: the model and version that the router says, ``- -`` without one.
+"""
 
 _WORD = "[!-~]{1,255}"
 _LINE = re.compile(
@@ -90,6 +96,13 @@ def read_line(line: bytes) -> FinishedRequest | None:
     )
 
 
+def _meant_status(request: FinishedRequest) -> int:
+    """The status by which HTTP would say how a request ended: every call of gRPC is 200 there."""
+    return (
+        HTTP_STATUS.get(int(request.grpc_status), request.status) if request.grpc_status else request.status
+    )
+
+
 def _word(text: str) -> str:
     if not text:
         return _UNKNOWN
@@ -143,7 +156,7 @@ class RequestCounts:
         asked = (request.model, request.version) if is_named_in_line(path) else model_of(path)
         if asked is not None and (path == INVOCATIONS or asked[0]):  # only there a model needs no name
             sizes = (request.bytes_in, request.bytes_out)
-            models.add(asked, request.status, request.seconds, sizes, times)
+            models.add(asked, _meant_status(request), request.seconds, sizes, times)
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """All counts so far."""

@@ -9,15 +9,14 @@ PROBES = frozenset({"/ping", "/metrics"})
 
 INVOCATIONS = "/invocations"
 _PREDICTION = "/tensorflow.serving.PredictionService/"
-_EXACT = frozenset(
+_CALLS = frozenset(
     {
-        INVOCATIONS,
-        "/execution-parameters",
         *(f"{_PREDICTION}{name}" for name in ("Predict", "Classify", "Regress", "MultiInference")),
         f"{_PREDICTION}GetModelMetadata",
         "/tensorflow.serving.ModelService/GetModelStatus",
     }
 )
+_EXACT = frozenset({INVOCATIONS, "/execution-parameters", *_CALLS})
 _SERVING = re.compile(
     r"/v1/models/(?P<model>[^/:]+)(?:/(?:versions|labels)/(?P<version>[^/:]+))?"
     r"(?P<method>:predict|:classify|:regress|/metadata)?",
@@ -50,7 +49,7 @@ def route_of(path: str) -> str:
 
 def is_named_in_line(path: str) -> bool:
     """Whether the line of a request to this path names the model that it is for."""
-    return path == INVOCATIONS or _INVOKED.fullmatch(path) is not None
+    return path == INVOCATIONS or path in _CALLS or _INVOKED.fullmatch(path) is not None
 
 
 def model_of(path: str) -> tuple[str, str] | None:

@@ -27,7 +27,7 @@ SPARE_WORKERS = 3
 
 
 class Children:
-    """The model servers, gunicorn and nginx; ``devices`` says what the model servers run on.
+    """The model servers, gunicorn, the gRPC router and nginx; ``devices`` says what the model servers run on.
 
     ``deaths`` counts by name of the child and how it ended.
 
@@ -46,6 +46,7 @@ class Children:
     ) -> None:
         self.model_servers: list[ChildProcess] = []
         self.workers: ChildProcess | None = None
+        self.grpc_router: ChildProcess | None = None
         self.nginx: ChildProcess | None = None
         self.devices = Devices()
         self.worker_count = 0
@@ -88,7 +89,7 @@ class Children:
 
     def in_start_order(self) -> list[ChildProcess]:
         """All children that have been started; they are stopped in reverse order."""
-        children = [*self.model_servers, self.workers, self.nginx]
+        children = [*self.model_servers, self.workers, self.grpc_router, self.nginx]
         return [child for child in children if child is not None]
 
     async def watch_during(self, work: Awaitable[None]) -> None:

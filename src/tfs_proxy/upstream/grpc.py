@@ -13,6 +13,7 @@ from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.observe.tracing.outgoing import OUTGOING
 from tfs_proxy.serving_json import answer_text as serving_text
+from tfs_proxy.upstream.grpc_channels import CONNECT_FAILED, OPTIONS
 from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer
 from tfs_proxy.upstream.tensor_answer import TensorAnswer
 from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_answered, not_reached
@@ -20,23 +21,6 @@ from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
-OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 200),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-)
-"""No limit of 4 MB: the model server has none either (docs/reference/tensorflow-serving.md).
-
-A restarted one is found soon.
-
-What grpc calls the least back-off is how long a connection may take: that stays at its own 20 seconds, as a
-model server that is busy is not down.
-"""
-
-_CONNECT_FAILED = "failed to connect"
 _PROBE_SECONDS = 1.0
 INTERNAL_ERROR = 500
 
@@ -120,7 +104,7 @@ def _refusal(error: Any, instance: Instance, url: str, timeout_seconds: float) -
     if code is GrpcCode.DEADLINE_EXCEEDED:
         raise UpstreamTimeout(not_answered(MODEL_SERVER, timeout_seconds)) from error
     if code is GrpcCode.UNAVAILABLE:
-        if _CONNECT_FAILED in text:
+        if CONNECT_FAILED in text:
             raise NotReached(not_reached(MODEL_SERVER)) from error
         # NOTE: grpc does not tell a server's own word, a full queue, from its end: the socket does.
         if not _listens(instance):

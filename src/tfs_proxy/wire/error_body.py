@@ -14,6 +14,7 @@ TOO_MANY_UPLOADS = (
     "too many large bodies are arriving at once: the disk on which they wait has no room for another one"
 )
 UPLOAD_RETRY_SECONDS = 5
+NO_MODEL_SERVER = "no model server is ready: starting, or being restarted"
 TOO_MANY_CONNECTIONS = "too many requests are under way at once: try again"
 UNKNOWN_HTTP_VERSION = "this version of HTTP is not supported"
 WORKER_DIED = (

@@ -36,6 +36,9 @@ IN_FLIGHT = "X-Tfs-Proxy-In-Flight"
 STAGE_TIMES = "X-Tfs-Proxy-Stages"
 """A worker tells nginx the times of a request's stages, for its line in the log."""
 
+GRPC_MODEL = "X-Tfs-Proxy-Model"
+"""The gRPC router tells nginx the model of a call, and its version or ``-``, for the call's line."""
+
 
 def wsgi_name(header: str) -> str:
     """The key of a request's header in a WSGI environ (PEP 3333)."""

@@ -7,24 +7,22 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 
 from support.archives import has_nginx, pack, stand_in_archive, stand_in_program, without_nginx
 from support.gates import gate
+from support.grpc_calls import SECONDS, STATUS, hold, ones, predict, refusal
 from support.ports import free_port
-from support.predict_messages import request_bytes, response_arrays
 from support.running import Answer
 from support.stack import Stack, serving
 from support.waiting import wait_until
 from tfs_proxy import protos
-from tfs_proxy.protos.predict import model_spec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -40,10 +38,7 @@ SCRIPT = """
 def handler(data, context):
     return "the script", "text/plain"
 """
-PREDICT = "/tensorflow.serving.PredictionService/Predict"
-STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 LIMIT_MB = 2
-SECONDS = 60.0
 RETRIES = {
     "maxAttempts": 5,
     "initialBackoff": "0.05s",
@@ -86,31 +81,6 @@ def direct(stack: Stack, method: str, path: str, body: str | None, headers: dict
         connection.request(method, path, body, headers)
         reply = connection.getresponse()
         return Answer(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
-
-
-def predict(channel: grpc.Channel, x: Any, model: str = "half_plus_two", **spec: Any) -> dict[str, Any]:
-    """PredictionService.Predict, from arrays to arrays."""
-    message = request_bytes(model_spec(model, **spec), {"x": np.asarray(x)})
-    return response_arrays(channel.unary_unary(PREDICT)(message, timeout=SECONDS))
-
-
-def hold(channel: grpc.Channel, mark: str, model: str = "gate", seconds: float = SECONDS) -> dict[str, Any]:
-    """Predict of the model that waits at a gate."""
-    message = request_bytes(model_spec(model), {"mark": np.array([mark.encode()], object)})
-    return response_arrays(channel.unary_unary(PREDICT)(message, timeout=seconds))
-
-
-def refusal(call: Callable[[], object]) -> tuple[str, str]:
-    """Code and text of the error that a call ends with."""
-    with pytest.raises(grpc.RpcError) as caught:
-        call()
-    error: Any = caught.value
-    return error.code().name, error.details()
-
-
-def ones(count: int) -> Any:
-    """An array of ``count`` floats."""
-    return np.ones(count, np.float32)
 
 
 def settled(answer: Answer) -> str:

@@ -218,3 +218,19 @@ def test_an_invoke_that_names_no_model_is_for_none() -> None:
     counts.add_lines(b"404 0.001 - - - 100 200 POST /models/half/invoke HTTP/1.1\n")
 
     assert counts.models.requests_of("half") == 0
+
+
+def test_calls_of_grpc_count_for_the_model_that_a_router_says() -> None:
+    """By their own status, since HTTP's is always 200; a call without a model counts for none."""
+    counts = RequestCounts()
+    counts.models = ModelCounts(KnownModels(None, {"a": [1]}))
+    call = b"POST /tensorflow.serving.PredictionService/Predict HTTP/2.0"
+    for said in (b"0- a 1", b"0- a -", b"-5 b -", b"-14 a -", b"0- - -"):
+        counts.add_lines(b"200 0.001 " + said + b" 0 0 " + call)
+
+    assert measured(counts)[catalogue.MODEL_REQUESTS.name].points == {
+        ("a", "1", "ok"): 1,
+        ("a", "latest", "ok"): 1,
+        ("a", "latest", "unavailable"): 1,
+        ("other", "other", "client_error"): 1,
+    }

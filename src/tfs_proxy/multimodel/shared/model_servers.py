@@ -113,6 +113,10 @@ class SharedModelServers:
             self._memory_of[model.name] = grown_bytes
             self._polls.expect(model)
 
+    def loaded(self) -> frozenset[int]:
+        """The instances that have all their models now."""
+        return self._polls.loaded()
+
     def memory_of(self, names: Iterable[str]) -> int:
         """About how much the loads of these models have added: of loads at a time each gets its share."""
         return sum(self._memory_of.get(name, 0) for name in names)

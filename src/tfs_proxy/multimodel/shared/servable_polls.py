@@ -43,6 +43,13 @@ class ServablePolls:
             self._failures.pop(name, None)
             self._readiness.forget(name)
 
+    def loaded(self) -> frozenset[int]:
+        """The instances on which every model is available that is expected there."""
+        away = {
+            servable.instance for servable, state in self._readiness.servables.items() if not state.available
+        }
+        return frozenset(each.index for each in self.instances) - away - self._readiness.unreachable
+
     async def until_reached(self) -> None:
         """Return once every model server answers."""
         while self._readiness.unreachable:

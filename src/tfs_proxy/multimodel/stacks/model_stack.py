@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from tfs_proxy.capture.files import check_folder
+from tfs_proxy.deployment import Instance
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.capacity.placement import Placement
 from tfs_proxy.multimodel.shared.common_model import CommonModel
 from tfs_proxy.multimodel.shared.model_servers import SharedModelServers
 from tfs_proxy.multimodel.shared.shared_mode import COMMON_SOCKET
 from tfs_proxy.multimodel.stacks.gates import Gates
+from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
@@ -116,6 +118,8 @@ class ModelStack:
         self._control_api = ControlApi(self._stack.readiness)
         self._common: CommonModel | None = None
         self._stages: StageTables | None = None
+        self._grpc_gates = GrpcGates(run.workspace.grpc_gates, ())
+        self._instances: tuple[Instance, ...] = ()
         self._stopped = False
 
     @property
@@ -139,11 +143,13 @@ class ModelStack:
 
     @property
     def in_use(self) -> bool:
-        """Whether a worker answers a request now."""
-        if self._common is not None:
-            return self._common.in_use()
+        """Whether a worker answers a request now, or a model server a call of the gRPC router."""
+        if self._common is not None and self._common.in_use():
+            return True
         alive = self._stack.readiness.heartbeats.alive
-        return any(under_way(self._workspace.journal / pid.decode()) for pid in alive if pid.isdigit())
+        return self._grpc_gates.in_use or any(
+            under_way(self._workspace.journal / pid.decode()) for pid in alive if pid.isdigit()
+        )
 
     @property
     def memory_bytes(self) -> int:
@@ -172,7 +178,15 @@ class ModelStack:
         self._stack.begin_serving()
         self._control_api.release()
         self._open_gates()
+        self.follow_model_servers()
         self._owner.ready(self)
+
+    def follow_model_servers(self) -> None:
+        """Let calls reach the model servers that have its models now; one that is being restarted has none."""
+        servers = self._run.servers
+        loaded = self._stack.readiness.loaded() if servers is None else servers.loaded()
+        sockets = {each.index: Path(each.grpc_socket) for each in self._instances}
+        self._grpc_gates.lead_to({index: path for index, path in sockets.items() if index in loaded})
 
     async def watch(self) -> None:
         """Last until a process gives up; raises StopServing then."""
@@ -186,6 +200,7 @@ class ModelStack:
         is_loading = self._stack.readiness.phase is Phase.STARTING
         if not is_loading:
             self._run.gates.close(self.name, self.models)
+            self._grpc_gates.close()
         else:
             self._stack.abandon_loading()
         self._stack.readiness.phase = Phase.STOPPING
@@ -198,6 +213,7 @@ class ModelStack:
             self._stack.readiness.heartbeats.close()
             self._control_api.close()
             self._owner.gone(self)
+            self._grpc_gates.forget()
             await asyncio.to_thread(shutil.rmtree, self._workspace.root, ignore_errors=True)
 
     async def _load(self) -> None:
@@ -217,6 +233,10 @@ class ModelStack:
             self._control_api.deployment = deployment
         else:
             self._common = CommonModel(self._workspace, deployment)
+        self._instances = deployment.instances
+        self._grpc_gates = GrpcGates(self._run.workspace.grpc_gates, deployment.models)
+        if self._run.servers is None:
+            self._stack.children.each_tick = self.follow_model_servers
         await self._stack.start_in_time(planned, prepared)
 
     async def _choose_place(self) -> None:
@@ -246,9 +266,11 @@ class ModelStack:
 
     async def _stop_processes(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        if self._common is not None:
-            await self._common.withdraw(seconds)
-        await self._stack.stop_workers(deadline - time.monotonic())
+        await asyncio.gather(
+            *([] if self._common is None else [self._common.withdraw(seconds)]),
+            self._stack.stop_workers(seconds),
+            self._grpc_gates.wait_for_calls(seconds),
+        )
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
 
     def _make_folder(self) -> None:

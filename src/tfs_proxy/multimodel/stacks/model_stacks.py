@@ -56,6 +56,7 @@ class ModelStacks:
         self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
         self._sizes: dict[str, int] = {}
         self._promised: set[str] = set()
+        self._loaded: frozenset[int] = frozenset()
         self._past: list[MeasuredMetric] = []
         self.stop_by: float | None = None
         self._served: dict[str, Collection[str]] = {}
@@ -67,6 +68,7 @@ class ModelStacks:
     def make_folders(self) -> None:
         """Make the folders of gates and of stacks, before the first model comes."""
         self._run.gates.make_folders()
+        self._run.workspace.grpc_gates.mkdir()
         (self._run.workspace.root / STACKS_FOLDER).mkdir()
 
     def launch(self, name: str, url: str) -> ModelStack:
@@ -185,9 +187,14 @@ class ModelStacks:
         for stack in tuple(self._stacks):
             yield from stack.children()
 
-    def note_requests(self) -> None:
-        """Note which models have been asked; to be called often, it looks once a second."""
+    def look(self) -> None:
+        """Note which models have been asked, and which model servers have theirs; to be called often."""
         self._last_uses.look(stack.name for stack in self._stacks)
+        servers = self._run.servers
+        if servers is not None and servers.loaded() != self._loaded:
+            self._loaded = servers.loaded()
+            for stack in self._stacks:
+                stack.follow_model_servers()
 
     def _requests_of(self, name: str) -> int:
         models = self._requests.counts.models

@@ -1,11 +1,13 @@
 """Sockets that the supervisor owns and passes to its children: bound first, they outlive every child."""
 
+import asyncio
 import logging
 import secrets
 import socket
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.setting_values import GrpcPort, PortRange
@@ -18,6 +20,7 @@ EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is only compared
 BLOCKS = range(12000, 30000)
 """Below the node ports of Kubernetes, and what kernels give to outgoing connections."""
 BLOCK_TRIES = 1000
+LOOK_SECONDS = 0.01
 
 
 def listen(host: str, port: int, advice: str = "Take another --host or --port.") -> socket.socket:
@@ -52,6 +55,18 @@ def listen_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
             raise
         log.warning("TF Serving's gRPC API is not published: %s", error)
         return None
+
+
+async def until_it_listens(path: Path) -> None:
+    """Return once a process accepts connections on the unix socket at ``path``."""
+    while not _accepts(path):  # noqa: ASYNC110 - it is another process that listens
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _accepts(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        return probe.connect_ex(str(path)) == 0
 
 
 def free_ports(count: int, held: ExitStack) -> list[int]:

@@ -6,6 +6,7 @@ from tfs_proxy.observe.logs.access import NGINX_PREFIX
 from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
 from tfs_proxy.setting_values import AccessLog
 from tfs_proxy.settings import Settings
+from tfs_proxy.wire.header_names import GRPC_MODEL, nginx_variable
 
 GRPC_STATUS = "$sent_trailer_grpc_status$sent_http_grpc_status"
 QUIET_LEVELS = frozenset({"error", "crit", "alert", "emerg"})
@@ -30,9 +31,16 @@ def directives(settings: Settings, path: Path) -> str:
         "~:.*(502|504)" 1;
         "~:[1-9][0-9]*$" 1;  # of gRPC
     }}
+    {_grpc_model()}
     log_format access '{NGINX_PREFIX}{NGINX_FORMAT}';
     log_format grpc_access '{NGINX_PREFIX}{NGINX_GRPC_FORMAT}';
     access_log {path} access if=$is_logged;"""
+
+
+def _grpc_model() -> str:
+    """The model of a gRPC call: a router says it at the end of an answer, or in its only head."""
+    said = "".join(nginx_variable(GRPC_MODEL, kind) for kind in ("upstream_trailer", "upstream_http"))
+    return f'map "{said}" $grpc_model {{ default "{said}"; "" "- -"; }}'
 
 
 def grpc_directive(path: Path) -> str:

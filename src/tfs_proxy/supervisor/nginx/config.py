@@ -48,7 +48,7 @@ class ProxyConfig:
     """Where nginx listens, and where it sends requests to.
 
     ``grpc`` is None if gRPC is not published, ``serving`` until everything is ready. With ``multi_model``
-    there is neither, and no ``web``. ``free_bytes`` are those of the disk on which bodies wait,
+    there is no ``serving``, and no ``web``. ``free_bytes`` are those of the disk on which bodies wait,
     ``descriptors`` how many nginx may have open. ``counts_requests`` says whether this nginx knows how many
     requests it has.
     """
@@ -79,18 +79,22 @@ def find() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
 
 
+def answer_seconds(settings: Settings) -> int:
+    """How long nginx waits for an answer, or for more of it."""
+    return max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds)
+
+
 def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     """The whole nginx.conf."""
     template = Template(files(__package__).joinpath("nginx.conf.template").read_text())
-    limits = ProxyLimits(
-        settings.max_payload_mb,
-        max(settings.nginx_proxy_read_timeout_seconds, settings.gunicorn_timeout_seconds),
-    )
+    limits = ProxyLimits(settings.max_payload_mb, answer_seconds(settings))
     served = proxy.multi_model or proxy.serving
     sampling = served.traces if served else None
     capture = served.capture if served else None
     marks = (*traces.headers(sampling), *((fast_path.CAPTURED_HEADER,) if capture else ()))
-    routing = _multi_model(proxy, settings, marks) or _one_archive(proxy, settings, workspace, marks)
+    routing = _multi_model(proxy, settings, workspace, marks) or _one_archive(
+        proxy, settings, workspace, marks
+    )
     return template.substitute(
         user=_user_line(),
         root=workspace.root,
@@ -111,7 +115,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         log_level=access_log.error_level(settings.nginx_loglevel),
         **_limits(proxy, settings, limits),
         keep_seconds=KEEP_ALIVE_SECONDS if served else 0,
-        grpc_server=_grpc_server(proxy, limits, workspace),
+        grpc_server=_grpc_server(proxy, settings, workspace),
         trace_maps=traces.maps(sampling) if sampling else "",
         captured=fast_path.captured(capture) if capture else "",
         upstreams_and_maps=routing.upstreams_and_maps,
@@ -166,20 +170,29 @@ def _one_archive(
     return Routing("\n\n    ".join(upstreams_and_maps), "\n\n        ".join(locations), workers.AGAIN)
 
 
-def _multi_model(proxy: ProxyConfig, settings: Settings, marks: Sequence[str]) -> Routing | None:
+def _multi_model(
+    proxy: ProxyConfig, settings: Settings, workspace: Workspace, marks: Sequence[str]
+) -> Routing | None:
     routes = proxy.multi_model
     if routes is None:
         return None
+    upstreams_and_maps = (
+        multi_model.upstreams(proxy.control_socket, routes),
+        multi_model.maps(routes),
+        serving_api.grpc_upstream([workspace.grpc_router_socket]) if proxy.grpc else "",
+    )
     return Routing(
-        f"{multi_model.upstreams(proxy.control_socket, routes)}\n\n    {multi_model.maps(routes)}",
+        "\n\n    ".join(upstreams_and_maps),
         multi_model.locations(routes, settings, marks),
         multi_model.BAD_GATEWAY_PAGE,
     )
 
 
-def _grpc_server(proxy: ProxyConfig, limits: ProxyLimits, workspace: Workspace) -> str:
+def _grpc_server(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
     if proxy.grpc is None:
         return ""
+    waits_seconds = 0 if proxy.multi_model is None else multi_model.wait_seconds(settings)
+    limits = ProxyLimits(settings.max_payload_mb, answer_seconds(settings) + waits_seconds)
     has_models = proxy.serving is None or bool(proxy.serving.instances)
     logs = (f"access_log {workspace.requests} grpc_requests;", access_log.grpc_directive(workspace.access))
     return serving_api.grpc_server(proxy.grpc, limits, logs, has_models=has_models)

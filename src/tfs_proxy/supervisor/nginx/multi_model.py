@@ -215,9 +215,13 @@ def _again(marks: Sequence[str]) -> str:
     )
 
 
+def wait_seconds(settings: Settings) -> int:
+    """How long a request that waits for a load may get no answer."""
+    return math.ceil(settings.request_timeout_seconds) + MARGIN_SECONDS
+
+
 def _wait(settings: Settings) -> str:
     """The control API answers once it knows whether the model is going to be ready."""
-    seconds = math.ceil(settings.request_timeout_seconds) + MARGIN_SECONDS
     return _location(
         "@wait",
         "proxy_pass http://control_api_anew$readiness;",
@@ -225,7 +229,7 @@ def _wait(settings: Settings) -> str:
         "proxy_pass_request_body off;",
         *workers.PROXY_HEADERS,
         'proxy_set_header Content-Length "";',
-        f"proxy_read_timeout {seconds}s;",
+        f"proxy_read_timeout {wait_seconds(settings)}s;",
     )
 
 

@@ -31,8 +31,8 @@ RELOAD_LOOKS, RELOAD_PAUSE_SECONDS = 400, 0.005
 class NginxProxy:
     """nginx on ``listener``, in front of workers that accept on ``web``; gRPC has a listener of its own.
 
-    A change of ``web`` counts from the next `configure` on. With ``multi_model`` there is no ``web`` and no
-    gRPC, and the configuration of the start stays.
+    A change of ``web`` counts from the next `configure` on. With ``multi_model`` there is no ``web``, and the
+    configuration of the start stays.
     """
 
     def __init__(
@@ -51,11 +51,7 @@ class NginxProxy:
         self._listener = listener
         self.web = web
         self._multi_model = multi_model
-        self.grpc_listener = (
-            sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
-            if multi_model is None
-            else None
-        )
+        self.grpc_listener = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
         self._grpc_endpoint = self._open_grpc_endpoint()
         self._open: frozenset[int] = frozenset()
 

@@ -13,8 +13,9 @@ from urllib.parse import quote
 from tfs_proxy.deployment import Instance, TraceSampling
 from tfs_proxy.observe.request_counts import NGINX_GRPC_FORMAT
 from tfs_proxy.supervisor.nginx import traces, uploads
+from tfs_proxy.wire.error_body import NO_MODEL_SERVER
 from tfs_proxy.wire.grpc_codes import REFUSALS, GrpcCode
-from tfs_proxy.wire.header_names import ASKS_TIMING, nginx_variable
+from tfs_proxy.wire.header_names import ASKS_TIMING, GRPC_MODEL, nginx_variable
 
 PUBLISHED = ("/tensorflow.serving.PredictionService/", "= /tensorflow.serving.ModelService/GetModelStatus")
 """nginx's patterns of the gRPC methods that are let through."""
@@ -48,7 +49,10 @@ def rest_upstream(instances: Sequence[Instance]) -> str:
 
 
 def grpc_upstream(gates: Sequence[Path]) -> str:
-    """The model servers' gRPC sides: links that are there while it has all its models, and their log."""
+    """What answers gRPC calls, and their log.
+
+    The model servers' gRPC sides, by links that are there while it has all its models; or the gRPC router.
+    """
     log_format = f"log_format grpc_requests '{NGINX_GRPC_FORMAT}';\n    "
     return log_format + _upstream("predictions", [f"unix:{gate}" for gate in gates])
 
@@ -102,6 +106,7 @@ def grpc_server(
         f"grpc_send_timeout {limits.read_seconds}s;",
         "grpc_next_upstream error non_idempotent;",
         "grpc_next_upstream_tries 2;",
+        f"grpc_hide_header {GRPC_MODEL};",
         *(f"location {pattern} {{ grpc_pass grpc://predictions; }}" for pattern in published),
         "location / { return 404; }",
         *_refusals(limits),
@@ -124,7 +129,7 @@ def _refusals(limits: ProxyLimits) -> list[str]:
         "the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
         GrpcCode.UNIMPLEMENTED: "not published here: only tensorflow.serving.PredictionService "
         "and GetModelStatus of tensorflow.serving.ModelService are",
-        GrpcCode.UNAVAILABLE: "no model server is ready: starting, or being restarted",
+        GrpcCode.UNAVAILABLE: NO_MODEL_SERVER,
     }
     lines = []
     for code, text in texts.items():

@@ -18,6 +18,7 @@ from tfs_proxy.supervisor.nginx.multi_model import (
     target_patterns,
 )
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
+from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
 
 WORKSPACE = Workspace(Path("/run/tfs"))
 
@@ -56,8 +57,25 @@ def test_the_configuration_of_the_start_is_the_last() -> None:
         assert absent not in text
 
 
-def test_nginx_of_many_models_has_no_port_for_grpc(tmp_path: Path) -> None:
-    """Nor workers of its own, and what it is told at its start has the routes."""
+def test_calls_of_grpc_go_to_the_router_and_may_wait_for_a_load() -> None:
+    """Only those that are published; the router's word for nginx stays inside."""
+    proxy = config.ProxyConfig(
+        *("0.0.0.0:8080", (), WORKSPACE.control_socket),
+        grpc=GrpcEndpoint("0.0.0.0:8500", (1, 22, 1)),
+        multi_model=MultiModelRoutes(600),
+    )
+    environ = {"TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "200", "SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "90"}
+
+    text = config.config(proxy, Settings.from_env(environ), WORKSPACE)
+
+    assert "upstream predictions { least_conn; server unix:/run/tfs/router.sock max_fails=0;" in text
+    assert text.count("grpc_pass grpc://predictions;") == 2
+    assert "grpc_read_timeout 295s;" in text
+    assert "grpc_hide_header X-Tfs-Proxy-Model;" in text
+
+
+def test_nginx_of_many_models_has_a_port_for_grpc_if_it_is_set(tmp_path: Path) -> None:
+    """By default there is none; and what it is told at its start has the routes."""
     program = tmp_path / "nginx-program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)

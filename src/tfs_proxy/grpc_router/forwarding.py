@@ -1,0 +1,151 @@
+"""TF Serving's services: a call -> the model that it names -> the least busy of its model servers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from grpc import aio
+
+from tfs_proxy.grpc_router.asked_model import MULTI_INFERENCE, AskedModel, asked_model
+from tfs_proxy.grpc_router.load_waiting import LoadWaiting
+from tfs_proxy.grpc_router.model_servers import ModelServerChannel, ModelServers
+from tfs_proxy.grpc_router.refused_call import Metadata, RefusedCall
+from tfs_proxy.names import is_model_name
+from tfs_proxy.upstream.grpc_channels import CONNECT_FAILED
+from tfs_proxy.wire.error_body import MODEL_SERVER, NO_MODEL_SERVER, not_answered
+from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.gzip_body import gunzip
+from tfs_proxy.wire.header_names import GRPC_MODEL
+
+Handler = Callable[[bytes, Any], Awaitable[bytes]]
+"""Answers one call: a message and the call's ``grpc.aio.ServicerContext`` to a message."""
+
+Services = Mapping[str, Mapping[str, Handler]]
+"""Handlers by service and method."""
+
+PREDICTION_SERVICE: Final = "tensorflow.serving.PredictionService"
+MODEL_SERVICE: Final = "tensorflow.serving.ModelService"
+PUBLISHED: Final = {
+    PREDICTION_SERVICE: ("Predict", "Classify", "Regress", MULTI_INFERENCE, "GetModelMetadata"),
+    MODEL_SERVICE: ("GetModelStatus",),
+}
+
+_GZIP_MAGIC = b"\x1f\x8b"
+"""No protobuf message begins so: its first field would be of the wire type 7, which there is not."""
+
+_OWN_DEADLINE = "Deadline Exceeded"
+"""What gRPC says itself if the model server says nothing in time."""
+
+_NOT_PASSED_ON = frozenset({"user-agent"})
+"""gRPC sets its own."""
+
+
+class NoServerReady(Exception):
+    """The model has no gate: it is not loaded, or being started again."""
+
+
+class NotConnected(Exception):
+    """No connection to the model server could be opened: nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedCall:
+    """One call of the method at ``path``; ``tried`` has the sockets where it was not taken."""
+
+    path: str
+    asked: AskedModel
+    message: bytes
+    context: Any
+    tried: list[str] = field(default_factory=list)
+
+
+class TfServingForwarding:
+    """PredictionService and ModelService in front of the models' own.
+
+    An answer may take ``answer_seconds``; a message has at most ``message_bytes``, unpacked.
+    """
+
+    def __init__(
+        self, servers: ModelServers, loads: LoadWaiting, answer_seconds: float, message_bytes: int
+    ) -> None:
+        self._servers, self._loads = servers, loads
+        self._answer_seconds, self._message_bytes = answer_seconds, message_bytes
+
+    def services(self) -> Services:
+        """What is published; methods that change the model server are not."""
+        return {
+            service: {method: partial(self._answer, service, method) for method in methods}
+            for service, methods in PUBLISHED.items()
+        }
+
+    async def _answer(self, service: str, method: str, message: bytes, context: Any) -> bytes:
+        if message.startswith(_GZIP_MAGIC):
+            message = await asyncio.to_thread(gunzip, message, self._message_bytes)
+        asked = asked_model(method, message)
+        context.set_trailing_metadata(_model_trailer(asked))
+        call = ForwardedCall(f"/{service}/{method}", asked, message, context)
+        try:
+            return await self._send(call)
+        except NoServerReady:
+            await self._loads.until_ready(asked.name)
+        except NotConnected:
+            pass
+        try:
+            return await self._send(call)
+        except (NoServerReady, NotConnected):
+            raise self._no_server(asked.name) from None
+
+    async def _send(self, call: ForwardedCall) -> bytes:
+        """The answer of a model server; raises NoServerReady, or NotConnected and notes which it was."""
+        with self._servers.for_call(call.asked.name, call.tried) as server:
+            if server is None:
+                raise NoServerReady
+            call.tried.append(server.socket)
+            return await self._answer_of(server, call)
+
+    def _no_server(self, model: str) -> RefusedCall:
+        """Why a model that is loaded has no model server that takes the call."""
+        if self._servers.exist_for(model):
+            return RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
+        text = f"model {model} has no gRPC API: its script is the model"
+        return RefusedCall(GrpcCode.UNIMPLEMENTED, text)
+
+    async def _answer_of(self, server: ModelServerChannel, call: ForwardedCall) -> bytes:
+        limit_seconds, left_seconds = self._answer_seconds, call.context.time_remaining()
+        if left_seconds is not None:
+            limit_seconds = min(limit_seconds, left_seconds)
+        method, metadata = server.method(call.path), _passed_on(call.context)
+        answering = method(call.message, timeout=limit_seconds, metadata=metadata)
+        try:
+            answer: bytes = await answering
+        except aio.AioRpcError as error:
+            raise _refusal(error, call.asked, limit_seconds) from None
+        trailers = await answering.trailing_metadata()
+        if trailers:
+            call.context.set_trailing_metadata((*trailers, *_model_trailer(call.asked)))
+        return answer
+
+
+def _refusal(error: aio.AioRpcError, asked: AskedModel, limit_seconds: float) -> Exception:
+    """What ends a call that has failed: the model server's own status, or what became of the connection."""
+    code, text = GrpcCode(error.code().value[0]), error.details() or ""
+    if code is GrpcCode.UNAVAILABLE and CONNECT_FAILED in text:
+        return NotConnected()
+    if code is GrpcCode.DEADLINE_EXCEEDED and text == _OWN_DEADLINE:
+        text = not_answered(MODEL_SERVER, limit_seconds)
+    return RefusedCall(code, text, (*error.trailing_metadata(), *_model_trailer(asked)))
+
+
+def _passed_on(context: Any) -> Metadata:
+    """The client's metadata for the model server: its request id and trace, and what it sends besides."""
+    return tuple((key, value) for key, value in context.invocation_metadata() if key not in _NOT_PASSED_ON)
+
+
+def _model_trailer(asked: AskedModel) -> Metadata:
+    """Tells nginx for its line of the call; without it the call counts for no model."""
+    if not is_model_name(asked.name):
+        return ()
+    version = asked.version if is_model_name(asked.version) else "-"
+    return ((GRPC_MODEL.lower(), f"{asked.name} {version}"),)

@@ -1,0 +1,53 @@
+"""The gates of models: made by one process, followed by the other, with the calls in between."""
+
+import asyncio
+from pathlib import Path
+
+from tfs_proxy.grpc_router.gates import Gates
+from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
+
+
+def test_calls_follow_the_gates_that_are_open(tmp_path: Path) -> None:
+    """By instance; a model that is not there has none, whatever it is called."""
+    router, made = Gates(tmp_path, instances=2), GrpcGates(tmp_path, ["a", "a.1"])
+    assert not router.are_made_for("a")
+
+    made.lead_to({0: Path("/run/0"), 1: Path("/run/1")})
+    with router.call("a") as sockets:
+        assert sockets == ("/run/0", "/run/1")
+    made.lead_to({1: Path("/run/1")})
+    assert router.sockets("a") == router.sockets("a.1") == ("/run/1",)
+    made.close()
+    assert router.are_made_for("a")
+    made.lead_to({0: Path("/run/0")})
+    for name in ("a", "b", "../a", "", "x" * 300):
+        with router.call(name) as sockets:
+            assert sockets == ()
+
+    made.forget()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_archives_gate_of_the_same_name_stays(tmp_path: Path) -> None:
+    """The first has it, until it is closed."""
+    first, second = GrpcGates(tmp_path, ["a"]), GrpcGates(tmp_path, ["a", "b"])
+    first.lead_to({0: Path("/run/first")})
+    second.lead_to({0: Path("/run/second")})
+
+    second.close()
+
+    assert Gates(tmp_path, 1).sockets("a") == ("/run/first",)
+
+
+def test_the_end_of_a_model_waits_for_its_calls(tmp_path: Path) -> None:
+    """Those that are under way when the gates are shut, as long as there is time."""
+    router, made = Gates(tmp_path, instances=1), GrpcGates(tmp_path, ["a"])
+    made.lead_to({0: Path("/run/0")})
+
+    with router.call("a"), router.call("a"):
+        made.close()
+        assert made.in_use
+        asyncio.run(made.wait_for_calls(0.05))
+        assert made.in_use
+    assert not made.in_use
+    asyncio.run(made.wait_for_calls(600))

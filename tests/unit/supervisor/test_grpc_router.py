@@ -1,0 +1,32 @@
+"""The gRPC router's command line, as its own reader takes it."""
+
+from pathlib import Path
+
+from tfs_proxy.grpc_router.options import RouterOptions, read_options
+from tfs_proxy.layout import Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.programs import grpc_router
+
+
+def test_the_router_reads_what_the_supervisor_writes() -> None:
+    """Sockets of the run, limits of the settings."""
+    settings = Settings.from_env(
+        {
+            "SAGEMAKER_MAX_PAYLOAD_IN_MB": "3",
+            "TFS_PROXY_REQUEST_TIMEOUT_SECONDS": "7.5",
+            "SAGEMAKER_TFS_INSTANCE_COUNT": "2",
+        }
+    )
+    spec = grpc_router.process(settings, Workspace(Path("/run/a b")), 90, {"PATH": "/bin"})
+
+    module = spec.argv.index(grpc_router.PROGRAM)
+    assert spec.env["PATH"] == "/bin"
+    assert read_options(spec.argv[module + 1 :]) == RouterOptions(
+        socket=Path("/run/a b/router.sock"),
+        gates=Path("/run/a b/g"),
+        control_socket=Path("/run/a b/control.sock"),
+        instances=2,
+        message_bytes=3 << 20,
+        wait_seconds=7.5,
+        answer_seconds=90,
+    )
