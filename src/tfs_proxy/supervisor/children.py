@@ -146,8 +146,7 @@ class Children:
             return
         heartbeats = self._readiness.heartbeats
         if len(heartbeats.loading) > self.worker_count + SPARE_WORKERS:
-            script = without_workspace(self.script or "the application", self._workspace)
-            raise ScriptLoadError(f"{script} can't be imported: it ends the worker that imports it.")
+            raise self._ended_by_import()
         failure = heartbeats.failure
         if failure is None:
             return
@@ -167,12 +166,18 @@ class Children:
         return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
 
     def _reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
-        """What a worker has said; if none could, what gunicorn has printed."""
+        """What a worker has said; if none could, how far they came, or what gunicorn has printed."""
         failure = self._readiness.heartbeats.failure
         if failure is not None:
             return ScriptLoadError(without_workspace(failure.text, self._workspace))
+        if self._readiness.phase is Phase.STARTING and self._readiness.heartbeats.loading:
+            return self._ended_by_import()
         text = f"no worker can start: {workers.name} ended with {describe_exit(workers.exit_status)}. "
         return ScriptLoadError(without_workspace(text + _last_output(workers), self._workspace))
+
+    def _ended_by_import(self) -> ScriptLoadError:
+        script = without_workspace(self.script or "the application", self._workspace)
+        return ScriptLoadError(f"{script} can't be imported: it ends the worker that imports it.")
 
 
 def _last_output(child: ChildProcess) -> str:

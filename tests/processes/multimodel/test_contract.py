@@ -104,7 +104,7 @@ UNSERVABLE: Mapping[str, tuple[Mapping[str, str | bytes], str]] = {
     ),
     "a script that ends its process": (
         {"code/inference.py": "import os\n\n\ndef model_fn(model_dir):\n    os._exit(3)\n"},
-        "the script can't be used",
+        "code/inference.py can't be imported: it ends the worker that imports it",
     ),
     "a SavedModel that can't be loaded": ({"m/1/saved_model.pb": UNTAGGED}, "can't be loaded: "),
 }
