@@ -45,10 +45,11 @@ class ServablePolls:
 
     def loaded(self) -> frozenset[int]:
         """The instances on which every model is available that is expected there."""
-        away = {
-            servable.instance for servable, state in self._readiness.servables.items() if not state.available
-        }
-        return frozenset(each.index for each in self.instances) - away - self._readiness.unreachable
+        away = set(self._readiness.unreachable)
+        if self._readiness.disturbed.is_set():  # PERF: else all of them are
+            servables = self._readiness.servables.items()
+            away |= {servable.instance for servable, state in servables if not state.available}
+        return frozenset(each.index for each in self.instances) - away
 
     async def until_reached(self) -> None:
         """Return once every model server answers."""

@@ -182,7 +182,7 @@ class ModelStack:
         self._owner.ready(self)
 
     def follow_model_servers(self) -> None:
-        """Let calls reach the model servers that have its models now; one that is being restarted has none."""
+        """Let calls reach the model servers that have its models: one that is being restarted has none."""
         servers = self._run.servers
         loaded = self._stack.readiness.loaded() if servers is None else servers.loaded()
         sockets = {each.index: Path(each.grpc_socket) for each in self._instances}
