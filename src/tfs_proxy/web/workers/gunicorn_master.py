@@ -115,5 +115,10 @@ class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no typ
             sys.exit(f"gunicorn can't be started: {error}")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run gunicorn with the words of the command line until it ends."""
     Application("%(prog)s [OPTIONS] [APP_MODULE]").run()
+
+
+if __name__ == "__main__":
+    main()
