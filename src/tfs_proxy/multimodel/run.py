@@ -37,6 +37,7 @@ from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
+from tfs_proxy.supervisor.programs.warm_parent import WarmParent
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 from tfs_proxy.supervisor.run_loop import RunLoop
 from tfs_proxy.wire.header_names import TARGET_MODEL
@@ -127,6 +128,7 @@ class MultiModelSupervisor:
         self._children = Children(self._readiness, workspace, watchdog, own_exit_status=False)
         self._records.follow(self._children)
         self._children.each_tick = self._tick
+        self._warm_parent = WarmParent(settings, workspace, request.environ)
         self._stacks = ModelStacks(self._facts(watchdog), self._records.requests)
         self._registry = ModelRegistry(
             self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
@@ -147,6 +149,7 @@ class MultiModelSupervisor:
             watchdog,
             self._records.log_descriptor,
             int(self._listener.getsockname()[1]),
+            self._warm_parent.spawn,
         )
 
     def _make_control_api(self) -> ControlApi:
@@ -172,6 +175,7 @@ class MultiModelSupervisor:
 
     async def _start_and_watch(self) -> None:
         self._readiness.step = "starting: nginx"
+        self._warm_parent.start(self._children.start)
         self._stacks.make_folders()
         await self._control_api.open(self._workspace.control_socket)
         self._children.nginx = self._children.start(self._proxy().spec(self._request.environ))
@@ -214,6 +218,7 @@ class MultiModelSupervisor:
 
     def _tick(self) -> None:
         self._records.read()
+        self._warm_parent.reap_orphans()
         self._stacks.note_requests()
         self._stacks.forget_all_but({model.name for model in self._registry.all()})
 
@@ -239,6 +244,7 @@ class MultiModelSupervisor:
         """As they are when somebody looks."""
         yield from self._children.in_start_order()
         yield from self._stacks.children()
+        yield from self._warm_parent.children()
 
     async def _stop_all(self, deadline: float) -> None:
         self._registry.begin_draining()  # requests that wait for a load would keep nginx
@@ -246,3 +252,4 @@ class MultiModelSupervisor:
         if self._children.nginx is not None:
             await self._children.nginx.stop(deadline - time.monotonic())
         await self._registry.close()
+        await self._warm_parent.stop()

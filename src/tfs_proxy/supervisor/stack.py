@@ -22,6 +22,7 @@ from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.supervisor.plan import ProcessPlan
+from tfs_proxy.supervisor.process import Spawn, spawn
 from tfs_proxy.supervisor.programs import gunicorn, packages
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 
@@ -32,11 +33,15 @@ BUSY_BEAT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class StackHost:
-    """Where a stack lives: its folder, who cleans up after this process, and where its workers log."""
+    """Where a stack lives: its folder, who cleans up after this process, where its workers log.
+
+    ``spawn_workers`` is how gunicorn is started.
+    """
 
     workspace: Workspace
     watchdog: Watchdog
     log_descriptor: int
+    spawn_workers: Spawn = spawn
 
 
 class ServingStack:
@@ -180,7 +185,7 @@ class ServingStack:
         spec = gunicorn.process(
             self.settings, self._workspace, descriptors, paths, environ, self._host.log_descriptor
         )
-        self.children.workers = self.children.start(spec.named(self._of))
+        self.children.workers = self.children.start(spec.named(self._of), self._host.spawn_workers)
 
 
 def _heartbeats(settings: Settings) -> Heartbeats:

@@ -36,8 +36,6 @@ def transform_fn(model, data, content_type, accept):
         "version": getattr({OURS}, "VERSION", None),
         "grpc": getattr(grpc, "VERSION", None),
         "random": int(numpy.random.randint(1 << 30)),
-        "numpy in the master": "_multiarray_umath" in parent,
-        "orjson in the master": "orjson" in parent,
         "grpc in the master": "cygrpc" in parent,
     }}), "application/json"
 """

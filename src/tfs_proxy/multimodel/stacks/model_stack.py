@@ -27,7 +27,7 @@ from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.opening import ServeRequest
-from tfs_proxy.supervisor.process import ChildProcess
+from tfs_proxy.supervisor.process import ChildProcess, Spawn
 from tfs_proxy.supervisor.readiness import Phase
 from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
@@ -41,7 +41,7 @@ WEB_SOCKET: Final = "web.sock"
 class RunFacts:
     """What all models of a run share: settings, model server, environment, folder, clean-up and log.
 
-    ``port`` is the one that clients know.
+    ``port`` is the one that clients know, ``spawn_workers`` how gunicorn is started.
     """
 
     settings: Settings
@@ -51,6 +51,7 @@ class RunFacts:
     watchdog: Watchdog
     log_descriptor: int
     port: int
+    spawn_workers: Spawn
 
 
 class StackOwner(Protocol):
@@ -188,7 +189,7 @@ class ModelStack:
         if self.placement is not None:
             settings = replace(settings, extra_args=(*settings.extra_args, *self.placement.arguments))
             environ = {**environ, **self.placement.environment}
-        host = StackHost(self._workspace, run.watchdog, run.log_descriptor)
+        host = StackHost(self._workspace, run.watchdog, run.log_descriptor, run.spawn_workers)
         request = ServeRequest(self.url, run.model_server, environ)
         return ServingStack(settings, request, host, (self._listener,), of=self.name)
 

@@ -1,0 +1,102 @@
+"""The warm parent: imports what every worker needs, and forks gunicorn's masters on request: run as a module.
+
+`supervisor.programs.warm_parent` starts it and asks it, at a unix socket. It has one thread, and opens
+neither connections nor files that what it forks could inherit.
+"""
+
+import os
+import socket
+import struct
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from tfs_proxy.forking.request import ANSWER_SECONDS, NUMBER, ForkRequest
+from tfs_proxy.web.workers import gunicorn_master
+from tfs_proxy.web.workers.warm.forked import Received, become
+from tfs_proxy.web.workers.warm.preload import SCRIPT, WORKER, imported_names, preload
+
+MOST_DESCRIPTORS: Final = 253
+"""In one message, as Linux allows."""
+
+BACKLOG: Final = 128
+PAUSE_SECONDS: Final = 0.001
+_PEER = struct.Struct("3i")
+
+
+def main(path: Path) -> None:
+    """Serve at the unix socket ``path`` until a signal ends this process.
+
+    Returns only in the processes that it has forked, once they have run as gunicorn's master.
+    """
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(BACKLOG)  # who connects from here on waits for the imports
+    names = preload([*WORKER, *SCRIPT]) | imported_names()
+    received = _serve(listener, supervisor=os.getppid())
+    become(received, names)
+    gunicorn_master.main()
+
+
+def _serve(listener: socket.socket, supervisor: int) -> Received:
+    """Fork a process for each request; returns in that process, where the listener is closed."""
+    while True:
+        connection, _ = listener.accept()
+        with ExitStack() as held:
+            held.callback(connection.close)
+            connection.settimeout(ANSWER_SECONDS)
+            received = _receive(connection, supervisor, held)
+            if received is not None and _fork_for(supervisor):
+                held.pop_all()
+                listener.close()
+                return received
+
+
+def _receive(connection: socket.socket, supervisor: int, held: ExitStack) -> Received | None:
+    """Read one request; None if it is not whole, or not the supervisor's."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    if _PEER.unpack(credentials)[0] != supervisor:
+        return None
+    try:
+        head, descriptors, _, _ = socket.recv_fds(connection, NUMBER.size, MOST_DESCRIPTORS)
+        for descriptor in descriptors:
+            held.callback(os.close, descriptor)
+        (left,) = NUMBER.unpack(head)
+        text = b""
+        while len(text) < left:
+            part = connection.recv(left - len(text))
+            if not part:
+                return None
+            text += part
+        return Received(ForkRequest.from_bytes(text), descriptors, connection, supervisor)
+    except (OSError, struct.error, ValueError, KeyError, TypeError):
+        return None
+
+
+def _fork_for(supervisor: int) -> bool:
+    """Fork a process whose parent ends at once, so that it falls to ``supervisor``; whether this is it."""
+    try:
+        child = os.fork()
+    except OSError:  # no memory, or too many processes: the supervisor finds out by itself
+        return False
+    if child:
+        os.waitpid(child, 0)
+        return False
+    between = os.getpid()
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    while os.getppid() == between:
+        time.sleep(PAUSE_SECONDS)
+    if os.getppid() != supervisor:
+        os._exit(1)
+    return True
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
