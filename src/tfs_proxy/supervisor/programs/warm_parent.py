@@ -16,8 +16,9 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.running_process import ForkedProcess, RunningProcess
 from tfs_proxy.supervisor.host.subreaper import become_subreaper
-from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, spawn
+from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, spawn
 from tfs_proxy.supervisor.programs import gunicorn
+from tfs_proxy.wire.http_server import BACKLOG
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +27,15 @@ STOP_SECONDS = 3.0
 STDOUT, STDERR = 1, 2
 
 
-def process(settings: Settings, workspace: Workspace, environ: Mapping[str, str]) -> ProcessSpec:
-    """The warm parent of the run: it listens in ``workspace``, with the environment of all workers."""
+def process(
+    settings: Settings, workspace: Workspace, environ: Mapping[str, str], listener: int
+) -> ProcessSpec:
+    """The warm parent of the run: it takes requests from ``listener``, in the environment of workers."""
     return ProcessSpec(
         name="the warm parent of workers",
-        argv=(sys.executable, "-m", PROGRAM, str(workspace.warm_parent)),
+        argv=(sys.executable, "-m", PROGRAM, str(listener)),
         env=gunicorn.environment(environ, settings, workspace, ()),
+        pass_fds=(listener,),
     )
 
 
@@ -39,13 +43,16 @@ class WarmParent:
     """The warm parent of a run, once it has been started, and a way to start processes with or without it."""
 
     def __init__(self, settings: Settings, workspace: Workspace, environ: Mapping[str, str]) -> None:
-        self._spec = process(settings, workspace, environ)
-        self._socket = workspace.warm_parent
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._spec = process(settings, workspace, environ, self._listener.fileno())
+        self._path = str(workspace.warm_parent)
         self._child: ChildProcess | None = None
 
     def start(self, start: Callable[[ProcessSpec], ChildProcess]) -> None:
         """Have it started, unless the system can't watch what it forks."""
         if _can_watch() and become_subreaper():
+            self._listener.bind(self._path)
+            self._listener.listen(BACKLOG)
             self._child = start(self._spec)
 
     def children(self) -> Iterator[ChildProcess]:
@@ -62,15 +69,17 @@ class WarmParent:
         """End it; what it has forked goes on."""
         for child in self.children():
             await child.stop(STOP_SECONDS)
+        self._listener.close()
 
     async def spawn(self, spec: ProcessSpec, output: int) -> RunningProcess:
         """Start ``spec`` as `supervisor.process.spawn` does, forked from the warm parent if there is one."""
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await self._fork(spec, output)
-        except (OSError, EOFError) as error:
-            if self._child is not None:
-                log.debug("%s is not forked, but started: %s", spec.name, error or type(error).__name__)
+        if any(child.state is ProcessState.RUNNING for child in self.children()):
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    return await self._fork(spec, output)
+            except (OSError, EOFError) as error:
+                reason = str(error) or type(error).__name__
+                log.debug("%s can't be forked, and is started: %s", spec.name, reason)
         return await spawn(spec, output)
 
     async def _fork(self, spec: ProcessSpec, output: int) -> ForkedProcess:
@@ -80,7 +89,7 @@ class WarmParent:
         request = ForkRequest(spec.argv, spec.env, (STDOUT, *passed), int(spec.orphaned_signal)).to_bytes()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.setblocking(False)
-            await loop.sock_connect(connection, str(self._socket))
+            await loop.sock_connect(connection, self._path)
             socket.send_fds(connection, [NUMBER.pack(len(request))], [output, *passed])
             await loop.sock_sendall(connection, request)
             answer = b""

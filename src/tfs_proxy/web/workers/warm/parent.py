@@ -1,7 +1,7 @@
 """The warm parent: imports what every worker needs, and forks gunicorn's masters on request: run as a module.
 
-`supervisor.programs.warm_parent` starts it and asks it, at a unix socket. It has one thread, and opens
-neither connections nor files that what it forks could inherit.
+`supervisor.programs.warm_parent` starts it and asks it, at a socket that it owns. It has one thread, and
+opens neither connections nor files that what it forks could inherit.
 """
 
 import os
@@ -10,7 +10,6 @@ import struct
 import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Final
 
 from tfs_proxy.forking.request import ANSWER_SECONDS, NUMBER, ForkRequest
@@ -21,20 +20,15 @@ from tfs_proxy.web.workers.warm.preload import SCRIPT, WORKER, imported_names, p
 MOST_DESCRIPTORS: Final = 253
 """In one message, as Linux allows."""
 
-BACKLOG: Final = 128
 PAUSE_SECONDS: Final = 0.001
 _PEER = struct.Struct("3i")
 
 
-def main(path: Path) -> None:
-    """Serve at the unix socket ``path`` until a signal ends this process.
+def main(listener: socket.socket) -> None:
+    """Serve at ``listener`` until a signal ends this process; who connects before waits for the imports.
 
     Returns only in the processes that it has forked, once they have run as gunicorn's master.
     """
-    path.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    listener.listen(BACKLOG)  # who connects from here on waits for the imports
     names = preload([*WORKER, *SCRIPT]) | imported_names()
     received = _serve(listener, supervisor=os.getppid())
     become(received, names)
@@ -99,4 +93,4 @@ def _fork_for(supervisor: int) -> bool:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(socket.socket(fileno=int(sys.argv[1])))
