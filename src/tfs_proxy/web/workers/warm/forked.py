@@ -1,4 +1,4 @@
-"""A process just forked from the warm parent: makes it what exec would have made, or has exec make it.
+"""Forks a process from the warm parent, and makes it what exec would have made, or has exec make it.
 
 It keeps nothing of the parent but imported modules. If the model brings one of those, or anything else is not
 as it was for the parent, exec starts anew, in the same process: a fork is only quicker.
@@ -9,6 +9,7 @@ import fcntl
 import os
 import socket
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ OF_PYTHON: Final = "LC_CTYPE"
 """Python sets it by itself."""
 
 STDIN, STDERR = 0, 2
+PAUSE_SECONDS: Final = 0.001
 _OPEN: Final = Path("/proc/self/fd")
 _PR_SET_PDEATHSIG = 1
 
@@ -42,6 +44,28 @@ class Received:
     descriptors: Sequence[int]
     connection: socket.socket
     supervisor: int
+
+
+def fork_for(supervisor: int) -> bool:
+    """Fork a process whose parent ends at once, so that it falls to ``supervisor``; whether this is it."""
+    try:
+        child = os.fork()
+    except OSError:  # no memory, or too many processes: the supervisor finds out by itself
+        return False
+    if child:
+        os.waitpid(child, 0)
+        return False
+    between = os.getpid()
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    while os.getppid() == between:
+        time.sleep(PAUSE_SECONDS)
+    if os.getppid() != supervisor:
+        os._exit(1)
+    return True
 
 
 def become(received: Received, names: Collection[str]) -> None:

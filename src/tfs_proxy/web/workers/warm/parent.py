@@ -8,19 +8,17 @@ import os
 import socket
 import struct
 import sys
-import time
 from contextlib import ExitStack
 from typing import Final
 
 from tfs_proxy.forking.request import ANSWER_SECONDS, NUMBER, ForkRequest
 from tfs_proxy.web.workers import gunicorn_master
-from tfs_proxy.web.workers.warm.forked import Received, become
+from tfs_proxy.web.workers.warm.forked import Received, become, fork_for
 from tfs_proxy.web.workers.warm.preload import SCRIPT, WORKER, imported_names, preload
 
 MOST_DESCRIPTORS: Final = 253
 """In one message, as Linux allows."""
 
-PAUSE_SECONDS: Final = 0.001
 _PEER = struct.Struct("3i")
 
 
@@ -43,7 +41,7 @@ def _serve(listener: socket.socket, supervisor: int) -> Received:
             held.callback(connection.close)
             connection.settimeout(ANSWER_SECONDS)
             received = _receive(connection, supervisor, held)
-            if received is not None and _fork_for(supervisor):
+            if received is not None and fork_for(supervisor):
                 held.pop_all()
                 listener.close()
                 return received
@@ -68,28 +66,6 @@ def _receive(connection: socket.socket, supervisor: int, held: ExitStack) -> Rec
         return Received(ForkRequest.from_bytes(text), descriptors, connection, supervisor)
     except (OSError, struct.error, ValueError, KeyError, TypeError):
         return None
-
-
-def _fork_for(supervisor: int) -> bool:
-    """Fork a process whose parent ends at once, so that it falls to ``supervisor``; whether this is it."""
-    try:
-        child = os.fork()
-    except OSError:  # no memory, or too many processes: the supervisor finds out by itself
-        return False
-    if child:
-        os.waitpid(child, 0)
-        return False
-    between = os.getpid()
-    try:
-        if os.fork():
-            os._exit(0)
-    except OSError:
-        os._exit(1)
-    while os.getppid() == between:
-        time.sleep(PAUSE_SECONDS)
-    if os.getppid() != supervisor:
-        os._exit(1)
-    return True
 
 
 if __name__ == "__main__":

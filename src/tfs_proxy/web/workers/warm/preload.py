@@ -29,8 +29,8 @@ SCRIPT: Final = (
 )
 """What workers with a script import besides. grpc has neither threads nor channels before its first one."""
 
-AT_START: Final = frozenset({"sitecustomize", "usercustomize"})
-"""Python imports these by itself, if there are any."""
+AT_START: Final = frozenset({"sitecustomize", "usercustomize", "setproctitle", "inotify"})
+"""Python and gunicorn have imported these by the time that `preload` looks, if there are any."""
 
 
 class BroughtByModel(BaseException):
