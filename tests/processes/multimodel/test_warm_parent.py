@@ -89,6 +89,15 @@ def load_and_ask(stack: MultiModelStack, name: str, folder: Path, **more: str | 
     return told(stack, name)
 
 
+def requiring(folder: Path, package: str) -> dict[str, str | bytes]:
+    """What an archive has that requires a package, and brings its wheel."""
+    wheel = write_wheel(folder, package, "99.0")
+    return {
+        "code/requirements.txt": f"{package}==99.0\n",
+        f"code/wheels/{wheel.name}": wheel.read_bytes(),
+    }
+
+
 def warm_parents(stack: MultiModelStack) -> list[int]:
     """The warm parent, and nothing that has been forked from it."""
     pids = [pid for words, pids in stack.children().items() if WARM in words for pid in pids]
@@ -130,18 +139,13 @@ def test_a_forked_process_is_like_one_that_was_started(tmp_path: Path) -> None:
 def test_a_package_of_a_model_wins_over_what_the_warm_parent_has(
     many: MultiModelStack, tmp_path: Path
 ) -> None:
-    """That model's gunicorn is started anew; a model without it still has ours, and shares the imports."""
-    wheel = write_wheel(tmp_path, OURS, "99.0")
-    files: dict[str, str | bytes] = {
-        "code/requirements.txt": f"{OURS}==99.0\n",
-        f"code/wheels/{wheel.name}": wheel.read_bytes(),
-    }
-    brings = load_and_ask(many, "brings", tmp_path, **files)["own"]
-    plain = load_and_ask(many, "plain", tmp_path)["own"]
+    """That model's gunicorn is started anew; a model with another package has ours, and shares the imports."""
+    brings = load_and_ask(many, "brings", tmp_path, **requiring(tmp_path, OURS))["own"]
+    other = load_and_ask(many, "other", tmp_path, **requiring(tmp_path, "tinyone"))["own"]
 
     assert (brings["version"], brings["forked"]) == ("99.0", False)
-    assert (plain["version"], plain["forked"]) == (None, True)
-    assert {many.unload(name).status for name in ("brings", "plain")} == {200}
+    assert (other["version"], other["forked"]) == (None, True)
+    assert {many.unload(name).status for name in ("brings", "other")} == {200}
 
 
 def test_models_outlive_the_warm_parent(tmp_path: Path) -> None:
