@@ -12,6 +12,7 @@ from support.archives import pack
 from support.stack import Stack, serving
 from support.wheels import write_wheel
 
+SECONDS = 60.0
 OURS = "idna"
 """A package without further modules of its own that ours import, too."""
 
@@ -120,3 +121,16 @@ def test_a_vendored_package_that_we_import_late_wins_over_ours(tmp_path: Path) -
 
     assert answer["grpc"] == "vendored"
     assert not answer["grpc in the master"]
+
+
+def test_an_import_that_fails_is_told_by_a_worker(tmp_path: Path) -> None:
+    """As if the master had not tried: the run ends with the reason that a worker has found."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "simplejson.py").write_text("raise RuntimeError('broken for this test')\n")
+    stack = Stack(archive(tmp_path), env={"PYTHONPATH": str(tmp_path / "broken")})
+    try:
+        assert stack.process.wait(SECONDS) != 0
+        stack.wait_for_log("broken for this test", SECONDS)
+        assert "gunicorn ended" not in stack.log
+    finally:
+        stack.close()
