@@ -366,3 +366,12 @@ def asks_for_json(environ: Mapping[str, str]) -> bool:
 def inherited_environment() -> dict[str, str]:
     """This process's environment, for children to inherit."""
     return dict(os.environ)
+
+
+def change_environment(changes: Mapping[str, str | None]) -> None:
+    """Set variables of this process's environment, or remove those that are None."""
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

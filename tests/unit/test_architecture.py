@@ -19,6 +19,7 @@ ROOMS = (
     "setting_values setting_rows",
     "settings",
     "worker_environment",
+    "forking",
     "wire",
     "observe",
     "protos",

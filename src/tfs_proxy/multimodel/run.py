@@ -43,9 +43,10 @@ from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.programs import grpc_router
+from tfs_proxy.supervisor.programs.warm_parent import WarmParent
 from tfs_proxy.supervisor.readiness import ENDED, Heartbeats, Phase, Readiness
 from tfs_proxy.supervisor.run_loop import RunLoop
-from tfs_proxy.supervisor.stack import heartbeats_of
+from tfs_proxy.supervisor.stack import StackHost, heartbeats_of
 from tfs_proxy.wire.header_names import TARGET_MODEL
 
 log = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ class MultiModelSupervisor:
         folder: ModelFolder | None,
     ) -> None:
         self._settings, self._listener, self._request = settings, listener, request
-        self._workspace = workspace
+        self._workspace, self._watchdog = workspace, watchdog
         self._records = RunRecords(settings, request.environ, workspace, listener)
         self._records.requests.expect(KnownModels(None, {}))
         self._is_shared = settings.multi_model_mode == "shared"
@@ -145,9 +146,10 @@ class MultiModelSupervisor:
         self._children = Children(self._readiness, workspace, watchdog, own_exit_status=False)
         self._records.follow(self._children)
         self._children.each_tick = self._tick
-        self._shared = self._make_shared() if self._is_shared else None
         self._priority = LoadPriority()
-        self._stacks = ModelStacks(self._facts(watchdog), self._records.requests)
+        self._warm_parent = WarmParent(settings, workspace, request.environ)
+        self._shared = self._make_shared() if self._is_shared else None
+        self._stacks = ModelStacks(self._facts(), self._records.requests)
         self._registry = ModelRegistry(
             self._stacks.launch, settings.max_loaded_models or None, self._stacks.admit
         )
@@ -159,25 +161,27 @@ class MultiModelSupervisor:
         self._proxy: NginxProxy | None = None
         self._run_loop = RunLoop(settings.stop_seconds)
 
-    def _facts(self, watchdog: Watchdog) -> RunFacts:
+    def _facts(self) -> RunFacts:
         """What all models share."""
         return RunFacts(
             self._settings,
             self._request.model_server,
             self._request.environ,
             self._workspace,
-            watchdog,
+            self._watchdog,
             self._records.log_descriptor,
             int(self._listener.getsockname()[1]),
             Gates(self._workspace.root),
+            self._warm_parent.spawn,
             self._priority,
             None if self._shared is None else self._shared.servers,
         )
 
     def _make_shared(self) -> SharedMode:
-        return SharedMode(
-            self._settings, self._workspace, self._children, self._readiness, self._records.log_descriptor
+        host = StackHost(
+            self._workspace, self._watchdog, self._records.log_descriptor, self._warm_parent.spawn
         )
+        return SharedMode(self._settings, host, self._children, self._readiness)
 
     def _make_control_api(self) -> ControlApi:
         """The control API, which measures all and answers for the models."""
@@ -204,6 +208,7 @@ class MultiModelSupervisor:
 
     async def _start_and_watch(self) -> None:
         self._readiness.step = "starting: nginx"
+        self._warm_parent.start(self._children.start)
         self._stacks.make_folders()
         if self._shared is not None:
             self._shared.servers.take_ports()
@@ -277,6 +282,7 @@ class MultiModelSupervisor:
     def _tick(self) -> None:
         self._orphans.collect()
         self._records.read()
+        self._warm_parent.reap_orphans()
         self._stacks.look()
         self._stacks.forget_all_but({model.name for model in self._registry.all()})
 
@@ -309,6 +315,7 @@ class MultiModelSupervisor:
         """As they are when somebody looks."""
         yield from self._children.in_start_order()
         yield from self._stacks.children()
+        yield from self._warm_parent.children()
 
     async def _stop_all(self, deadline: float) -> None:
         self._registry.begin_draining()  # requests that wait for a load would keep nginx
@@ -322,3 +329,4 @@ class MultiModelSupervisor:
         await self._registry.close()
         if self._shared is not None:
             await self._shared.stop(deadline)
+        await self._warm_parent.stop()

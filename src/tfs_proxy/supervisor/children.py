@@ -14,7 +14,15 @@ from tfs_proxy.supervisor.host.devices import Devices
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.logs.child_log import ChildLog
-from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, describe_exit, shell_status
+from tfs_proxy.supervisor.process import (
+    ChildProcess,
+    ProcessSpec,
+    ProcessState,
+    Spawn,
+    describe_exit,
+    shell_status,
+    spawn,
+)
 from tfs_proxy.supervisor.programs import gunicorn
 from tfs_proxy.supervisor.readiness import Phase, Readiness
 from tfs_proxy.supervisor.run_loop import cancel
@@ -62,8 +70,8 @@ class Children:
         self._priority = priority
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, spec: ProcessSpec) -> ChildProcess:
-        """Start a process, and restart it whenever it ends."""
+    def start(self, spec: ProcessSpec, spawn: Spawn = spawn) -> ChildProcess:
+        """Start a process with ``spawn``, and restart it whenever it ends."""
         child = ChildProcess(
             spec,
             may_restart=self._may_restart,
@@ -71,6 +79,7 @@ class Children:
             ended=self._watchdog.forget,
             heard=partial(self.devices.hear, spec.name),
             show=self.log.show,
+            start=spawn,
         )
         task = asyncio.create_task(child.run())
         self._tasks.add(task)

@@ -14,6 +14,7 @@ from enum import Enum
 from functools import partial
 
 from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
+from tfs_proxy.supervisor.host.running_process import RunningProcess
 from tfs_proxy.supervisor.logs.child_output import ChildOutput
 from tfs_proxy.wire.backoff import growing_pause
 
@@ -85,10 +86,10 @@ class ProcessSpec:
         return replace(self, name=f"{self.name} of {of}") if of else self
 
 
-Spawn = Callable[[ProcessSpec, int], Awaitable[asyncio.subprocess.Process]]
+Spawn = Callable[[ProcessSpec, int], Awaitable[RunningProcess]]
 
 
-async def spawn(spec: ProcessSpec, output: int) -> asyncio.subprocess.Process:
+async def spawn(spec: ProcessSpec, output: int) -> RunningProcess:
     """Start ``spec`` in a process group of its own: the keyboard's Ctrl-C does not reach it.
 
     It prints to the descriptor ``output``.
@@ -137,7 +138,7 @@ class ChildProcess:
             self._hear, partial(show, self), drops=spec.drops_output, lines_are_events=spec.logs_by_lines
         )
         self._may_restart, self._spawn, self._clock, self._sleep = may_restart, start, clock, sleep
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: RunningProcess | None = None
         self._ended = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._groups: set[int] = set()

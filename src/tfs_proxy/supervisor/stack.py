@@ -25,6 +25,7 @@ from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.model_states import ModelWatch
 from tfs_proxy.supervisor.opening import ServeRequest, find_host_resources, open_archive, plan_processes
 from tfs_proxy.supervisor.plan import HostResources, ProcessPlan
+from tfs_proxy.supervisor.process import Spawn, spawn
 from tfs_proxy.supervisor.programs import gunicorn, packages
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 
@@ -54,13 +55,14 @@ class CommonModelServers(Protocol):
 class StackHost:
     """Where a stack lives: its folder, who cleans up after this process, and where its workers log.
 
-    With a ``priority`` it leaves the CPU to others until it is ready. With ``servers`` it has no model
-    servers of its own, and without a script no workers either.
+    ``spawn_workers`` is how gunicorn is started. With a ``priority`` it leaves the CPU to others until it is
+    ready. With ``servers`` it has no model servers of its own, and without a script no workers either.
     """
 
     workspace: Workspace
     watchdog: Watchdog
     log_descriptor: int
+    spawn_workers: Spawn = spawn
     priority: LoadPriority | None = None
     servers: CommonModelServers | None = None
 
@@ -238,7 +240,7 @@ class ServingStack:
         spec = gunicorn.process(
             self.settings, self._workspace, descriptors, paths, environ, self._host.log_descriptor
         )
-        self.children.workers = self.children.start(spec.named(self._of))
+        self.children.workers = self.children.start(spec.named(self._of), self._host.spawn_workers)
 
 
 def heartbeats_of(settings: Settings) -> Heartbeats:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from support.running import START_SECONDS
 from support.waiting import wait_until
+from support.wheels import write_wheel
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
 from tfs_proxy.settings import Settings
@@ -21,21 +21,6 @@ from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.programs.packages import Install, plan_install, run
 
 NO_SPEC = "no pip here"
-
-
-def write_wheel(folder: Path, name: str, number: str, needs: str = "") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    info = f"{name}-{number}.dist-info"
-    requires = f"Requires-Dist: {needs}\n" if needs else ""
-    files = {
-        f"{name}.py": f"VERSION = {number!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n{requires}",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    files[f"{info}/RECORD"] = "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"])
-    with zipfile.ZipFile(folder / f"{name}-{number}-py3-none-any.whl", "w") as wheel:
-        for file, text in files.items():
-            wheel.writestr(file, text)
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ class Stage:
         return ChildProcess(
             SPEC,
             may_restart=may_restart,
-            start=self.start,  # type: ignore[arg-type]
+            start=self.start,
             clock=self.clock,
             sleep=self.sleep,
         )
@@ -109,7 +109,7 @@ def test_a_program_that_cannot_be_run_counts_as_a_death() -> None:
     async def start(_spec: ProcessSpec, _output: int) -> FakeProcess:
         raise PermissionError(13, "Permission denied", "child")
 
-    child = ChildProcess(SPEC, may_restart=lambda _: False, start=start)  # type: ignore[arg-type]
+    child = ChildProcess(SPEC, may_restart=lambda _: False, start=start)
 
     asyncio.run(child.run())
 

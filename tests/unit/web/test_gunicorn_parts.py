@@ -28,7 +28,7 @@ USED = {
     Unreader: ("unread",),
     Worker: ("load_wsgi", "run", "notify", "handle_error", "handle_abort", "handle_quit", "handle_exit"),
     SyncWorker: ("wait",),
-    Arbiter: ("WORKERS", "manage_workers", "kill_worker", "run"),
+    Arbiter: ("WORKERS", "manage_workers", "kill_worker", "run", "stop"),
     WorkerTmp: ("fileno", "notify"),
 }
 """By module or class of gunicorn: the names that the worker classes call, override or replace."""
@@ -37,6 +37,7 @@ ATTRIBUTES = {
     gthread.TConn.__init__: ("sock", "timeout", "initialized", "parser", "data_ready"),
     gthread.ThreadWorker.__init__: ("worker_connections", "poller", "method_queue"),
     wsgi.Response.__init__: ("headers_sent", "headers", "response_length", "sent", "chunked", "sock"),
+    Arbiter.__init__: ("systemd",),
     Worker.__init__: ("alive", "tmp", "sockets", "ppid", "nr", "max_requests", "cfg", "log"),
 }
 """By constructor: the attributes that are read or set."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.layout import ModelLayout, Workspace
+from tfs_proxy.layout import ModelLayout
 from tfs_proxy.multimodel.shared.model_servers import SharedModelServers
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
@@ -16,6 +16,7 @@ from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.plan import deployment_of
 from tfs_proxy.supervisor.programs import gunicorn
 from tfs_proxy.supervisor.readiness import Readiness
+from tfs_proxy.supervisor.stack import StackHost
 from tfs_proxy.wire.http_server import BACKLOG
 
 LAST_STEPS_SECONDS: Final = 3.0
@@ -27,20 +28,12 @@ SHARED_WORKSPACES: Final = "d"
 
 
 class SharedMode:
-    """The processes are ``children`` of the run, whose ``readiness`` follows them."""
+    """The processes are ``children`` of the run on this ``host``; its ``readiness`` follows them."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        workspace: Workspace,
-        children: Children,
-        readiness: Readiness,
-        log_descriptor: int,
-    ) -> None:
-        self.servers = SharedModelServers(settings, workspace, children, readiness)
-        self._settings, self._workspace = settings, workspace
+    def __init__(self, settings: Settings, host: StackHost, children: Children, readiness: Readiness) -> None:
+        self.servers = SharedModelServers(settings, host.workspace, children, readiness)
+        self._settings, self._workspace, self._host = settings, host.workspace, host
         self._children, self._readiness = children, readiness
-        self._log_descriptor = log_descriptor
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     async def start(self, request: ServeRequest) -> Deployment:
@@ -61,8 +54,10 @@ class SharedMode:
         await heartbeats.listen(self._workspace.heartbeat_socket)
         heartbeats.hanging_calls.workers = self._children.worker_count = settings.gunicorn_workers
         descriptors = (self._listener.fileno(),)
-        spec = gunicorn.process(settings, self._workspace, descriptors, (), environ, self._log_descriptor)
-        self._children.workers = self._children.start(spec)
+        spec = gunicorn.process(
+            settings, self._workspace, descriptors, (), environ, self._host.log_descriptor
+        )
+        self._children.workers = self._children.start(spec, self._host.spawn_workers)
         await heartbeats.booted.wait()
 
     async def stop(self, deadline: float) -> None:

@@ -34,7 +34,7 @@ from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.opening import ServeRequest
-from tfs_proxy.supervisor.process import ChildProcess
+from tfs_proxy.supervisor.process import ChildProcess, Spawn
 from tfs_proxy.supervisor.readiness import Phase
 from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
@@ -50,6 +50,7 @@ class RunFacts:
 
     ``port`` is the one that clients know, ``priority`` that of loads. ``servers`` are there in shared mode,
     in which models without a script are served by the workers that accept on ``common_socket``.
+    ``spawn_workers`` is how gunicorn is started.
     """
 
     settings: Settings
@@ -60,6 +61,7 @@ class RunFacts:
     log_descriptor: int
     port: int
     gates: Gates
+    spawn_workers: Spawn
     priority: LoadPriority
     servers: SharedModelServers | None = None
 
@@ -110,7 +112,10 @@ class ModelStack:
         self._run, self._owner = run, owner
         self._workspace = Workspace(home)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        host = StackHost(self._workspace, run.watchdog, run.log_descriptor, run.priority, run.servers)
+        host = StackHost(
+            *(self._workspace, run.watchdog, run.log_descriptor),
+            *(run.spawn_workers, run.priority, run.servers),
+        )
         request = ServeRequest(url, run.model_server, run.environ)
         settings = run.settings.for_one_of_many(name, None)
         self._stack = ServingStack(settings, request, host, (self._listener,), of=name)

@@ -12,6 +12,9 @@ from tfs_proxy.supervisor.process import ProcessSpec
 from tfs_proxy.worker_environment import WORKSPACE_VARIABLE
 
 PROGRAM = "tfs_proxy.web.workers.gunicorn_master"
+WARM_PROGRAM = "tfs_proxy.web.workers.warm.master"
+"""For the class whose workers live with what their parent has imported, and that patches nothing."""
+
 APPLICATION = "tfs_proxy.web.wsgi:app"
 OWN_SOCKET = "tfs_proxy.web.workers.threads.worker.ThreadWorker"
 """The class whose workers accept on a socket of their own."""
@@ -33,7 +36,7 @@ def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
     return (
         sys.executable,
         "-m",
-        PROGRAM,
+        WARM_PROGRAM if WORKER_CLASSES[settings.gunicorn_worker_class] == OWN_SOCKET else PROGRAM,
         APPLICATION,
         f"--config=python:{PROGRAM}",
         *(f"--bind=fd://{descriptor}" for descriptor in listener_fds),

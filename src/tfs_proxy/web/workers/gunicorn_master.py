@@ -80,6 +80,14 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._level = FollowedLevel(worker_workspace().logging)
         super().__init__(application)
 
+    def stop(self, graceful: bool = True) -> None:
+        """End all workers; the sockets stay, as with systemd: gunicorn would remove files of unix sockets.
+
+        They are the supervisor's, and the next master accepts there.
+        """
+        self.systemd = True
+        super().stop(graceful)
+
     def manage_workers(self) -> None:
         """Start, and end, as many workers as there should be; those that hang don't count."""
         self._level.follow()
@@ -115,5 +123,10 @@ class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no typ
             sys.exit(f"gunicorn can't be started: {error}")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run gunicorn with the words of the command line until it ends."""
     Application("%(prog)s [OPTIONS] [APP_MODULE]").run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""The warm parent: the process that has imported what workers need, and from which gunicorn is forked.
+
+A process that can't be forked from it is started as any other: it only takes longer, and more memory.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+from tfs_proxy.forking.request import ANSWER_SECONDS, GO, NUMBER, ForkRequest
+from tfs_proxy.layout import Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.host.running_process import ForkedProcess, RunningProcess
+from tfs_proxy.supervisor.host.subreaper import become_subreaper
+from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, spawn
+from tfs_proxy.supervisor.programs import gunicorn
+from tfs_proxy.wire.http_server import BACKLOG
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "tfs_proxy.web.workers.warm.parent"
+STOP_SECONDS = 3.0
+STDOUT, STDERR = 1, 2
+
+
+def process(
+    settings: Settings, workspace: Workspace, environ: Mapping[str, str], listener: int
+) -> ProcessSpec:
+    """The warm parent of the run: it takes requests from ``listener``, in the environment of workers."""
+    return ProcessSpec(
+        name="the warm parent of workers",
+        argv=(sys.executable, "-m", PROGRAM, str(listener)),
+        env=gunicorn.environment(environ, settings, workspace, ()),
+        pass_fds=(listener,),
+    )
+
+
+class WarmParent:
+    """The warm parent of a run, once it has been started, and a way to start processes with or without it."""
+
+    def __init__(self, settings: Settings, workspace: Workspace, environ: Mapping[str, str]) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._spec = process(settings, workspace, environ, self._listener.fileno())
+        self._path = str(workspace.warm_parent)
+        self._child: ChildProcess | None = None
+
+    def start(self, start: Callable[[ProcessSpec], ChildProcess]) -> None:
+        """Have it started, unless the system can't watch what it forks."""
+        if _can_watch() and become_subreaper():
+            self._listener.bind(self._path)
+            self._listener.listen(BACKLOG)
+            self._child = start(self._spec)
+
+    def children(self) -> Iterator[ChildProcess]:
+        """Itself, if it has been started."""
+        if self._child is not None:
+            yield self._child
+
+    def reap_orphans(self) -> None:
+        """Forget what has ended."""
+        for child in self.children():
+            child.reap_orphans()
+
+    async def stop(self) -> None:
+        """End it; what it has forked goes on."""
+        for child in self.children():
+            await child.stop(STOP_SECONDS)
+        self._listener.close()
+
+    async def spawn(self, spec: ProcessSpec, output: int) -> RunningProcess:
+        """Start ``spec`` as `supervisor.process.spawn` does, forked from the warm parent if there is one."""
+        if any(child.state is ProcessState.RUNNING for child in self.children()):
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    return await self._fork(spec, output)
+            except (OSError, EOFError) as error:
+                reason = str(error) or type(error).__name__
+                log.debug("%s can't be forked, and is started: %s", spec.name, reason)
+        return await spawn(spec, output)
+
+    async def _fork(self, spec: ProcessSpec, output: int) -> ForkedProcess:
+        loop = asyncio.get_running_loop()
+        # Its output has their place, as in a process that is started with them.
+        passed = [number for number in spec.pass_fds if number > STDERR]
+        request = ForkRequest(spec.argv, spec.env, (STDOUT, *passed), int(spec.orphaned_signal)).to_bytes()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.setblocking(False)
+            await loop.sock_connect(connection, self._path)
+            socket.send_fds(connection, [NUMBER.pack(len(request))], [output, *passed])
+            await loop.sock_sendall(connection, request)
+            answer = b""
+            while len(answer) < NUMBER.size:
+                received = await loop.sock_recv(connection, NUMBER.size - len(answer))
+                if not received:
+                    raise EOFError("the warm parent could not fork it")
+                answer += received
+            forked = ForkedProcess(*NUMBER.unpack(answer))
+            with contextlib.suppress(OSError):  # it has been killed by now, which its exit status tells
+                await loop.sock_sendall(connection, GO)
+            return forked
+
+
+def _can_watch() -> bool:
+    """Whether ends of processes can be waited for that this one has not started itself."""
+    if not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,142 @@
+"""Forks a process from the warm parent, and makes it what exec would have made, or has exec make it.
+
+It keeps nothing of the parent but imported modules. If the model brings one of those, or anything else is not
+as it was for the parent, exec starts anew, in the same process: a fork is only quicker.
+"""
+
+import ctypes
+import fcntl
+import os
+import socket
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.forking.request import GO, NUMBER, ForkRequest
+from tfs_proxy.settings import change_environment, inherited_environment
+from tfs_proxy.upstream.instances import fetch_deployment
+from tfs_proxy.web.workers.warm import master
+from tfs_proxy.worker_environment import WORKSPACE_VARIABLE, worker_workspace
+
+PYTHON_PATH: Final = "PYTHONPATH"
+OF_MODEL: Final = (WORKSPACE_VARIABLE, PYTHON_PATH, "CUDA_VISIBLE_DEVICES")
+"""Variables that are a model's own, and that no module reads while it is imported."""
+
+OF_PYTHON: Final = "LC_CTYPE"
+"""Python sets it by itself."""
+
+STDIN, STDERR = 0, 2
+PAUSE_SECONDS: Final = 0.001
+_OPEN: Final = Path("/proc/self/fd")
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request with its descriptors, and the connection to the process ``supervisor``."""
+
+    request: ForkRequest
+    descriptors: Sequence[int]
+    connection: socket.socket
+    supervisor: int
+
+
+def fork_for(supervisor: int) -> bool:
+    """Fork a process whose parent ends at once, so that it falls to ``supervisor``; whether this is it."""
+    try:
+        child = os.fork()
+    except OSError:  # no memory, or too many processes: the supervisor finds out by itself
+        return False
+    if child:
+        os.waitpid(child, 0)
+        return False
+    between = os.getpid()
+    try:
+        if os.fork():
+            os._exit(0)
+    except OSError:
+        os._exit(1)
+    while os.getppid() == between:
+        time.sleep(PAUSE_SECONDS)
+    if os.getppid() != supervisor:
+        os._exit(1)
+    return True
+
+
+def become(received: Received, names: Collection[str]) -> None:
+    """Become the process that was asked for, up to the call of its program; ``names`` have been imported.
+
+    Does not return if exec starts the program, or if the supervisor has given this process up.
+    """
+    request = received.request
+    os.setsid()
+    _follow_supervisor(received)
+    _take_descriptors(received.descriptors, request.descriptors)
+    if not (_is_like_parent(request) and _imports_alike(request, names)):
+        os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
+    sys.argv = [str(master.__file__), *request.argv[3:]]
+
+
+def _follow_supervisor(received: Received) -> None:
+    """Say which process this is, and go on with the supervisor's word: it waits for the end from now on."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, received.request.orphaned_signal)
+    if os.getppid() != received.supervisor:  # it died before prctl
+        os._exit(1)
+    try:
+        received.connection.sendall(NUMBER.pack(os.getpid()))
+        wanted = received.connection.recv(len(GO)) == GO
+    except OSError:
+        wanted = False
+    if not wanted:
+        os._exit(1)
+    received.connection.close()
+
+
+def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:
+    """Have ``received`` under their ``numbers``, the first as the output for errors, too, and no others."""
+    above = max(*numbers, STDERR) + 1
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in received]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, number in zip([nothing, moved[0], *moved], [STDIN, STDERR, *numbers], strict=True):
+        os.dup2(descriptor, number)
+    for descriptor in map(int, os.listdir(_OPEN)):  # noqa: PTH208 - their names
+        if descriptor > STDERR and descriptor not in numbers:
+            with suppress(OSError):  # the one that has listed them is closed
+                os.close(descriptor)
+
+
+def _is_like_parent(request: ForkRequest) -> bool:
+    """Whether a process with this command line and environment would be like this one."""
+    own = inherited_environment()
+    others = (own.keys() | request.env.keys()) - {*OF_MODEL, OF_PYTHON}
+    program = (sys.executable, "-m", master.__name__)
+    return request.argv[:3] == program and all(own.get(name) == request.env.get(name) for name in others)
+
+
+def _imports_alike(request: ForkRequest, names: Collection[str]) -> bool:
+    """Take the model's environment and import path; whether the model brings none of what is imported."""
+    added = _added_paths(inherited_environment(), request.env)
+    if added is None:
+        return False
+    change_environment({name: request.env.get(name) for name in OF_MODEL})
+    first = 0 if sys.flags.safe_path else 1
+    sys.path[first:first] = added
+    try:
+        deployment = fetch_deployment(worker_workspace().control_socket)
+        return master.names_brought(deployment).isdisjoint(names)
+    except (UpstreamUnavailable, UpstreamTimeout, OSError):
+        return False
+
+
+def _added_paths(own: Mapping[str, str], wanted: Mapping[str, str]) -> list[str] | None:
+    """The entries that ``wanted`` has in front of the import path of ``own``; None if it is another one."""
+    before, after = (
+        [path for path in environ.get(PYTHON_PATH, "").split(os.pathsep) if path] for environ in (own, wanted)
+    )
+    count = len(after) - len(before)
+    return after[:count] if count >= 0 and after[count:] == before else None

@@ -1,0 +1,136 @@
+"""Workers of one model whose modules gunicorn's master has imported, unless the model brings its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.archives import pack
+from support.stack import Stack, serving
+from support.wheels import write_wheel
+
+SECONDS = 60.0
+OURS = "idna"
+"""A package without further modules of its own that ours import, too."""
+
+TELLS = f"""
+import json
+import os
+import sys
+
+import {OURS}
+
+
+def model_fn(model_dir):
+    return None
+
+
+def transform_fn(model, data, content_type, accept):
+    import grpc
+    import numpy
+
+    parent = open(f"/proc/{{os.getppid()}}/maps").read()
+    return json.dumps({{
+        "version": getattr({OURS}, "VERSION", None),
+        "grpc": getattr(grpc, "VERSION", None),
+        "random": int(numpy.random.randint(1 << 30)),
+        "grpc in the master": "cygrpc" in parent,
+    }}), "application/json"
+"""
+LOOKS = """
+import json, os, sys
+from tfs_proxy.web.workers.warm.preload import SCRIPT, WORKER, preload
+preload([*WORKER, *SCRIPT])
+before = set(sys.modules)
+try:
+    import tfs_proxy.web.wsgi
+except Exception as error:
+    assert "TFS_PROXY_WORKSPACE is not set" in str(error), error
+else:
+    raise AssertionError("there is an application without a run")
+print(json.dumps({
+    "threads": len(os.listdir("/proc/self/task")),
+    "descriptors": len(os.listdir("/proc/self/fd")) - 1,
+    "only by a worker": sorted(set(sys.modules) - before),
+    "seeded": "numpy.random" in sys.modules,
+    "tracing": "opentelemetry" in sys.modules,
+}))
+"""
+
+
+def told(stack: Stack) -> Any:
+    answer = stack.invoke("x", "text/plain")
+    assert answer.status == 200, stack.log
+    return answer.json
+
+
+def archive(folder: Path, **more: str | bytes) -> str:
+    """A script model that tells which modules it sees."""
+    return str(pack(folder / "model.tar.gz", {"code/inference.py": TELLS, **more}))
+
+
+def test_imports_start_nothing_and_leave_nothing_to_workers() -> None:
+    """No thread, file or connection is there to be forked, and `web.wsgi` finds all that it imports."""
+    environ = {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOOKS], env=environ, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "threads": 1,
+        "descriptors": 3,
+        "only by a worker": [],
+        "seeded": False,
+        "tracing": False,
+    }
+
+
+def test_a_model_without_packages_of_its_own_is_served_by_forked_imports(tmp_path: Path) -> None:
+    """The master has what workers need, and each worker has random numbers of its own."""
+    with serving(archive(tmp_path), env={"SAGEMAKER_GUNICORN_WORKERS": "2"}) as stack:
+        answers = [told(stack) for _ in range(8)]
+
+    assert {answer["version"] for answer in answers} == {None}
+    assert {answer["grpc in the master"] for answer in answers} == {True}
+    assert len({answer["random"] for answer in answers}) == len(answers)
+
+
+@pytest.mark.parametrize("brought", [OURS, "grpc"])
+def test_a_package_of_requirements_wins_over_ours(tmp_path: Path, brought: str) -> None:
+    """Another version of one that our code imports, at its start or when it needs it."""
+    wheel = write_wheel(tmp_path, brought, "99.0")
+    files: dict[str, str | bytes] = {
+        "code/requirements.txt": f"{brought}==99.0\n",
+        f"code/wheels/{wheel.name}": wheel.read_bytes(),
+    }
+    with serving(archive(tmp_path, **files)) as stack:
+        answer = told(stack)
+
+    assert (answer["version"] if brought == OURS else answer["grpc"]) == "99.0"
+    assert not answer["grpc in the master"]
+
+
+def test_a_vendored_package_that_we_import_late_wins_over_ours(tmp_path: Path) -> None:
+    """As it does if each worker imports by itself: ``code/lib`` comes first from the script's import on."""
+    with serving(archive(tmp_path, **{"code/lib/grpc.py": "VERSION = 'vendored'\n"})) as stack:
+        answer = told(stack)
+
+    assert answer["grpc"] == "vendored"
+    assert not answer["grpc in the master"]
+
+
+def test_an_import_that_fails_is_told_by_a_worker(tmp_path: Path) -> None:
+    """As if the master had not tried: the run ends with the reason that a worker has found."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "simplejson.py").write_text("raise RuntimeError('broken for this test')\n")
+    stack = Stack(archive(tmp_path), env={"PYTHONPATH": str(tmp_path / "broken")})
+    try:
+        assert stack.process.wait(SECONDS) != 0
+        stack.wait_for_log("broken for this test", SECONDS)
+        assert "gunicorn ended" not in stack.log
+    finally:
+        stack.close()
