@@ -14,7 +14,7 @@ from support.waiting import wait_until
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.shared.common_model import CommonModel
-from tfs_proxy.multimodel.stacks.gates import Gates
+from tfs_proxy.multimodel.stacks.http_gates import HttpGates
 from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.upstream.interface import ModelAnswer
 from tfs_proxy.web.app import ContainerApp, create_app
@@ -39,7 +39,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.held.set()
-        self.gates = Gates(self.root)
+        self.gates = HttpGates(self.root)
         self.gates.make_folders()
         self.upstream = FakeUpstream({"serving_default": SIGNATURE}, self._answer, INSTANCE)
         app = ManyModelsApp(self.gates.workspaces, self._create, self.forgotten.append)

@@ -21,7 +21,7 @@ from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.archives.universal_script import universal_code
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
 from tfs_proxy.multimodel.shared.shared_mode import SharedMode
-from tfs_proxy.multimodel.stacks.gates import Gates
+from tfs_proxy.multimodel.stacks.http_gates import HttpGates
 from tfs_proxy.multimodel.stacks.model_stack import RunFacts
 from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
 from tfs_proxy.observe.metric import MeasuredMetric
@@ -171,7 +171,7 @@ class MultiModelSupervisor:
             self._watchdog,
             self._records.log_descriptor,
             int(self._listener.getsockname()[1]),
-            Gates(self._workspace.root),
+            HttpGates(self._workspace.root),
             self._warm_parent.spawn,
             self._priority,
             None if self._shared is None else self._shared.servers,

@@ -20,8 +20,8 @@ from tfs_proxy.multimodel.capacity.placement import Placement
 from tfs_proxy.multimodel.shared.common_model import CommonModel
 from tfs_proxy.multimodel.shared.model_servers import SharedModelServers
 from tfs_proxy.multimodel.shared.shared_mode import COMMON_SOCKET
-from tfs_proxy.multimodel.stacks.gates import Gates
 from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
+from tfs_proxy.multimodel.stacks.http_gates import HttpGates
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
@@ -60,7 +60,7 @@ class RunFacts:
     watchdog: Watchdog
     log_descriptor: int
     port: int
-    gates: Gates
+    gates: HttpGates
     spawn_workers: Spawn
     priority: LoadPriority
     servers: SharedModelServers | None = None

@@ -7,7 +7,7 @@ from tfs_proxy.multimodel.shared.shared_mode import SHARED_WORKSPACES
 from tfs_proxy.supervisor.nginx.multi_model import FAST, GATES, SERVED_GATES
 
 
-class Gates:
+class HttpGates:
     """All gates of a run, in folders below its workspace's ``root``.
 
     A model is loaded under one name, and served under that name or others by TF Serving's API.
