@@ -133,9 +133,7 @@ class ModelStacks:
         """Count requests for its models from now on; raises NameTaken if another stack has such a name."""
         for other in self._stacks - {stack}:
             for name in other.names & stack.names:
-                raise NameTaken(
-                    f"model {stack.name} can't be loaded: {name} is a name of {other.name}"
-                )
+                raise NameTaken(f"model {stack.name} can't be loaded: {name} is a name of {other.name}")
         self._used_at[stack.name] = time.monotonic()
         self._served[stack.name] = stack.names
         if self._requests.counts.models is not None:
