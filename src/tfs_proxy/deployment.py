@@ -90,6 +90,7 @@ class Deployment:
     ``capture`` if nothing is captured. ``inner_names`` maps names that requests may use to those in
     ``models``; if there are any, requests reach no other model. ``many_models`` is the folder of the
     workspaces of many models, by name, if workers serve all of them; then there are no ``models`` here.
+    ``loaded_as`` is the name of an archive loaded at run time: nginx names the model of each request.
     """
 
     default_model: str
@@ -114,6 +115,7 @@ class Deployment:
     access_log: str = "off"
     inner_names: Mapping[str, str] = field(default_factory=dict)
     many_models: str | None = None
+    loaded_as: str | None = None
 
     def served_name(self, name: str) -> str:
         """What the model server calls the model that a request for this deployment calls ``name``."""

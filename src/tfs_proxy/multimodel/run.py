@@ -233,6 +233,7 @@ class MultiModelSupervisor:
             traces=choice.sampling,
             capture=capture_options(self._settings, ""),
             instances=() if self._shared is None else self._shared.servers.instances,
+            common=() if self._shared is None else self._shared.addresses,
         )
         return NginxProxy(
             nginx.find() or "", self._settings, self._workspace, self._listener, multi_model=routes

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Final
 
 from tfs_proxy.errors import NameTaken
@@ -38,6 +39,7 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
+from tfs_proxy.supervisor.nginx.kept_connections import STACKS
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.request_counter import RequestCounter
 
@@ -45,7 +47,6 @@ log = logging.getLogger(__name__)
 
 DRIVER_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 1.0
-STACKS_FOLDER: Final = "s"
 
 
 class ModelStacks:
@@ -54,7 +55,6 @@ class ModelStacks:
     def __init__(self, run: RunFacts, requests: RequestCounter) -> None:
         self._run = run
         self._requests = requests
-        self._numbers = itertools.count()
         self._stacks: set[ModelStack] = set()
         self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
         self._sizes: dict[str, int] = {}
@@ -72,15 +72,22 @@ class ModelStacks:
     def make_folders(self) -> None:
         """Make the folders of gates and of stacks, before the first model comes."""
         self._run.gates.make_folders()
-        (self._run.workspace.root / STACKS_FOLDER).mkdir()
+        (self._run.workspace.root / STACKS).mkdir()
 
     def launch(self, name: str, url: str) -> ModelStack:
         """A new stack for the registry, in a folder of its own."""
-        home = self._run.workspace.root / STACKS_FOLDER / str(next(self._numbers))
+        home = self._new_home()
         self._promised.discard(name)
         stack = ModelStack(name, url, self._run, home, self, self._sizes.get(name, 0))
         self._stacks.add(stack)
         return stack
+
+    def _new_home(self) -> Path:
+        """The folder of the lowest number that is free: nginx keeps connections to those."""
+        folder = self._run.workspace.root / STACKS
+        taken = {stack.home for stack in self._stacks}
+        numbered = (folder / str(number) for number in itertools.count())
+        return next(home for home in numbered if home not in taken and not home.exists())
 
     async def admit(self, name: str, url: str) -> None:
         """Raise NotEnoughResources if the model does not fit into the memory that is left."""
