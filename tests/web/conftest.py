@@ -68,7 +68,7 @@ MakeFront = Callable[..., Front]
 def make_front(tmp_path: Path) -> MakeFront:
     """Build an app: ``make_front(script_text, status=..., body=..., error=...)``."""
 
-    def make(script_text: str | None = None, **answer: Any) -> Front:
+    def make(script_text: str | None = None, loaded_as: str | None = None, **answer: Any) -> Front:
         script = None
         if script_text is not None:
             path = tmp_path / "inference.py"
@@ -85,6 +85,7 @@ def make_front(tmp_path: Path) -> MakeFront:
             max_payload_bytes=LIMIT_BYTES,
             max_decoded_bytes=4 * LIMIT_BYTES,
             request_timeout_seconds=60.0,
+            loaded_as=loaded_as,
         )
         app = create_app(deployment, upstream, script, ping=lambda: (door.status, door.body))
         return Front(falcon.testing.TestClient(app), upstream, says, door)
