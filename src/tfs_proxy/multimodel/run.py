@@ -262,7 +262,7 @@ class MultiModelSupervisor:
     def _tick(self) -> None:
         self._records.read()
         self._stacks.note_requests()
-        self._stacks.forget_all_but({model.name for model in self._registry.all()})
+        self._stacks.forget_all_but(self._registry.names)
 
     def _measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
         return added_up(self._metrics.measure(headers))

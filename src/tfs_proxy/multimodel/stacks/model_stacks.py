@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
@@ -157,10 +158,11 @@ class ModelStacks:
         self._stacks.discard(stack)
         self._ports.give_back(stack)
 
-    def forget_all_but(self, names: Collection[str]) -> None:
-        """End the series of models that are not there any more."""
-        self._promised &= set(names)
-        self._sizes = {name: size for name, size in self._sizes.items() if name in names}
+    def forget_all_but(self, names: AbstractSet[str]) -> None:
+        """End the series of models that are not there any more; to be called often."""
+        self._promised &= names
+        for name in self._sizes.keys() - names:
+            del self._sizes[name]
         for name in [name for name in self._used_at if name not in names]:
             for served_name in self._served.pop(name, ()):
                 self._requests.forget(served_name)
