@@ -103,6 +103,13 @@ bench: $(READY) try-nginx  ## measure requests per second, start-up and memory
 	@scripts/install-program wrk --if-allowed
 	$(BIN)/python benchmarks/serving.py
 
+.PHONY: bench-multi-model
+bench-multi-model: $(READY) try-nginx  ## load 300 and 40 models: seconds, memory, cost of a request, p99 while others load
+	@scripts/install-program wrk --if-allowed
+	$(BIN)/python benchmarks/multi_model.py
+	$(BIN)/python benchmarks/multi_model_cost.py
+	$(BIN)/python benchmarks/multi_model_loading.py
+
 .PHONY: protos
 protos: $(READY)  ## compile src/tfs_proxy/protos/schema/*.proto into the descriptor set that the package ships
 	$(BIN)/python scripts/compile_protos.py

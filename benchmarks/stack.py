@@ -94,6 +94,12 @@ def with_script(models: Path, folder: Path) -> Path:
     return folder
 
 
+def only(model: Path, folder: Path) -> Path:
+    """A copy of one model at ``folder``, as an archive that has no other."""
+    shutil.copytree(model, folder / model.name)
+    return folder
+
+
 def free_port() -> int:
     """A loopback port that nothing listens on."""
     with socket.socket() as holder:
@@ -102,12 +108,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def serve(model: Path, model_server: str, env: Mapping[str, str] | None = None) -> Iterator[Running]:
-    """Our whole stack."""
+def serve(model: Path | None, model_server: str, env: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """Our whole stack; without a model if ``env`` says that many are to come."""
     port = free_port()
-    words = [sys.executable, "-m", "tfs_proxy.cli", "serve", str(model), "--host", "127.0.0.1"]
-    words += ["--port", str(port), "--model-server", model_server]
-    settings = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "tiny", **(env or {})}
+    words = [sys.executable, "-m", "tfs_proxy.cli", "serve", *([] if model is None else [str(model)])]
+    words += ["--host", "127.0.0.1", "--port", str(port), "--model-server", model_server]
+    settings = {**({} if model is None else {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "tiny"}), **(env or {})}
     with running(words, f"http://127.0.0.1:{port}", "/ping", settings) as server:
         yield server
 

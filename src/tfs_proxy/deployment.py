@@ -90,8 +90,7 @@ class Deployment:
     ``capture`` if nothing is captured. ``inner_names`` maps names that requests may use to those in
     ``models``; if there are any, requests reach no other model. ``many_models`` is the folder of the
     workspaces of many models, by name, if workers serve all of them; then there are no ``models`` here.
-    ``one_of_many`` says that the run has other models beside these, of
-    which some may leave to make room.
+    ``loaded_as`` is the name of an archive loaded at run time: nginx names the model of each request.
     """
 
     default_model: str
@@ -116,7 +115,7 @@ class Deployment:
     access_log: str = "off"
     inner_names: Mapping[str, str] = field(default_factory=dict)
     many_models: str | None = None
-    one_of_many: bool = False
+    loaded_as: str | None = None
 
     def served_name(self, name: str) -> str:
         """What the model server calls the model that a request for this deployment calls ``name``."""

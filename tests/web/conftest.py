@@ -68,10 +68,10 @@ MakeFront = Callable[..., Front]
 def make_front(tmp_path: Path) -> MakeFront:
     """Build an app: ``make_front(script_text, status=..., body=..., error=...)``.
 
-    ``one_of_many`` says whether its model is one of many.
+    ``loaded_as`` is the name of its model if that is one of many.
     """
 
-    def make(script_text: str | None = None, *, one_of_many: bool = False, **answer: Any) -> Front:
+    def make(script_text: str | None = None, loaded_as: str | None = None, **answer: Any) -> Front:
         script = None
         if script_text is not None:
             path = tmp_path / "inference.py"
@@ -88,7 +88,7 @@ def make_front(tmp_path: Path) -> MakeFront:
             max_payload_bytes=LIMIT_BYTES,
             max_decoded_bytes=4 * LIMIT_BYTES,
             request_timeout_seconds=60.0,
-            one_of_many=one_of_many,
+            loaded_as=loaded_as,
         )
         app = create_app(deployment, upstream, script, ping=lambda: (door.status, door.body))
         return Front(falcon.testing.TestClient(app), upstream, says, door)

@@ -58,7 +58,7 @@ def test_the_default_conversion(
     make_front: Callable[..., Any], error_of: ErrorOf, body: bytes, headers: dict[str, str]
 ) -> None:
     """Whichever way the records go, the client gets 507 and the model server's words."""
-    answer = make_front(one_of_many=True, **SHORT).post(body, **headers)
+    answer = make_front(loaded_as="half", **SHORT).post(body, **headers)
 
     assert answer.status_code == 507
     assert error_of(answer) == OOM
@@ -66,7 +66,7 @@ def test_the_default_conversion(
 
 def test_a_script_that_lets_the_error_through(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
     """It is the client's answer, as every error of the model server is."""
-    answer = make_front(PREDICTS, one_of_many=True, **SHORT).post(b"")
+    answer = make_front(PREDICTS, loaded_as="half", **SHORT).post(b"")
 
     assert answer.status_code == 507
     assert error_of(answer) == OOM
@@ -74,21 +74,21 @@ def test_a_script_that_lets_the_error_through(make_front: Callable[..., Any], er
 
 def test_a_script_that_catches_the_error(make_front: Callable[..., Any]) -> None:
     """It sees the status, and answers as it likes."""
-    answer = make_front(CATCHES, one_of_many=True, **SHORT).post(b"")
+    answer = make_front(CATCHES, loaded_as="half", **SHORT).post(b"")
 
     assert (answer.status_code, answer.text) == (200, "instead of 507")
 
 
 def test_a_script_of_two_halves(make_front: Callable[..., Any]) -> None:
     """Its output_handler sees the status, which goes out with what it makes of the error."""
-    answer = make_front(HALVES, one_of_many=True, **SHORT).post(RECORD, Content_Type="application/json")
+    answer = make_front(HALVES, loaded_as="half", **SHORT).post(RECORD, Content_Type="application/json")
 
     assert (answer.status_code, answer.text) == (507, "seen: 507")
 
 
 def test_the_second_way_of_a_request(make_front: Callable[..., Any], error_of: ErrorOf) -> None:
     """TF Serving's JSON can't carry the type, and the tensors that are sent instead are too many."""
-    front = make_front(one_of_many=True)
+    front = make_front(loaded_as="half")
     half = TensorSpec("x", "DT_HALF", (None,))
     one: Signature = front.upstream.signatures["serving_default"]
     front.upstream.signatures = {"serving_default": replace(one, inputs={"x": half})}
@@ -122,7 +122,7 @@ def test_a_script_that_runs_out_of_memory_itself(
         f"class OutOfMemoryError(RuntimeError): ...\n\n\ndef handler(data, context):\n    raise {raised}\n"
     )
 
-    assert make_front(script, one_of_many=True).post(b"").status_code == status
+    assert make_front(script, loaded_as="half").post(b"").status_code == status
     assert make_front(script).post(b"").status_code == 500
 
 
@@ -132,7 +132,7 @@ def test_a_full_queue_keeps_its_status(
 ) -> None:
     """It empties by itself: no other model has to leave."""
     words = "The batch scheduling queue to which this task was submitted is full; currently 4"
-    answer = make_front(one_of_many=True, status=status, body=json.dumps({"error": words}).encode()).post(
+    answer = make_front(loaded_as="half", status=status, body=json.dumps({"error": words}).encode()).post(
         RECORD
     )
 

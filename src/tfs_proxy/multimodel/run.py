@@ -254,6 +254,7 @@ class MultiModelSupervisor:
             traces=choice.sampling,
             capture=capture_options(self._settings, ""),
             instances=() if self._shared is None else self._shared.servers.instances,
+            common=() if self._shared is None else self._shared.addresses,
         )
         return NginxProxy(
             nginx.find() or "", self._settings, self._workspace, self._listener, multi_model=routes
@@ -284,7 +285,7 @@ class MultiModelSupervisor:
         self._records.read()
         self._warm_parent.reap_orphans()
         self._stacks.look()
-        self._stacks.forget_all_but({model.name for model in self._registry.all()})
+        self._stacks.forget_all_but(self._registry.names)
 
     def _measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
         return added_up(self._metrics.measure(headers))

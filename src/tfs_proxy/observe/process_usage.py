@@ -59,6 +59,18 @@ def _memory(pid: int, proc: Path) -> int:
     """The proportional set size; what only this process has, if the kernel does not tell that."""
     with contextlib.suppress(OSError):
         return _kilobytes(proc / str(pid) / "smaps_rollup", {"Pss"}) * KILOBYTE
+    return _own_memory(pid, proc)
+
+
+def own_memory_of_tree(pid: int, proc: Path = PROC) -> int:
+    """Bytes of memory of a process and all below it that no file backs; 0 for one that has ended.
+
+    Pages that a fork shares count for each process. The kernel has this number at hand.
+    """
+    return sum(_own_memory(member, proc) for member in process_tree(pid, proc))
+
+
+def _own_memory(pid: int, proc: Path) -> int:
     with contextlib.suppress(OSError):
         return _kilobytes(proc / str(pid) / "status", {"RssAnon", "RssShmem"}) * KILOBYTE
     return 0

@@ -112,6 +112,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         capture=capture_options(settings, served.default_model),
         access_log=str(settings.access_log),
         inner_names=served.inner_names,
+        loaded_as=settings.loaded_as,
     )
 
 

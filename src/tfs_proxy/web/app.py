@@ -1,6 +1,6 @@
 """The falcon app of a worker: routes to resources, everything they need handed in."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,13 @@ from tfs_proxy.web.errors import install
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
 from tfs_proxy.web.status import ExecutionParameters, FetchMetrics, MetricsResource, Ping, PingResource
+from tfs_proxy.wire.error_body import being_unloaded
+from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
 
 if TYPE_CHECKING:
     from tfs_proxy.script.script_model.call import ScriptModel
+
+_NAME = wsgi_name(SERVED_NAME)
 
 OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
 """Exceptions of the web framework that a script may raise, answered as they are."""
@@ -58,6 +62,19 @@ class CertainTargets:
             raise falcon.HTTPBadRequest(description="the request has no Host header")
         if req.path.startswith("//"):
             raise falcon.HTTPRouteNotFound
+
+
+class OnlyOwnModels:
+    """Middleware: 503 for another archive's request, which has gone since nginx looked where it is served."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+
+    def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
+        """Look at the name that nginx gives."""
+        name = req.env.get(_NAME)
+        if name is not None and name not in self._names:
+            raise falcon.HTTPServiceUnavailable(description=being_unloaded(name))
 
 
 class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
@@ -105,7 +122,7 @@ def create_app(
     app = _app(deployment, ping, metrics, capturing)
     if owns_upstream:
         app.held.callback(upstream.close)
-    if deployment.one_of_many:
+    if deployment.loaded_as is not None:
         upstream = ShortageTelling(upstream)
     if deployment.inner_names:
         upstream = OfOneArchive(upstream, deployment)
@@ -166,9 +183,11 @@ def _app(
     watch = DeadlineWatch(deployment.script_timeout_seconds, deployment.script_folder)
     targets = CertainTargets(behind_nginx=not deployment.counts_requests)
     middleware = [targets, KnownMethods(), *filter(None, [capturing])]
+    if deployment.loaded_as is not None:
+        middleware.append(OnlyOwnModels({deployment.loaded_as, *deployment.models}))
     app = ContainerApp(watch, middleware=middleware)
     app.capture = capturing.writer if capturing is not None else None
-    install(app, one_of_many=deployment.one_of_many)
+    install(app, one_of_many=deployment.loaded_as is not None)
     app.add_route("/ping", PingResource(ping))
     if metrics is not None:
         app.add_route("/metrics", MetricsResource(metrics))

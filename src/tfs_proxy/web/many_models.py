@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from tfs_proxy.observe.request_record import RequestRecord
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.web.app import ContainerApp
 from tfs_proxy.web.workers.around_requests.stage_observer import StageObserver
-from tfs_proxy.wire.error_body import error_body
+from tfs_proxy.wire.error_body import being_unloaded, error_body
 from tfs_proxy.wire.header_names import SERVED_NAME, wsgi_name
 
 log = logging.getLogger(__name__)
@@ -36,41 +36,28 @@ WsgiAnswer = Iterable[bytes]
 
 
 class _ModelApp:
-    """The app of one model, and the lock on its deployment while requests for it are under way."""
+    """The app of one model, which outlives the requests that are under way."""
 
     def __init__(self, path: Path, app: ContainerApp, stages: StageObserver) -> None:
         self.app, self.stages = app, stages
         self._path = path
         self._lock = threading.Lock()
         self._under_way = 0
-        self._descriptor = -1
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Hold the lock; raises FileNotFoundError if the model is going."""
-        self._begin()
+    def answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> WsgiAnswer:
+        """Answer one request."""
+        with self._lock:
+            self._under_way += 1
         try:
-            yield
+            return self.app(environ, start_response)
         finally:
-            self._end()
+            with self._lock:
+                self._under_way -= 1
 
     def has_gone(self) -> bool:
         """Whether the model has gone, and no request for it is under way."""
         with self._lock:
             return not self._under_way and not self._path.exists()
-
-    def _begin(self) -> None:
-        with self._lock:
-            if not self._under_way:
-                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-                fcntl.flock(self._descriptor, fcntl.LOCK_SH)
-            self._under_way += 1
-
-    def _end(self) -> None:
-        with self._lock:
-            self._under_way -= 1
-            if not self._under_way:
-                os.close(self._descriptor)
 
 
 class Captures:
@@ -100,6 +87,7 @@ class ManyModelsApp:
         self.capture = Captures(self._each_capture)
         self.held = ExitStack()
         self._folder, self._create, self._forget = folder, create, forget
+        self._file_name = Workspace(folder).deployment.name
         self._apps: dict[FileId, _ModelApp] = {}
         self._by_name: dict[str, StageObserver] = {}
         self._making = threading.Lock()
@@ -107,12 +95,20 @@ class ManyModelsApp:
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> WsgiAnswer:
         """Answer one request by the app of the model that it is for."""
         name = environ.pop(_NAME, "")
+        path = f"{self._folder}/{name}/{self._file_name}"  # PERF: a Path takes longer than opening the file
         try:
-            model_app = self._app_of(name)
-            with model_app.in_use():
-                return model_app.app(environ, start_response)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return _going(name, start_response)
+        try:
+            model_app = self._locked(descriptor, path)
+            return (
+                _going(name, start_response)
+                if model_app is None
+                else model_app.answer(environ, start_response)
+            )
+        finally:
+            os.close(descriptor)
 
     def end(self, record: RequestRecord) -> None:
         """Count the stages of a request."""
@@ -131,18 +127,23 @@ class ManyModelsApp:
             if model_app.app.capture is not None:
                 yield model_app.app.capture
 
-    def _app_of(self, name: str) -> _ModelApp:
-        """The app for the deployment that the model has now; raises FileNotFoundError if it has none."""
-        path = Workspace(self._folder / name).deployment
-        status = path.stat()
+    def _locked(self, descriptor: int, link: str) -> _ModelApp | None:
+        """The app for the deployment in a file, locked until that is closed; None if the model is going."""
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        status = os.fstat(descriptor)
+        if not status.st_nlink:  # removed before it was locked: nobody waits for this request
+            return None
         file_id = status.st_ino, status.st_mtime_ns
-        model_app = self._apps.get(file_id)
-        if model_app is None:
-            with self._making:
-                model_app = self._apps.get(file_id) or self._make(file_id, path.resolve(strict=True))
-        return model_app
+        try:
+            return self._apps.get(file_id) or self._make(file_id, link)
+        except FileNotFoundError:
+            return None
 
-    def _make(self, file_id: FileId, path: Path) -> _ModelApp:
+    def _make(self, file_id: FileId, link: str) -> _ModelApp:
+        with self._making:
+            return self._apps.get(file_id) or self._made(file_id, Path(link).resolve(strict=True))
+
+    def _made(self, file_id: FileId, path: Path) -> _ModelApp:
         self._close_those_that_have_gone()
         deployment = Deployment.from_json(path.read_bytes())
         workspace = Workspace(path.parent)
@@ -166,7 +167,7 @@ class ManyModelsApp:
 
 def _going(name: str, start_response: Callable[..., Any]) -> WsgiAnswer:
     """A request that came as its model went."""
-    body = error_body(f"model {name} is being unloaded")
+    body = error_body(being_unloaded(name))
     headers: Sequence[tuple[str, str]] = (
         ("Content-Type", "application/json"),
         ("Content-Length", str(len(body))),

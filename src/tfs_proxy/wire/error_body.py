@@ -41,6 +41,11 @@ def error_text(body: bytes) -> str | None:
     return error if isinstance(error, str) else None
 
 
+def being_unloaded(model: str) -> str:
+    """The sentence of a 503 to a request that came as its model went."""
+    return f"model {model} is being unloaded"
+
+
 def body_too_large(limit: str) -> str:
     """The sentence of a 413; ``limit`` has its unit."""
     return f"the body is larger than {limit}, the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets"

@@ -1,10 +1,11 @@
 """nginx in front of models that come and go: a real one, with stand-ins for the control API and for models."""
 
+import shutil
 import socket
 import string
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tfs_proxy.names import LOADED_MODEL_CHARACTERS
 from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
+from tfs_proxy.supervisor.nginx.kept_connections import NUMBERS, STACKS, WEB_SOCKET
 from tfs_proxy.supervisor.nginx.multi_model import GATES, SENDS_ON, MultiModelRoutes
 from tfs_proxy.wire.error_body import WORKER_DIED, body_too_large, error_body
 
@@ -72,6 +74,15 @@ class Front(RunningProcess):
             return answers.pop(0) if len(answers) > 1 else answers[0]
 
         path = self.workspace.root / f"{name}.sock"
+        return self._serve(name, path, respond)
+
+    def numbered_model(self, name: str, number: int, given: Given) -> UnixHttpServer:
+        """A model whose gate leads to the stack of a number."""
+        path = self.workspace.root / STACKS / str(number) / WEB_SOCKET
+        path.parent.mkdir(parents=True)
+        return self._serve(name, path, lambda _request: given)
+
+    def _serve(self, name: str, path: Path, respond: Callable[[Received], Given]) -> UnixHttpServer:
         server = self.stack.enter_context(unix_http_server(path, respond))
         (self.gates / f"{name}.sock").symlink_to(path)
         return server
@@ -123,6 +134,34 @@ def running(
         yield front
     finally:
         front.close()
+
+
+def test_connections_to_a_stack_are_kept(front: Front) -> None:
+    """Those to a stack whose number nginx does not know are not, and each model gets its own requests."""
+    first, second, far = (
+        front.numbered_model(name, number, Given(200, name.encode()))
+        for name, number in (("a", 0), ("b", 17), ("c", NUMBERS.stop))
+    )
+
+    answers = [front.invoke_model(name).body for _ in range(5) for name in "abc"]
+
+    assert answers == [b"a", b"b", b"c"] * 5
+    assert (first.connections, second.connections, far.connections) == (1, 1, 5)
+
+
+def test_the_number_of_a_stack_may_become_that_of_another_model(front: Front) -> None:
+    """Its requests reach that model, and those for the former one wait for it."""
+    before = front.numbered_model("a", 3, Given(200, b"before", {"Connection": "close"}))
+    assert front.invoke_model("a").body == b"before"
+    gate = front.gates / "a.sock"
+    before.close()
+    shutil.rmtree(gate.readlink().parent)
+    gate.unlink()
+
+    front.numbered_model("b", 3, Given(200, b"after"))
+
+    assert front.invoke_model("b").body == b"after"
+    assert front.invoke_model("a").status == 404
 
 
 def test_a_request_goes_to_the_model_that_its_path_names(front: Front) -> None:

@@ -36,10 +36,14 @@ class _Server(socketserver.ThreadingUnixStreamServer):
 
 
 class UnixHttpServer:
-    """Answers with ``respond`` from its start to its close; ``received`` has every request."""
+    """Answers with ``respond`` from its start to its close; ``received`` has every request.
+
+    ``connections`` counts those that it has accepted.
+    """
 
     def __init__(self, path: Path, respond: Callable[[Received], Given]) -> None:
         self.received: list[Received] = []
+        self.connections = 0
         self.respond = respond
         self._server = _Server(str(path), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -65,6 +69,10 @@ def unix_http_server(path: Path, respond: Callable[[Received], Given]) -> Iterat
 def _handler(server: UnixHttpServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            server.connections += 1
+            super().setup()
 
         def __getattr__(self, name: str) -> Callable[[], None]:
             if not name.startswith("do_"):

@@ -1,11 +1,19 @@
 """What a process uses: sums over a tree of processes, and over the lives of one."""
 
+import mmap
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tfs_proxy.observe.process_usage import NeverFalling, ProcessUsage, memory_of_tree, usage, usage_of_tree
+from tfs_proxy.observe.process_usage import (
+    NeverFalling,
+    ProcessUsage,
+    memory_of_tree,
+    own_memory_of_tree,
+    usage,
+    usage_of_tree,
+)
 
 
 def test_a_process_counts_with_its_children() -> None:
@@ -29,6 +37,18 @@ def test_a_process_counts_with_its_children() -> None:
 def test_what_has_ended_uses_nothing(tmp_path: Path) -> None:
     """Also where there is no /proc at all."""
     assert usage_of_tree(os.getpid(), tmp_path) == ProcessUsage()
+
+
+def test_own_memory_is_what_no_file_backs() -> None:
+    """It grows by what is written, and is less than all that is resident."""
+    before = own_memory_of_tree(os.getpid())
+    with mmap.mmap(-1, 40_000_000) as pages:
+        pages.write(b"x" * len(pages))
+        after = own_memory_of_tree(os.getpid())
+
+        assert after - before >= len(pages)
+        assert after < usage_of_tree(os.getpid()).resident_bytes
+    assert own_memory_of_tree(2**22 + 1) == 0
 
 
 def test_memory_counts_shared_pages_once() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from dataclasses import dataclass
 from functools import partial
 
@@ -113,6 +113,11 @@ class ModelRegistry:
     def all(self) -> tuple[ListedModel, ...]:
         """The models in all states, by name."""
         return tuple(_listed(self._current[name]) for name in sorted(self._current))
+
+    @property
+    def names(self) -> KeysView[str]:
+        """The names of the models in all states."""
+        return self._current.keys()
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """How many models there are in each state, and what became of loads."""

@@ -12,6 +12,7 @@ from tfs_proxy.multimodel.shared.model_servers import SharedModelServers
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.nginx.kept_connections import COMMON_SOCKET, COMMON_WORKSPACES
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.plan import deployment_of
 from tfs_proxy.supervisor.programs import gunicorn
@@ -20,11 +21,6 @@ from tfs_proxy.supervisor.stack import StackHost
 from tfs_proxy.wire.http_server import BACKLOG
 
 LAST_STEPS_SECONDS: Final = 3.0
-COMMON_SOCKET: Final = "common.sock"
-"""Where the common workers accept, in the run's workspace."""
-
-SHARED_WORKSPACES: Final = "d"
-"""The folder of links to the workspaces of models that common workers serve, by name."""
 
 
 class SharedMode:
@@ -34,26 +30,34 @@ class SharedMode:
         self.servers = SharedModelServers(settings, host.workspace, children, readiness)
         self._settings, self._workspace, self._host = settings, host.workspace, host
         self._children, self._readiness = children, readiness
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listeners = [
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(gunicorn.listeners(settings))
+        ]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where the common workers accept, as nginx has it: the first has the name that gates lead to."""
+        return tuple(f"unix:{number or ''}{COMMON_SOCKET}" for number in range(len(self._listeners)))
 
     async def start(self, request: ServeRequest) -> Deployment:
         """Start the model servers; returns what the common workers are to know."""
         await self.servers.start(request)
         nothing = Served(ModelLayout(self._workspace.root), (), "")
         deployment = deployment_of(nothing, self._settings, self.servers.instances)
-        folder = self._workspace.root / SHARED_WORKSPACES
+        folder = self._workspace.root / COMMON_WORKSPACES
         return replace(deployment, script=None, script_model=None, many_models=str(folder))
 
     async def start_workers(self, environ: Mapping[str, str]) -> None:
         """Start the workers, which know the deployment by the control API; returns once one answers."""
         settings, heartbeats = self._settings, self._readiness.heartbeats
         self._readiness.step = "starting: waiting for a worker"
-        self._listener.bind(str(self._workspace.root / COMMON_SOCKET))
-        self._listener.listen(BACKLOG)
-        self._listener.set_inheritable(True)
+        for listener, address in zip(self._listeners, self.addresses, strict=True):
+            listener.bind(str(self._workspace.root / address.removeprefix("unix:")))
+            listener.listen(BACKLOG)
+            listener.set_inheritable(True)
         await heartbeats.listen(self._workspace.heartbeat_socket)
         heartbeats.hanging_calls.workers = self._children.worker_count = settings.gunicorn_workers
-        descriptors = (self._listener.fileno(),)
+        descriptors = [listener.fileno() for listener in self._listeners]
         spec = gunicorn.process(
             settings, self._workspace, descriptors, (), environ, self._host.log_descriptor
         )
@@ -65,6 +69,7 @@ class SharedMode:
         for child in (self._children.workers, *self._children.model_servers):
             if child is not None:
                 await child.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
-        self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         self._readiness.heartbeats.close()
         self.servers.close()

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from tfs_proxy.multimodel.shared.shared_mode import SHARED_WORKSPACES
+from tfs_proxy.supervisor.nginx.kept_connections import COMMON_WORKSPACES
 from tfs_proxy.supervisor.nginx.multi_model import FAST, GATES, SERVED_GATES
 
 
@@ -15,7 +15,7 @@ class HttpGates:
 
     def __init__(self, root: Path) -> None:
         self._loaded, self._served, self._fast = root / GATES, root / SERVED_GATES, root / FAST
-        self.workspaces = root / SHARED_WORKSPACES
+        self.workspaces = root / COMMON_WORKSPACES
 
     def make_folders(self) -> None:
         """Make the folders, before the first model comes."""

@@ -19,7 +19,6 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.capacity.placement import Placement
 from tfs_proxy.multimodel.shared.common_model import CommonModel
 from tfs_proxy.multimodel.shared.model_servers import SharedModelServers
-from tfs_proxy.multimodel.shared.shared_mode import COMMON_SOCKET
 from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
 from tfs_proxy.multimodel.stacks.http_gates import HttpGates
 from tfs_proxy.observe.journal_notes import under_way
@@ -33,6 +32,7 @@ from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.host.load_priority import LoadPriority
 from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.metrics import RunMetrics
+from tfs_proxy.supervisor.nginx.kept_connections import COMMON_SOCKET, WEB_SOCKET
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess, Spawn
 from tfs_proxy.supervisor.readiness import Phase
@@ -41,7 +41,6 @@ from tfs_proxy.supervisor.stack import ServingStack, StackHost
 from tfs_proxy.wire.http_server import BACKLOG
 
 LAST_STEPS_SECONDS: Final = 3.0
-WEB_SOCKET: Final = "web.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ class ModelStack:
     def __init__(
         self, name: str, url: str, run: RunFacts, home: Path, owner: StackOwner, bytes_on_disk: int
     ) -> None:
-        self.name, self.url = name, url
+        self.name, self.url, self.home = name, url, home
         self.bytes_on_disk = bytes_on_disk
         self.placement: Placement | None = None
         self.models: Mapping[str, Collection[int]] = {}
@@ -228,7 +227,7 @@ class ModelStack:
         self.models = {model.name: model.versions for model in prepared.models}
         self._owner.opened(self)
         planned = await self._stack.expect(prepared, self._run.port)
-        deployment = replace(planned.deployment, one_of_many=True)
+        deployment = planned.deployment
         if deployment.capture is not None:
             check_folder(deployment.capture)
         known = KnownModels(deployment.default_model, deployment.models)

@@ -6,8 +6,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
-from typing import Final
+from pathlib import Path
 
 from tfs_proxy.errors import NameTaken
 from tfs_proxy.multimodel.added_up import added_up
@@ -37,12 +38,11 @@ from tfs_proxy.observe.model_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.supervisor.host.nvidia_smi import nvidia_smi
+from tfs_proxy.supervisor.nginx.kept_connections import STACKS
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.request_counter import RequestCounter
 
 log = logging.getLogger(__name__)
-
-STACKS_FOLDER: Final = "s"
 
 
 class ModelStacks:
@@ -51,7 +51,6 @@ class ModelStacks:
     def __init__(self, run: RunFacts, requests: RequestCounter) -> None:
         self._run = run
         self._requests = requests
-        self._numbers = itertools.count()
         self._stacks: set[ModelStack] = set()
         self._measured: deque[StackMemory] = deque(maxlen=MOST_SAMPLES)
         self._sizes: dict[str, int] = {}
@@ -69,15 +68,22 @@ class ModelStacks:
         """Make the folders of gates and of stacks, before the first model comes."""
         self._run.gates.make_folders()
         self._run.workspace.grpc_gates.mkdir()
-        (self._run.workspace.root / STACKS_FOLDER).mkdir()
+        (self._run.workspace.root / STACKS).mkdir()
 
     def launch(self, name: str, url: str) -> ModelStack:
         """A new stack for the registry, in a folder of its own."""
-        home = self._run.workspace.root / STACKS_FOLDER / str(next(self._numbers))
+        home = self._new_home()
         self._promised.discard(name)
         stack = ModelStack(name, url, self._run, home, self, self._sizes.get(name, 0))
         self._stacks.add(stack)
         return stack
+
+    def _new_home(self) -> Path:
+        """The folder of the lowest number that is free: nginx keeps connections to those."""
+        folder = self._run.workspace.root / STACKS
+        taken = {stack.home for stack in self._stacks}
+        numbered = (folder / str(number) for number in itertools.count())
+        return next(home for home in numbered if home not in taken and not home.exists())
 
     async def admit(self, name: str, url: str) -> None:
         """Raise NotEnoughResources if the model does not fit into the memory that is left."""
@@ -149,10 +155,11 @@ class ModelStacks:
         self._stacks.discard(stack)
         self._ports.give_back(stack)
 
-    def forget_all_but(self, names: Collection[str]) -> None:
-        """End the series of models that are not there any more."""
-        self._promised &= set(names)
-        self._sizes = {name: size for name, size in self._sizes.items() if name in names}
+    def forget_all_but(self, names: AbstractSet[str]) -> None:
+        """End the series of models that are not there any more; to be called often."""
+        self._promised &= names
+        for name in self._sizes.keys() - names:
+            del self._sizes[name]
         for name in self._last_uses.forget_all_but(names):
             for counted_name in self._served.pop(name, ()):
                 self._requests.forget(counted_name)

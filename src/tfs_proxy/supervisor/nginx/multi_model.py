@@ -14,7 +14,7 @@ from tfs_proxy import names
 from tfs_proxy.deployment import CaptureOptions, Instance, TraceSampling
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.nginx import fast_path, refusals, serving_api, workers
+from tfs_proxy.supervisor.nginx import fast_path, kept_connections, refusals, serving_api, workers
 from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
 from tfs_proxy.wire.header_names import SERVED_NAME, TARGET_MODEL, nginx_variable
 
@@ -65,7 +65,8 @@ class MultiModelRoutes:
 
     A load or an unload may take ``load_seconds``. ``takes_target_model`` says whether requests to
     ``/invocations`` may name an archive. ``instances`` are the model servers of all models, if all have the
-    same: nginx sends them what needs no conversion. ``traces`` and ``capture`` are those of all models.
+    same: nginx sends them what needs no conversion. ``common`` are the addresses of the common workers.
+    ``traces`` and ``capture`` are those of all models.
     """
 
     load_seconds: float
@@ -73,12 +74,14 @@ class MultiModelRoutes:
     traces: TraceSampling | None = None
     capture: CaptureOptions | None = None
     instances: Sequence[Instance] = ()
+    common: Sequence[str] = ()
 
 
 def upstreams(control_socket: Path, routes: MultiModelRoutes) -> str:
     """For the http block: the control API over new connections, since no load may be sent twice."""
     control_api = f"upstream control_api_anew {{ server unix:{control_socket} max_fails=0; }}"
-    return f"{control_api}\n\n    {serving_api.rest_upstream(routes.instances)}"
+    model_servers = serving_api.rest_upstream(routes.instances)
+    return "\n\n    ".join((control_api, model_servers, kept_connections.upstreams(routes.common)))
 
 
 def maps(routes: MultiModelRoutes) -> str:
@@ -91,6 +94,7 @@ def maps(routes: MultiModelRoutes) -> str:
         "~*^/v1/models/(?<served_model>{names.SERVED_MODEL})(?:[/:?]|\\z)" $served_model;
         "~^{INVOCATIONS}(?:\\?|\\z)" $target_model;
     }}
+    {kept_connections.maps(routes.common)}
     {fast_path.maps(*fast, only_default=True) if routes.instances else ""}"""
 
 
@@ -127,13 +131,15 @@ def locations(routes: MultiModelRoutes, settings: Settings, marks: Sequence[str]
     ``marks`` are headers that say what workers do besides answering.
     """
     loaded, served = (f"(?<model>{pattern})" for pattern in (names.LOADED_MODEL, names.SERVED_MODEL))
+    chosen = kept_connections.choice(routes.common)
     parts = (
+        kept_connections.GATE_FOLDER,
         _management("= /models", "/models", routes),
         _management(f'~ "^/models/{loaded}\\z"', "/models/$model", routes),
         _location(f"= {INVOCATIONS}", *_target(), *_enter(routes, marks)),
         _location(f'~ "^/models/{loaded}/invoke\\z"', *_enter(routes, marks)),
         _location(f'~* "^/v1/models/{served}(?:[/:].*)?\\z"', *_serving_api(routes, settings, marks)),
-        _location("@gate", _to_gate(marks), *refusals.error_pages({502: workers.AGAIN})),
+        _location("@gate", *chosen, _to_gate(marks), *refusals.error_pages({502: workers.AGAIN})),
         _again(marks),
         _wait(settings),
         *(_fast(marks) if routes.instances else ()),
@@ -174,6 +180,7 @@ def _enter(routes: MultiModelRoutes, marks: Sequence[str]) -> Iterator[str]:
         yield f"if (!-f {FAST}/$model) {{ set $way 0; }}"
         yield "if ($way) { return 420; }"
         others[420] = "= @fast"
+    yield from kept_connections.choice(routes.common)
     yield _UNLESS_GATE
     yield _to_gate(marks)
     yield from refusals.error_pages(others)
@@ -184,6 +191,7 @@ def _serving_api(routes: MultiModelRoutes, settings: Settings, marks: Sequence[s
     yield "set $path_at_gate $request_uri;"
     yield f"set $gate {SERVED_GATES}/$model.sock;"
     yield "set $readiness /served/$model/ready;"
+    yield from kept_connections.choice(routes.common)
     yield _UNLESS_GATE
     if routes.instances and settings.rest_api:
         yield serving_api.to_model_servers(routes.traces, to_python=420)
@@ -236,7 +244,8 @@ def _wait(settings: Settings) -> str:
 def _to_gate(marks: Sequence[str], again: str = "", sent: str = "") -> str:
     # A script's own X-Accel-Redirect would lead to another model.
     served_name = f"proxy_set_header {SERVED_NAME} $model;"
-    to_workers = workers.directives("unix:$gate:$path_at_gate", (*marks, served_name), again=again, sent=sent)
+    address = kept_connections.ANEW if again else kept_connections.KEPT
+    to_workers = workers.directives(f"{address}$path_at_gate", (*marks, served_name), again=again, sent=sent)
     return f"proxy_ignore_headers X-Accel-Redirect;\n            {to_workers}"
 
 

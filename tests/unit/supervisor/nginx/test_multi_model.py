@@ -12,6 +12,7 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.names import ARCHIVE_ENDING, LOADED_MODEL, LOADED_MODEL_CHARACTERS
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
+from tfs_proxy.supervisor.nginx.kept_connections import NUMBERS, STACKS, WEB_SOCKET
 from tfs_proxy.supervisor.nginx.multi_model import (
     MAX_SEGMENTS,
     MultiModelRoutes,
@@ -72,6 +73,19 @@ def test_calls_of_grpc_go_to_the_router_and_may_wait_for_a_load() -> None:
     assert text.count("grpc_pass grpc://predictions;") == 2
     assert "grpc_read_timeout 295s;" in text
     assert "grpc_hide_header X-Tfs-Proxy-Model;" in text
+
+
+@pytest.mark.parametrize("number", [0, 9, 10, 99, 100, NUMBERS[-1], NUMBERS[-1] + 1, 1000])
+def test_a_gate_leads_to_an_upstream_that_there_is(number: int) -> None:
+    """Whose connections are kept; nginx would look up any other name in DNS."""
+    text = text_of(MultiModelRoutes(600))
+    (pattern,) = re.findall(r'"~(.*)" stack\$stack_number;', text)
+    python_pattern = pattern.replace("?<", "?P<").replace(r"\z", r"\Z")
+
+    match = re.search(python_pattern, f"/run/tfs/{STACKS}/{number}/{WEB_SOCKET}")
+
+    assert (match is not None) is (number in NUMBERS)
+    assert (f"upstream stack{number} {{ server unix:{STACKS}/{number}/" in text) is (number in NUMBERS)
 
 
 def test_nginx_of_many_models_has_a_port_for_grpc_if_it_is_set(tmp_path: Path) -> None:

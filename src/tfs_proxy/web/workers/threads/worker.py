@@ -37,6 +37,8 @@ DISK_SHARE = 0.8
 
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 TICK_SECONDS, DRAIN_TICK_SECONDS = 0.25, 0.05
+NGINX_LINGER_SECONDS = 0.1
+"""How long a connection from nginx stays open at the end; nginx sends again what comes later."""
 
 
 class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -93,12 +95,13 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         """Accept no more; let requests in flight end, and idle clients send one that is on its way."""
         self._connections.stop_listening()
         began = time.monotonic()
+        linger_seconds = STOP_KEEPALIVE_LINGER if self._room.bodies else NGINX_LINGER_SECONDS
         while (
             self._connections.count > self._hanging and time.monotonic() < began + self.cfg.graceful_timeout
         ):
             self.notify()
             self.wait_for_and_dispatch_events(DRAIN_TICK_SECONDS)
-            self._connections.limit_idleness(began + STOP_KEEPALIVE_LINGER)
+            self._connections.limit_idleness(began + linger_seconds)
             self._connections.close_idle(time.monotonic())
 
     @property
