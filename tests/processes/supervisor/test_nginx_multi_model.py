@@ -20,12 +20,12 @@ from support.stand_ins.unix_http import Given, Received, UnixHttpServer, unix_ht
 from support.waiting import wait_until
 from tfs_proxy.deployment import CaptureOptions, TraceSampling
 from tfs_proxy.layout import Workspace
-from tfs_proxy.names import LOADED_MODEL_CHARACTERS
+from tfs_proxy.names import LOADED_MODEL_CHARACTERS, MOST_SERVED_CHARACTERS
 from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
 from tfs_proxy.supervisor.nginx.kept_connections import NUMBERS, STACKS, WEB_SOCKET
-from tfs_proxy.supervisor.nginx.multi_model import GATES, SENDS_ON, MultiModelRoutes
+from tfs_proxy.supervisor.nginx.multi_model import GATES, SENDS_ON, SERVED_GATES, MultiModelRoutes
 from tfs_proxy.wire.error_body import WORKER_DIED, body_too_large, error_body
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
@@ -41,8 +41,9 @@ class Front(RunningProcess):
 
     def __init__(self, folder: Path, routes: MultiModelRoutes, environ: Mapping[str, str]) -> None:
         self.workspace = Workspace(folder)
-        self.gates = folder / GATES
-        self.gates.mkdir()
+        self.gates, self.served_gates = folder / GATES, folder / SERVED_GATES
+        for gates in (self.gates, self.served_gates):
+            gates.mkdir()
         self.workspace.nginx.mkdir()
         self.stack = ExitStack()
         self.control: UnixHttpServer = self.stack.enter_context(
@@ -84,7 +85,8 @@ class Front(RunningProcess):
 
     def _serve(self, name: str, path: Path, respond: Callable[[Received], Given]) -> UnixHttpServer:
         server = self.stack.enter_context(unix_http_server(path, respond))
-        (self.gates / f"{name}.sock").symlink_to(path)
+        for gates in (self.gates, self.served_gates):
+            (gates / f"{name}.sock").symlink_to(path)
         return server
 
     def invoke_model(
@@ -387,7 +389,7 @@ def test_a_client_that_hangs_up_stops_neither_load_nor_unload(front: Front, meth
             "/v1/models",
             "/v1/models/",
             "/v1/models//a",
-            f"/v1/models/{'a' * 65}:predict",
+            f"/v1/models/{'a' * (MOST_SERVED_CHARACTERS + 1)}:predict",
             "/execution-parameters",
         ),
         *("/invocations/", "/tensorflow.serving.PredictionService/Predict", "/control_api", "/metrics/"),
@@ -424,13 +426,13 @@ def test_the_longest_name_has_a_gate(front: Front) -> None:
     ],
 )
 def test_the_serving_api_of_a_model_is_at_its_gate(front: Front, path: str) -> None:
-    """The worker gets the path as it came."""
+    """By the name that the model server has; the worker gets the path as it came."""
     a = front.model("a", Given(200, b'"v1"'))
 
     assert front.ask("POST", path, b"{}").body == b'"v1"'
     assert [request.target for request in a.received] == [path]
     assert front.ask("POST", "/v1/models/b:predict", b"{}").status == 404
-    assert [request.target for request in front.control.received] == ["/models/b/ready"]
+    assert [request.target for request in front.control.received] == ["/served/b/ready"]
 
 
 def test_probes_are_the_control_api_s(front: Front) -> None:
