@@ -61,6 +61,7 @@ class Children:
         self.log = ChildLog()
         self.deaths: Counter[tuple[str, str]] = Counter()
         self.script: str | None = None
+        self.tick_seconds = TICK_SECONDS
         self.each_tick: Callable[[], None] = lambda: None
         self.model_server_died: Callable[[ChildProcess], None] = lambda _child: None
         self._readiness = readiness
@@ -125,7 +126,7 @@ class Children:
                     raise self._reason_to_stop(child)
             self._readiness.down = {child.name for child in children if child.state is ProcessState.BACKOFF}
             self.each_tick()
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(self.tick_seconds)
 
     def _begun(self, pid: int) -> None:
         self._watchdog.guard(pid)

@@ -32,6 +32,8 @@ from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 log = logging.getLogger(__name__)
 
 BUSY_BEAT_SECONDS = 10.0
+ONE_OF_MANY_TICK_SECONDS = 0.25
+"""How often a stack that serves looks at its processes if there are several: each look takes 0.1 ms."""
 
 
 class CommonModelServers(Protocol):
@@ -149,6 +151,8 @@ class ServingStack:
     def begin_serving(self) -> None:
         """Note that requests may come."""
         self.readiness.phase = Phase.SERVING
+        if self._of:
+            self.children.tick_seconds = ONE_OF_MANY_TICK_SECONDS
         self.children.restore_priority()
         self.readiness.steps.end()
         for server in self.children.model_servers:
