@@ -144,6 +144,12 @@ GPU_MEMORY_USAGE = MetricDescription(
 GPU_MEMORY_LIMIT = MetricDescription(
     "hw_gpu_memory_limit_bytes", _GAUGE, "Memory that the GPU has.", ("hw_id", "hw_name")
 )
+MODEL_GPU_SHARE = MetricDescription(
+    "tfs_proxy_model_gpu_share_ratio",
+    _GAUGE,
+    "Share of the memory of its GPU, or slice of one, that the server of this model may take.",
+    ("model", "hw_id"),
+)
 REQUEST_DURATION = MetricDescription(
     "http_server_request_duration_seconds",
     MetricKind.HISTOGRAM,
@@ -250,6 +256,7 @@ METRICS = (
     GPU_UTILIZATION,
     GPU_MEMORY_USAGE,
     GPU_MEMORY_LIMIT,
+    MODEL_GPU_SHARE,
     REQUEST_DURATION,
     REQUESTS_IN_FLIGHT,
     MODEL_REQUESTS,

@@ -21,6 +21,7 @@ from tfs_proxy.multimodel.shared.common_model import CommonModel
 from tfs_proxy.multimodel.shared.model_servers import SharedModelServers
 from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
 from tfs_proxy.multimodel.stacks.http_gates import HttpGates
+from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
@@ -167,6 +168,9 @@ class ModelStack:
         """What its processes, workers and models are like now, and the stages of its requests."""
         stack, journal = self._stack, self._workspace.journal
         yield from self._metrics.measure_stack()
+        if self.placement is not None:
+            share = 1.0 if self.placement.memory_share is None else self.placement.memory_share
+            yield MeasuredMetric(catalogue.MODEL_GPU_SHARE, {(self.name, self.placement.uuid): share})
         yield from WorkerThreads(
             stack.readiness.heartbeats, journal, stack.settings.gunicorn_threads
         ).measure()

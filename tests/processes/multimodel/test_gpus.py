@@ -1,0 +1,46 @@
+"""Process mode on a machine whose driver shows GPUs: each model's server is told which one it has."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from support.archives import has_nginx
+from support.multi_model import serving_many
+from support.nvidia_smi import A10G, Card, description, gpu_uuid, listing
+from support.scraping import scrape
+
+pytestmark = pytest.mark.tensorflow
+SHARE = "tfs_proxy_model_gpu_share_ratio"
+
+
+def driver(folder: Path, cards: list[Card]) -> Mapping[str, str]:
+    """An environment in which ``nvidia-smi`` prints what it does with these cards."""
+    program = folder / "nvidia-smi"
+    printed = {"-L": listing(cards), "-q": description(cards)}
+    program.write_text(f"#!{sys.executable}\nimport sys\nprint({printed!r}[sys.argv[1]])\n")
+    program.chmod(0o755)
+    return {"PATH": f"{folder}:/usr/local/sbin:/usr/sbin:/usr/local/bin:/usr/bin:/bin"}
+
+
+def test_models_are_spread_over_gpus(saved_models: Path, tmp_path: Path) -> None:
+    """The emptiest by memory first; a line of the log and /metrics say where each is."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    cards = [Card(A10G.name, A10G.total, used=9000, divisible=False), A10G]
+    env = {"TFS_PROXY_MULTI_MODEL": "process", "TFS_PROXY_MAX_LOADED_MODELS": "4"}
+    with serving_many(env={**env, **driver(tmp_path, cards)}) as stack:
+        for name in ("first", "second"):
+            stack.loaded(name, saved_models / "half_plus_two")
+        told = [
+            word.decode()
+            for pid in stack.model_servers()
+            for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if word.startswith(b"CUDA_VISIBLE_DEVICES=")
+        ]
+
+        assert told == [f"CUDA_VISIBLE_DEVICES={gpu_uuid(number)}" for number in (1, 0)]
+        stack.wait_for_log(f"model first: on {gpu_uuid(1)}")
+        assert 0 < scrape(stack).total(SHARE, model="first", hw_id=gpu_uuid(1)) < 1
+        assert {stack.unload(name).status for name in ("first", "second")} == {200}
