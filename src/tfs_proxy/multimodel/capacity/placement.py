@@ -30,12 +30,12 @@ class Placement:
         """What the model server needs in its environment."""
         return {"CUDA_VISIBLE_DEVICES": self.uuid}
 
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The flags that the model server needs."""
-        if self.memory_share is None:
+    def arguments(self, servers: int) -> tuple[str, ...]:
+        """The flags that each of so many model servers of the model needs, which divide its share."""
+        if self.memory_share is None and servers == 1:
             return ()
-        return (f"--per_process_gpu_memory_fraction={self.memory_share:.4f}",)
+        share = (1.0 if self.memory_share is None else self.memory_share) / servers
+        return (f"--per_process_gpu_memory_fraction={share:.4f}",)
 
 
 @dataclass(frozen=True, slots=True)

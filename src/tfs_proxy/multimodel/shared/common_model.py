@@ -1,13 +1,13 @@
 """A model that the common workers serve: its deployment in a file, which they lock while they answer."""
 
 import asyncio
-import fcntl
 import os
 import time
 from typing import Final
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
+from tfs_proxy.multimodel.file_locks import is_locked, is_path_locked
 from tfs_proxy.payload.media_types import JSON
 
 PAUSE_SECONDS: Final = 0.01
@@ -33,14 +33,7 @@ class CommonModel:
 
     def in_use(self) -> bool:
         """Whether a worker answers a request for it now."""
-        try:
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            return _is_locked(descriptor)
-        finally:
-            os.close(descriptor)
+        return is_path_locked(self._path)
 
     async def withdraw(self, seconds: float) -> None:
         """Have workers begin no more requests; returns once none is under way, after ``seconds`` at most."""
@@ -52,17 +45,7 @@ class CommonModel:
         deadline = time.monotonic() + seconds
         try:
             # The kernel tells nobody that a lock has gone.
-            while _is_locked(descriptor) and time.monotonic() < deadline:  # noqa: ASYNC110
+            while is_locked(descriptor) and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
             os.close(descriptor)
-
-
-def _is_locked(descriptor: int) -> bool:
-    """Whether a worker has locked the file; a lock that is got is given back at once."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return False

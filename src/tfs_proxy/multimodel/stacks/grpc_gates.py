@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import fcntl
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from tfs_proxy.grpc_router.gates import calls_file, gate
+from tfs_proxy.multimodel.file_locks import is_path_locked
 
 LOOK_SECONDS: Final = 0.02
 
@@ -51,7 +51,7 @@ class GrpcGates:
     @property
     def in_use(self) -> bool:
         """Whether the router has a call to one of the models now."""
-        return any(_is_locked(calls_file(self._folder, model)) for model in self._models)
+        return any(is_path_locked(calls_file(self._folder, model)) for model in self._models)
 
     async def wait_for_calls(self, seconds: float) -> None:
         """Return once no calls are under way, or after ``seconds``; new ones can't come after `close`."""
@@ -81,15 +81,3 @@ class GrpcGates:
     def _shut(self, path: Path) -> None:
         path.unlink(missing_ok=True)
         del self._open[path]
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether another process has locked the file; False if there is none."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False

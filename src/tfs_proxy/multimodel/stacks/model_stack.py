@@ -256,8 +256,8 @@ class ModelStack:
         stack = self._stack
         stack.settings = replace(stack.settings, safe_port_range=ports)
         if self.placement is not None:
-            arguments = (*stack.settings.extra_args, *self.placement.arguments)
-            stack.settings = replace(stack.settings, extra_args=arguments)
+            own_arguments = self.placement.arguments(stack.settings.instance_count)
+            stack.settings = replace(stack.settings, extra_args=(*stack.settings.extra_args, *own_arguments))
             environ = {**stack.request.environ, **self.placement.environment}
             stack.request = replace(stack.request, environ=environ)
 

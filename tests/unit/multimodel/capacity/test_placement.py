@@ -158,7 +158,7 @@ def test_a_known_number_of_models_shares_equally() -> None:
     placements = placed(found(*[A10G] * 4), 10, most_models=10)
 
     assert [placement.memory_share for placement in placements] == [pytest.approx(0.8 / 3)] * 10
-    assert placements[0].arguments == ("--per_process_gpu_memory_fraction=0.2667",)
+    assert placements[0].arguments(1) == ("--per_process_gpu_memory_fraction=0.2667",)
     assert max(Counter(placement.uuid for placement in placements).values()) == 3
 
 
@@ -175,7 +175,7 @@ def test_a_device_for_each_model_is_not_shared() -> None:
     """Then TensorFlow takes what it wants, as a single model server does."""
     placements = placed(found(*[H100] * 8), 8, most_models=8)
 
-    assert {placement.arguments for placement in placements} == {()}
+    assert {placement.arguments(1) for placement in placements} == {()}
     assert len({placement.uuid for placement in placements}) == 8
     with pytest.raises(NotEnoughResources):
         place("ninth", SMALL, found(*[H100] * 8), placements, margin=MARGIN, most_models=8)
@@ -251,3 +251,9 @@ def test_no_device_is_promised_twice(cards: list[Card], sizes: list[int], most_m
     for device in machine:
         shares = [placement.memory_share for placement in placements if placement.uuid == device.uuid]
         assert shares == [None] or sum(share or 1 for share in shares) <= 1 - MARGIN + 1e-3
+
+
+@pytest.mark.parametrize(("share", "fraction"), [(None, "0.5000"), (0.6, "0.3000")])
+def test_the_servers_of_a_model_divide_its_share(share: float | None, fraction: str) -> None:
+    """Also that of a GPU which it has alone."""
+    assert Placement("GPU-1", share).arguments(2) == (f"--per_process_gpu_memory_fraction={fraction}",)
