@@ -1,4 +1,4 @@
-"""Files that other processes lock as long as they use a model: whether one does, for `stacks` and `shared`."""
+"""Files that other processes lock while they use a model: whether one does, for `stacks` and `shared`."""
 
 import fcntl
 import os
