@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -45,7 +45,7 @@ from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.programs import grpc_router
 from tfs_proxy.supervisor.programs.warm_parent import WarmParent
 from tfs_proxy.supervisor.readiness import ENDED, Heartbeats, Phase, Readiness
-from tfs_proxy.supervisor.run_loop import RunLoop
+from tfs_proxy.supervisor.run_loop import RunLoop, together
 from tfs_proxy.supervisor.stack import StackHost, heartbeats_of
 from tfs_proxy.wire.header_names import TARGET_MODEL
 
@@ -273,12 +273,12 @@ class MultiModelSupervisor:
         )
 
     async def _go_on(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            if self._on_demand is not None and self._settings.model_idle_seconds:
-                group.create_task(self._on_demand.unload_idle(self._settings.model_idle_seconds))
-            if self._shared is not None:
-                group.create_task(self._shared.servers.watch())
-            await asyncio.get_running_loop().create_future()
+        work: list[Awaitable[None]] = [asyncio.get_running_loop().create_future()]  # which never ends
+        if self._on_demand is not None and self._settings.model_idle_seconds:
+            work.append(self._on_demand.unload_idle(self._settings.model_idle_seconds))
+        if self._shared is not None:
+            work.append(self._shared.servers.watch())
+        await together(*work)
 
     def _tick(self) -> None:
         self._orphans.collect()
@@ -319,12 +319,12 @@ class MultiModelSupervisor:
         yield from self._warm_parent.children()
 
     async def _stop_all(self, deadline: float) -> None:
+        if self._shared is not None:
+            self._shared.servers.stop_waiting()
         self._registry.begin_draining()  # requests that wait for a load would keep nginx
         self._stacks.stop_by = deadline
         if self._children.nginx is not None:
             await self._children.nginx.stop(deadline - time.monotonic())
-        if self._shared is not None:
-            self._shared.servers.stopping = True
         if self._children.grpc_router is not None:
             await self._children.grpc_router.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._registry.close()

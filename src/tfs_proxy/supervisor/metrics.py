@@ -44,11 +44,15 @@ class RunMetrics:
         own.append(self._in_flight.measure(headers))
         return own + [metric for source in self._sources for metric in source()]
 
-    def measure_stack(self) -> Iterator[MeasuredMetric]:
-        """Only the processes, workers and models, now: what each stack of several has for itself."""
+    def measure_stack(self, *, has_model_servers: bool) -> Iterator[MeasuredMetric]:
+        """Only the processes, workers and models, now: what each stack of several has for itself.
+
+        The run measures the models of stacks that have no model servers.
+        """
         yield from self._processes({})
         yield from self._workers()
-        yield from self._models()
+        if has_model_servers:
+            yield from self._models()
 
     def _run(self) -> Iterator[MeasuredMetric]:
         readiness = self._readiness

@@ -59,10 +59,7 @@ def plan(
     if host.common:
         return ProcessPlan(deployment_of(served, settings, host.common), files={}, model_servers=())
     instances = instances_on(host.ports, workspace)
-    files = {workspace.model_config: model_server.model_config(models, settings.version_labels)}
-    if settings.enable_batching:
-        files[workspace.batching_config] = model_server.batching_config(settings)
-    files.update(monitoring_files(host.monitoring, workspace))
+    files = files_of_model_servers(models, settings, workspace, host.monitoring)
     return ProcessPlan(
         deployment=deployment_of(served, settings, instances),
         files=files,
@@ -83,6 +80,16 @@ def instances_on(ports: Sequence[tuple[int, int]], workspace: Workspace) -> tupl
         Instance(index, rest_port=rest, grpc_port=grpc, grpc_socket=str(workspace.grpc_socket(index)))
         for index, (grpc, rest) in enumerate(ports)
     )
+
+
+def files_of_model_servers(
+    models: Sequence[ServedModel], settings: Settings, workspace: Workspace, monitoring: Monitoring
+) -> Mapping[Path, str]:
+    """The configuration files that `model_server_process` names, for these models."""
+    files = {workspace.model_config: model_server.model_config(models, settings.version_labels)}
+    if settings.enable_batching:
+        files[workspace.batching_config] = model_server.batching_config(settings)
+    return {**files, **monitoring_files(monitoring, workspace)}
 
 
 def monitoring_files(monitoring: Monitoring, workspace: Workspace) -> Mapping[Path, str]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -221,12 +222,14 @@ class Readiness:
                 for version in tuple(versions) or (None,):
                     self.servables[ExpectedVersion(instance.index, model, version)] = ServableState()
 
-    def expect_more(self, instances: Iterable[Instance], models: Mapping[str, Iterable[int]]) -> None:
-        """Name more versions, which are AVAILABLE and have to be so again whenever an instance has died."""
-        for instance in instances:
-            for model, versions in models.items():
-                for version in versions:
-                    self.servables[ExpectedVersion(instance.index, model, version)] = ServableState(AVAILABLE)
+    def expect_more(
+        self, instances: Iterable[Instance], model: str, versions: Iterable[int], load_seconds: float
+    ) -> None:
+        """Name versions that are AVAILABLE, and have to be so again whenever an instance has died."""
+        for instance, version in product(instances, versions):
+            servable = ExpectedVersion(instance.index, model, version)
+            self.servables[servable] = ServableState(AVAILABLE)
+            self.load_seconds[servable] = load_seconds
 
     def forget(self, model: str) -> None:
         """A model is going: it need not be there any more."""

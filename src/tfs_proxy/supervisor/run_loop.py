@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any
 
 from tfs_proxy.supervisor.host import listener_drain
 from tfs_proxy.supervisor.host.stop_signals import reason, stop_signals
@@ -62,7 +63,18 @@ class RunLoop:
         await cancel(second_signal)
 
 
-async def cancel(*tasks: "asyncio.Future[None] | asyncio.Task[signal.Signals]") -> None:
+async def together(*work: Awaitable[None]) -> None:
+    """Do all of it at the same time; raises the first error, and then leaves nothing running."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        await cancel(*tasks)
+
+
+async def cancel(*tasks: asyncio.Future[Any]) -> None:
     """Cancel ``tasks`` and wait for their end; their errors are dropped."""
     for task in tasks:
         task.cancel()

@@ -28,6 +28,7 @@ from tfs_proxy.supervisor.plan import HostResources, ProcessPlan
 from tfs_proxy.supervisor.process import Spawn, spawn
 from tfs_proxy.supervisor.programs import gunicorn, packages
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
+from tfs_proxy.supervisor.run_loop import together
 
 log = logging.getLogger(__name__)
 
@@ -169,9 +170,7 @@ class ServingStack:
             await self.children.watch_during(self._watch_with(servers))
 
     async def _watch_with(self, servers: CommonModelServers) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.watch.forever())
-            group.create_task(servers.watch_models(self._added))
+        await together(self.watch.forever(), servers.watch_models(self._added))
 
     def abandon_loading(self) -> None:
         """Kill the model servers: one that is still loading would finish that before it stops."""

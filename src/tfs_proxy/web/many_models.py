@@ -161,8 +161,14 @@ class ManyModelsApp:
         for file_id, model_app in tuple(self._apps.items()):
             if model_app.has_gone():
                 del self._apps[file_id]
+                self._forget_stages(model_app.stages)
                 # Its last records may take a while, and a request is waiting.
                 threading.Thread(target=model_app.app.close, name="close", daemon=True).start()
+
+    def _forget_stages(self, stages: StageObserver) -> None:
+        """Drop the table of a model that has gone, and with it its open file."""
+        for name in [name for name, known in self._by_name.items() if known is stages]:
+            del self._by_name[name]
 
 
 def _going(name: str, start_response: Callable[..., Any]) -> WsgiAnswer:

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.tensorflow
 JSON = "application/json"
 ROWS = '{"instances": [1.0]}'
 HELD_SECONDS = 0.5
+STOPPED_WITHIN_SECONDS = 60.0
 PASSES_ON = """
 def input_handler(data, context):
     return data.read()
@@ -124,6 +125,7 @@ def test_a_model_server_that_dies_comes_back_with_all_models(
 
     os.kill(server, signal.SIGKILL)
 
+    assert shared.invoke_model("scripted", ROWS, JSON).json == {"predictions": [2.5]}
     assert shared.invoke_model("plain", ROWS, JSON).json == {"predictions": [2.5]}
     assert shared.invoke_model("plain", "1.0", "text/csv").json == {"predictions": [2.5]}
     assert shared.invoke_model("scripted", ROWS, JSON).json == {"predictions": [2.5]}
@@ -184,3 +186,43 @@ def test_several_model_servers_have_all_models(saved_models: Path) -> None:
         stack.wait_until(stack.is_ready, "both are back")
         assert stack.unload("both").status == 200
         assert stack.ask("GET", "/v1/models/both").status == 404
+
+
+def test_a_load_that_one_of_several_model_servers_did_not_survive(saved_models: Path, tmp_path: Path) -> None:
+    """Nothing of it is left in the others, and the name is free."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    env = {"SAGEMAKER_TFS_INSTANCE_COUNT": "2"}
+    with serving_many(env=env) as stack, ThreadPoolExecutor(1) as pool, gate(tmp_path / "gate") as shut:
+        loading = pool.submit(stack.load, "bad", slow_to_load(saved_models, tmp_path, shut.mark()))
+        shut.wait_for()
+        os.kill(stack.model_servers()[0], signal.SIGKILL)
+        shut.open()
+        assert loading.result().status == 507
+        stack.wait_until(stack.is_ready, "both are back")
+        stack.loaded("bad", saved_models / "half_plus_two")
+        assert [stack.invoke_model("bad", ROWS, JSON).json for _ in range(8)] == [{"predictions": [2.5]}] * 8
+
+
+def test_batching_works_for_all_models(saved_models: Path) -> None:
+    """Its parameters are those of the run."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    with serving_many(env={"SAGEMAKER_TFS_ENABLE_BATCHING": "true"}) as stack:
+        stack.loaded("batched", saved_models / "half_plus_two")
+        assert stack.invoke_model("batched", ROWS, JSON).json == {"predictions": [2.5]}
+
+
+def test_the_end_of_the_run_does_not_wait_for_a_load(saved_models: Path, tmp_path: Path) -> None:
+    """Which is held for ever, as far as anybody knows; nor for an unload that waits for it."""
+    if not has_nginx():
+        pytest.skip("nginx is not installed")
+    env = {"TFS_PROXY_STOP_SECONDS": "2"}
+    with serving_many(env=env) as stack, ThreadPoolExecutor(2) as pool, gate(tmp_path / "gate") as shut:
+        stack.loaded("ready", saved_models / "half_plus_two")
+        pool.submit(stack.load, "held", slow_to_load(saved_models, tmp_path, shut.mark()))
+        shut.wait_for()
+        pool.submit(stack.unload, "ready")
+        stack.wait_until(lambda: stack.described("ready").status == 404, "it is being unloaded")
+        stack.process.send_signal(signal.SIGTERM)
+        assert stack.process.wait(STOPPED_WITHIN_SECONDS) == 0

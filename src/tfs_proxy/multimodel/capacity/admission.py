@@ -15,8 +15,11 @@ from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, MemoryLeft
 MODEL_SERVER_BYTES = 350 * MEGABYTE
 """What an embedded model server takes without a model; the official one takes less."""
 
-DEFAULT_BASE_BYTES = MODEL_SERVER_BYTES + WORKER_BYTES
+OWN_SERVER_BASE_BYTES = MODEL_SERVER_BYTES + WORKER_BYTES
 """What a stack takes beside its model, until one has been measured: a model server and a worker."""
+
+COMMON_SERVER_BASE_BYTES = 32 * MEGABYTE
+"""The same if it shares the model server: at most a worker that is forked."""
 
 LEAST_FACTOR = 1.0
 MOST_FACTOR = 10.0
@@ -31,10 +34,14 @@ MARGIN_SETTING = "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN"
 
 @dataclass(frozen=True, slots=True)
 class StackMemory:
-    """A model's size on disk, and the memory that its stack takes: the processes that serve it."""
+    """A model's size on disk, and the memory that its stack takes: the processes that serve it.
+
+    ``has_workers`` tells those with workers of their own.
+    """
 
     bytes_on_disk: int
     memory_bytes: int
+    has_workers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +50,24 @@ class Occupancy:
 
     ``measured`` has stacks that were loaded before, the latest last, whether they still are or not;
     ``loading`` those that are on their way, with what they take so far. ``memory`` is None if nobody knows
-    how much there is.
+    how much there is. ``base_bytes`` is what a stack takes beside its model until one has been measured,
+    ``first_bytes`` what this load alone takes besides, since nothing was loaded before.
     """
 
     measured: Sequence[StackMemory]
     loading: Sequence[StackMemory]
     memory: MemoryLeft | None
+    base_bytes: int = OWN_SERVER_BASE_BYTES
+    first_bytes: int = 0
+
+    def estimate(self) -> "MemoryEstimates":
+        """What a stack takes, as far as is known."""
+        by_kind = [
+            [stack for stack in self.measured if stack.has_workers is has_workers]
+            for has_workers in (True, False)
+        ]
+        known = [estimate_from(stacks) for stacks in by_kind if stacks]
+        return MemoryEstimates(known or [MemoryEstimate(self.base_bytes, MODEL_FACTOR)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +82,17 @@ class MemoryEstimate:
         return math.ceil(self.base_bytes + self.factor * bytes_on_disk)
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryEstimates:
+    """One estimate for each kind of stack: of which kind a model is, its archive has to be open to tell."""
+
+    each: Sequence[MemoryEstimate]
+
+    def for_model(self, bytes_on_disk: int) -> int:
+        """The memory of one stack in bytes, of the kind that takes most."""
+        return max(estimate.for_model(bytes_on_disk) for estimate in self.each)
+
+
 def refusal(
     name: str, bytes_on_disk: int, occupancy: Occupancy, memory_margin: float
 ) -> NotEnoughResources | None:
@@ -72,8 +102,8 @@ def refusal(
     """
     if occupancy.memory is None:
         return None
-    estimate = estimate_from(occupancy.measured)
-    needed_bytes = estimate.for_model(bytes_on_disk)
+    estimate = occupancy.estimate()
+    needed_bytes = estimate.for_model(bytes_on_disk) + occupancy.first_bytes
     promised_bytes = _still_to_take(occupancy.loading, estimate)
     kept_bytes = math.ceil(memory_margin * occupancy.memory.limit_bytes)
     missing_bytes = needed_bytes + promised_bytes + kept_bytes - occupancy.memory.free_bytes
@@ -90,14 +120,12 @@ def refusal(
 
 
 def estimate_from(measured: Sequence[StackMemory]) -> MemoryEstimate:
-    """What stacks take, judged by those that were ``measured``, the latest last.
+    """What stacks of one kind take, judged by those that were ``measured``, the latest last; at least one.
 
     The factor is the median slope between two models of different sizes, the base the median of what
     remains (Theil and Sen's line): one script that takes a lot by itself changes neither.
     """
     samples = measured[-MOST_SAMPLES:]
-    if not samples:
-        return MemoryEstimate(DEFAULT_BASE_BYTES, MODEL_FACTOR)
     slopes = [
         (larger.memory_bytes - smaller.memory_bytes) / (larger.bytes_on_disk - smaller.bytes_on_disk)
         for smaller, larger in combinations(sorted(samples, key=lambda stack: stack.bytes_on_disk), 2)
@@ -108,7 +136,7 @@ def estimate_from(measured: Sequence[StackMemory]) -> MemoryEstimate:
     return MemoryEstimate(max(0.0, base_bytes), factor)
 
 
-def _still_to_take(loading: Sequence[StackMemory], estimate: MemoryEstimate) -> int:
+def _still_to_take(loading: Sequence[StackMemory], estimate: MemoryEstimates) -> int:
     """The memory that loads under way were promised and have not taken yet."""
     return sum(max(0, estimate.for_model(stack.bytes_on_disk) - stack.memory_bytes) for stack in loading)
 

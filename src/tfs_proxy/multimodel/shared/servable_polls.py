@@ -30,11 +30,11 @@ class ServablePolls:
         self._failures: dict[str, asyncio.Future[str]] = {}
         self._misses: dict[int, int] = {}
 
-    def expect(self, model: ServedModel) -> None:
-        """This model is available: it is to be so again after a restart."""
+    def expect(self, model: ServedModel, load_seconds: float) -> None:
+        """This model is available, after so long: it is to be so again after a restart."""
         self._expected[model.name] = model
         self._failures[model.name] = asyncio.get_running_loop().create_future()
-        self._readiness.expect_more(self.instances, {model.name: model.versions})
+        self._readiness.expect_more(self.instances, model.name, model.versions, load_seconds)
 
     def forget(self, names: Iterable[str]) -> None:
         """These models are going."""
@@ -73,7 +73,7 @@ class ServablePolls:
         raise next(ModelLoadError(failure.result()) for failure in failures if failure.done())
 
     async def until_gone(self, names: Collection[str]) -> None:
-        """Return once no model server has a version of these models; one that is away has none."""
+        """Return once all model servers say that they have no version of these models."""
         for name in names:
             for instance in self.instances:
                 pause_seconds = LOADING_PAUSE_SECONDS
@@ -161,7 +161,8 @@ def _reason(name: str, version: int, state: ServableState) -> str | None:
 
 
 def _are_gone(states: Mapping[int, ServableState] | None) -> bool:
-    return all(state.state == GONE for state in (states or {}).values())
+    """Whether no version is left; one that does not answer may have some."""
+    return states is not None and all(state.state == GONE for state in states.values())
 
 
 async def _pause(seconds: float) -> float:

@@ -23,10 +23,7 @@ class GrpcGates:
         self._is_closed = False
 
     def lead_to(self, sockets: Mapping[int, Path]) -> None:
-        """Let calls reach exactly these gRPC sockets, by instance; nothing happens after `close`.
-
-        A gate that leads to another archive's model of the same name stays.
-        """
+        """Let calls reach exactly these gRPC sockets, by instance; nothing happens after `close`."""
         if self._is_closed:
             return
         wanted = {
@@ -72,10 +69,8 @@ class GrpcGates:
                 self._calls_files.add(path)
 
     def _lead(self, path: Path, socket: Path) -> None:
-        try:
-            path.symlink_to(socket)
-        except FileExistsError:
-            return
+        path.unlink(missing_ok=True)
+        path.symlink_to(socket)
         self._open[path] = socket
 
     def _shut(self, path: Path) -> None:

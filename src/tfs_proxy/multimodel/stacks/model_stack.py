@@ -133,6 +133,11 @@ class ModelStack:
         return frozenset({self.name, *self.models})
 
     @property
+    def has_workers(self) -> bool:
+        """Whether it has workers of its own, as far as its archive is open."""
+        return self._stack.has_workers
+
+    @property
     def is_ready(self) -> bool:
         """Whether it serves."""
         return self._stack.readiness.phase is Phase.SERVING
@@ -167,7 +172,7 @@ class ModelStack:
     def measure(self) -> Iterator[MeasuredMetric]:
         """What its processes, workers and models are like now, and the stages of its requests."""
         stack, journal = self._stack, self._workspace.journal
-        yield from self._metrics.measure_stack()
+        yield from self._metrics.measure_stack(has_model_servers=self._run.servers is None)
         if self.placement is not None:
             share = 1.0 if self.placement.memory_share is None else self.placement.memory_share
             yield MeasuredMetric(catalogue.MODEL_GPU_SHARE, {(self.name, self.placement.uuid): share})
@@ -191,10 +196,17 @@ class ModelStack:
 
     def follow_model_servers(self) -> None:
         """Let calls reach the model servers that have its models: one that is being restarted has none."""
+        if not self.is_ready:
+            return
         servers = self._run.servers
         loaded = self._stack.readiness.loaded() if servers is None else servers.loaded()
         sockets = {each.index: Path(each.grpc_socket) for each in self._instances}
         self._grpc_gates.lead_to({index: path for index, path in sockets.items() if index in loaded})
+
+    def lose_model_server(self, index: int) -> None:
+        """A common model server has ended: until it has the models again, requests of its workers wait."""
+        if self.is_ready and self.has_workers and self.models:
+            self._stack.readiness.lose(index)
 
     async def watch(self) -> None:
         """Last until a process gives up; raises StopServing then."""
@@ -205,10 +217,10 @@ class ModelStack:
         if self._stopped:
             return
         self._stopped = True
+        self._grpc_gates.close()
         is_loading = self._stack.readiness.phase is Phase.STARTING
         if not is_loading:
             self._run.gates.close(self.name, self.models)
-            self._grpc_gates.close()
         else:
             self._stack.abandon_loading()
         self._stack.readiness.phase = Phase.STOPPING

@@ -13,7 +13,10 @@ from pathlib import Path
 from tfs_proxy.errors import NameTaken
 from tfs_proxy.multimodel.added_up import added_up
 from tfs_proxy.multimodel.capacity.admission import (
+    COMMON_SERVER_BASE_BYTES,
+    MODEL_SERVER_BYTES,
     MOST_SAMPLES,
+    OWN_SERVER_BASE_BYTES,
     Occupancy,
     StackMemory,
     refusal,
@@ -62,6 +65,8 @@ class ModelStacks:
         self._last_uses = LastUses(self._requests_of)
         self._turns = Turns(max(1, run.settings.machine.cores - 1))
         self._placing = asyncio.Lock()
+        if run.servers is not None:
+            run.servers.died = self._lose_model_server
         self._ports = PortBlocks(run.settings.safe_port_range, run.settings.instance_count)
 
     def make_folders(self) -> None:
@@ -101,10 +106,22 @@ class ModelStacks:
                 *(StackMemory(self._sizes[promised], 0) for promised in self._promised - {name}),
             ],
             memory_left(),
+            *self._bases(),
         )
         reason = refusal(name, size, occupancy, self._run.settings.multi_model_memory_margin)
         if reason is not None:
             raise reason
+
+    def _lose_model_server(self, index: int) -> None:
+        for stack in self._stacks:
+            stack.lose_model_server(index)
+
+    def _bases(self) -> tuple[int, int]:
+        """What a stack takes beside its model, and what the first one takes besides."""
+        servers = self._run.servers
+        if servers is None:
+            return OWN_SERVER_BASE_BYTES, 0
+        return COMMON_SERVER_BASE_BYTES, 0 if servers.have_had_models else MODEL_SERVER_BYTES
 
     def turn(self) -> AbstractAsyncContextManager[object]:
         """Wait for one of the turns to load: one core is left to models that serve."""
@@ -147,7 +164,7 @@ class ModelStacks:
 
     def ready(self, stack: ModelStack) -> None:
         """Remember what it takes: later loads are judged by that."""
-        self._measured.append(StackMemory(stack.bytes_on_disk, stack.memory_bytes))
+        self._measured.append(StackMemory(stack.bytes_on_disk, stack.memory_bytes, stack.has_workers))
         self._last_uses.note_load(stack.name)
 
     def gone(self, stack: ModelStack) -> None:

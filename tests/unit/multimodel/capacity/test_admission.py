@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.multimodel.capacity.admission import (
-    DEFAULT_BASE_BYTES,
+    COMMON_SERVER_BASE_BYTES,
+    MODEL_SERVER_BYTES,
+    OWN_SERVER_BASE_BYTES,
     Occupancy,
     StackMemory,
     estimate_from,
@@ -33,7 +35,7 @@ def occupied(
 
 def test_the_first_model_counts_as_documented() -> None:
     """Without a measurement: a model server, a worker, and the model's size twice, beside the margin."""
-    needed_bytes = DEFAULT_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE
+    needed_bytes = OWN_SERVER_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE
 
     assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes), MARGIN) is None
     assert refusal("a", 100 * MEGABYTE, occupied(GIGABYTE + needed_bytes - 1), MARGIN) is not None
@@ -82,11 +84,30 @@ def test_one_hungry_script_does_not_lock_the_others_out() -> None:
 
 def test_loads_under_way_keep_what_they_were_promised() -> None:
     """Of their estimate only what they have not taken yet; two loads at once can't have the same memory."""
-    free_bytes = GIGABYTE + 2 * (DEFAULT_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE)
+    free_bytes = GIGABYTE + 2 * (OWN_SERVER_BASE_BYTES + MODEL_FACTOR * 100 * MEGABYTE)
     promised, taken = stacks((100, 0), (100, 5000))
 
     assert refusal("b", 100 * MEGABYTE, occupied(free_bytes, loading=[promised, taken]), MARGIN) is None
     assert refusal("b", 100 * MEGABYTE, occupied(free_bytes, loading=[promised, promised]), MARGIN)
+
+
+def test_the_kind_that_takes_most_counts_as_long_as_the_kind_is_unknown() -> None:
+    """Many models without workers do not let one with a hungry script in."""
+    plain = [StackMemory(MEGABYTE, 3 * MEGABYTE, has_workers=False)] * 9
+    scripted = [StackMemory(MEGABYTE, 90 * MEGABYTE)]
+
+    assert refusal("a", MEGABYTE, occupied(GIGABYTE + 89 * MEGABYTE, [*plain, *scripted]), MARGIN)
+    assert refusal("a", MEGABYTE, occupied(GIGABYTE + 90 * MEGABYTE, [*plain, *scripted]), MARGIN) is None
+
+
+def test_what_others_have_already_is_not_asked_for_again() -> None:
+    """With a common model server a small model needs little; the first one brings what that needs itself."""
+    memory = MemoryLeft(10 * GIGABYTE, GIGABYTE + 100 * MEGABYTE)
+    common = Occupancy([], [], memory, base_bytes=COMMON_SERVER_BASE_BYTES)
+    first = Occupancy([], [], memory, COMMON_SERVER_BASE_BYTES, first_bytes=MODEL_SERVER_BYTES)
+
+    assert refusal("a", MEGABYTE, common, MARGIN) is None
+    assert refusal("a", MEGABYTE, first, MARGIN) is not None
 
 
 def test_without_a_measure_of_memory_every_model_fits() -> None:
@@ -97,7 +118,7 @@ def test_without_a_measure_of_memory_every_model_fits() -> None:
 SIZES = st.integers(0, 2**40)
 
 
-@given(st.lists(st.builds(StackMemory, SIZES, SIZES), max_size=20), SIZES, SIZES)
+@given(st.lists(st.builds(StackMemory, SIZES, SIZES), min_size=1, max_size=20), SIZES, SIZES)
 def test_a_larger_model_never_needs_less(measured: list[StackMemory], size: int, more: int) -> None:
     """Whatever was measured, an estimate is at least the model's size, and grows with it."""
     estimate = estimate_from(measured)
