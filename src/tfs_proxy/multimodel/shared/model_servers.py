@@ -221,7 +221,7 @@ class SharedModelServers:
             self._children.model_servers[instance.index].signal_group(signal.SIGKILL)
 
     def _note_death(self, ended: ChildProcess) -> None:
-        """One has ended: what it may have been loading is not wanted any more; it will need all else again."""
+        """One has ended: what it may have been loading is not wanted any more; it will need all else."""
         for name, died in self._loading.items():
             if name in self._sent:
                 self._wanted.pop(name, None)
