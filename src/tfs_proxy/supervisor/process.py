@@ -15,6 +15,7 @@ from functools import partial
 
 from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
 from tfs_proxy.supervisor.host.running_process import RunningProcess
+from tfs_proxy.supervisor.host.unless_set import unless_set
 from tfs_proxy.supervisor.logs.child_output import ChildOutput
 from tfs_proxy.wire.backoff import growing_pause
 
@@ -186,12 +187,15 @@ class ChildProcess:
         self.change_state(ProcessState.RUNNING)
         self.starts += 1
         try:
-            process = self._process = await self._spawn(self.spec, self._output.open())
+            process = await unless_set(self._stop_asked, self._spawn(self.spec, self._output.open()))
         except OSError as error:
             log.error("%s can't be started: %s", self.name, error)  # noqa: TRY400 - the sentence says it all
             self.last_lines.append(str(error))
             self.exit_status = NOT_STARTED
             return 0.0
+        if process is None:
+            return 0.0
+        self._process = process
         log.debug("%s: pid %d: %s", self.name, process.pid, shlex.join(self.spec.argv))
         self._groups.add(process.pid)
         self._started(process.pid)
@@ -220,11 +224,7 @@ class ChildProcess:
             delay_seconds,
         )
         self.signal_group(self.spec.survivors_signal)
-        stopped = asyncio.ensure_future(self._stop_asked.wait())
-        waited = asyncio.ensure_future(self._sleep(delay_seconds))
-        await asyncio.wait({stopped, waited}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        waited.cancel()
+        await unless_set(self._stop_asked, self._sleep(delay_seconds))
 
     def ask_to_stop(self) -> None:
         """Send the stop signal, without waiting; idempotent."""

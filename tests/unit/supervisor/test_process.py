@@ -17,6 +17,8 @@ from tfs_proxy.supervisor.process import (
 
 SPEC = ProcessSpec(name="child", argv=("child",), env={}, backoff=Backoff(tries=3, healthy_seconds=10))
 
+WITHIN_SECONDS = 20.0
+
 
 class FakeProcess:
     """A process that ends when told to."""
@@ -135,6 +137,49 @@ def test_stopping_a_running_child_signals_it_and_waits() -> None:
 
     assert child.state is ProcessState.EXITED
     assert stage.processes[0].signals == [SPEC.stop_signal]
+
+
+async def stopped_while_it_starts(finish: FakeProcess | None) -> ChildProcess:
+    """A child that is asked to stop while it is being started, which ends with ``finish`` nevertheless."""
+    starting = asyncio.Event()
+
+    async def start(_spec: ProcessSpec, _output: int) -> FakeProcess:
+        starting.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if finish is None:
+                raise
+        assert finish is not None
+        return finish
+
+    child = ChildProcess(SPEC, start=start)
+    running = asyncio.create_task(child.run())
+    await starting.wait()
+    async with asyncio.timeout(WITHIN_SECONDS):
+        await child.stop(0.01)
+    await running
+    return child
+
+
+def test_stopping_cancels_a_start_that_hangs() -> None:
+    """Nobody waits for what would be stopped at once."""
+    child = asyncio.run(stopped_while_it_starts(None))
+
+    assert (child.state, child.exit_status) == (ProcessState.EXITED, None)
+
+
+def test_a_process_that_was_started_just_before_the_stop_is_stopped() -> None:
+    """It is not lost: it gets the stop signal, and its exit status is kept."""
+
+    async def scenario() -> tuple[ChildProcess, FakeProcess]:
+        process = FakeProcess(None)
+        return await stopped_while_it_starts(process), process
+
+    child, process = asyncio.run(scenario())
+
+    assert (child.state, child.exit_status) == (ProcessState.EXITED, 0)
+    assert process.signals == [SPEC.stop_signal]
 
 
 def test_stopping_while_backing_off_starts_nothing_more() -> None:
