@@ -22,6 +22,8 @@ from tfs_proxy.wire.backoff import growing_pause
 log = logging.getLogger(__name__)
 
 LAST_LINES = 40
+KILLED_SECONDS = 1.0
+LOOK_SECONDS = 0.01
 NOT_STARTED = 127
 """The exit status of a program that could not be run, as shells have it."""
 
@@ -243,7 +245,7 @@ class ChildProcess:
         """Stop signal, wait until the deadline, SIGKILL to the whole group; idempotent."""
         self.ask_to_stop()
         if self.state is ProcessState.STOPPED:
-            self._end_groups()
+            await self._end_groups()
             return
         try:
             async with asyncio.timeout(max(deadline_seconds, 0.01)):
@@ -252,7 +254,7 @@ class ChildProcess:
             log.warning("%s did not stop within %.1f s, killing it", self.name, deadline_seconds)
             self.signal_group(signal.SIGKILL)
             await self._ended.wait()
-        self._end_groups()
+        await self._end_groups()
 
     def signal_group(self, number: signal.Signals) -> None:
         """Signal every process that this child has left behind or is."""
@@ -280,9 +282,14 @@ class ChildProcess:
                     pass
         self._signal(former, 0)  # which only asks whether the group still has a process
 
-    def _end_groups(self) -> None:
+    async def _end_groups(self) -> None:
+        """Kill what is left behind, and wait a moment for its end: afterwards nobody looks at it again."""
         self.signal_group(signal.SIGKILL)
-        self.reap_orphans()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILLED_SECONDS):
+                while self._groups:
+                    self.reap_orphans()
+                    await asyncio.sleep(LOOK_SECONDS)
 
 
 def shell_status(status: int | None) -> int:
