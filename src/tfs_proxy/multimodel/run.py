@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from tfs_proxy.capture.options import capture_options
-from tfs_proxy.errors import SettingsError
+from tfs_proxy.errors import SettingsError, StartTimeout
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.added_up import added_up
 from tfs_proxy.multimodel.api import ModelsApi
@@ -218,11 +218,7 @@ class MultiModelSupervisor:
         if self._proxy.grpc_listener is not None:
             self._start_grpc_router()
         self._children.nginx = self._children.start(spec)
-        if self._children.grpc_router is not None:
-            self._readiness.step = "starting: the gRPC router"
-            await self._children.watch_during(sockets.until_it_listens(self._workspace.grpc_router_socket))
-        if self._shared is not None:
-            await self._children.watch_during(self._start_shared(self._shared))
+        await self._start_in_time()
         self._readiness.phase = Phase.SERVING
         self._readiness.steps.end()
         self._control_api.released = True
@@ -230,6 +226,24 @@ class MultiModelSupervisor:
             log.info("%s", NOT_RESTORED)
         log.info("%s", self._ready_line())
         await self._children.watch_during(self._go_on())
+
+    async def _start_in_time(self) -> None:
+        """Return once what all models need is ready; raises StartTimeout at the limit."""
+        limit_seconds = self._settings.wait_time_seconds
+        try:
+            async with asyncio.timeout(limit_seconds):
+                await self._children.watch_during(self._become_ready())
+        except TimeoutError:
+            raise StartTimeout(
+                f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={limit_seconds:g}: {self._readiness.step}."
+            ) from None
+
+    async def _become_ready(self) -> None:
+        if self._children.grpc_router is not None:
+            self._readiness.step = "starting: the gRPC router"
+            await sockets.until_it_listens(self._workspace.grpc_router_socket)
+        if self._shared is not None:
+            await self._start_shared(self._shared)
 
     async def _start_shared(self, shared: SharedMode) -> None:
         """Start what all models need, nginx aside."""

@@ -15,12 +15,15 @@ from functools import partial
 
 from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
 from tfs_proxy.supervisor.host.running_process import RunningProcess
+from tfs_proxy.supervisor.host.unless_set import unless_set
 from tfs_proxy.supervisor.logs.child_output import ChildOutput
 from tfs_proxy.wire.backoff import growing_pause
 
 log = logging.getLogger(__name__)
 
 LAST_LINES = 40
+KILLED_SECONDS = 1.0
+LOOK_SECONDS = 0.01
 NOT_STARTED = 127
 """The exit status of a program that could not be run, as shells have it."""
 
@@ -186,12 +189,15 @@ class ChildProcess:
         self.change_state(ProcessState.RUNNING)
         self.starts += 1
         try:
-            process = self._process = await self._spawn(self.spec, self._output.open())
+            process = await unless_set(self._stop_asked, self._spawn(self.spec, self._output.open()))
         except OSError as error:
             log.error("%s can't be started: %s", self.name, error)  # noqa: TRY400 - the sentence says it all
             self.last_lines.append(str(error))
             self.exit_status = NOT_STARTED
             return 0.0
+        if process is None:
+            return 0.0
+        self._process = process
         log.debug("%s: pid %d: %s", self.name, process.pid, shlex.join(self.spec.argv))
         self._groups.add(process.pid)
         self._started(process.pid)
@@ -220,11 +226,7 @@ class ChildProcess:
             delay_seconds,
         )
         self.signal_group(self.spec.survivors_signal)
-        stopped = asyncio.ensure_future(self._stop_asked.wait())
-        waited = asyncio.ensure_future(self._sleep(delay_seconds))
-        await asyncio.wait({stopped, waited}, return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
-        waited.cancel()
+        await unless_set(self._stop_asked, self._sleep(delay_seconds))
 
     def ask_to_stop(self) -> None:
         """Send the stop signal, without waiting; idempotent."""
@@ -243,7 +245,7 @@ class ChildProcess:
         """Stop signal, wait until the deadline, SIGKILL to the whole group; idempotent."""
         self.ask_to_stop()
         if self.state is ProcessState.STOPPED:
-            self._end_groups()
+            await self._end_groups()
             return
         try:
             async with asyncio.timeout(max(deadline_seconds, 0.01)):
@@ -252,7 +254,7 @@ class ChildProcess:
             log.warning("%s did not stop within %.1f s, killing it", self.name, deadline_seconds)
             self.signal_group(signal.SIGKILL)
             await self._ended.wait()
-        self._end_groups()
+        await self._end_groups()
 
     def signal_group(self, number: signal.Signals) -> None:
         """Signal every process that this child has left behind or is."""
@@ -280,9 +282,14 @@ class ChildProcess:
                     pass
         self._signal(former, 0)  # which only asks whether the group still has a process
 
-    def _end_groups(self) -> None:
+    async def _end_groups(self) -> None:
+        """Kill what is left behind, and wait a moment for its end: afterwards nobody looks at it again."""
         self.signal_group(signal.SIGKILL)
-        self.reap_orphans()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KILLED_SECONDS):
+                while self._groups:
+                    self.reap_orphans()
+                    await asyncio.sleep(LOOK_SECONDS)
 
 
 def shell_status(status: int | None) -> int:

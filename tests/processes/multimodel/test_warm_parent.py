@@ -164,6 +164,21 @@ def test_models_outlive_the_warm_parent(tmp_path: Path) -> None:
         assert {stack.unload(name).status for name in ("before", "meanwhile", "after")} == {200}
 
 
+def test_a_warm_parent_that_hangs_is_replaced(tmp_path: Path) -> None:
+    """The model that has waited for it is served all the same, and later ones are forked again."""
+    with serving_many() as stack:
+        load_and_ask(stack, "before", tmp_path)
+        (parent,) = warm_parents(stack)
+
+        os.kill(parent, signal.SIGSTOP)
+
+        assert not load_and_ask(stack, "meanwhile", tmp_path)["own"]["forked"]
+        assert "the warm parent of workers has not answered for 10 s: gunicorn of meanwhile" in stack.log
+        stack.wait_for_log("the warm parent of workers ended with SIGKILL, starting it again", SECONDS)
+        stack.wait_until(lambda: warm_parents(stack) not in ([], [parent]), "there is another one", SECONDS)
+        assert load_and_ask(stack, "after", tmp_path)["own"]["forked"]
+
+
 def test_a_forked_master_that_ends_is_started_again(many: MultiModelStack, tmp_path: Path) -> None:
     """After a pause that grows; its log says how it ended, by a signal or by itself."""
     master = load_and_ask(many, "ends", tmp_path)["own"]["master"]

@@ -1,10 +1,13 @@
 """The state machine of a child process, arrow by arrow, with a clock and children made by hand."""
 
 import asyncio
-from collections.abc import Callable
+import ctypes
+import os
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tfs_proxy.supervisor.host.subreaper import become_subreaper
 from tfs_proxy.supervisor.process import (
     ARROWS,
     Backoff,
@@ -16,6 +19,10 @@ from tfs_proxy.supervisor.process import (
 )
 
 SPEC = ProcessSpec(name="child", argv=("child",), env={}, backoff=Backoff(tries=3, healthy_seconds=10))
+
+WITHIN_SECONDS = 20.0
+SURVIVORS = "(trap '' TERM; exec sleep 60) & " * 20
+"""In a group with so many, some end a moment after the kill."""
 
 
 class FakeProcess:
@@ -137,6 +144,49 @@ def test_stopping_a_running_child_signals_it_and_waits() -> None:
     assert stage.processes[0].signals == [SPEC.stop_signal]
 
 
+async def stopped_while_it_starts(finish: FakeProcess | None) -> ChildProcess:
+    """A child that is asked to stop while it is being started, which ends with ``finish`` nevertheless."""
+    starting = asyncio.Event()
+
+    async def start(_spec: ProcessSpec, _output: int) -> FakeProcess:
+        starting.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if finish is None:
+                raise
+        assert finish is not None
+        return finish
+
+    child = ChildProcess(SPEC, start=start)
+    running = asyncio.create_task(child.run())
+    await starting.wait()
+    async with asyncio.timeout(WITHIN_SECONDS):
+        await child.stop(0.01)
+    await running
+    return child
+
+
+def test_stopping_cancels_a_start_that_hangs() -> None:
+    """Nobody waits for what would be stopped at once."""
+    child = asyncio.run(stopped_while_it_starts(None))
+
+    assert (child.state, child.exit_status) == (ProcessState.EXITED, None)
+
+
+def test_a_process_that_was_started_just_before_the_stop_is_stopped() -> None:
+    """It is not lost: it gets the stop signal, and its exit status is kept."""
+
+    async def scenario() -> tuple[ChildProcess, FakeProcess]:
+        process = FakeProcess(None)
+        return await stopped_while_it_starts(process), process
+
+    child, process = asyncio.run(scenario())
+
+    assert (child.state, child.exit_status) == (ProcessState.EXITED, 0)
+    assert process.signals == [SPEC.stop_signal]
+
+
 def test_stopping_while_backing_off_starts_nothing_more() -> None:
     """BACKOFF -> EXITED."""
 
@@ -159,6 +209,38 @@ def test_stopping_while_backing_off_starts_nothing_more() -> None:
     child, stage = asyncio.run(scenario())
 
     assert (child.state, stage.started) == (ProcessState.EXITED, 1)
+
+
+@pytest.fixture
+def subreaper() -> Iterator[None]:
+    """Orphans fall to this process for the time of a test, as to a supervisor with a warm parent."""
+    if not become_subreaper():
+        pytest.skip("orphans fall to process 1 on this system")
+    yield
+    ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)
+
+
+@pytest.mark.usefixtures("subreaper")
+def test_a_group_with_survivors_is_ended_and_forgotten() -> None:
+    """What a child has left behind is killed by `stop`, which says so once nothing is left of the group."""
+    ended: list[int] = []
+
+    async def scenario() -> int:
+        started: list[int] = []
+        argv = ("/bin/sh", "-c", f"{SURVIVORS} echo ready; exec sleep 60")
+        heard = asyncio.Event()
+        spec = ProcessSpec("child", argv, dict(os.environ))
+        child = ChildProcess(
+            spec, started=started.append, ended=ended.append, heard=lambda _line: heard.set()
+        )
+        running = asyncio.create_task(child.run())
+        async with asyncio.timeout(WITHIN_SECONDS):
+            await heard.wait()
+            await child.stop(WITHIN_SECONDS)
+            await running
+        return started[0]
+
+    assert ended == [asyncio.run(scenario())]
 
 
 def test_arrows_that_are_not_drawn_are_refused() -> None:

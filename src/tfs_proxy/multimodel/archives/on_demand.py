@@ -5,6 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from tfs_proxy.errors import (
@@ -19,6 +20,7 @@ from tfs_proxy.multimodel.archives.folder import Listing, ModelFolder
 from tfs_proxy.multimodel.capacity.eviction import ModelUse, idle, least_recently_used
 from tfs_proxy.multimodel.lifecycle.model_life import LoadState
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
+from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ class OnDemandModels:
 
     async def load(self, name: str, url: str) -> None:
         """Load what a client asks for if it is below the folder; raises BadInput, and what it does."""
-        allowed = await asyncio.to_thread(self._folder.require_below, url)
+        allowed = await in_daemon_thread(partial(self._folder.require_below, url), "path")
         await self._make_room_and_load(name, allowed)
 
     async def ready(self, name: str, timeout_seconds: float) -> None:
@@ -88,7 +90,7 @@ class OnDemandModels:
     async def _listing(self) -> Listing:
         """What there is below the folder: one look at a time, for all who wait."""
         if self._looking is None:
-            self._looking = asyncio.create_task(asyncio.to_thread(self._folder.listing))
+            self._looking = asyncio.create_task(in_daemon_thread(self._folder.listing, "listing"))
             self._looking.add_done_callback(self._forget_look)
         return await asyncio.shield(self._looking)
 

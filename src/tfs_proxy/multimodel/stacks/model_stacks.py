@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 from tfs_proxy.errors import NameTaken
@@ -40,6 +41,7 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
+from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
 from tfs_proxy.supervisor.host.nvidia_smi import nvidia_smi
 from tfs_proxy.supervisor.nginx.kept_connections import STACKS
 from tfs_proxy.supervisor.process import ChildProcess
@@ -92,7 +94,8 @@ class ModelStacks:
 
     async def admit(self, name: str, url: str) -> None:
         """Raise NotEnoughResources if the model does not fit into the memory that is left."""
-        size = await asyncio.to_thread(size_of, url, self._run.settings.max_archive_members)
+        measuring = partial(size_of, url, self._run.settings.max_archive_members)
+        size = await in_daemon_thread(measuring, "size")
         self._refuse_if_short(name, size)
         self._sizes[name] = size
         self._promised.add(name)
@@ -130,7 +133,7 @@ class ModelStacks:
     async def place(self, stack: ModelStack) -> Placement | None:
         """The GPU for a stack; raises NotEnoughResources if none has room."""
         async with self._placing:
-            found = visible(await asyncio.to_thread(_devices), self._run.environ)
+            found = visible(await in_daemon_thread(_devices, "gpus"), self._run.environ)
             settings = self._run.settings
             placed = [other.placement for other in self._stacks if other.placement is not None]
             chosen = place(

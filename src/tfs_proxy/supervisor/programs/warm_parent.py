@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 PROGRAM = "tfs_proxy.web.workers.warm.parent"
 STOP_SECONDS = 3.0
+IMPORT_SECONDS = 60.0
+"""One that has not answered yet may still be importing for so long, on a machine that is very busy."""
 STDOUT, STDERR = 1, 2
 
 
@@ -47,6 +50,8 @@ class WarmParent:
         self._spec = process(settings, workspace, environ, self._listener.fileno())
         self._path = str(workspace.warm_parent)
         self._child: ChildProcess | None = None
+        self._asked_pid: int | None = None
+        self._answers_from = 0.0
 
     def start(self, start: Callable[[ProcessSpec], ChildProcess]) -> None:
         """Have it started, unless the system can't watch what it forks."""
@@ -73,14 +78,36 @@ class WarmParent:
 
     async def spawn(self, spec: ProcessSpec, output: int) -> RunningProcess:
         """Start ``spec`` as `supervisor.process.spawn` does, forked from the warm parent if there is one."""
-        if any(child.state is ProcessState.RUNNING for child in self.children()):
-            try:
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    return await self._fork(spec, output)
-            except (OSError, EOFError) as error:
-                reason = str(error) or type(error).__name__
-                log.debug("%s can't be forked, and is started: %s", spec.name, reason)
+        for child in self.children():
+            if child.state is ProcessState.RUNNING:
+                forked = await self._fork_in_time(child, spec, output)
+                if forked is not None:
+                    return forked
         return await spawn(spec, output)
+
+    async def _fork_in_time(
+        self, child: ChildProcess, spec: ProcessSpec, output: int
+    ) -> ForkedProcess | None:
+        """A process forked from ``child``; None if it can't be, or if that one hangs."""
+        now = asyncio.get_running_loop().time
+        pid = child.pid
+        if pid != self._asked_pid:
+            self._asked_pid, self._answers_from = pid, now() + IMPORT_SECONDS
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                forked = await self._fork(spec, output)
+        except TimeoutError:
+            log.warning("%s has not answered for %g s: %s is started", child.name, ANSWER_SECONDS, spec.name)
+            if pid == child.pid == self._asked_pid and now() >= self._answers_from:
+                child.send_signal(signal.SIGKILL)
+        except (OSError, EOFError) as error:
+            reason = str(error) or type(error).__name__
+            log.debug("%s can't be forked, and is started: %s", spec.name, reason)
+        else:
+            if pid == self._asked_pid:
+                self._answers_from = now()
+            return forked
+        return None
 
     async def _fork(self, spec: ProcessSpec, output: int) -> ForkedProcess:
         loop = asyncio.get_running_loop()

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -106,6 +106,57 @@ def test_names_without_an_archive_share_a_look_at_the_folder(tmp_path: Path) -> 
         assert store.looks == 1
 
     play(tmp_path, scene)
+
+
+class HangingFolder(LocalArchives):
+    """Answers nothing until its gate is open, as a network file system whose server is gone."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.gate = threading.Event()
+        self.asked = threading.Event()
+        self.answered = threading.Event()
+
+    def _hang(self) -> None:
+        self.asked.set()
+        self.gate.wait(WAIT_SECONDS)
+        self.answered.set()
+
+    def paths(self) -> Iterator[str]:
+        """The archives' paths."""
+        self._hang()
+        yield from super().paths()
+
+    def below(self, url: str) -> str | None:
+        """Where the archive is."""
+        self._hang()
+        return super().below(url)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda models: models.ready("a", WAIT_SECONDS),
+        lambda models: models.load("a", "a.tar.gz"),
+    ],
+    ids=["a request", "a load"],
+)
+def test_a_folder_that_hangs_does_not_hold_up_the_exit(
+    tmp_path: Path, ask: Callable[[OnDemandModels], Coroutine[None, None, None]]
+) -> None:
+    """The thread that waits for it is left behind."""
+    store = HangingFolder(tmp_path)
+
+    async def scene(made: Scene) -> None:
+        asked = asyncio.create_task(ask(OnDemandModels(made.registry, ModelFolder(store), lambda: ())))
+        while not store.asked.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0)
+        asked.cancel()
+
+    play(tmp_path, scene)
+
+    assert not store.answered.is_set()
+    store.gate.set()
 
 
 def test_the_model_that_was_idle_longest_makes_room(tmp_path: Path) -> None:
