@@ -95,7 +95,7 @@ class TfServingForwarding:
         try:
             return await self._send(call)
         except (NoServerReady, NotConnected):
-            raise self._no_server(asked.name) from None
+            raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER) from None
 
     async def _send(self, call: ForwardedCall) -> bytes:
         """The answer of a model server; raises NoServerReady, or NotConnected and notes which it was."""
@@ -104,13 +104,6 @@ class TfServingForwarding:
                 raise NoServerReady
             call.tried.append(server.socket)
             return await self._answer_of(server, call)
-
-    def _no_server(self, model: str) -> RefusedCall:
-        """Why a model that is loaded has no model server that takes the call."""
-        if self._servers.exist_for(model):
-            return RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
-        text = f"model {model} has no gRPC API: its script is the model"
-        return RefusedCall(GrpcCode.UNIMPLEMENTED, text)
 
     async def _answer_of(self, server: ModelServerChannel, call: ForwardedCall) -> bytes:
         limit_seconds, left_seconds = self._answer_seconds, call.context.time_remaining()
@@ -139,8 +132,17 @@ def _refusal(error: aio.AioRpcError, asked: AskedModel, limit_seconds: float) ->
 
 
 def _passed_on(context: Any) -> Metadata:
-    """The client's metadata for the model server: its request id and trace, and what it sends besides."""
-    return tuple((key, value) for key, value in context.invocation_metadata() if key not in _NOT_PASSED_ON)
+    """The client's metadata for the model server: its request id and trace, and what it sends besides.
+
+    grpcio takes values from clients that it refuses to send.
+    """
+    metadata = context.invocation_metadata()
+    return tuple((key, value) for key, value in metadata if key not in _NOT_PASSED_ON and _can_be_sent(value))
+
+
+def _can_be_sent(value: str | bytes) -> bool:
+    """Whether gRPC allows a value: any bytes of binary metadata, printable ASCII of other."""
+    return isinstance(value, bytes) or (value.isascii() and value.isprintable())
 
 
 def _model_trailer(asked: AskedModel) -> Metadata:

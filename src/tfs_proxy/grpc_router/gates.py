@@ -40,10 +40,6 @@ class Gates:
         links = (self._link(model, instance) for instance in range(self._instances))
         return tuple(link for link in links if link)
 
-    def are_made_for(self, model: str) -> bool:
-        """Whether the model has model servers, ready or not."""
-        return calls_file(self._folder, model).exists()
-
     @contextmanager
     def call(self, model: str) -> Iterator[tuple[str, ...]]:
         """The same around a call, whose end an unload waits for."""

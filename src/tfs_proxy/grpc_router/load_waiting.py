@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from tfs_proxy.grpc_router.refused_call import RefusedCall
-from tfs_proxy.names import is_loaded_model_name, printable
+from tfs_proxy.names import is_served_model_name, printable
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER, error_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.http_answer import BrokenAnswer, NoAnswer, read_response
@@ -21,7 +21,7 @@ _SHOWN_CHARACTERS = 64
 
 
 class LoadWaiting:
-    """Asks ``GET /models/NAME/ready`` on ``control_socket``, which answers within ``wait_seconds``."""
+    """Asks ``GET /served/NAME/ready`` on ``control_socket``, which answers within ``wait_seconds``."""
 
     def __init__(self, control_socket: Path, wait_seconds: float) -> None:
         self._control_socket = control_socket
@@ -29,7 +29,7 @@ class LoadWaiting:
 
     async def until_ready(self, model: str) -> None:
         """Return once the model serves; raises RefusedCall with the reason if it is not going to."""
-        if not is_loaded_model_name(model):
+        if not is_served_model_name(model):
             shown = printable(model[:_SHOWN_CHARACTERS])
             raise RefusedCall(GrpcCode.NOT_FOUND, f"model {shown} is not loaded")
         try:
@@ -45,7 +45,7 @@ class LoadWaiting:
     async def _ask(self, model: str) -> HttpResponse:
         reader, writer = await asyncio.open_unix_connection(self._control_socket)
         try:
-            path = f"/models/{quote(model, safe='')}/ready"
+            path = f"/served/{quote(model, safe='')}/ready"
             writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
             answer = b""
             while (part := await reader.read(MOST_ANSWER_BYTES)) and len(answer) < MOST_ANSWER_BYTES:

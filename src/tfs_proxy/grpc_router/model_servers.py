@@ -60,10 +60,6 @@ class ModelServers:
             finally:
                 chosen.calls -= 1
 
-    def exist_for(self, model: str) -> bool:
-        """Whether a model that is loaded has model servers, ready or not; its script may be all of it."""
-        return self._gates.are_made_for(model)
-
     async def close_forsaken(self) -> None:
         """Close channels whose gates have gone, for ever; those with calls wait for them."""
         while True:

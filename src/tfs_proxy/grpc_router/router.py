@@ -32,6 +32,8 @@ _STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 async def run(options: RouterOptions) -> int:
     """Serve until SIGTERM, then let calls end; returns the exit status."""
     logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT, level=logging.INFO)
+    # A client's metadata that is not UTF-8 would be worth a traceback to it.
+    logging.getLogger("grpc._cython").setLevel(logging.CRITICAL)
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     servers = ModelServers(Gates(options.gates, options.instances))

@@ -115,6 +115,10 @@ class ModelsApi:
                 continue
             if self._is_served(name):
                 return ready
+            raise UnknownModel(
+                f"no model server has a model {name}: the archive loaded as {loaded_name} has others, or its "
+                "script is the model"
+            )
         raise UnknownModel(f"model {name} is not loaded")
 
 

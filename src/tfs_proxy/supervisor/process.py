@@ -202,7 +202,8 @@ class ChildProcess:
         self._groups.add(process.pid)
         self._started(process.pid)
         if self.state is ProcessState.STOPPING:
-            process.send_signal(self.spec.stop_signal)
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(self.spec.stop_signal)
         self.exit_status = await process.wait()
         self._output.read_rest()
         return self._clock() - began

@@ -204,8 +204,24 @@ def test_a_script_model_has_no_grpc_api(
 
     code, text = refusal(lambda: predict(channel, ones(1), "script"))
 
-    assert (code, text) == ("UNIMPLEMENTED", "model script has no gRPC API: its script is the model")
+    assert (code, text) == (
+        "NOT_FOUND",
+        "no model server has a model script: the archive loaded as script has others, or its script is the model",
+    )
     assert stack.unload("script").status == 200
+
+
+def test_models_of_one_archive_are_called_by_their_own_names(
+    stack: MultiModelStack, channel: grpc.Channel, saved_models: Path, tmp_path: Path
+) -> None:
+    """That of the archive is none of them."""
+    folders = {"two": saved_models / "half_plus_two", "three": saved_models / "half_plus_three"}
+    stack.loaded("pair", pack(tmp_path / "pair.tar.gz", {}, folders))
+
+    assert predict(channel, ones(1), "pair.two")["y"].tolist() == [2.5]
+    assert refusal(lambda: predict(channel, ones(1), "pair"))[0] == "NOT_FOUND"
+    assert stack.unload("pair").status == 200
+    assert refusal(lambda: predict(channel, ones(1), "pair.two"))[0] == "NOT_FOUND"
 
 
 def test_a_call_waits_for_a_load_and_others_do_not(

@@ -30,13 +30,19 @@ def test_what_the_driver_prints_is_read(programs: Path) -> None:
     assert count_gpus() == 3
 
 
-def test_a_driver_that_does_not_answer_is_told(programs: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_driver_that_fails_is_told(programs: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Models are served without a GPU, and the log has the exit status."""
     install(programs, NO_DRIVER.replace("'", ""), 9)
 
-    assert nvidia_smi("-L") == ""
-    assert "nvidia-smi does not answer" in caplog.text
-    assert "exit status 9" in caplog.text
+    assert count_gpus() == 0
+    assert "nvidia-smi ended with status 9" in caplog.text
+
+
+def test_a_driver_that_fails_for_one_gpu_shows_the_others(programs: Path) -> None:
+    """Such as one with a corrupt infoROM, which is status 14."""
+    install(programs, listing([A10G] * 3), 14)
+
+    assert count_gpus() == 3
 
 
 @pytest.mark.usefixtures("programs")

@@ -5,26 +5,33 @@ import shutil
 import subprocess
 from typing import Final
 
+from tfs_proxy.names import printable
+
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS: Final = 10.0
+SHOWN_CHARACTERS: Final = 200
 
 
 def nvidia_smi(*arguments: str) -> str:
     """What the program prints, "" without a driver or a GPU; waits for the driver: call it in a thread.
 
-    If it fails or takes too long, a warning says so.
+    If it fails or takes too long, a warning says so; what it has printed counts all the same.
     """
     program = shutil.which("nvidia-smi")
     if program is None:
         return ""
     try:
         ended = subprocess.run(
-            [program, *arguments], capture_output=True, timeout=PATIENCE_SECONDS, check=True, text=True
+            [program, *arguments], capture_output=True, timeout=PATIENCE_SECONDS, check=False, text=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         log.warning("nvidia-smi does not answer: models are served as if there were no GPU (%s)", error)
         return ""
+    if ended.returncode:
+        # It may be about one of several GPUs: then it shows the others.
+        said = printable(ended.stderr.strip() or ended.stdout.strip())
+        log.warning("nvidia-smi ended with status %d: %s", ended.returncode, said[:SHOWN_CHARACTERS])
     return ended.stdout
 
 
