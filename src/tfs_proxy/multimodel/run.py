@@ -12,18 +12,20 @@ from dataclasses import replace
 from typing import Final
 
 from tfs_proxy.capture.options import capture_options
-from tfs_proxy.errors import SettingsError, StartTimeout
+from tfs_proxy.errors import StartTimeout
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.added_up import added_up
 from tfs_proxy.multimodel.api import ModelsApi
 from tfs_proxy.multimodel.archives.folder import ModelFolder, model_folder
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.archives.universal_script import universal_code
+from tfs_proxy.multimodel.front_readiness import FrontReadiness
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
 from tfs_proxy.multimodel.shared.shared_mode import SharedMode
 from tfs_proxy.multimodel.stacks.http_gates import HttpGates
-from tfs_proxy.multimodel.stacks.model_stack import RunFacts
 from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
+from tfs_proxy.multimodel.stacks.run_facts import RunFacts
+from tfs_proxy.multimodel.unusable_settings import refuse_unusable
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
@@ -44,14 +46,13 @@ from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.programs import grpc_router
 from tfs_proxy.supervisor.programs.warm_parent import WarmParent
-from tfs_proxy.supervisor.readiness import ENDED, Heartbeats, Phase, Readiness
-from tfs_proxy.supervisor.run_loop import RunLoop, together
+from tfs_proxy.supervisor.readiness import Heartbeats, Phase
+from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import StackHost, heartbeats_of
 from tfs_proxy.wire.header_names import TARGET_MODEL
 
 log = logging.getLogger(__name__)
 
-LAST_STEPS_SECONDS: Final = 3.0
 UNLOAD_SECONDS: Final = 30.0
 """What ends a load that took too long may take this much longer."""
 
@@ -77,50 +78,11 @@ async def serve_many(
         return await MultiModelSupervisor(settings, listener, request, workspace, watchdog, models).run()
 
 
-def refuse_unusable(settings: Settings) -> None:
-    """Raise SettingsError for settings that multi-model mode can't work with."""
-    if nginx.find() is None or not settings.nginx:
-        raise SettingsError(
-            "multi-model mode needs nginx, which sends requests to their models: install it, and don't set "
-            "TFS_PROXY_NGINX=false."
-        )
-    if settings.gunicorn_worker_class != "gthread":
-        raise SettingsError(
-            f"SAGEMAKER_GUNICORN_WORKER_CLASS={settings.gunicorn_worker_class} can't be used in multi-model "
-            "mode: take gthread."
-        )
-
-
 async def _open_folder(location: str) -> ModelFolder:
     folder = model_folder(location)
     listing = await asyncio.to_thread(folder.check)
     log.info("Models: %d archives below %s, loaded by the first request", len(listing.paths), location)
     return folder
-
-
-class FrontReadiness(Readiness):
-    """The readiness of a run whose models come and go: what they all need decides, whatever models there are.
-
-    ``is_shared`` says whether they need more than nginx and the gRPC router.
-    """
-
-    is_shared = False
-
-    def reason(self) -> str | None:
-        """Why requests can't be served now; None if they can."""
-        reason = self.unready_processes()
-        if reason is not None or not self.is_shared:
-            return reason
-        return self.missing() if self.heartbeats.fresh() else "no worker sends heartbeats"
-
-    def missing(self) -> str | None:
-        """What is being restarted in the model servers of all; a model that has failed is another matter."""
-        failed = [
-            servable for servable, state in self.servables.items() if state.error and state.state == ENDED
-        ]
-        for servable in failed:
-            self.forget(servable.model)
-        return super().missing()
 
 
 class MultiModelSupervisor:

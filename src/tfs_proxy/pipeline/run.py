@@ -27,11 +27,12 @@ from tfs_proxy.pipeline.traces import PipelineTraces, pipeline_traces
 from tfs_proxy.report.first_request import command_in, ready_line
 from tfs_proxy.settings import CONCURRENCY, Settings
 from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.host.exit_status import describe_exit
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_log import PATH as LOG_LEVEL
 from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
-from tfs_proxy.supervisor.process import ChildProcess, ProcessState, describe_exit
-from tfs_proxy.supervisor.run_loop import RunLoop
+from tfs_proxy.supervisor.process import ChildProcess, ProcessState
+from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.wire.error_body import NOTHING_HERE
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
@@ -43,7 +44,6 @@ log = logging.getLogger(__name__)
 
 NOT_FOUND = 404
 TICK_SECONDS = 0.05
-LAST_STEPS_SECONDS = 3.0
 SILENCE_SECONDS = 60.0
 """How long a client may be silent in the middle of a request."""
 

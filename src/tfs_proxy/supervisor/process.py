@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 
+from tfs_proxy.supervisor.host.exit_status import describe_exit
 from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
 from tfs_proxy.supervisor.host.running_process import RunningProcess
 from tfs_proxy.supervisor.host.unless_set import unless_set
@@ -291,19 +292,3 @@ class ChildProcess:
                 while self._groups:
                     self.reap_orphans()
                     await asyncio.sleep(LOOK_SECONDS)
-
-
-def shell_status(status: int | None) -> int:
-    """An exit status as shells have it: 128 and the signal's number for a child that a signal ended."""
-    if status is None:
-        return 1
-    return 128 - status if status < 0 else status
-
-
-def describe_exit(status: int | None) -> str:
-    """An exit status in words: ``exit status 3``, ``SIGKILL``."""
-    if status is None:
-        return "no exit status"
-    if status < 0:
-        return signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-    return f"exit status {status}"

@@ -27,7 +27,7 @@ from tfs_proxy.supervisor.nginx.proxy import NginxProxy, refuse_grpc_without_ngi
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.programs import gunicorn
 from tfs_proxy.supervisor.readiness import Phase
-from tfs_proxy.supervisor.run_loop import RunLoop
+from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
 from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
@@ -38,7 +38,6 @@ NO_NGINX = (
     "no nginx in front: the workers listen on the port themselves. Without it there is no gRPC port, no "
     "answer to /ping while all threads are busy, no fast path for JSON, and no second try if a worker dies"
 )
-LAST_STEPS_SECONDS = 3.0
 
 
 async def serve(settings: Settings, listener: socket.socket, request: ServeRequest) -> int:

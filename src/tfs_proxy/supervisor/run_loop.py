@@ -15,6 +15,9 @@ from tfs_proxy.supervisor.process import ChildProcess
 
 log = logging.getLogger(__name__)
 
+LAST_STEPS_SECONDS = 3.0
+"""What processes that nobody asks any more have to end, also if the time to stop is over."""
+
 
 class RunLoop:
     """Serves until SIGTERM, SIGINT or SIGHUP, then drains; a second signal stops waiting."""

@@ -4,7 +4,6 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import ModelLayout
@@ -17,10 +16,9 @@ from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.plan import deployment_of
 from tfs_proxy.supervisor.programs import gunicorn
 from tfs_proxy.supervisor.readiness import Readiness
+from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.supervisor.stack import StackHost
 from tfs_proxy.wire.http_server import BACKLOG
-
-LAST_STEPS_SECONDS: Final = 3.0
 
 
 class SharedMode:

@@ -9,18 +9,17 @@ import socket
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from tfs_proxy.capture.files import check_folder
 from tfs_proxy.deployment import Instance
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.capacity.placement import Placement
 from tfs_proxy.multimodel.shared.common_model import CommonModel
-from tfs_proxy.multimodel.shared.model_servers import SharedModelServers
 from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
-from tfs_proxy.multimodel.stacks.http_gates import HttpGates
+from tfs_proxy.multimodel.stacks.run_facts import RunFacts
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
@@ -28,47 +27,16 @@ from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.setting_values import PortRange
-from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi
-from tfs_proxy.supervisor.host.load_priority import LoadPriority
-from tfs_proxy.supervisor.host.watchdog import Watchdog
 from tfs_proxy.supervisor.metrics import RunMetrics
-from tfs_proxy.supervisor.nginx.kept_connections import COMMON_SOCKET, WEB_SOCKET
+from tfs_proxy.supervisor.nginx.kept_connections import WEB_SOCKET
 from tfs_proxy.supervisor.opening import ServeRequest
-from tfs_proxy.supervisor.process import ChildProcess, Spawn
+from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.readiness import Phase
+from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 from tfs_proxy.wire.http_server import BACKLOG
-
-LAST_STEPS_SECONDS: Final = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """What all models of a run share: settings, model server, environment, folder, clean-up and log.
-
-    ``port`` is the one that clients know, ``priority`` that of loads. ``servers`` are there in shared mode,
-    in which models without a script are served by the workers that accept on ``common_socket``.
-    ``spawn_workers`` is how gunicorn is started.
-    """
-
-    settings: Settings
-    model_server: str
-    environ: Mapping[str, str]
-    workspace: Workspace
-    watchdog: Watchdog
-    log_descriptor: int
-    port: int
-    gates: HttpGates
-    spawn_workers: Spawn
-    priority: LoadPriority
-    servers: SharedModelServers | None = None
-
-    @property
-    def common_socket(self) -> Path:
-        """Where the workers for all models without a script accept, in shared mode."""
-        return self.workspace.root / COMMON_SOCKET
 
 
 class StackOwner(Protocol):

@@ -35,7 +35,8 @@ from tfs_proxy.multimodel.capacity.placement import Placement, place
 from tfs_proxy.multimodel.capacity.ports import PortBlocks
 from tfs_proxy.multimodel.capacity.sizes import size_of
 from tfs_proxy.multimodel.capacity.turns import Turns
-from tfs_proxy.multimodel.stacks.model_stack import ModelStack, RunFacts
+from tfs_proxy.multimodel.stacks.model_stack import ModelStack
+from tfs_proxy.multimodel.stacks.run_facts import RunFacts
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import OTHER
