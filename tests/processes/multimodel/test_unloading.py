@@ -75,6 +75,7 @@ def test_requests_in_flight_finish_before_an_unload(many: MultiModelStack, tmp_p
         shut.wait_for()
         unloading = pool.submit(many.unload, "busy")
         many.wait_until(lambda: many.described("busy").status == 404, "the model is being unloaded")
+        many.wait_until(lambda: not list(many.home.glob("*/m/busy.sock")), "its gate is closed")
         refused = many.invoke_model("busy", "x")
         assert (refused.status, refused.json) == (503, {"error": "model busy is unloading"})
         assert wait([unloading], HELD_SECONDS).not_done
