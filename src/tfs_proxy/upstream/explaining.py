@@ -10,59 +10,28 @@ from typing import Any
 import numpy.typing as npt
 
 from tfs_proxy.batch import Batch, Examples
-from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput, UpstreamError, UpstreamRefused, WrongType
+from tfs_proxy.errors import BadInput, UpstreamError, WrongType
 from tfs_proxy.payload.formats.json_records import PREDICT, decode_serving_form, serving_form
 from tfs_proxy.payload.shapes import misfits
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import targeted
 from tfs_proxy.signature import Signature, Target
+from tfs_proxy.upstream.around import Around
 from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer, Records, Upstream
 from tfs_proxy.wire.error_body import error_body, error_text
 
 BAD_REQUEST, NOT_FOUND = 400, 404
 
 
-class Explaining:
-    """`tfs_proxy.upstream.interface.Upstream` around another, for the models whose names are ``models``."""
+class Explaining(Around):
+    """Explains what is refused by ``upstream``, for the models whose names are ``models``."""
 
     def __init__(self, upstream: Upstream, models: Collection[str]) -> None:
-        self._upstream = upstream
+        super().__init__(upstream)
         self._models = models
 
-    def choose(self) -> Instance:
-        """The instance that the next request goes to."""
-        return self._upstream.choose()
-
-    def signature(self, target: Target) -> Signature:
-        """The target's signature; see the interface for what it raises."""
-        try:
-            return self._upstream.signature(target)
-        except UpstreamRefused as refused:
-            unknown = self._unknown_model(refused.status, target)
-            raise UpstreamRefused(refused.status, _begun_with(unknown, refused.body)) from refused
-
-    def predict(
-        self,
-        target: Target,
-        records: Records,
-        *,
-        instance: Instance | None = None,
-        timeout_seconds: float | None = None,
-        as_json: bool = False,
-    ) -> ModelAnswer:
-        """Send records; see the interface for what it raises."""
-        answer = self._upstream.predict(
-            target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
-        )
-        return answer if answer.ok else self._explained(answer, target, records)
-
-    def close(self) -> None:
-        """Give connections back; idempotent."""
-        self._upstream.close()
-
-    def _explained(self, answer: ModelAnswer, target: Target, sent: Records) -> ModelAnswer:
-        if answer.status == BAD_REQUEST:
+    def _refusal(self, answer: ModelAnswer, target: Target, sent: Records | None) -> ModelAnswer:
+        if answer.status == BAD_REQUEST and sent is not None:
             explanation = self._what_does_not_fit(target, sent)
         else:
             explanation = self._unknown_model(answer.status, target)

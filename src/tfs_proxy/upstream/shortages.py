@@ -9,10 +9,9 @@ import os
 import re
 from typing import Final
 
-from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import UpstreamRefused
-from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import ModelAnswer, Records, Upstream
+from tfs_proxy.signature import Target
+from tfs_proxy.upstream.around import Around
+from tfs_proxy.upstream.interface import ModelAnswer, Records
 from tfs_proxy.wire.error_body import error_text
 
 SHORTAGES: Final = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -75,45 +74,18 @@ def raised_by_shortage(error: BaseException | None) -> bool:
     return any(kind is MemoryError or kind.__name__ in SHORTAGE_CLASSES for kind in type(error).__mro__)
 
 
-class ShortageTelling:
-    """`tfs_proxy.upstream.interface.Upstream` around another: errors by a shortage have the status 507."""
+class ShortageTelling(Around):
+    """Errors of ``upstream`` by a shortage have the status 507."""
 
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
-
-    def choose(self) -> Instance:
-        """The instance that the next request goes to."""
-        return self._upstream.choose()
-
-    def signature(self, target: Target) -> Signature:
-        """The target's signature; see the interface for what it raises."""
-        try:
-            return self._upstream.signature(target)
-        except UpstreamRefused as refused:
-            if refused_by_shortage(refused.status, refused.body):
-                raise UpstreamRefused(INSUFFICIENT_STORAGE, refused.body) from refused
-            raise
-
-    def predict(
+    def _refusal(
         self,
-        target: Target,
-        records: Records,
-        *,
-        instance: Instance | None = None,
-        timeout_seconds: float | None = None,
-        as_json: bool = False,
+        answer: ModelAnswer,
+        target: Target,  # noqa: ARG002
+        sent: Records | None,  # noqa: ARG002
     ) -> ModelAnswer:
-        """Send records; see the interface."""
-        answer = self._upstream.predict(
-            target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
-        )
-        if answer.ok or not refused_by_shortage(answer.status, answer.body):
+        if not refused_by_shortage(answer.status, answer.body):
             return answer
         return ModelAnswer(INSUFFICIENT_STORAGE, answer.body, answer.headers, answer.url)
-
-    def close(self) -> None:
-        """Give connections back; idempotent."""
-        self._upstream.close()
 
 
 def _means_full_queue(text: str) -> bool:
