@@ -122,12 +122,7 @@ def create_app(
     app = _app(deployment, ping, metrics, capturing)
     if owns_upstream:
         app.held.callback(upstream.close)
-    if deployment.loaded_as is not None:
-        upstream = ShortageTelling(upstream)
-    if deployment.inner_names:
-        upstream = OfOneArchive(upstream, deployment)
-    upstream = Explaining(upstream, {*deployment.models, *deployment.inner_names})
-    plane = DataPlane(upstream)
+    plane = DataPlane(_for_deployment(upstream, deployment))
     bodies = _bodies(deployment, ledger, capturing)
     if script is None:
         app.add_route(INVOCATIONS, ModelInvocations(deployment, bodies, plane))
@@ -145,6 +140,15 @@ def create_app(
     if pass_on is not None:
         app.add_sink(ServingApi(bodies, pass_on), PREFIX)
     return app
+
+
+def _for_deployment(upstream: Upstream, deployment: Deployment) -> Upstream:
+    """``upstream`` as requests for ``deployment`` may see it."""
+    if deployment.loaded_as is not None:
+        upstream = ShortageTelling(upstream)
+    if deployment.inner_names:
+        upstream = OfOneArchive(upstream, deployment)
+    return Explaining(upstream, {*deployment.models, *deployment.inner_names})
 
 
 def create_script_model_app(

@@ -1,13 +1,13 @@
 """Requests for a reload that come while one is under way share the next: there is one at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 
 
 class Reloads:
     """``reload`` is never called while it runs."""
 
-    def __init__(self, reload: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, reload: Callable[[], Coroutine[None, None, None]]) -> None:
         self._reload = reload
         self._requested = 0
         self._begun_for = 0
@@ -23,12 +23,9 @@ class Reloads:
         while True:
             if self._running is None or self._running.done():
                 self._begun_for = self._requested
-                self._running = asyncio.create_task(self._run())
+                self._running = asyncio.create_task(self._reload())
             running, covers_this = self._running, self._begun_for >= wanted
             if covers_this:
                 await asyncio.shield(running)
                 return
             await asyncio.wait({running})
-
-    async def _run(self) -> None:
-        await self._reload()

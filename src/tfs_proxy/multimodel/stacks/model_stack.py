@@ -81,8 +81,12 @@ class ModelStack:
         self._workspace = Workspace(home)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         host = StackHost(
-            *(self._workspace, run.watchdog, run.log_descriptor),
-            *(run.spawn_workers, run.priority, run.servers),
+            self._workspace,
+            run.watchdog,
+            run.log_descriptor,
+            spawn_workers=run.spawn_workers,
+            priority=run.priority,
+            servers=run.servers,
         )
         request = ServeRequest(url, run.model_server, run.environ)
         settings = run.settings.for_one_of_many(name, None)

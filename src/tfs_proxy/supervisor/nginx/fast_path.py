@@ -46,6 +46,23 @@ def only_object() -> str:
     return f"^{SPACE}{_object(MAX_BRACES)}{SPACE}\\z"
 
 
+def _captured(attribute: Attribute) -> str:
+    """``key=value`` of an attribute, its value as nginx's variable ``tfs_FIELD``."""
+    return f"{attribute.key}=(?<tfs_{attribute.field}>{attribute.certain})"
+
+
+_MODEL = _captured(MODEL_NAME)
+_VERSION = f"(?:,{_captured(MODEL_VERSION)})?"
+_METHOD = f"(?:,{_captured(METHOD)})?"
+_NAMED_MODELS = (
+    f'"~^{_MODEL}{_METHOD}$" "/v1/models/$tfs_model:$method_or_predict";'
+    f' "~^{_MODEL}{_VERSION}{_METHOD}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";'
+)
+"""Lines of the map of `_model_path`."""
+
+_METHODS = 'map $tfs_method $method_or_predict { default predict; "~." $tfs_method; }'
+
+
 def maps(
     default_model: str,
     sampling: TraceSampling | None = None,
@@ -57,13 +74,6 @@ def maps(
 
     With ``only_default``, a request that names a model or version is Python's.
     """
-    model = _captured(MODEL_NAME)
-    version = f"(?:,{_captured(MODEL_VERSION)})?"
-    method = f"(?:,{_captured(METHOD)})?"
-    named = (
-        f'"~^{model}{method}$" "/v1/models/$tfs_model:$method_or_predict";'
-        f' "~^{model}{version}{method}$" "/v1/models/$tfs_model/versions/$tfs_version:$method_or_predict";'
-    )
     decided_by = "".join(
         (
             traces.untraced(sampling),
@@ -82,14 +92,7 @@ def maps(
         "*/*" 1;
         "application/json" 1;
     }}
-    map {nginx_variable(CUSTOM_ATTRIBUTES)} $model_path {{
-        default "";
-        "" "/v1/models/{default_model}:predict";
-        "~, " "";
-        "~^(?!.*{PREFIX})" "/v1/models/{default_model}:predict";
-        {"" if only_default else named}
-    }}
-    {"" if only_default else 'map $tfs_method $method_or_predict { default predict; "~." $tfs_method; }'}
+    {_model_path(f"/v1/models/{default_model}:predict", only_default=only_default)}
     map "{decided_by}" $fast {{
         default 0;
         "~^POST {SMALL} 11 /v1/" 1;
@@ -100,6 +103,18 @@ def maps(
     }}"""
 
 
+def _model_path(default_path: str, *, only_default: bool) -> str:
+    """The map of where a request goes, by its attributes, and that of its method if they may name one."""
+    return f"""map {nginx_variable(CUSTOM_ATTRIBUTES)} $model_path {{
+        default "";
+        "" "{default_path}";
+        "~, " "";
+        "~^(?!.*{PREFIX})" "{default_path}";
+        {"" if only_default else _NAMED_MODELS}
+    }}
+    {"" if only_default else _METHODS}"""
+
+
 CAPTURED_HEADER = f'proxy_set_header {IS_CAPTURED} "$captured";'
 """Tells a worker whether to record a request; a client's own header of that name is overwritten."""
 
@@ -107,11 +122,6 @@ CAPTURED_HEADER = f'proxy_set_header {IS_CAPTURED} "$captured";'
 def captured(options: CaptureOptions) -> str:
     """``$captured``, "1" for the share of requests that is recorded, else "": for the http block."""
     return f'split_clients "{traces.DRAWN_BY}" $captured {{ {options.percent:.2f}% 1; * ""; }}'
-
-
-def _captured(attribute: Attribute) -> str:
-    """``key=value`` of an attribute, its value as nginx's variable ``tfs_FIELD``."""
-    return f"{attribute.key}=(?<tfs_{attribute.field}>{attribute.certain})"
 
 
 def location(
