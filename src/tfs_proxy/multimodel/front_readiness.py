@@ -1,6 +1,6 @@
 """Whether a run of many models is ready, whatever models there are: what `/ping` answers from."""
 
-from tfs_proxy.supervisor.readiness import ENDED, Readiness
+from tfs_proxy.supervisor.readiness import ExpectedVersion, Readiness, ServableState
 
 
 class FrontReadiness(Readiness):
@@ -18,11 +18,6 @@ class FrontReadiness(Readiness):
             return reason
         return self.missing() if self.heartbeats.fresh() else "no worker sends heartbeats"
 
-    def missing(self) -> str | None:
-        """What is being restarted in the model servers of all; a model that has failed is another matter."""
-        failed = [
-            servable for servable, state in self.servables.items() if state.error and state.state == ENDED
-        ]
-        for servable in failed:
-            self.forget(servable.model)
-        return super().missing()
+    def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
+        """One that has failed is its own model's matter alone."""
+        return not state.failed and super()._is_awaited(servable, state)

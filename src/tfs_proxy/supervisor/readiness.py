@@ -60,6 +60,11 @@ class ServableState:
         return self.state == AVAILABLE
 
     @property
+    def failed(self) -> bool:
+        """Whether it will not become available."""
+        return self.state == ENDED and bool(self.error)
+
+    @property
     def unloaded(self) -> bool:
         """Whether it was unloaded on request, which is not a failure."""
         return self.state == ENDED and not self.error
@@ -261,9 +266,13 @@ class Readiness:
         if self.unreachable:
             return f"the model server does not answer yet (instance {min(self.unreachable)})"
         for servable, state in self.servables.items():
-            if not state.available and not (servable.version is None and state.unloaded):
+            if self._is_awaited(servable, state):
                 return f"{servable} is {state.state}" + (f": {state.error}" if state.error else "")
         return None
+
+    def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
+        """Whether it is missing in this state."""
+        return not state.available and not (servable.version is None and state.unloaded)
 
     def loaded(self) -> frozenset[int]:
         """The instances on which every version is available; none before the run serves."""
@@ -275,7 +284,7 @@ class Readiness:
     def failure(self) -> str | None:
         """The first version that will not become AVAILABLE, with the model server's error."""
         for servable, state in self.servables.items():
-            if state.error and state.state == ENDED:
+            if state.failed:
                 return f"{servable} can't be loaded: {state.error}"
         return None
 

@@ -9,12 +9,11 @@ from urllib.parse import quote
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import ModelLoadError, UpstreamError
 from tfs_proxy.supervisor.model_states import LOADING_PAUSE_SECONDS, MISSES, NOT_FOUND, POLL_SECONDS
-from tfs_proxy.supervisor.readiness import Readiness, ServableState, read_status
+from tfs_proxy.supervisor.readiness import ENDED, Readiness, ServableState, read_status
 from tfs_proxy.wire.connections import get_async
 
 PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 0.25
-GONE: Final = "END"
 
 
 class ServablePolls:
@@ -156,13 +155,12 @@ class ServablePolls:
 
 def _reason(name: str, version: int, state: ServableState) -> str | None:
     """Why a version will not become available; None if it may."""
-    failed = state.state == GONE and state.error
-    return f"model {name} version {version} can't be loaded: {state.error}." if failed else None
+    return f"model {name} version {version} can't be loaded: {state.error}." if state.failed else None
 
 
 def _are_gone(states: Mapping[int, ServableState] | None) -> bool:
     """Whether no version is left; one that does not answer may have some."""
-    return states is not None and all(state.state == GONE for state in states.values())
+    return states is not None and all(state.state == ENDED for state in states.values())
 
 
 async def _pause(seconds: float) -> float:
