@@ -105,7 +105,7 @@ async def spawn(spec: ProcessSpec, output: int) -> RunningProcess:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        start_new_session=True,
+        process_group=0,
         preexec_fn=signal_on_parent_death(spec.orphaned_signal),
     )
 

@@ -74,7 +74,7 @@ def become(received: Received, names: Collection[str]) -> None:
     Does not return if exec starts the program, or if the supervisor has given this process up.
     """
     request = received.request
-    os.setsid()
+    os.setpgid(0, 0)
     _follow_supervisor(received)
     _take_descriptors(received.descriptors, request.descriptors)
     if not (_is_like_parent(request) and _imports_alike(request, names)):
