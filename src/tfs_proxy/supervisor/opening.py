@@ -11,9 +11,10 @@ from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.report.prepare import Prepared, prepare
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
+from tfs_proxy.supervisor.gpus.nvidia_smi import count_gpus, visible_devices
+from tfs_proxy.supervisor.gpus.placement import Placement, spread
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
-from tfs_proxy.supervisor.host.nvidia_smi import count_gpus
 from tfs_proxy.supervisor.programs.model_server import program
 from tfs_proxy.supervisor.programs.monitoring import monitoring_for
 
@@ -25,12 +26,14 @@ class ServeRequest:
     """What the command line asks for, besides the settings.
 
     ``flags`` are the model server's if it runs as in the image tensorflow/serving; then there is no archive.
+    ``placements`` has the GPU of each model server if they have been chosen already.
     """
 
     model: str | None
     model_server: str
     environ: Mapping[str, str]
     flags: tuple[str, ...] | None = None
+    placements: tuple[Placement, ...] = ()
 
 
 async def open_archive(request: ServeRequest, settings: Settings, workspace: Workspace) -> Prepared:
@@ -71,19 +74,28 @@ def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitSta
     # Flags name the model server's ports themselves; what they leave open is a free one.
     port_range = None if flags else settings.safe_port_range
     ports = sockets.model_server_ports(port_range, settings.instance_count, held)
-    return resources_on(ports, request, flags.words if flags else settings.extra_args)
+    return resources_on(ports, request, settings, flags.words if flags else settings.extra_args)
 
 
 def resources_on(
-    ports: Sequence[tuple[int, int]], request: ServeRequest, extra_args: Sequence[str]
+    ports: Sequence[tuple[int, int]], request: ServeRequest, settings: Settings, flags: Sequence[str]
 ) -> plan.HostResources:
-    """What this machine provides for model servers on these ports, gRPC and REST, with these flags."""
+    """What this machine provides for model servers on these ports, gRPC and REST, with these flags.
+
+    One alone uses all GPUs, several one each.
+    """
+    placements = request.placements
+    if not placements and len(ports) > 1:
+        placements = spread(len(ports), visible_devices(request.environ), settings.gpu_memory_margin)
+    for index, placement in enumerate(placements):
+        log.info("model server %d: on %s", index, placement.uuid)
     return plan.HostResources(
         model_server=program(request.model_server),
         ports=ports,
         gpus=count_gpus(),
         environ=request.environ,
-        monitoring=monitoring_for(extra_args),
+        monitoring=monitoring_for(flags),
+        placements=placements,
     )
 
 

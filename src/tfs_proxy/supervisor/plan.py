@@ -9,6 +9,7 @@ from tfs_proxy.deployment import Deployment, Instance, ServedModel, TransformLim
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.gpus.placement import Placement
 from tfs_proxy.supervisor.process import ProcessSpec
 from tfs_proxy.supervisor.programs import model_server
 from tfs_proxy.supervisor.programs.monitoring import NO_MONITORING, Monitoring
@@ -22,7 +23,8 @@ class HostResources:
     """What the machine provides: the model server's command, its ports, GPUs and the environment.
 
     Without ``ports`` there is no model server: a script model needs none, and ``common`` ones are there
-    already. ``monitoring`` says where the model servers show their own metrics.
+    already. ``placements`` has the GPU of each model server, if they were chosen. ``monitoring`` says where
+    the model servers show their own metrics.
     """
 
     model_server: tuple[str, ...]
@@ -31,6 +33,7 @@ class HostResources:
     environ: Mapping[str, str]
     monitoring: Monitoring = NO_MONITORING
     common: tuple[Instance, ...] = ()
+    placements: tuple[Placement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,7 @@ def model_server_process(
     instance: Instance, settings: Settings, workspace: Workspace, host: HostResources, *, script: bool
 ) -> ProcessSpec:
     """The process of one model server, which reads its models from the workspace's `model_config`."""
+    placement = host.placements[instance.index] if host.placements else None
     return ProcessSpec(
         name=f"model server {instance.index}",
         argv=model_server.argv(
@@ -150,10 +154,10 @@ def model_server_process(
             settings,
             workspace.model_config,
             workspace.batching_config,
-            host.gpus,
+            placement=placement,
             monitoring_config=workspace.monitoring_config if host.monitoring.config else None,
             script=script,
         ),
-        env=model_server.environment(host.environ, settings, host.gpus, instance.index),
+        env=model_server.environment(host.environ, settings, placement),
         drops_output=True,
     )

@@ -16,6 +16,7 @@ from tfs_proxy.report.served import Served
 from tfs_proxy.resources import Resources
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor import plan
+from tfs_proxy.supervisor.gpus.placement import Placement
 from tfs_proxy.supervisor.host.sockets import free_blocks, model_server_ports
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
@@ -36,11 +37,17 @@ EMBEDDED = ("python", "-m", "tfs_proxy.embedded")
 
 
 def flags(
-    configured: Settings, gpus: int = 0, words: tuple[str, ...] = OFFICIAL, *, script: bool = True
+    configured: Settings,
+    placement: Placement | None = None,
+    words: tuple[str, ...] = OFFICIAL,
+    *,
+    script: bool = True,
 ) -> tuple[str, ...]:
     """A model server's flags."""
     return model_server.argv(
-        words, INSTANCE, configured, WORKSPACE.model_config, WORKSPACE.batching_config, gpus, script=script
+        *(words, INSTANCE, configured, WORKSPACE.model_config, WORKSPACE.batching_config),
+        placement=placement,
+        script=script,
     )
 
 
@@ -99,31 +106,18 @@ def test_batching_and_parallelism_become_flags_and_a_file() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("instances", "gpus", "shares"),
-    [(1, 1, [None]), (2, 1, [0.4, 0.4]), (2, 2, [0.8, 0.8]), (3, 2, [0.4, 0.8, 0.4]), (2, 0, [None, None])],
-)
-def test_instances_share_the_memory_of_their_own_gpu(
-    instances: int, gpus: int, shares: list[float | None]
-) -> None:
-    """AWS's container divides by all instances, even where each has a GPU of its own."""
-    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT=str(instances))
+def test_an_instance_sees_the_gpu_that_was_chosen_for_it() -> None:
+    """And takes its share of the memory; without a choice it sees what the container does."""
+    configured = settings()
+    allowed = {"CUDA_VISIBLE_DEVICES": "4,6"}
 
-    assert [model_server.gpu_memory_share(configured, gpus, index) for index in range(instances)] == shares
-
-
-def test_each_instance_sees_one_gpu_of_those_that_are_visible() -> None:
-    """Instance i runs on GPU i mod n; a restriction that is there already is kept."""
-    configured = settings(SAGEMAKER_TFS_INSTANCE_COUNT="3")
-
-    seen = [
-        model_server.environment({"CUDA_VISIBLE_DEVICES": "4,6"}, configured, 2, index)[
-            "CUDA_VISIBLE_DEVICES"
-        ]
-        for index in range(3)
-    ]
-
-    assert seen == ["4", "6", "4"]
+    assert "--per_process_gpu_memory_fraction=0.4000" in flags(configured, Placement("GPU-b", 0.4))
+    assert not [flag for flag in flags(configured) if "gpu" in flag]
+    assert (
+        model_server.environment(allowed, configured, Placement("GPU-b", 0.4))["CUDA_VISIBLE_DEVICES"]
+        == "GPU-b"
+    )
+    assert model_server.environment(allowed, configured, None)["CUDA_VISIBLE_DEVICES"] == "4,6"
 
 
 def test_the_model_config_quotes_names_and_sets_labels_where_the_version_is() -> None:

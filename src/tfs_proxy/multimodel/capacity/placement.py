@@ -1,12 +1,14 @@
 """Which GPU or MIG slice a model's server gets, and how much of its memory: pure, after `admission`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfs_proxy.errors import NotEnoughResources
-from tfs_proxy.multimodel.capacity.gpu_devices import MEBIBYTE, GpuDevice
 from tfs_proxy.resources import MODEL_FACTOR
+from tfs_proxy.supervisor.gpus.gpu_devices import MEBIBYTE, GpuDevice
+from tfs_proxy.supervisor.gpus.placement import Placement
 
 WORKING_BYTES = 512 * MEBIBYTE
 """What a model takes on a GPU beside its variables: libraries' workspaces and the tensors of requests."""
@@ -19,26 +21,6 @@ MARGIN_SETTING = "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN"
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """The device of one model's server; ``memory_share`` of its memory is None if it has it alone."""
-
-    uuid: str
-    memory_share: float | None
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """What the model server needs in its environment."""
-        return {"CUDA_VISIBLE_DEVICES": self.uuid}
-
-    def arguments(self, servers: int) -> tuple[str, ...]:
-        """The flags that each of so many model servers of the model needs, which divide its share."""
-        if self.memory_share is None and servers == 1:
-            return ()
-        share = (1.0 if self.memory_share is None else self.memory_share) / servers
-        return (f"--per_process_gpu_memory_fraction={share:.4f}",)
-
-
-@dataclass(frozen=True, slots=True)
 class _Room:
     """What is left of one device: a share of its memory by what was promised, bytes by that and by use."""
 
@@ -48,28 +30,54 @@ class _Room:
     free_bytes: float
 
 
-def place(
+def place_servers(
     name: str,
     bytes_on_disk: int,
+    servers: int,
     devices: Sequence[GpuDevice],
     placed: Sequence[Placement],
     *,
     margin: float,
     most_models: int = 0,
-) -> Placement | None:
-    """Where the server of the model ``name`` runs: on the device with most memory left; None without a GPU.
+) -> tuple[Placement, ...]:
+    """Where each of the model servers of the model ``name`` runs, as `place` says; nowhere without a GPU.
 
-    ``placed`` has the servers there are; each counts with its share, whether it has taken that or not.
-    ``margin`` of each device stays free if several share it, as in AWS's container. If ``most_models`` is the
-    limit, they share equally; if it is 0, which is none, a model gets what its size asks for, or a device
-    alone if that leaves no margin.
+    A device gets a second one only if no other has room.
+    """
+    chosen: list[Placement] = []
+    while devices and len(chosen) < servers:
+        chosen.append(
+            place(
+                *(name, bytes_on_disk, devices, placed, chosen),
+                margin=margin,
+                most_servers=most_models * servers,
+            )
+        )
+    return tuple(chosen)
+
+
+def place(
+    name: str,
+    bytes_on_disk: int,
+    devices: Sequence[GpuDevice],
+    placed: Sequence[Placement],
+    siblings: Sequence[Placement] = (),
+    *,
+    margin: float,
+    most_servers: int = 0,
+) -> Placement:
+    """Where a server of the model ``name`` runs: on the emptiest device by memory, but beside few siblings.
+
+    ``placed`` has the servers there are, ``siblings`` those of the same model that were placed before; each
+    counts with its share, whether it has taken that or not. ``margin`` of each device stays free if several
+    share it, as in AWS's container. If ``most_servers`` is the limit, they share equally; if it is 0, which
+    is none, a server gets what its model's size asks for, or a device alone if that leaves no margin.
     Raises NotEnoughResources if no device has that much left.
     """
-    if not devices:
-        return None
-    rooms = [_room(device, placed, margin) for device in devices]
-    rooms.sort(key=lambda room: room.free_bytes, reverse=True)
-    neighbours = math.ceil(most_models / len(devices))
+    rooms = [_room(device, [*placed, *siblings], margin) for device in devices]
+    own = Counter(sibling.uuid for sibling in siblings)
+    rooms.sort(key=lambda room: (own[room.device.uuid], -room.free_bytes))
+    neighbours = math.ceil(most_servers / len(devices))
     for room in rooms:
         share = _share(room.device, neighbours, bytes_on_disk, margin)
         free_share = room.free_bytes / room.device.total_bytes
@@ -77,7 +85,8 @@ def place(
             return Placement(room.device.uuid, None)
         if share <= min(room.share, free_share) + ROUNDING:
             return Placement(room.device.uuid, share)
-    raise _refusal(name, rooms[0], _share(rooms[0].device, neighbours, bytes_on_disk, margin))
+    emptiest = max(rooms, key=lambda room: room.free_bytes)
+    raise _refusal(name, emptiest, _share(emptiest.device, neighbours, bytes_on_disk, margin))
 
 
 def _share(device: GpuDevice, neighbours: int, bytes_on_disk: int, margin: float) -> float:

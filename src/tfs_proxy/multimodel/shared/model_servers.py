@@ -77,7 +77,7 @@ class SharedModelServers:
     async def start(self, request: ServeRequest) -> None:
         """Start them without a model; returns once they answer."""
         settings, workspace = self._settings, self._workspace
-        host = await asyncio.to_thread(resources_on, self._ports, request, settings.extra_args)
+        host = await asyncio.to_thread(resources_on, self._ports, request, settings, settings.extra_args)
         for path, text in files_of_model_servers((), settings, workspace, host.monitoring).items():
             path.write_text(text)
         self._children.model_servers = [

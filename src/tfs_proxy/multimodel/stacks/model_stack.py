@@ -7,6 +7,7 @@ import asyncio
 import shutil
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -16,7 +17,6 @@ from typing import Protocol
 from tfs_proxy.capture.files import check_folder
 from tfs_proxy.deployment import Instance
 from tfs_proxy.layout import Workspace
-from tfs_proxy.multimodel.capacity.placement import Placement
 from tfs_proxy.multimodel.shared.common_model import CommonModel
 from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
 from tfs_proxy.multimodel.stacks.run_facts import RunFacts
@@ -28,6 +28,7 @@ from tfs_proxy.observe.process_usage import memory_of_tree
 from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.gpus.placement import Placement
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.nginx.kept_connections import WEB_SOCKET
 from tfs_proxy.supervisor.opening import ServeRequest
@@ -45,8 +46,8 @@ class StackOwner(Protocol):
     def turn(self) -> AbstractAsyncContextManager[object]:
         """Wait for a turn to load: not all models may do so at once."""
 
-    async def place(self, stack: "ModelStack") -> Placement | None:
-        """The GPU for it; raises NotEnoughResources if none has room."""
+    async def place(self, stack: "ModelStack") -> tuple[Placement, ...]:
+        """The GPU of each of its model servers; raises NotEnoughResources if none has room."""
 
     def ports_of(self, stack: "ModelStack") -> PortRange | None:
         """The ports for its model servers, None for any; raises NotEnoughResources if none are left."""
@@ -75,7 +76,7 @@ class ModelStack:
     ) -> None:
         self.name, self.url, self.home = name, url, home
         self.bytes_on_disk = bytes_on_disk
-        self.placement: Placement | None = None
+        self.placements: tuple[Placement, ...] = ()
         self.models: Mapping[str, Collection[int]] = {}
         self._run, self._owner = run, owner
         self._workspace = Workspace(home)
@@ -145,14 +146,22 @@ class ModelStack:
         """What its processes, workers and models are like now, and the stages of its requests."""
         stack, journal = self._stack, self._workspace.journal
         yield from self._metrics.measure_stack(has_model_servers=self._run.servers is None)
-        if self.placement is not None:
-            share = 1.0 if self.placement.memory_share is None else self.placement.memory_share
-            yield MeasuredMetric(catalogue.MODEL_GPU_SHARE, {(self.name, self.placement.uuid): share})
+        if self.placements:
+            yield MeasuredMetric(catalogue.MODEL_GPU_SHARE, self._gpu_shares())
         yield from WorkerThreads(
             stack.readiness.heartbeats, journal, stack.settings.gunicorn_threads
         ).measure()
         if self._stages is not None:
             yield from self._stages.measure()
+
+    def _gpu_shares(self) -> Mapping[tuple[str, ...], float]:
+        """What its model servers together may take of each GPU."""
+        shares: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        for placement in self.placements:
+            shares[self.name, placement.uuid] += (
+                1.0 if placement.memory_share is None else placement.memory_share
+            )
+        return shares
 
     async def start(self) -> None:
         """Open the archive, start its processes, and open the gates once they answer; raises StopServing."""
@@ -235,15 +244,10 @@ class ModelStack:
         """Choose a GPU and ports for model servers of its own."""
         if self._run.servers is not None:
             return
-        self.placement = await self._owner.place(self)
-        ports = self._owner.ports_of(self)
+        self.placements = await self._owner.place(self)
         stack = self._stack
-        stack.settings = replace(stack.settings, safe_port_range=ports)
-        if self.placement is not None:
-            own_arguments = self.placement.arguments(stack.settings.instance_count)
-            stack.settings = replace(stack.settings, extra_args=(*stack.settings.extra_args, *own_arguments))
-            environ = {**stack.request.environ, **self.placement.environment}
-            stack.request = replace(stack.request, environ=environ)
+        stack.settings = replace(stack.settings, safe_port_range=self._owner.ports_of(self))
+        stack.request = replace(stack.request, placements=self.placements)
 
     def _open_gates(self) -> None:
         gates = self._run.gates

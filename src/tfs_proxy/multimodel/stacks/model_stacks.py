@@ -23,15 +23,8 @@ from tfs_proxy.multimodel.capacity.admission import (
     refusal,
 )
 from tfs_proxy.multimodel.capacity.eviction import ModelUse
-from tfs_proxy.multimodel.capacity.gpu_devices import (
-    DESCRIBE_ARGUMENTS,
-    LIST_ARGUMENTS,
-    GpuDevice,
-    devices,
-    visible,
-)
 from tfs_proxy.multimodel.capacity.last_uses import LastUses
-from tfs_proxy.multimodel.capacity.placement import Placement, place
+from tfs_proxy.multimodel.capacity.placement import place_servers
 from tfs_proxy.multimodel.capacity.ports import PortBlocks
 from tfs_proxy.multimodel.capacity.sizes import size_of
 from tfs_proxy.multimodel.capacity.turns import Turns
@@ -42,8 +35,9 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import OTHER
 from tfs_proxy.resources import memory_left
 from tfs_proxy.setting_values import PortRange
+from tfs_proxy.supervisor.gpus.nvidia_smi import visible_devices
+from tfs_proxy.supervisor.gpus.placement import Placement
 from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
-from tfs_proxy.supervisor.host.nvidia_smi import nvidia_smi
 from tfs_proxy.supervisor.nginx.kept_connections import STACKS
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.request_counter import RequestCounter
@@ -131,20 +125,20 @@ class ModelStacks:
         """Wait for one of the turns to load: one core is left to models that serve."""
         return self._turns.turn()
 
-    async def place(self, stack: ModelStack) -> Placement | None:
-        """The GPU for a stack; raises NotEnoughResources if none has room."""
+    async def place(self, stack: ModelStack) -> tuple[Placement, ...]:
+        """The GPU of each model server of a stack; raises NotEnoughResources if none has room."""
         async with self._placing:
-            found = visible(await in_daemon_thread(_devices, "gpus"), self._run.environ)
+            found = await in_daemon_thread(partial(visible_devices, self._run.environ), "gpus")
             settings = self._run.settings
-            placed = [other.placement for other in self._stacks if other.placement is not None]
-            chosen = place(
-                *(stack.name, stack.bytes_on_disk, found, placed),
+            placed = [placement for other in self._stacks for placement in other.placements]
+            chosen = place_servers(
+                *(stack.name, stack.bytes_on_disk, settings.instance_count, found, placed),
                 margin=settings.gpu_memory_margin,
                 most_models=settings.max_loaded_models,
             )
-            stack.placement = chosen
-        if chosen is not None:
-            log.info("model %s: on %s", stack.name, chosen.uuid)
+            stack.placements = chosen
+        if chosen:
+            log.info("model %s: on %s", stack.name, ", ".join(placement.uuid for placement in chosen))
         return chosen
 
     def ports_of(self, stack: ModelStack) -> PortRange | None:
@@ -235,8 +229,3 @@ def _lasting(metric: MeasuredMetric) -> MeasuredMetric:
         return metric
     kept = {labels: of for labels, of in (metric.distributions or {}).items() if OTHER in labels}
     return MeasuredMetric(metric.description, distributions=kept)
-
-
-def _devices() -> tuple[GpuDevice, ...]:
-    """What the driver tells of the GPUs; nothing without one."""
-    return devices(nvidia_smi(*LIST_ARGUMENTS), nvidia_smi(*DESCRIBE_ARGUMENTS))

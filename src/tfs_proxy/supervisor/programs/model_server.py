@@ -10,6 +10,7 @@ from pathlib import Path
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.gpus.placement import Placement
 from tfs_proxy.supervisor.programs import monitoring
 
 OFFICIAL_BINARY = "tensorflow_model_server"
@@ -68,9 +69,9 @@ def argv(
     settings: Settings,
     model_config: Path,
     batching_config: Path,
-    gpus: int,
     *,
     script: bool,
+    placement: Placement | None = None,
     monitoring_config: Path | None = None,
 ) -> tuple[str, ...]:
     """The whole command of one instance (flags: docs/reference/tensorflow-serving.md).
@@ -98,9 +99,8 @@ def argv(
         flags.append(f"--tensorflow_inter_op_parallelism={settings.inter_op_parallelism}")
     if settings.intra_op_parallelism:
         flags.append(f"--tensorflow_intra_op_parallelism={settings.intra_op_parallelism}")
-    share = gpu_memory_share(settings, gpus, instance.index)
-    if share is not None:
-        flags.append(f"--per_process_gpu_memory_fraction={share:.4f}")
+    if placement is not None:
+        flags += placement.arguments
     return (*words, *flags, *settings.extra_args)
 
 
@@ -125,26 +125,10 @@ def open_to_the_outside(words: Sequence[str], instances: Sequence[Instance], *, 
     )
 
 
-def environment(base: Mapping[str, str], settings: Settings, gpus: int, index: int) -> dict[str, str]:
-    """``base`` with a model server's threads, and its GPU if several instances share them."""
-    env = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base}
-    if gpus > 1 and settings.instance_count > 1:
-        visible = base.get("CUDA_VISIBLE_DEVICES", "")
-        devices = visible.split(",") if visible else [str(device) for device in range(gpus)]
-        env["CUDA_VISIBLE_DEVICES"] = devices[index % len(devices)]
-    return env
-
-
-def gpu_memory_share(settings: Settings, gpus: int, index: int) -> float | None:
-    """The share of its GPU's memory that instance ``index`` may take; None leaves it to TensorFlow.
-
-    Instance i runs on GPU i mod n, so only those on the same GPU share its memory (AWS divides by
-    all instances, docs/reference/aws-container.md).
-    """
-    if gpus == 0 or settings.instance_count == 1:
-        return None
-    neighbours = sum(1 for other in range(settings.instance_count) if other % gpus == index % gpus)
-    return (1 - settings.gpu_memory_margin) / neighbours
+def environment(base: Mapping[str, str], settings: Settings, placement: Placement | None) -> dict[str, str]:
+    """``base`` with a model server's threads, and its GPU if one was chosen for it."""
+    chosen = {} if placement is None else placement.environment
+    return {"OMP_NUM_THREADS": str(settings.omp_num_threads), **base, **chosen}
 
 
 def model_config(models: Sequence[ServedModel], labels: Mapping[str, int]) -> str:

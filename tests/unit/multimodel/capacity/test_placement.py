@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from support.nvidia_smi import (
@@ -27,8 +27,9 @@ from support.nvidia_smi import (
     slice_uuid,
 )
 from tfs_proxy.errors import NotEnoughResources
-from tfs_proxy.multimodel.capacity.gpu_devices import MEBIBYTE, GpuDevice, devices, visible
-from tfs_proxy.multimodel.capacity.placement import Placement, place
+from tfs_proxy.multimodel.capacity.placement import place, place_servers
+from tfs_proxy.supervisor.gpus.gpu_devices import MEBIBYTE, GpuDevice, devices, visible
+from tfs_proxy.supervisor.gpus.placement import Placement
 
 MARGIN = 0.2
 SMALL = 100 * MEBIBYTE
@@ -48,9 +49,8 @@ def placed(
     placements: list[Placement] = []
     for index in range(models):
         placement = place(
-            f"m{index}", bytes_on_disk, found, placements, margin=MARGIN, most_models=most_models
+            f"m{index}", bytes_on_disk, found, placements, margin=MARGIN, most_servers=most_models
         )
-        assert placement is not None
         placements.append(placement)
     return placements
 
@@ -62,7 +62,7 @@ def placed(
 def test_without_a_gpu_there_is_nothing_to_place(listed: str, described: str) -> None:
     """No program, no driver, or no device: the model server runs as it would alone."""
     assert devices(listed, described) == ()
-    assert place("a", SMALL, devices(listed, described), [], margin=MARGIN) is None
+    assert place_servers("a", SMALL, 1, devices(listed, described), [], margin=MARGIN) == ()
 
 
 @pytest.mark.parametrize("cards", [[T4], [A10G] * 4, [replace(H100, used=index) for index in range(8)]])
@@ -138,7 +138,6 @@ def test_the_emptiest_device_comes_first() -> None:
     busy, idle, full = replace(A10G, used=9000), replace(A10G, used=500), replace(A10G, used=23000)
     placement = place("a", SMALL, found(full, busy, idle), [], margin=MARGIN)
 
-    assert placement is not None
     assert placement.environment == {"CUDA_VISIBLE_DEVICES": gpu_uuid(2)}
 
 
@@ -158,7 +157,7 @@ def test_a_known_number_of_models_shares_equally() -> None:
     placements = placed(found(*[A10G] * 4), 10, most_models=10)
 
     assert [placement.memory_share for placement in placements] == [pytest.approx(0.8 / 3)] * 10
-    assert placements[0].arguments(1) == ("--per_process_gpu_memory_fraction=0.2667",)
+    assert placements[0].arguments == ("--per_process_gpu_memory_fraction=0.2667",)
     assert max(Counter(placement.uuid for placement in placements).values()) == 3
 
 
@@ -166,7 +165,7 @@ def test_a_smaller_device_serves_if_the_emptiest_has_no_share_left() -> None:
     """A tenth of a large GPU may be more than all of a small one, but it is not the share that models get."""
     machine = found(H100, T4)
     placements = [Placement(gpu_uuid(0), 0.6)]
-    placement = place("a", SMALL, machine, placements, margin=MARGIN, most_models=4)
+    placement = place("a", SMALL, machine, placements, margin=MARGIN, most_servers=4)
 
     assert placement == Placement(gpu_uuid(1), (1 - MARGIN) / 2)
 
@@ -175,10 +174,10 @@ def test_a_device_for_each_model_is_not_shared() -> None:
     """Then TensorFlow takes what it wants, as a single model server does."""
     placements = placed(found(*[H100] * 8), 8, most_models=8)
 
-    assert {placement.arguments(1) for placement in placements} == {()}
+    assert {placement.arguments for placement in placements} == {()}
     assert len({placement.uuid for placement in placements}) == 8
     with pytest.raises(NotEnoughResources):
-        place("ninth", SMALL, found(*[H100] * 8), placements, margin=MARGIN, most_models=8)
+        place("ninth", SMALL, found(*[H100] * 8), placements, margin=MARGIN, most_servers=8)
 
 
 def test_without_a_number_a_model_gets_what_its_size_asks_for() -> None:
@@ -196,7 +195,6 @@ def test_a_model_that_leaves_no_margin_has_a_device_alone() -> None:
 
     assert first == Placement(gpu_uuid(0), None)
     second = place("small", small, machine, [first], margin=MARGIN)
-    assert second is not None
     assert second.uuid == gpu_uuid(1)
     with pytest.raises(NotEnoughResources):
         place("large-2", large, machine, [first, second], margin=MARGIN)
@@ -235,17 +233,15 @@ SIZES = st.lists(st.integers(0, 20_000), max_size=40)
 def test_no_device_is_promised_twice(cards: list[Card], sizes: list[int], most_models: int) -> None:
     """Whatever is loaded: the shares of one device leave its margin, and one without a share is alone there."""
     machine = found(*cards)
+    assume(machine)
     placements: list[Placement] = []
     for megabytes in sizes[: most_models or None]:
         try:
             placement = place(
-                "m", megabytes * MEBIBYTE, machine, placements, margin=MARGIN, most_models=most_models
+                "m", megabytes * MEBIBYTE, machine, placements, margin=MARGIN, most_servers=most_models
             )
         except NotEnoughResources:
             continue
-        if placement is None:
-            assert machine == ()
-            return
         placements.append(placement)
 
     for device in machine:
@@ -253,7 +249,18 @@ def test_no_device_is_promised_twice(cards: list[Card], sizes: list[int], most_m
         assert shares == [None] or sum(share or 1 for share in shares) <= 1 - MARGIN + 1e-3
 
 
-@pytest.mark.parametrize(("share", "fraction"), [(None, "0.5000"), (0.6, "0.3000")])
-def test_the_servers_of_a_model_divide_its_share(share: float | None, fraction: str) -> None:
-    """Also that of a GPU which it has alone."""
-    assert Placement("GPU-1", share).arguments(2) == (f"--per_process_gpu_memory_fraction={fraction}",)
+def test_the_servers_of_one_model_are_placed_one_after_the_other() -> None:
+    """Each on the emptiest GPU that has fewest of them; those that meet share it."""
+    machine = found(T4, A10G)
+    chosen = place_servers("m", SMALL, 3, machine, [], margin=MARGIN)
+    limited = place_servers("m", SMALL, 3, machine, [], margin=MARGIN, most_models=2)
+
+    assert [placement.uuid for placement in chosen] == [gpu_uuid(1), gpu_uuid(0), gpu_uuid(1)]
+    assert [placement.uuid for placement in limited] == [gpu_uuid(1), gpu_uuid(0), gpu_uuid(1)]
+    assert [placement.memory_share for placement in limited] == [(1 - MARGIN) / 3] * 3
+
+
+def test_a_model_whose_servers_do_not_all_fit_is_refused() -> None:
+    """None of them is started then."""
+    with pytest.raises(NotEnoughResources, match="model m needs"):
+        place_servers("m", 10_000 * MEBIBYTE, 2, found(A10G), [], margin=MARGIN)

@@ -3,9 +3,17 @@
 import logging
 import shutil
 import subprocess
+from collections.abc import Mapping
 from typing import Final
 
 from tfs_proxy.names import printable
+from tfs_proxy.supervisor.gpus.gpu_devices import (
+    DESCRIBE_ARGUMENTS,
+    LIST_ARGUMENTS,
+    GpuDevice,
+    devices,
+    visible,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +41,11 @@ def nvidia_smi(*arguments: str) -> str:
         said = printable(ended.stderr.strip() or ended.stdout.strip())
         log.warning("nvidia-smi ended with status %d: %s", ended.returncode, said[:SHOWN_CHARACTERS])
     return ended.stdout
+
+
+def visible_devices(environ: Mapping[str, str]) -> tuple[GpuDevice, ...]:
+    """The GPUs and MIG slices that a process with this environment may use; none without a driver."""
+    return visible(devices(nvidia_smi(*LIST_ARGUMENTS), nvidia_smi(*DESCRIBE_ARGUMENTS)), environ)
 
 
 def count_gpus() -> int:
