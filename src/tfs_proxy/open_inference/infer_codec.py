@@ -1,0 +1,130 @@
+"""One inference around whoever answers it: its body to arrays, and arrays to the answer's body."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tfs_proxy.batch import BYTES, Batch
+from tfs_proxy.errors import BadInput, ScriptFailure
+from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.open_inference.infer_request import InferRequest, check_once, named
+from tfs_proxy.open_inference.json_answer import InferAnswer, write_answer
+from tfs_proxy.open_inference.json_request import read_request
+from tfs_proxy.signature import Signature, Target
+
+JSON_TYPE: Final = "application/json"
+BINARY_TYPE: Final = "application/octet-stream"
+ONLY_OUTPUT: Final = "output_0"
+"""What the output of a script that returns a single array is called."""
+
+
+class InferCodec:
+    """What one request is read with and answered with; ``json_size`` as its header says it, None without.
+
+    ``model`` and ``version`` are those that the answer names, ``binary_type`` gives the content type of an
+    answer with binary data whose JSON has this size. ``answer_json_size`` is that of the last answer that
+    `encode` has made.
+    """
+
+    def __init__(
+        self,
+        json_size: int | None,
+        model: str,
+        version: str,
+        budget: MemoryBudget,
+        binary_type: Callable[[int], str] = lambda _: BINARY_TYPE,
+    ) -> None:
+        self.answer_json_size: int | None = None
+        self._json_size, self._budget = json_size, budget
+        self._model, self._version = model, version
+        self._binary_type = binary_type
+        self._request, self._body = InferRequest(), b""
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the request says that raw tensors follow its JSON."""
+        return self._json_size is not None
+
+    def read(self, body: bytes) -> InferRequest:
+        """The request, which is kept for the next time; raises as `read_request` does."""
+        if not self._body or body != self._body:
+            self._request, self._body = read_request(body, self._json_size, self._budget), body
+        return self._request
+
+    def targeted(self, body: bytes, target: Target) -> Target:
+        """The target with the signature that a request names, if it can be read."""
+        try:
+            name = self.read(body).signature
+        except BadInput:  # a script may know what to do with it
+            return target
+        return target if name is None else replace(target, signature=name)
+
+    def batch(self, body: bytes, signature: Signature) -> Batch:
+        """The tensors of a request by input name, of arrays that may be written to; raises BadInput."""
+        return _writable(self.read(body).batch(signature))
+
+    def arrays(self, body: bytes) -> dict[str, npt.NDArray[Any]]:
+        """The tensors of a request for a model without a signature; raises BadInput."""
+        request = self.read(body)
+        if request.raw is not None:
+            raise BadInput("A body without JSON needs a model whose input is known.")
+        check_once(given.name for given in request.inputs)
+        batch = Batch({given.name: given.array for given in request.inputs}, 1)
+        return dict(_writable(batch).inputs)
+
+    def encode(
+        self, outputs: Mapping[str, Any] | Any, signature: Signature | None = None, version: str | None = None
+    ) -> tuple[bytes, str]:
+        """Body and content type of an answer with these outputs, arrays by name, or the only one.
+
+        ``signature`` names their datatypes; without it they are those of the arrays. Raises BadInput for an
+        output that can't travel as the request asks for it, ScriptFailure for what is not a tensor.
+        """
+        by_name = outputs if isinstance(outputs, Mapping) else {ONLY_OUTPUT: outputs}
+        arrays = {str(name): as_array(value, str(name)) for name, value in by_name.items()}
+        answer = self.write(arrays, signature, self._version if version is None else version)
+        return answer.body, JSON_TYPE if answer.json_size is None else self._binary_type(answer.json_size)
+
+    def write(
+        self, outputs: Mapping[str, npt.NDArray[Any]], signature: Signature | None, version: str
+    ) -> InferAnswer:
+        """The answer with these outputs; raises as `encode` does."""
+        answer = write_answer(self._request, self._model, version, outputs, signature)
+        self.answer_json_size = answer.json_size
+        return answer
+
+
+def as_array(value: Any, name: str) -> npt.NDArray[Any]:
+    """What a script returns as one output: an array, or what numpy makes of it; text becomes bytes.
+
+    Raises ScriptFailure.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ScriptFailure(f"{named('output', name)} is not an array: {error}") from error
+    if array.dtype.kind not in "SUO":
+        return array
+    strings = np.empty(array.size, BYTES)
+    for number, element in enumerate(array.flat):
+        if not isinstance(element, str | bytes):
+            kind = type(element).__name__
+            raise ScriptFailure(f"{named('output', name)} holds {kind}: it must be numbers, str or bytes")
+        strings[number] = element.encode() if isinstance(element, str) else bytes(element)
+    return strings.reshape(array.shape)
+
+
+def _writable(batch: Batch) -> Batch:
+    """Arrays that share the body's memory are copied: scripts may change them in place."""
+    inputs: dict[str, npt.NDArray[Any]] = {
+        name: array if array.flags.writeable else array.copy() for name, array in batch.inputs.items()
+    }
+    return Batch(inputs, batch.records)
+
+
+def version_text(version: int | None, versions: Sequence[int]) -> str:
+    """The version that an answer names: the one that was asked for or answered, else the newest."""
+    return str(version if version is not None else max(versions, default=""))
