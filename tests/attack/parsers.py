@@ -41,9 +41,9 @@ from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
 from tfs_proxy.transform.records.jsonpath import JsonPath, Missing
 from tfs_proxy.transform.records.split import SPLITS, Split
 from tfs_proxy.wire.data_types import DataType
-from tfs_proxy.wire.gzip_body import decoded_body
 from tfs_proxy.wire.http_answer import BrokenAnswer, NoAnswer
 from tfs_proxy.wire.http_answer import read_response as read_http
+from tfs_proxy.wire.packed_body import decoded_body
 from tfs_proxy.wire.protobuf_reader import LENGTH, MalformedProtobuf, read_fields
 
 LIMIT_BYTES = 16 * 1024 * 1024

@@ -12,7 +12,7 @@ import pybase64
 
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.wire.gzip_body import decoded_body
+from tfs_proxy.wire.packed_body import decoded_body
 
 INPUT, OUTPUT = "endpointInput", "endpointOutput"
 VERSION = "0"

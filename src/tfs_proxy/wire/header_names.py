@@ -9,8 +9,14 @@ TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 X_RAY = "X-Amzn-Trace-Id"
 
+INFERENCE_HEADER_LENGTH = "Inference-Header-Content-Length"
+"""How many bytes of a body of the Open Inference Protocol are JSON, before its binary data."""
+
 ASKS_TIMING = "X-Tfs-Proxy-Timing"
 """A client asks for the times of its request's stages."""
+
+DECODED = "X-Tfs-Proxy-Decoded"
+"""Tells a client who asked for timing what its body became: JSON, dtype and shape by tensor name."""
 
 NGINX_ID = "X-Tfs-Proxy-Request"
 """nginx's own id of a request and when it came, for the worker's journal."""

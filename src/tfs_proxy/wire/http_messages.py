@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from tfs_proxy.wire.error_body import error_body
 
+ALIVE = b'{"status": "alive"}'
+"""What KServe's clients expect at ``/``."""
+
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:

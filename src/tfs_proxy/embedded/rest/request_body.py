@@ -11,7 +11,7 @@ from tfs_proxy.embedded.core.process_ledger import RequestLedger
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.memory import DEFAULT_BODY_BYTES, MEGABYTE, RESERVED_FROM_BYTES
 from tfs_proxy.wire.error_body import body_too_large
-from tfs_proxy.wire.gzip_body import gunzip
+from tfs_proxy.wire.packed_body import gunzip
 from tfs_proxy.wire.server.bounds import body_deadline
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]

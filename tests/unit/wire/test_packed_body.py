@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge, RequestError, UnsupportedMediaType
-from tfs_proxy.wire.gzip_body import decoded_body
+from tfs_proxy.wire.packed_body import LEAST_PACKED_BYTES, decoded_body, packed
 
 LIMIT_BYTES = 100_000
 
@@ -30,13 +30,52 @@ def test_large_bodies(size: int) -> None:
     assert decoded_body(gzip.compress(bytes(size)), "gzip", size) == bytes(size)
 
 
+@given(st.binary(max_size=300))
+def test_deflate(body: bytes) -> None:
+    """As HTTP means it: zlib's format, once, with nothing behind it."""
+    packed_once = zlib.compress(body)
+    assert decoded_body(packed_once, "Deflate", LIMIT_BYTES) == body
+    for broken in (packed_once[:-1], packed_once + b"x"):
+        with pytest.raises(BadInput, match="deflate body"):
+            decoded_body(broken, "deflate", LIMIT_BYTES)
+    with pytest.raises(PayloadTooLarge, match="deflate body unpacks to over 10 bytes"):
+        decoded_body(zlib.compress(bytes(11)), "deflate", 10)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip", "gzip"),
+        ("deflate", "deflate"),
+        ("gzip, deflate, br", "gzip"),
+        ("gzip;q=0.5, deflate", "deflate"),
+        ("gzip;q=0", None),
+        ("identity", None),
+        ("*", None),
+        ("br", None),
+        ("", None),
+        (None, None),
+        ("gzip;q=x", None),
+    ],
+)
+def test_answers_are_packed_as_the_client_takes_them(accepted: str | None, encoding: str | None) -> None:
+    """Small ones stay as they are."""
+    body = b"ab" * LEAST_PACKED_BYTES
+
+    sent, name = packed(body, accepted)
+
+    assert name == encoding
+    assert decoded_body(sent, name, len(body)) == body
+    assert packed(b"ab", accepted) == (b"ab", None)
+
+
 def test_no_encoding() -> None:
     """None, an empty one and identity leave the body as it is."""
     for encoding in (None, "", "identity", " , "):
         assert decoded_body(b"x", encoding, 1) == b"x"
 
 
-@pytest.mark.parametrize("encoding", ["br", "deflate", "zstd", "gzip, gzip", "gzip, br"])
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "gzip, br", "deflate, gzip"])
 def test_other_encodings(encoding: str) -> None:
     """Any other is a 415 that says what is read."""
     with pytest.raises(UnsupportedMediaType, match="only gzip"):

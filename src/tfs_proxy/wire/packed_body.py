@@ -1,0 +1,128 @@
+"""Content-Encoding: a packed body to the body, never larger than a limit; and answers, packed."""
+
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator
+
+from tfs_proxy.errors import BadInput, PayloadTooLarge, UnsupportedMediaType
+
+GZIP, DEFLATE = "gzip", "deflate"
+LEAST_PACKED_BYTES = 1024
+_GZIP_NAMES = {GZIP, "x-gzip"}
+_WINDOW = {GZIP: 16 + zlib.MAX_WBITS, DEFLATE: zlib.MAX_WBITS}
+"""What zlib takes for each; HTTP means zlib's own format by deflate (RFC 9110, 8.4.1.2)."""
+_FASTEST = 1
+_QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
+_SLICE_BYTES = 64 * 1024
+_MIN_BYTES = 18
+"""A header of ten bytes and a trailer of eight, of which the last four are the size (RFC 1952, 2.3)."""
+_PIECE_BYTES = 1024 * 1024
+_MAX_MEMBERS = 10_000
+
+Reserve = Callable[[int], None]
+
+
+def _unreserved(_: int) -> None:
+    """Let memory be taken without asking."""
+
+
+def decoded_body(
+    body: bytes, encoding: str | None, limit_bytes: int, reserve: Reserve = _unreserved
+) -> bytes:
+    """The body without its Content-Encoding: ``gzip`` or ``deflate``, once, or none (RFC 9110, 8.4).
+
+    Raises what `gunzip` does, and UnsupportedMediaType for other encodings.
+    """
+    names = [name for part in (encoding or "").split(",") if (name := part.strip().lower())]
+    names = [name for name in names if name != "identity"]
+    if not names:
+        return body
+    if names == [DEFLATE]:
+        return _unpacked(_pieces(body, 1, DEFLATE), DEFLATE, limit_bytes, reserve)
+    if len(names) > 1 or names[0] not in _GZIP_NAMES:
+        shown = ", ".join(names)[:100]
+        raise UnsupportedMediaType(
+            f"Content-Encoding {shown} is not read here, only gzip or deflate, once, or none."
+        )
+    return gunzip(body, limit_bytes, reserve=reserve)
+
+
+def packed(body: bytes, accept_encoding: str | None) -> tuple[bytes, str | None]:
+    """The body in the encoding that Accept-Encoding likes best, and its name; None if it stays as it is.
+
+    A body under `LEAST_PACKED_BYTES` stays as it is.
+    """
+    encoding = _preferred(accept_encoding) if accept_encoding and len(body) >= LEAST_PACKED_BYTES else None
+    if encoding is None:
+        return body, None
+    packer = zlib.compressobj(_FASTEST, zlib.DEFLATED, _WINDOW[encoding])
+    return packer.compress(body) + packer.flush(), encoding
+
+
+def _preferred(accept_encoding: str) -> str | None:
+    """The first of the best quality; a wildcard does not ask for work."""
+    qualities = dict.fromkeys(_WINDOW, 0.0)
+    for element in accept_encoding.split(","):
+        name, _, parameter = element.partition(";")
+        quality = parameter.strip().removeprefix("q=") or "1"
+        if name.strip().lower() in qualities and _QUALITY.fullmatch(quality):
+            qualities[name.strip().lower()] = float(quality)
+    best = max(qualities, key=lambda encoding: qualities[encoding])
+    return best if qualities[best] > 0 else None
+
+
+def gunzip(
+    body: bytes, limit_bytes: int, most_members: int = _MAX_MEMBERS, reserve: Reserve = _unreserved
+) -> bytes:
+    """What gzip's members in ``body`` hold, one after the other (RFC 1952, 2.2).
+
+    Never holds more than ``limit_bytes`` of it; ``reserve`` is called with the size of each next piece, and
+    may raise. Raises PayloadTooLarge if it would be more, and BadInput
+    if it is damaged, cut off, or has more than ``most_members``.
+    """
+    # A body that declares too much is read on without keeping it, to see whether it is damaged.
+    keeps = len(body) < _MIN_BYTES or int.from_bytes(body[-4:], "little") <= limit_bytes
+    return _unpacked(_pieces(body, most_members, GZIP), GZIP, limit_bytes, reserve, keeps=keeps)
+
+
+def _unpacked(
+    pieces: Iterator[bytes], encoding: str, limit_bytes: int, reserve: Reserve, *, keeps: bool = True
+) -> bytes:
+    # PERF: a list of pieces, joined, would take the memory twice.
+    unpacked = io.BytesIO()
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > limit_bytes:
+            raise PayloadTooLarge(
+                f"The {encoding} body unpacks to over {limit_bytes} bytes, the limit of a body."
+            )
+        if keeps:
+            reserve(len(piece))
+            unpacked.write(piece)
+    return unpacked.getvalue()
+
+
+def _pieces(body: bytes, most_members: int, encoding: str) -> Iterator[bytes]:
+    """What is in the members, in pieces of bounded size."""
+    position, members = 0, 0
+    while position < len(body):
+        members += 1
+        if members > most_members:
+            raise BadInput(f"The {encoding} body has over {most_members} members: send one.")
+        unpacker = zlib.decompressobj(_WINDOW[encoding])
+        try:
+            while not unpacker.eof:
+                rest = unpacker.unconsumed_tail
+                packed = rest or body[position : position + _SLICE_BYTES]
+                position += 0 if rest else len(packed)
+                yield (piece := unpacker.decompress(packed, _PIECE_BYTES))
+                if not (packed or piece or unpacker.eof):
+                    raise BadInput(f"The {encoding} body is cut off: it ends inside its data.")
+        except zlib.error as error:
+            reason = str(error).rpartition(": ")[2]
+            raise BadInput(
+                f"The body is not {encoding}, or damaged, before byte {position}: {reason}."
+            ) from None
+        position -= len(unpacker.unused_data)
