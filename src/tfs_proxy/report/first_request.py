@@ -7,17 +7,17 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 from tfs_proxy.archive.saved_model import BINARY_FILE
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.payload import media_types as media
+from tfs_proxy.report.sample import sample_inputs, sample_sizes, sample_value
 from tfs_proxy.report.served import Served
 from tfs_proxy.report.startup import ModelReport
 from tfs_proxy.script.ast_names import AstNames, read_ast_names
 from tfs_proxy.script.media_types import media_types_in
-from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
+from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
 
 TRY = "  try: "
 READY_LINE = re.compile(rf"\bready: (?P<url>http://\S+){TRY}(?P<command>.*)")
@@ -40,7 +40,6 @@ NPY_TYPES: Mapping[str, str] = {
     "DT_BOOL": "|b1",
 }
 # `payload.dtypes` has these too, but importing numpy takes 80 ms of start-up; a test compares them.
-FLOATS = frozenset({"DT_HALF", "DT_BFLOAT16", "DT_FLOAT", "DT_DOUBLE"})
 PICTURE_OPS = ("DecodeJpeg", "DecodePng", "DecodeImage", "DecodeBmp", "DecodeAndCropJpeg")
 BASE64_OP = "DecodeBase64"
 AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
@@ -127,55 +126,19 @@ def _json(signature: Signature) -> str | None:
     specs = signature.inputs
     if not specs or any(spec.dtype not in {*NPY_TYPES, "DT_STRING"} for spec in specs.values()):
         return None
-    if any(math.prod(_sizes(spec)) > LONGEST_BODY for spec in specs.values()):
+    if any(math.prod(sample_sizes(spec)) > LONGEST_BODY for spec in specs.values()):
         return None
     named = {} if signature.name == DEFAULT_SIGNATURE else {"signature_name": signature.name}
-    body = json.dumps({**named, **_inputs(specs, in_rows=_answers_in_rows(signature))})
+    body = json.dumps({**named, **sample_inputs(signature)})
     return body if len(body) <= LONGEST_BODY else None
-
-
-def _answers_in_rows(signature: Signature) -> bool:
-    """Whether every output can have a value for each record, judging by its shape."""
-    return all(spec.shape != () for spec in signature.outputs.values())
-
-
-def _inputs(specs: Mapping[str, TensorSpec], *, in_rows: bool) -> Any:
-    """Rows if all inputs have the same number of records and all outputs have some, else columns."""
-    values = {name: _value(_sizes(spec), spec.dtype) for name, spec in specs.items()}
-    records = {_sizes(spec)[:1] for spec in specs.values()}
-    if not in_rows or len(records) != 1 or records == {()}:
-        return {"inputs": _only(values)}
-    rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
-    return {"instances": [_only(row) for row in rows]}
-
-
-def _only(named: Mapping[str, Any]) -> Any:
-    """The value alone if there is a single input, else values by name."""
-    return next(iter(named.values())) if len(named) == 1 else named
-
-
-def _sizes(spec: TensorSpec) -> tuple[int, ...]:
-    """The shape to send: unknown sizes are 1, an unknown rank is a vector."""
-    shape = (None,) if spec.shape is None else spec.shape
-    return tuple(1 if size is None else size for size in shape)
-
-
-def _value(sizes: Sequence[int], dtype: str) -> Any:
-    if sizes:
-        return [_value(sizes[1:], dtype)] * sizes[0]
-    if dtype == "DT_STRING":
-        return "a"
-    if dtype == "DT_BOOL":
-        return True
-    return 1.0 if dtype in FLOATS else 1
 
 
 def _csv_row(signature: Signature) -> str | None:
     """One row for the only input if it takes single values or short vectors, else None."""
     specs = list(signature.inputs.values())
-    if len(specs) != 1 or len(_sizes(specs[0])) not in {1, 2}:
+    if len(specs) != 1 or len(sample_sizes(specs[0])) not in {1, 2}:
         return None
-    row = ",".join([str(_value((), specs[0].dtype))] * math.prod(_sizes(specs[0])[1:]))
+    row = ",".join([str(sample_value((), specs[0].dtype))] * math.prod(sample_sizes(specs[0])[1:]))
     return row if len(row) <= LONGEST_BODY else None
 
 
@@ -185,7 +148,7 @@ def _npy(signature: Signature) -> FirstRequest | None:
     descr = NPY_TYPES.get(specs[0].dtype) if len(specs) == 1 else None
     if descr is None:
         return None
-    sizes = _sizes(specs[0])
+    sizes = sample_sizes(specs[0])
     shape = f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
     header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}"
     low, high = (len(header) + 1) % 256, (len(header) + 1) // 256

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfs_proxy import names
-from tfs_proxy.archive.discover import DiscoveredModel, default_model, discover
+from tfs_proxy.archive.discover import ROOT_MODEL_NAME, DiscoveredModel, default_model, discover
 from tfs_proxy.errors import DiscoveryError, NoModelFound, ScriptLoadError
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.script.ast_names import read_ast_names
@@ -15,7 +15,7 @@ from tfs_proxy.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The folder and its ``models``, by name; a script model has none.
+    """The folder and its ``models``, by name; a script model has none, and is the ``default_model`` itself.
 
     ``inner_names`` are other names of models, that requests for this archive alone may use.
     """
@@ -53,7 +53,7 @@ def look_into(root: Path, settings: Settings) -> Served:
         models = discover(root)
     except NoModelFound as error:
         _refuse_unless_script_model(layout, error)
-        return Served(layout, (), "")
+        return Served(layout, (), settings.loaded_as or settings.model_name or ROOT_MODEL_NAME)
     if settings.loaded_as is not None:
         return _loaded_as(settings.loaded_as, layout, models)
     if settings.model_name and len(models) == 1:

@@ -1,0 +1,270 @@
+"""The Open Inference Protocol below ``/v2``, with Triton's extensions, for each model by its name."""
+
+from typing import Any
+
+from tfs_proxy.names import LABEL, LOADED_MODEL
+from tfs_proxy.open_inference.datatypes import datatype_of
+from tfs_proxy.openapi.components import (
+    CONVERTED,
+    ERROR,
+    EVERYWHERE,
+    answer,
+    errors,
+    of_request,
+    path_parameter,
+)
+from tfs_proxy.openapi.content import content_of, json_content
+from tfs_proxy.openapi.infer_examples import infer_examples
+from tfs_proxy.openapi.service import DescribedModel, Service
+from tfs_proxy.openapi.serving_api import BY_VERSION, name_parameters, operation_id
+from tfs_proxy.openapi.tensors import NESTED, Schema
+from tfs_proxy.payload import media_types as media
+from tfs_proxy.signature import Signature, TensorSpec
+from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
+
+Paths = dict[str, Any]
+
+TAGS = ["Open Inference Protocol"]
+BY_SCRIPT = "script"
+
+_FLAG = {"type": "boolean"}
+_NAMES = {"type": "array", "items": {"type": "string"}}
+_STATISTICS = {
+    "type": "object",
+    "properties": {"model_stats": {"type": "array", "items": {"type": "object"}}},
+    "required": ["model_stats"],
+}
+_PARAMETERS = {
+    "type": "object",
+    "properties": {"parameters": {"type": "object", "properties": {"url": {"type": "string"}}}},
+}
+_INDEX = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {key: {"type": "string"} for key in ("name", "version", "state", "reason")},
+        "required": ["name"],
+    },
+}
+
+
+def open_inference_paths(service: Service) -> Paths:
+    """All paths for the models, and those of the server; a script that is the model has one version."""
+    paths = _of_server()
+    by_script = service.open_inference == BY_SCRIPT
+    of_script = (DescribedModel(service.default_model, (1,), {}),) if service.default_model else ()
+    for model in service.models or of_script:
+        for suffix in ("", BY_VERSION):
+            path = f"/v2/models/{model.path_name}{suffix}"
+            paths |= _of_model(path, model, suffix, by_script=by_script)
+    return paths
+
+
+def repository_paths() -> Paths:
+    """Triton's way to load and unload models."""
+    paths = {}
+    for verb in ("load", "unload"):
+        operation = _get(f"{verb}ByTriton", f"{verb.capitalize()} a model", json_content({"type": "object"}))
+        operation["parameters"] = [path_parameter("model", LOADED_MODEL), *of_request()]
+        operation["responses"] |= errors((409, 507))
+        operation["requestBody"] = {"content": json_content(_PARAMETERS)}
+        paths[f"/v2/repository/models/{{model}}/{verb}"] = {"post": operation}
+    return paths
+
+
+def open_inference_schemas() -> dict[str, Schema]:
+    """Schemas that all models share."""
+    return {
+        "OpenInferenceParameters": {
+            "type": "object",
+            "additionalProperties": {"type": ["boolean", "number", "string"]},
+        },
+        "OpenInferenceTensorMetadata": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "datatype": {"type": "string"},
+                "shape": {"type": "array", "items": {"type": "integer", "minimum": -1}},
+            },
+            "required": ["name", "datatype", "shape"],
+        },
+    }
+
+
+def _of_server() -> Paths:
+    flags = {"type": "object", "properties": {"live": _FLAG, "ready": _FLAG}}
+    server = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "version": {"type": "string"}, "extensions": _NAMES},
+        "required": ["name", "version", "extensions"],
+    }
+    index = _get("repositoryIndex", "The models and their states", json_content(_INDEX))
+    index["requestBody"] = {"content": json_content({"type": "object"}, {})}
+    return {
+        "/v2/health/live": {"get": _get("serverLive", "Whether the server is alive", json_content(flags))},
+        "/v2/health/ready": {"get": _get("serverReady", "Whether all models are ready", json_content(flags))},
+        "/v2": {"get": _get("serverMetadata", "The server and its extensions", json_content(server))},
+        "/v2/models/stats": {"get": _get("statistics", "Counts and times", json_content(_STATISTICS))},
+        "/v2/repository/index": {"post": index},
+    }
+
+
+def _of_model(path: str, model: DescribedModel, suffix: str, *, by_script: bool) -> Paths:
+    ready = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "ready": {"type": "boolean"}},
+        "required": ["name", "ready"],
+    }
+    shown: dict[str, tuple[str, str, Schema]] = {
+        "": ("modelMetadata", "Inputs and outputs", _metadata()),
+        "/ready": ("modelReady", "Whether the model is ready", ready),
+        "/config": ("modelConfig", "The configuration as Triton shows it", {"type": "object"}),
+        "/stats": ("modelStatistics", "Counts and times of the model", _STATISTICS),
+    }
+    paths: Paths = {}
+    for ending, (verb, summary, schema) in shown.items():
+        operation = _get(operation_id(verb, model, suffix), f"{summary}: {model.name}", json_content(schema))
+        operation["parameters"] = _parameters(suffix, model)
+        paths[path + ending] = {"get": operation}
+    infer = _infer(model, suffix)
+    paths[f"{path}/infer"] = {"post": _of_script(infer) if by_script else infer}
+    return paths
+
+
+def _parameters(suffix: str, model: DescribedModel) -> list[Any]:
+    """A label may stand where a version does."""
+    known = (*model.labels, *model.versions) if model.versions else ()
+    version = [path_parameter("version", LABEL, known)] if suffix == BY_VERSION else []
+    return [*name_parameters(model), *version, *of_request()]
+
+
+def _get(operation: str, summary: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "operationId": operation,
+        "summary": summary,
+        "tags": TAGS,
+        "parameters": of_request(),
+        "responses": {"200": answer(summary + ".", content), **errors((*EVERYWHERE, 406, 411, 415, 501))},
+    }
+
+
+def _metadata() -> Schema:
+    tensors = {"type": "array", "items": {"$ref": "#/components/schemas/OpenInferenceTensorMetadata"}}
+    return {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "versions": _NAMES,
+            "platform": {"type": "string"},
+            "inputs": tensors,
+            "outputs": tensors,
+        },
+        "required": ["name", "platform", "inputs", "outputs"],
+    }
+
+
+def _infer(model: DescribedModel, suffix: str) -> dict[str, Any]:
+    signature = model.default_signature
+    schemas: dict[str, Schema] = {media.JSON: _request(signature), media.BYTES: {}}
+    examples = {} if signature is None else infer_examples(signature)
+    length: dict[str, Any] = {
+        "name": INFERENCE_HEADER_LENGTH,
+        "in": "header",
+        "required": False,
+        "description": "Bytes of JSON at the beginning of a body with binary tensors.",
+        "schema": {"type": "integer", "minimum": 0},
+    }
+    if media.BYTES in examples:
+        length["examples"] = {media.BYTES: {"value": examples[media.BYTES].json_bytes}}
+    bodies = {name: example.body for name, example in examples.items()}
+    return {
+        "operationId": operation_id("modelInfer", model, suffix),
+        "summary": f"Ask {model.name} with tensors",
+        "tags": TAGS,
+        "parameters": [*_parameters(suffix, model), length],
+        "requestBody": {"required": True, "content": content_of(schemas, bodies)},
+        "responses": {
+            "200": answer(
+                "The outputs; with binary tensors the JSON stands before them.",
+                {**json_content(_answer()), media.BYTES: {}},
+                {
+                    INFERENCE_HEADER_LENGTH: {
+                        "description": "Bytes of JSON at the beginning.",
+                        "schema": {"type": "integer"},
+                    }
+                },
+            ),
+            **errors(CONVERTED),
+        },
+    }
+
+
+def _of_script(infer: dict[str, Any]) -> dict[str, Any]:
+    """The same if a script answers: it reads what it likes, and may answer in any type and status."""
+    content = {**infer["requestBody"]["content"], "*/*": {}}
+    answered = {**infer["responses"]["200"], "content": {"*/*": {}}}
+    others = answer("Any status that the script chooses.", {**json_content(ERROR), "*/*": {}})
+    return {
+        **infer,
+        "requestBody": {**infer["requestBody"], "content": content},
+        "responses": {**infer["responses"], "200": answered, "default": others},
+    }
+
+
+def _request(signature: Signature | None) -> Schema:
+    specs = {} if signature is None else signature.inputs
+    tensors = [_tensor(name, spec) for name, spec in specs.items() if datatype_of(spec)]
+    parameters = {"$ref": "#/components/schemas/OpenInferenceParameters"}
+    wanted = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    return {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "parameters": parameters,
+            "inputs": {
+                "type": "array",
+                "items": {"anyOf": tensors} if tensors else {"type": "object"},
+                **({"minItems": len(specs), "maxItems": len(specs)} if specs else {}),
+            },
+            "outputs": {"type": "array", "items": wanted},
+        },
+        "required": ["inputs"],
+    }
+
+
+def _tensor(name: str, spec: TensorSpec) -> Schema:
+    datatype = datatype_of(spec)
+    return {
+        "type": "object",
+        "properties": {
+            "name": {"const": name},
+            "shape": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            "datatype": {"const": datatype.name if datatype else ""},
+            "parameters": {"$ref": "#/components/schemas/OpenInferenceParameters"},
+            "data": {"type": "array", "items": NESTED},
+        },
+        "required": ["name", "shape", "datatype"],
+    }
+
+
+def _answer() -> Schema:
+    tensor = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "shape": {"type": "array", "items": {"type": "integer"}},
+            "datatype": {"type": "string"},
+            "data": {"type": "array", "items": NESTED},
+        },
+        "required": ["name", "shape", "datatype"],
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "model_name": {"type": "string"},
+            "model_version": {"type": "string"},
+            "id": {"type": "string"},
+            "outputs": {"type": "array", "items": tensor},
+        },
+        "required": ["model_name", "outputs"],
+    }

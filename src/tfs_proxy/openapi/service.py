@@ -1,0 +1,101 @@
+"""What a document is about: models with their signatures, what a script does, and what is published."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from urllib.parse import quote
+
+from tfs_proxy.script.description import Description
+from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
+
+
+class Conversion(Enum):
+    """Who reads the bodies of requests, or writes those of answers, at ``/invocations``."""
+
+    BY_SIGNATURE = "the default conversion by the model's signature"
+    OF_ARRAYS = "the default conversion of arrays, without a signature"
+    BY_SCRIPT = "the script"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptBodies:
+    """Who reads, who writes, what the script has described, and the media types that its text names."""
+
+    reads: Conversion = Conversion.BY_SCRIPT
+    writes: Conversion = Conversion.BY_SCRIPT
+    description: Description = field(default_factory=Description)
+    mentions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedModel:
+    """One served model: its versions, ascending, and the signatures of the newest by name.
+
+    ``versions`` are empty if the model server itself follows the model's folder, ``labels`` stand for some.
+    """
+
+    name: str
+    versions: tuple[int, ...]
+    signatures: Mapping[str, Signature]
+    labels: tuple[str, ...] = ()
+
+    @property
+    def path_name(self) -> str:
+        """Its part of a path."""
+        return quote(self.name, safe="")
+
+    @property
+    def default_signature(self) -> Signature | None:
+        """The signature of a request that names none; the only one if it has another name."""
+        if DEFAULT_SIGNATURE in self.signatures:
+            return self.signatures[DEFAULT_SIGNATURE]
+        return next(iter(self.signatures.values())) if len(self.signatures) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class AnyModel(DescribedModel):
+    """A model of which nothing is known but that a path may name it."""
+
+    name: str = "model"
+    versions: tuple[int, ...] = ()
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
+
+    @property
+    def path_name(self) -> str:
+        """A parameter of the path."""
+        return "{model}"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What one run serves, as far as its clients see.
+
+    ``script`` is None without one. ``rest_api`` says that TF Serving's API is published, ``open_inference``
+    who answers inferences of the Open Inference Protocol: model, script or off. ``has_metrics`` is
+    False for the app of one model of many.
+    ``default_accept`` is the answer's type for clients that name none.
+    """
+
+    models: tuple[DescribedModel, ...]
+    default_model: str
+    script: ScriptBodies | None = None
+    rest_api: bool = False
+    open_inference: str = "off"
+    has_metrics: bool = True
+    default_accept: str | None = None
+    max_payload_bytes: int = 0
+
+    @property
+    def default(self) -> DescribedModel | None:
+        """The model that ``/invocations`` asks unless a request names another; None for a script model."""
+        return next((model for model in self.models if model.name == self.default_model), None)
+
+    @property
+    def reads(self) -> Conversion:
+        """Who reads a request's body at ``/invocations``."""
+        return Conversion.BY_SIGNATURE if self.script is None else self.script.reads
+
+    @property
+    def writes(self) -> Conversion:
+        """Who writes an answer's body at ``/invocations``."""
+        return Conversion.BY_SIGNATURE if self.script is None else self.script.writes

@@ -1,0 +1,208 @@
+"""TF Serving's REST API below ``/v1``: status, metadata, and a path for each method that a signature has."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tfs_proxy.names import LABEL, SERVED_MODEL, SHORT_VERSION
+from tfs_proxy.openapi.components import (
+    EVERYWHERE,
+    WITH_BODY,
+    answer,
+    errors,
+    of_request,
+    path_parameter,
+)
+from tfs_proxy.openapi.content import LONGEST_EXAMPLE_BYTES, json_content
+from tfs_proxy.openapi.invocations import RESULTS
+from tfs_proxy.openapi.service import AnyModel, DescribedModel
+from tfs_proxy.openapi.tensors import Schema, answer_schema, request_schema
+from tfs_proxy.report.sample import sample_inputs
+from tfs_proxy.signature import CLASSIFY_METHOD, DEFAULT_SIGNATURE, PREDICT_METHOD, REGRESS_METHOD, Signature
+from tfs_proxy.wire.dtypes import has_json
+
+Paths = dict[str, Any]
+
+BY_VERSION, BY_LABEL = "/versions/{version}", "/labels/{label}"
+
+TAGS = ["TensorFlow Serving"]
+_ANY_FORM: Schema = {"type": "object"}
+_STATE = {"enum": ["UNKNOWN", "START", "LOADING", "AVAILABLE", "UNLOADING", "END"]}
+
+
+def serving_paths(models: tuple[DescribedModel, ...]) -> Paths:
+    """All paths of these models, and their list."""
+    paths: Paths = {"/v1/models": _list()}
+    for model in models:
+        for suffix in ("", BY_VERSION, BY_LABEL) if model.labels else ("", BY_VERSION):
+            path = f"/v1/models/{model.path_name}{suffix}"
+            paths[path] = {"get": _status(model, suffix)}
+            paths[f"{path}/metadata"] = {"get": _metadata(model, suffix)}
+            for method, operation in _methods(model, suffix).items():
+                paths[f"{path}:{method}"] = {"post": operation}
+    return paths
+
+
+def operation_id(verb: str, model: DescribedModel, suffix: str) -> str:
+    """A name that no other operation has."""
+    which = suffix.strip("/").partition("/")[0]
+    return ".".join(filter(None, [verb, model.name, which]))
+
+
+def parameters_of(suffix: str, model: DescribedModel) -> list[Any]:
+    """The parameters of an operation, those of its path first."""
+    version = {
+        BY_LABEL: [path_parameter("label", LABEL, model.labels)],
+        BY_VERSION: [path_parameter("version", SHORT_VERSION, model.versions)],
+    }
+    return [*name_parameters(model), *version.get(suffix, ()), *of_request()]
+
+
+def name_parameters(model: DescribedModel) -> list[Any]:
+    """The parameter that stands for a model's name, if one does."""
+    return [path_parameter("model", SERVED_MODEL)] if isinstance(model, AnyModel) else []
+
+
+def _list() -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {"models": {"type": "array", "items": {"type": "string"}}},
+        "required": ["models"],
+    }
+    return {
+        "get": {
+            "operationId": "listModels",
+            "summary": "The models by name",
+            "tags": TAGS,
+            "parameters": of_request(),
+            "responses": _replies("Their names.", schema),
+        }
+    }
+
+
+def _replies(description: str, schema: Schema) -> dict[str, Any]:
+    return {"200": answer(description, json_content(schema)), **errors((*EVERYWHERE, 501))}
+
+
+def _status(model: DescribedModel, suffix: str) -> dict[str, Any]:
+    status = {
+        "type": "object",
+        "properties": {
+            "version": {"type": "string"},
+            "state": _STATE,
+            "status": {
+                "type": "object",
+                "properties": {"error_code": {"type": "string"}, "error_message": {"type": "string"}},
+            },
+        },
+    }
+    schema = {
+        "type": "object",
+        "properties": {
+            "model_version_status": {"type": "array", "items": status},
+            "ready": {
+                "type": "boolean",
+                "description": "Whether a version is available.",
+            },
+        },
+        "required": ["model_version_status"],
+    }
+    return {
+        "operationId": operation_id("status", model, suffix),
+        "summary": f"The versions of {model.name} and their states",
+        "tags": TAGS,
+        "parameters": parameters_of(suffix, model),
+        "responses": {
+            "200": answer("States by version.", json_content(schema)),
+            **errors((*EVERYWHERE, 501)),
+        },
+    }
+
+
+def _metadata(model: DescribedModel, suffix: str) -> dict[str, Any]:
+    names = ("model_spec", "metadata")
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "object"} for name in names},
+        "required": list(names),
+    }
+    return {
+        "operationId": operation_id("metadata", model, suffix),
+        "summary": f"The signatures of {model.name}",
+        "tags": TAGS,
+        "parameters": parameters_of(suffix, model),
+        "responses": {
+            "200": answer("Signatures by name.", json_content(schema)),
+            **errors((*EVERYWHERE, 501)),
+        },
+    }
+
+
+def _methods(model: DescribedModel, suffix: str) -> dict[str, Any]:
+    """An operation for each method that a signature of the model has, all of them if none is known."""
+    by_method: dict[str, tuple[tuple[Schema, Any], Schema]] = {
+        "predict": _predict_schemas(model),
+        "classify": _example_schemas(model, CLASSIFY_METHOD),
+        "regress": _example_schemas(model, REGRESS_METHOD),
+    }
+    return {
+        method: {
+            "operationId": operation_id(method, model, suffix),
+            "summary": f"Ask {model.name} to {method}",
+            "tags": TAGS,
+            "parameters": parameters_of(suffix, model),
+            "requestBody": {"required": True, "content": json_content(*request)},
+            "responses": {
+                "200": answer("The model server's answer.", json_content(answered)),
+                **errors((*WITH_BODY, 429, 499)),
+            },
+        }
+        for method, (request, answered) in by_method.items()
+        if request[0].get("anyOf", True)
+    }
+
+
+def _predict_schemas(model: DescribedModel) -> tuple[tuple[Schema, Any], Schema]:
+    """Schema and example of a request, and the schema of its answer."""
+    if isinstance(model, AnyModel):
+        return (_ANY_FORM, None), {"type": "object"}
+    default = model.signatures.get(DEFAULT_SIGNATURE)
+    signatures = _of_method(model, PREDICT_METHOD)
+    forms = [
+        request_schema(each, name=None if each is default else name) for name, each in signatures.items()
+    ]
+    sample = _sample(signatures)
+    return ({"anyOf": forms}, sample), {"anyOf": [answer_schema(each) for each in signatures.values()]}
+
+
+def _sample(signatures: Mapping[str, Signature]) -> Any:
+    """One record for the default signature, or for the first; None if JSON has not its types."""
+    name = DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else next(iter(signatures), None)
+    if name is None or not has_json(signatures[name]):
+        return None
+    named = {} if name == DEFAULT_SIGNATURE else {"signature_name": name}
+    sample = {**named, **sample_inputs(signatures[name])}
+    return sample if len(json.dumps(sample)) <= LONGEST_EXAMPLE_BYTES else None
+
+
+def _example_schemas(model: DescribedModel, method: str) -> tuple[tuple[Schema, Any], Schema]:
+    if isinstance(model, AnyModel):
+        return (_ANY_FORM, None), RESULTS
+    signatures = _of_method(model, method)
+    forms = [
+        {
+            "type": "object",
+            "properties": {
+                "signature_name": {"const": name},
+                "context": {"$ref": "#/components/schemas/Features"},
+                "examples": {"type": "array", "items": {"$ref": "#/components/schemas/Features"}},
+            },
+            "required": ["examples"] if name == DEFAULT_SIGNATURE else ["examples", "signature_name"],
+        }
+        for name in signatures
+    ]
+    return ({"anyOf": forms}, None), RESULTS
+
+
+def _of_method(model: DescribedModel, method: str) -> Mapping[str, Signature]:
+    return {name: each for name, each in model.signatures.items() if each.method == method}

@@ -1,0 +1,102 @@
+"""What a script says of its bodies with ``tfs_proxy.describe``, for the OpenAPI document."""
+
+import types
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.payload.media_types import parse
+from tfs_proxy.script.declared_types import json_schema
+
+Schema = Mapping[str, Any]
+"""A JSON schema (draft 2020-12); an empty one takes anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """JSON schemas by the media types that a script reads and writes, and a request's body for some of them.
+
+    None means that it does not say.
+    """
+
+    accepts: Mapping[str, Schema] | None = None
+    returns: Mapping[str, Schema] | None = None
+    examples: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Described:
+    """What a script has described while it was imported: the last call counts."""
+
+    description: Description | None = None
+
+
+_importing: ContextVar[tuple[Described, Path] | None] = ContextVar("importing", default=None)
+
+
+@contextmanager
+def importing(script: Path) -> Iterator[Described]:
+    """Collect what is described inside; paths are relative to the folder of ``script``."""
+    described = Described()
+    token = _importing.set((described, script.parent))
+    try:
+        yield described
+    finally:
+        _importing.reset(token)
+
+
+def describe(
+    *,
+    accepts: Mapping[str, Any] | None = None,
+    returns: Mapping[str, Any] | None = None,
+    examples: Mapping[str, bytes | str | Path] | None = None,
+) -> None:
+    """Say, at the top of inference.py, what bodies it reads and writes, for ``GET /openapi.json``.
+
+    ``accepts`` and ``returns`` map media types to a JSON schema or to a Python type (``list[float]``, a
+    dataclass, a TypedDict, a pydantic model); None stands for a body that has no schema. ``examples`` maps
+    media types of requests to a body in bytes, or to the path of a file beside the script. Elsewhere than
+    in a script that is being loaded it only checks what it gets. Raises TypeError or ValueError for anything
+    else, OSError for a file that can't be read.
+    """
+    importing_now = _importing.get()
+    folder = Path() if importing_now is None else importing_now[1]
+    description = Description(
+        accepts=_schemas(accepts),
+        returns=_schemas(returns),
+        examples={_media_type(name): _bytes(body, folder) for name, body in (examples or {}).items()},
+    )
+    known = description.examples if description.accepts is None else description.accepts
+    unread = description.examples.keys() - known.keys()
+    if unread:
+        raise ValueError(f"describe: there is an example of {min(unread)}, which accepts does not name")
+    if importing_now is not None:
+        importing_now[0].description = description
+
+
+def _schemas(declared: Mapping[str, Any] | None) -> Mapping[str, Schema] | None:
+    if declared is None:
+        return None
+    return {_media_type(name): _schema(of_body) for name, of_body in declared.items()}
+
+
+def _schema(of_body: Any) -> Schema:
+    if of_body is None:
+        return {}
+    if isinstance(of_body, Mapping):
+        return dict(of_body)
+    if isinstance(of_body, (type, types.GenericAlias, types.UnionType)) or hasattr(of_body, "__origin__"):
+        return json_schema(of_body)
+    raise TypeError(f"describe: {of_body!r} is neither a JSON schema nor a type")
+
+
+def _media_type(name: str) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise TypeError(f"describe: {name!r} is not a media type")
+    return parse(name).type
+
+
+def _bytes(body: bytes | str | Path, folder: Path) -> bytes:
+    return body if isinstance(body, bytes) else (folder / body).read_bytes()
