@@ -9,15 +9,15 @@ from typing import Any, Final
 from grpc import aio
 
 from tfs_proxy.grpc_router.asked_model import MULTI_INFERENCE, AskedModel, asked_model
-from tfs_proxy.grpc_router.load_waiting import LoadWaiting
+from tfs_proxy.grpc_router.load_waiting import LoadWaiting, NothingLoads
 from tfs_proxy.grpc_router.model_servers import ModelServerChannel, ModelServers
 from tfs_proxy.grpc_router.refused_call import Metadata, RefusedCall
 from tfs_proxy.names import is_model_name
 from tfs_proxy.upstream.grpc_channels import CONNECT_FAILED
 from tfs_proxy.wire.error_body import MODEL_SERVER, NO_MODEL_SERVER, not_answered
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.gzip_body import gunzip
 from tfs_proxy.wire.header_names import GRPC_MODEL
+from tfs_proxy.wire.packed_body import gunzip
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
 """Answers one call: a message and the call's ``grpc.aio.ServicerContext`` to a message."""
@@ -31,6 +31,10 @@ PUBLISHED: Final = {
     PREDICTION_SERVICE: ("Predict", "Classify", "Regress", MULTI_INFERENCE, "GetModelMetadata"),
     MODEL_SERVICE: ("GetModelStatus",),
 }
+
+SCRIPT_IS_THE_MODEL: Final = (
+    "this model is a script, which answers over HTTP only: there is no gRPC API of it"
+)
 
 _GZIP_MAGIC = b"\x1f\x8b"
 """No protobuf message begins so: its first field would be of the wire type 7, which there is not."""
@@ -68,7 +72,11 @@ class TfServingForwarding:
     """
 
     def __init__(
-        self, servers: ModelServers, loads: LoadWaiting, answer_seconds: float, message_bytes: int
+        self,
+        servers: ModelServers,
+        loads: LoadWaiting | NothingLoads,
+        answer_seconds: float,
+        message_bytes: int,
     ) -> None:
         self._servers, self._loads = servers, loads
         self._answer_seconds, self._message_bytes = answer_seconds, message_bytes
@@ -81,21 +89,42 @@ class TfServingForwarding:
         }
 
     async def _answer(self, service: str, method: str, message: bytes, context: Any) -> bytes:
-        if message.startswith(_GZIP_MAGIC):
-            message = await asyncio.to_thread(gunzip, message, self._message_bytes)
+        message = await self.unpacked(message)
         asked = asked_model(method, message)
-        context.set_trailing_metadata(_model_trailer(asked))
-        call = ForwardedCall(f"/{service}/{method}", asked, message, context)
+        return await self.forward(ForwardedCall(f"/{service}/{method}", asked, message, context))
+
+    async def unpacked(self, message: bytes) -> bytes:
+        """A message as it was before gzip, if it is; raises PayloadTooLarge and BadInput."""
+        if message.startswith(_GZIP_MAGIC):
+            return await asyncio.to_thread(gunzip, message, self._message_bytes)
+        return message
+
+    async def forward(self, call: ForwardedCall) -> bytes:
+        """The answer of a model server that has the model, for whose load the call may wait.
+
+        Raises RefusedCall with the model server's own status, or the reason why none answers.
+        """
+        call.context.set_trailing_metadata(_model_trailer(call.asked))
         try:
             return await self._send(call)
         except NoServerReady:
-            await self._loads.until_ready(asked.name)
+            await self._loads.until_ready(call.asked.name)
         except NotConnected:
             pass
         try:
             return await self._send(call)
         except (NoServerReady, NotConnected):
-            raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER) from None
+            raise self._no_answer(call.asked.name) from None
+
+    def has_model_server(self, model: str) -> bool:
+        """Whether a model server has had the model since it was loaded."""
+        return self._servers.have_had(model)
+
+    def _no_answer(self, model: str) -> RefusedCall:
+        if self.has_model_server(model):
+            return RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)
+        # It is ready, and there has never been a gate.
+        return RefusedCall(GrpcCode.UNIMPLEMENTED, SCRIPT_IS_THE_MODEL)
 
     async def _send(self, call: ForwardedCall) -> bytes:
         """The answer of a model server; raises NoServerReady, or NotConnected and notes which it was."""

@@ -8,7 +8,7 @@ unload waits for them; the kernel releases the lock if the router dies.
 import fcntl
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,8 +37,12 @@ class Gates:
     def sockets(self, model: str) -> tuple[str, ...]:
         """The sockets of the model servers that have the model; none if it is not ready."""
         # NOTE: the link itself can't be the address: gRPC would not see that it leads elsewhere now.
-        links = (self._link(model, instance) for instance in range(self._instances))
+        links = (_link(f"{self._folder}/{model}.{instance}") for instance in range(self._instances))
         return tuple(link for link in links if link)
+
+    def have_led_to(self, model: str) -> bool:
+        """Whether the model has had gates since it was loaded."""
+        return is_model_name(model) and calls_file(self._folder, model).exists()
 
     @contextmanager
     def call(self, model: str) -> Iterator[tuple[str, ...]]:
@@ -51,12 +55,6 @@ class Gates:
             yield self.sockets(model)
         finally:
             self._end(model)
-
-    def _link(self, model: str, instance: int) -> str:
-        try:
-            return os.readlink(f"{self._folder}/{model}.{instance}")  # noqa: PTH115 - a fifth of the time
-        except OSError:
-            return ""
 
     def _begin(self, model: str) -> bool:
         """Count a call; False if the model has no file, so no gates either."""
@@ -76,3 +74,34 @@ class Gates:
         if not self._calls[model]:
             del self._calls[model]
             os.close(self._locked.pop(model))
+
+
+class SharedGates:
+    """The gates of model servers that have all models of one archive: ``paths``, a link for each of them.
+
+    A call needs no file: nothing is unloaded while the router runs.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = tuple(map(str, paths))
+
+    def sockets(self, _: str) -> tuple[str, ...]:
+        """The sockets of the model servers that are ready, whatever the model: they know which they have."""
+        return tuple(link for path in self._paths if (link := _link(path)))
+
+    def have_led_to(self, _: str) -> bool:
+        """Whether there are model servers at all."""
+        return bool(self._paths)
+
+    @contextmanager
+    def call(self, model: str) -> Iterator[tuple[str, ...]]:
+        """The same around a call."""
+        yield self.sockets(model)
+
+
+def _link(path: str) -> str:
+    """Where a gate leads to; "" if it is shut."""
+    try:
+        return os.readlink(path)  # noqa: PTH115 - a fifth of the time
+    except OSError:
+        return ""

@@ -2,29 +2,27 @@
 
 import asyncio
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from tfs_proxy.grpc_router.control_client import ControlClient
 from tfs_proxy.grpc_router.refused_call import RefusedCall
 from tfs_proxy.names import is_served_model_name, printable
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER, error_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
-from tfs_proxy.wire.http_answer import BrokenAnswer, NoAnswer, read_response
-from tfs_proxy.wire.http_messages import HttpResponse
+from tfs_proxy.wire.http_answer import BrokenAnswer
 
 MARGIN_SECONDS: Final = 5.0
 """What is waited longer than the control API does."""
 
-MOST_ANSWER_BYTES: Final = 1024 * 1024
 _SHOWN_CHARACTERS = 64
 
 
 class LoadWaiting:
-    """Asks ``GET /served/NAME/ready`` on ``control_socket``, which answers within ``wait_seconds``."""
+    """Asks ``GET /served/NAME/ready`` of the control API, which answers within ``wait_seconds``."""
 
-    def __init__(self, control_socket: Path, wait_seconds: float) -> None:
-        self._control_socket = control_socket
+    def __init__(self, control: ControlClient, wait_seconds: float) -> None:
+        self._control = control
         self._wait_seconds = wait_seconds + MARGIN_SECONDS
 
     async def until_ready(self, model: str) -> None:
@@ -34,7 +32,7 @@ class LoadWaiting:
             raise RefusedCall(GrpcCode.NOT_FOUND, f"model {shown} is not loaded")
         try:
             async with asyncio.timeout(self._wait_seconds):
-                answer = await self._ask(model)
+                answer = await self._control.ask("GET", f"/served/{quote(model, safe='')}/ready")
         except TimeoutError:
             raise RefusedCall(GrpcCode.UNAVAILABLE, f"model {model} is still loading") from None
         except (OSError, BrokenAnswer):
@@ -42,17 +40,10 @@ class LoadWaiting:
         if answer.status != HTTPStatus.OK:
             raise RefusedCall.for_status(answer.status, error_text(answer.body) or NO_MODEL_SERVER)
 
-    async def _ask(self, model: str) -> HttpResponse:
-        reader, writer = await asyncio.open_unix_connection(self._control_socket)
-        try:
-            path = f"/served/{quote(model, safe='')}/ready"
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-            answer = b""
-            while (part := await reader.read(MOST_ANSWER_BYTES)) and len(answer) < MOST_ANSWER_BYTES:
-                answer += part
-        finally:
-            writer.close()
-        if not answer:
-            raise NoAnswer(f"no answer to {path}")
-        parts = iter([answer])
-        return read_response(lambda: next(parts, b""))
+
+class NothingLoads:
+    """In the place of `LoadWaiting` if one archive is served: nothing is loaded by a call."""
+
+    async def until_ready(self, _: str) -> None:
+        """Raise RefusedCall at once: the model server is starting, or being restarted."""
+        raise RefusedCall(GrpcCode.UNAVAILABLE, NO_MODEL_SERVER)

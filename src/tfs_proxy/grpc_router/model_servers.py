@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from grpc import aio
 
-from tfs_proxy.grpc_router.gates import Gates
+from tfs_proxy.grpc_router.gates import Gates, SharedGates
 from tfs_proxy.upstream.grpc_channels import OPTIONS
 
 LOOK_SECONDS: Final = 1.0
@@ -39,10 +39,14 @@ class ModelServerChannel:
 class ModelServers:
     """The model servers that ``gates`` lead to."""
 
-    def __init__(self, gates: Gates) -> None:
+    def __init__(self, gates: Gates | SharedGates) -> None:
         self._gates = gates
         self._channels: dict[str, ModelServerChannel] = {}
         self._numbers = itertools.count(1)
+
+    def have_had(self, model: str) -> bool:
+        """Whether a model server has had the model since it was loaded."""
+        return self._gates.have_led_to(model)
 
     @contextmanager
     def for_call(self, model: str, avoided: Sequence[str] = ()) -> Iterator[ModelServerChannel | None]:

@@ -10,8 +10,10 @@ Metadata = Sequence[tuple[str, str | bytes]]
 CODES: Final[Mapping[int, GrpcCode]] = {
     400: GrpcCode.INVALID_ARGUMENT,
     404: GrpcCode.NOT_FOUND,
+    409: GrpcCode.ALREADY_EXISTS,
     413: GrpcCode.RESOURCE_EXHAUSTED,
     500: GrpcCode.INTERNAL,
+    501: GrpcCode.UNIMPLEMENTED,
     503: GrpcCode.UNAVAILABLE,
     504: GrpcCode.DEADLINE_EXCEEDED,
     507: GrpcCode.RESOURCE_EXHAUSTED,

@@ -5,23 +5,30 @@ import contextlib
 import logging
 import signal
 import sys
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 import grpc
 from grpc import aio
 
 from tfs_proxy.errors import TfsProxyError
-from tfs_proxy.grpc_router.forwarding import Handler, Services, TfServingForwarding
-from tfs_proxy.grpc_router.gates import Gates
-from tfs_proxy.grpc_router.load_waiting import LoadWaiting
+from tfs_proxy.grpc_router.call_counting import CallCounting
+from tfs_proxy.grpc_router.control_client import ControlClient
+from tfs_proxy.grpc_router.forwarding import Handler, TfServingForwarding
+from tfs_proxy.grpc_router.gates import Gates, SharedGates
+from tfs_proxy.grpc_router.load_waiting import LoadWaiting, NothingLoads
 from tfs_proxy.grpc_router.model_servers import ModelServers
-from tfs_proxy.grpc_router.options import RouterOptions
+from tfs_proxy.grpc_router.open_inference.service import SERVICE, STREAM, STREAM_PATH, OpenInferenceService
+from tfs_proxy.grpc_router.options import BY_SCRIPT, OFF, RouterOptions
 from tfs_proxy.grpc_router.refused_call import RefusedCall
 from tfs_proxy.wire.error_body import INTERNAL_ERROR
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 log = logging.getLogger(__name__)
+
+StreamHandler = Callable[[Any, Any], AsyncIterator[bytes]]
+"""Answers a call with streams both ways, which it reads of the context."""
 
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 IDENTITY_AND_GZIP: Final = 0b101
@@ -36,13 +43,29 @@ async def run(options: RouterOptions) -> int:
     logging.getLogger("grpc._cython").setLevel(logging.CRITICAL)
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    servers = ModelServers(Gates(options.gates, options.instances))
-    loads = LoadWaiting(options.control_socket, options.wait_seconds)
+    control = ControlClient(options.control_socket)
+    servers = ModelServers(_gates(options))
+    loads = LoadWaiting(control, options.wait_seconds) if options.gates else NothingLoads()
     forwarding = TfServingForwarding(servers, loads, options.answer_seconds, options.message_bytes)
-    server = _server(forwarding.services(), options)
+    counting = CallCounting(options.requests, behind_nginx=options.listen is None)
+    open_inference = OpenInferenceService(
+        forwarding,
+        control,
+        counting,
+        _refused,
+        by_script=options.open_inference == BY_SCRIPT,
+        decoded_bytes=options.decoded_bytes,
+    )
+    server = _server(options)
+    for service, methods in forwarding.services().items():
+        _publish(server, service, _table(service, methods, counting))
+    if options.open_inference != OFF:
+        stream = grpc.stream_stream_rpc_method_handler(_counted(open_inference.stream, counting))
+        _publish(server, SERVICE, {**_table(SERVICE, open_inference.methods(), counting), STREAM: stream})
     await server.start()
     tidying = asyncio.create_task(servers.close_forsaken())
     await stopping.wait()
+    open_inference.stop()
     await server.stop(options.wait_seconds + options.answer_seconds)
     tidying.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -51,8 +74,14 @@ async def run(options: RouterOptions) -> int:
     return 0
 
 
-def _server(services: Services, options: RouterOptions) -> Any:
-    """A ``grpc.aio.Server`` of these services that is not started yet."""
+def _gates(options: RouterOptions) -> Gates | SharedGates:
+    if options.gates is None:
+        return SharedGates(options.shared_gates)
+    return Gates(options.gates, options.instances)
+
+
+def _server(options: RouterOptions) -> Any:
+    """A ``grpc.aio.Server`` without services that is not started yet."""
     server = aio.server(
         options=[
             ("grpc.max_receive_message_length", options.message_bytes),
@@ -62,26 +91,52 @@ def _server(services: Services, options: RouterOptions) -> Any:
             ("grpc.compression_enabled_algorithms_bitset", IDENTITY_AND_GZIP),
         ]
     )
-    for service, methods in services.items():
-        table = {
-            name: grpc.unary_unary_rpc_method_handler(_guarded(handler)) for name, handler in methods.items()
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, table),))
     server.add_insecure_port(f"unix:{options.socket}")
+    if options.listen:
+        server.add_insecure_port(options.listen)
     return server
 
 
-def _guarded(handler: Handler) -> Handler:
+def _publish(server: Any, service: str, table: Mapping[str, Any]) -> None:
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, dict(table)),))
+
+
+def _table(service: str, methods: Mapping[str, Handler], counting: CallCounting) -> dict[str, Any]:
+    """gRPC's handlers of calls with one message and one answer."""
+    return {
+        name: grpc.unary_unary_rpc_method_handler(_guarded(handler, f"/{service}/{name}", counting))
+        for name, handler in methods.items()
+    }
+
+
+def _guarded(handler: Handler, path: str, counting: CallCounting) -> Handler:
     """``handler`` with its errors as statuses of gRPC."""
 
     async def handle(message: bytes, context: Any) -> bytes:
-        try:
-            return await handler(message, context)
-        except Exception as error:  # noqa: BLE001 - what is not foreseen is logged
-            refused = _refused(error)
-        trailers = refused.trailers or context.trailing_metadata() or ()
+        with counting.call(path, context) as call:
+            try:
+                answer = await handler(message, context)
+            except Exception as error:  # noqa: BLE001 - what is not foreseen is logged
+                refused = _refused(error)
+                call.code = refused.code
+            else:
+                call.code = GrpcCode.OK
+                return answer
+        trailers = counting.shown(refused.trailers) or context.trailing_metadata() or ()
         await context.abort(_STATUS_CODES[refused.code], refused.text, tuple(trailers))
         raise refused
+
+    return handle
+
+
+def _counted(stream: StreamHandler, counting: CallCounting) -> StreamHandler:
+    """``stream``, which counts as one call."""
+
+    async def handle(messages: Any, context: Any) -> AsyncIterator[bytes]:
+        with counting.call(STREAM_PATH, context) as call:
+            async for answer in stream(messages, context):
+                yield answer
+            call.code = GrpcCode.OK
 
     return handle
 

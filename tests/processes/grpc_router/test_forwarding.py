@@ -1,7 +1,5 @@
 """What the router passes on, seen by a model server that notes everything."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +10,8 @@ import grpc
 import pytest
 
 from support.grpc_calls import PREDICT, SECONDS, refusal
+from support.grpc_router import Router
 from support.waiting import wait_until
-from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
 from tfs_proxy.protos import PredictRequest
 
 ANSWER = b"\x00\xffnot even protobuf"
@@ -59,42 +57,6 @@ class NotingServer:
         """End it at once."""
         self.goes_on.set()
         self._server.stop(None).wait()
-
-
-class Router:
-    """The router as a process, with gates for the models of the tests."""
-
-    def __init__(self, folder: Path, instances: int) -> None:
-        self.gates_folder, self.socket = folder / "g", folder / "router.sock"
-        self.gates_folder.mkdir()
-        flags = {
-            "socket": self.socket,
-            "gates": self.gates_folder,
-            "control-socket": folder / "control.sock",
-            "instances": instances,
-            "message-bytes": 1 << 20,
-            "wait-seconds": 5,
-            "answer-seconds": SECONDS,
-        }
-        words = [f"--{name}={value}" for name, value in flags.items()]
-        self.process = subprocess.Popen([sys.executable, "-m", "tfs_proxy.grpc_router", *words])
-        self.channel = grpc.insecure_channel(f"unix:{self.socket}")
-        grpc.channel_ready_future(self.channel).result(SECONDS)
-        self.call = self.channel.unary_unary(PREDICT)
-
-    def gates(self, *models: str) -> GrpcGates:
-        """The gates of a new archive."""
-        return GrpcGates(self.gates_folder, models)
-
-    def descriptors(self) -> int:
-        """How many files it has open."""
-        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
-
-    def close(self) -> None:
-        """End it, as the supervisor does."""
-        self.channel.close()
-        self.process.terminate()
-        assert self.process.wait(SECONDS) == 0
 
 
 @pytest.fixture

@@ -1,38 +1,67 @@
-"""The process of the gRPC router, which sends calls to the models that they name: pure."""
+"""The process of the gRPC router, which answers calls or sends them to their models: pure."""
 
 import sys
 from collections.abc import Mapping
+from typing import Final
 
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.grpc_router.options import BY_MODEL
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.process import ProcessSpec
 
+AUTO: Final = "auto"
 PROGRAM = "tfs_proxy.grpc_router"
 
 
-def argv(settings: Settings, workspace: Workspace, answer_seconds: float) -> tuple[str, ...]:
-    """The whole command; the model server has ``answer_seconds`` for a call."""
+def argv(
+    settings: Settings,
+    workspace: Workspace,
+    answer_seconds: float,
+    one_archive: Deployment | None = None,
+    listen: str | None = None,
+) -> tuple[str, ...]:
+    """The whole command; the model server has ``answer_seconds`` for a call.
+
+    With ``one_archive`` all models are on all of its model servers; else each has gates of its own. With
+    ``listen``, HOST:PORT, it takes clients' connections, too.
+    """
+    if one_archive is None:
+        gates = [f"--gates={workspace.grpc_gates}"]
+        answered_by = BY_MODEL if settings.open_inference == AUTO else settings.open_inference
+    else:
+        gates = [f"--shared-gate={workspace.grpc_gate(one.index)}" for one in one_archive.instances]
+        answered_by = one_archive.open_inference
     return (
         sys.executable,
         "-m",
         PROGRAM,
         f"--socket={workspace.grpc_router_socket}",
-        f"--gates={workspace.grpc_gates}",
+        *gates,
+        *(() if listen is None else (f"--listen={listen}",)),
+        f"--open-inference={answered_by}",
         f"--control-socket={workspace.control_socket}",
+        f"--requests={workspace.requests}",
         f"--instances={settings.instance_count}",
         f"--message-bytes={settings.max_payload_bytes}",
+        f"--decoded-bytes={settings.max_decoded_bytes}",
         f"--wait-seconds={settings.request_timeout_seconds}",
         f"--answer-seconds={answer_seconds}",
     )
 
 
 def process(
-    settings: Settings, workspace: Workspace, answer_seconds: float, environ: Mapping[str, str]
+    settings: Settings,
+    workspace: Workspace,
+    answer_seconds: float,
+    environ: Mapping[str, str],
+    one_archive: Deployment | None = None,
+    listen: str | None = None,
 ) -> ProcessSpec:
     """The router; calls in flight end before it does."""
     return ProcessSpec(
         name="gRPC router",
-        argv=argv(settings, workspace, answer_seconds),
+        argv=argv(settings, workspace, answer_seconds, one_archive, listen),
         # Any client can have gRPC itself log an error.
         env={"GRPC_VERBOSITY": "NONE", **environ},
         drops_output=True,
