@@ -1,0 +1,44 @@
+"""Take the picture of the page to try a model that the documentation shows: docs/assets/console.png.
+
+python scripts/screenshot.py
+
+Keeps the picture that is there if it is newer than the page, or if there is no browser.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from support.browser import CHROMIUM, DRIVER, browsing
+from support.stack import serving
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = ROOT / "docs" / "assets" / "console.png"
+PAGE = ROOT / "src" / "tfs_proxy" / "console" / "files"
+DIGITS = ROOT / "code_examples" / "digits"
+WIDTH, HEIGHT = 1280, 1180
+REQUESTS = 12
+
+
+def main() -> None:
+    """Take it, if it can be taken and is needed."""
+    if PICTURE.exists() and PICTURE.stat().st_mtime > max(file.stat().st_mtime for file in PAGE.iterdir()):
+        return
+    if not (CHROMIUM and DRIVER):
+        print("chromium and its driver are not installed: the picture of the page stays as it is")
+        return
+    subprocess.run([sys.executable, str(DIGITS / "train.py")], check=True)
+    with serving(str(DIGITS / "build" / "model.tar.gz")) as stack, browsing() as browser:
+        browser.look(WIDTH, HEIGHT)
+        browser.open(f"http://127.0.0.1:{stack.port}/")
+        image = min((DIGITS / "build" / "images").glob("*.png"))
+        browser.drop("#drop", image)
+        browser.wait(lambda: image.name in browser.text("#file-name"), "the file has been taken")
+        for _ in range(REQUESTS):
+            browser.send()
+        browser.wait(lambda: float(browser.text("#rate")) > 0, "the page shows how many requests there are")
+        browser.driver.save_screenshot(str(PICTURE))
+
+
+if __name__ == "__main__":
+    main()

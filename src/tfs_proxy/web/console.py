@@ -1,0 +1,101 @@
+"""GET / and what the page to try the models needs below /console/: browser -> here -> `console.pages`."""
+
+import falcon
+
+from tfs_proxy.console.pages import (
+    FACTS,
+    FOLDER,
+    HEADERS,
+    ROOT,
+    StaticFile,
+    at_root,
+    facts,
+    page_file,
+    shown_signature,
+)
+from tfs_proxy.dataplane.plane import DataPlane
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.errors import TfsProxyError
+from tfs_proxy.signature import Target
+
+
+class Root:
+    """The page for browsers, ``{"status": "alive"}`` for everyone else."""
+
+    method = "GET"
+
+    def __init__(self, *, has_console: bool) -> None:
+        self._has_console = has_console
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer by the Accept header; one that can't be met gets the JSON."""
+        _write(resp, at_root(req.get_header("Accept"), has_console=self._has_console))
+
+    on_head = on_get
+
+
+class PageFiles:
+    """The files that the page loads."""
+
+    method = "GET"
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response, name: str) -> None:
+        """A file by its name; 404 if the page has no such file."""
+        file = page_file(name)
+        if file is None:
+            raise falcon.HTTPRouteNotFound
+        _write(resp, file)
+
+    on_head = on_get
+
+
+class PageFacts:
+    """What is served, for the page; ``plane`` is None if the script is the model."""
+
+    method = "GET"
+
+    def __init__(self, deployment: Deployment, plane: DataPlane | None) -> None:
+        self._deployment = deployment
+        self._plane = plane
+
+    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
+        """Models, versions and signatures, asked anew: a version may have come."""
+        deployment = self._deployment
+        resp.data = facts(
+            script="the model" if deployment.script_model is not None else bool(deployment.script),
+            manyModels=False,
+            defaultModel=deployment.default_model,
+            defaultAccept=deployment.default_accept,
+            maxPayloadBytes=deployment.max_payload_bytes,
+            restApi=deployment.publishes_rest,
+            models={name: self._versions(name, numbers) for name, numbers in deployment.models.items()},
+        )
+        resp.set_headers(dict(HEADERS))
+
+    on_head = on_get
+
+    def _versions(self, model: str, numbers: tuple[int, ...]) -> dict[str, object]:
+        """Each version's signatures, or the reason why they are not known; "" is the newest version."""
+        return {str(number or ""): self._signatures(model, number) for number in numbers or (None,)}
+
+    def _signatures(self, model: str, version: int | None) -> dict[str, object]:
+        if self._plane is None:
+            return {"signatures": {}}
+        try:
+            signatures = self._plane.signatures_of(Target(self._deployment.served_name(model), version))
+        except TfsProxyError as error:
+            return {"signatures": {}, "reason": str(error)}
+        return {"signatures": {name: shown_signature(each) for name, each in signatures.items()}}
+
+
+def add_routes(app: falcon.App, deployment: Deployment, plane: DataPlane | None) -> None:  # type: ignore[type-arg]
+    """``GET /`` in any case, the page's files if it is on."""
+    app.add_route(ROOT, Root(has_console=deployment.console))
+    if deployment.console:
+        app.add_route(FOLDER + FACTS, PageFacts(deployment, plane))
+        app.add_route(FOLDER + "{name}", PageFiles())
+
+
+def _write(resp: falcon.Response, file: StaticFile) -> None:
+    resp.data, resp.content_type = file.body, file.content_type
+    resp.set_headers(dict(file.headers))

@@ -1,0 +1,201 @@
+"""The page to try the models, in a real browser against a real stack."""
+
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.archives import pack
+from support.building import EXAMPLES, alone_in
+from support.stack import Stack, serving
+
+pytest.importorskip("selenium")
+from support.browser import AXE, CHROMIUM, DRIVER, Browser, browsing
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
+]
+DIGITS = EXAMPLES / "digits"
+SCREENS = [(1280, 900, False), (1280, 900, True), (390, 844, False), (390, 844, True)]
+
+
+@pytest.fixture(scope="module")
+def digits() -> Iterator[Stack]:
+    """A stack with the model of the demo."""
+    with alone_in(DIGITS):
+        subprocess.run([sys.executable, str(DIGITS / "train.py")], check=True, capture_output=True)
+    with serving(str(DIGITS / "build" / "model.tar.gz")) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def named(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack with a model without a script whose inputs have names and shapes."""
+    archive = pack(
+        tmp_path_factory.mktemp("named") / "model.tar.gz", {}, {"multi_io": saved_models / "multi_io"}
+    )
+    with serving(str(archive)) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def bare_digits(digits: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack with the model of the demo without its script."""
+    folder = tmp_path_factory.mktemp("bare")
+    with tarfile.open(DIGITS / "build" / "model.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    with serving(str(pack(folder / "bare.tar.gz", {}, {"digits": folder / "digits"}))) as stack:
+        yield stack
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    with browsing() as opened:
+        yield opened
+
+
+def url_of(stack: Stack) -> str:
+    return f"http://127.0.0.1:{stack.port}/"
+
+
+def held_back(number: int) -> tuple[Path, int]:
+    """A PNG that the model has not been trained on, and the digit that it shows."""
+    labels = json.loads((DIGITS / "build" / "labels.json").read_text())
+    name = [name for name in sorted(labels) if name.endswith(".png")][number]
+    return DIGITS / "build" / "images" / name, labels[name]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_dropped_image_is_read(digits: Stack, browser: Browser, number: int) -> None:
+    """A held-back PNG is dropped and sent: the digit stands there, with times; nothing outside was asked."""
+    path, digit = held_back(number)
+    browser.open(url_of(digits))
+    browser.drop("#drop", path)
+    browser.wait(lambda: path.name in browser.text("#file-name"), "the file has been taken")
+    assert browser.element("#content-type").get_attribute("value") == "image/png"
+    assert browser.send().startswith("200 OK")
+    assert browser.text("#answer .label") == str(digit)
+    stages = [line.text for line in browser.driver.find_elements("css selector", "#timing .name")]
+    assert {"input handler", "model server", "output handler", "total"} <= set(stages)
+    assert f"--data-binary '@{path.name}'" in browser.text("#snippet")
+    browser.wait(lambda: float(browser.text("#rate")) > 0, "the live rate has seen the request")
+    assert browser.complaints() == []
+    foreign = [url for url in browser.asked() if not url.startswith((url_of(digits), "blob:"))]
+    assert foreign == []
+
+
+def test_the_page_says_what_is_served(digits: Stack, browser: Browser) -> None:
+    """Model, version, signature, script and readiness are there."""
+    browser.open(url_of(digits))
+    served = browser.text("#served")
+    for part in ("digits, version 1", "serving_default", "image", "float [?, 8, 8, 1]", "inference.py"):
+        assert part in served
+    browser.wait(lambda: browser.text("#ready") == "ready", "the page knows that the stack is ready")
+
+
+@pytest.mark.parametrize(("width", "height", "dark"), SCREENS)
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core has not been fetched: scripts/vendor-axe")
+def test_everybody_can_use_it(digits: Stack, browser: Browser, width: int, height: int, dark: bool) -> None:
+    """On a desk and on a phone, light and dark, axe-core finds nothing serious and nothing is cut off."""
+    browser.look(width, height, dark=dark)
+    browser.open(url_of(digits))
+    path, _ = held_back(0)
+    browser.drop("#drop", path)
+    browser.wait(lambda: path.name in browser.text("#file-name"), "the file has been taken")
+    browser.send()
+    for tab in ("form", "file", "text"):
+        browser.click(f"#tab-{tab}")
+        assert browser.barriers() == []
+    room = browser.driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+    assert room[0] <= room[1]
+
+
+def test_a_form_of_the_signature_is_answered(named: Stack, browser: Browser) -> None:
+    """The form has a field for each input; its request is decoded as the server says, and answered."""
+    browser.open(url_of(named))
+    names = [
+        each.get_attribute("data-input")
+        for each in browser.driver.find_elements("css selector", "#panel-form textarea")
+    ]
+    assert sorted(map(str, names)) == ["a", "b"]
+    assert browser.send().startswith("200 OK")
+    assert "passed on as JSON" in browser.text("#facts")
+    assert browser.complaints() == []
+
+
+def test_a_wrong_shape_is_explained_at_its_field(bare_digits: Stack, browser: Browser) -> None:
+    """The server's sentence about an input stands at the field of that input, which has the focus."""
+    browser.open(url_of(bare_digits))
+    browser.fill("#panel-form [data-input=image]", "1, 2, 3, 4")
+    assert browser.send().startswith("400")
+    field = browser.wait(lambda: browser.find("[aria-invalid=true]"), "a field is marked")
+    assert field is not None
+    assert field.get_attribute("data-input") == "image"
+    sentence = browser.text(".field:has([data-input=image]) .error")
+    assert "shape" in sentence
+    assert sentence == bare_digits.invoke(browser_body(browser)).json["error"]
+    assert field == browser.driver.switch_to.active_element
+
+
+def browser_body(browser: Browser) -> str:
+    """The JSON that the page has sent, as its snippet for curl has it."""
+    found = re.search(r"--data-binary '(.*)'\Z", browser.text("#snippet"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_markup_is_only_text(named: Stack, browser: Browser) -> None:
+    """What a person or a server says is never read as HTML."""
+    browser.open(url_of(named))
+    browser.click("#tab-text")
+    browser.fill("#body", '{"instances": [{"<img src=x onerror=alert(1)>": 1}]}')
+    assert browser.send().startswith("400")
+    browser.wait(lambda: browser.find(".error"), "the sentence is there")
+    assert browser.find("img[src=x]") is None
+
+
+def test_keys_alone_send_a_request(named: Stack, browser: Browser) -> None:
+    """Tab reaches every field, arrows choose between tabs, and Enter sends."""
+    browser.open(url_of(named))
+    body = browser.element("body")
+    reached: list[str] = []
+    for _ in range(40):
+        body.send_keys("\ue004")
+        active = browser.driver.switch_to.active_element
+        reached.append(str(active.get_attribute("id")))
+        body = active
+        if reached[-1] == "send":
+            break
+    assert {"version", "signature", "content-type", "accept", "tab-form", "input-0", "send"} <= set(reached)
+    body.send_keys("\ue007")
+    browser.wait(lambda: browser.text("#status").startswith("200"), "Enter has sent the request")
+    browser.element("#tab-form").send_keys("\ue014")
+    assert browser.element("#tab-file").get_attribute("aria-selected") == "true"
+
+
+@pytest.mark.parametrize("client", ["curl", "Python requests"])
+def test_copied_code_does_the_same(named: Stack, browser: Browser, client: str) -> None:
+    """The code for curl and Python gets the answer that the page shows."""
+    browser.open(url_of(named))
+    browser.send()
+    number = {"curl": 0, "Python requests": 1}[client]
+    browser.click(f"#client-{number}")
+    code = browser.text("#snippet")
+    argv = ["bash", "-c", code] if client == "curl" else [sys.executable, "-c", code]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert "predictions" in done.stdout
+
+
+def test_it_can_be_switched_off(saved_models: Path, tmp_path: Path) -> None:
+    """With TFS_PROXY_CONSOLE=false a browser gets what every client gets."""
+    archive = pack(tmp_path / "model.tar.gz", {}, {"half": saved_models / "half_plus_two"})
+    with serving(str(archive), env={"TFS_PROXY_CONSOLE": "false"}) as stack:
+        assert stack.ask("GET", "/", headers={"Accept": "text/html"}).json == {"status": "alive"}
+        assert stack.ask("GET", "/console/main.js").status == 404
