@@ -1,0 +1,233 @@
+"""Scenarios: inferences in every way in which Triton's clients can send one."""
+
+import asyncio
+import contextlib
+import io
+import urllib.request
+
+import numpy as np
+from triton_arrays import SIGNATURES, described, in_json, limits
+from triton_client import Client, scenario
+
+
+def table(client, binary=True):
+    """The inputs of the model `multi_io`."""
+    a = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    return [client.tensor("a", a, binary), client.tensor("b", np.array([1, 2], np.int64), binary)]
+
+
+@scenario
+async def inference(client):
+    """All ways to send and to ask for tensors; gRPC has one of each."""
+    ways = [(sent, asked) for sent in (True, False) for asked in (True, False, None)]
+    seen = {}
+    for sent, asked in ways if client.is_http else [(True, True), (True, None)]:
+        outputs = asked is not None and [client.output(name, asked) for name in ("sum", "label", "count")]
+        result = await client.call("infer", "multi_io", table(client, sent), outputs=outputs or None)
+        values = {name: result.as_numpy(name).tolist() for name in ("sum", "count")}
+        label = [value if isinstance(value, str) else value.decode() for value in result.as_numpy("label")]
+        seen[f"{sent} {asked}"] = {**values, "label": label}
+    return seen
+
+
+@scenario
+async def envelope(client):
+    """What surrounds tensors: id, version, parameters, and the outputs asked for in their order."""
+    result = await client.call(
+        "infer",
+        "multi_io",
+        table(client),
+        model_version="1",
+        request_id="first one",
+        outputs=[client.output("count"), client.output("sum")],
+        parameters={"mine": "text", "number": 3, "flag": True},
+    )
+    answer = result.get_response() if client.is_http else result.get_response(as_json=True)
+    parameters = {
+        name: value if client.is_http else next(iter(value.values()))
+        for name, value in answer["parameters"].items()
+    }
+    return {
+        "id": answer["id"],
+        "model": [answer["model_name"], answer["model_version"]],
+        "outputs": [output["name"] for output in answer["outputs"]],
+        "parameters": {name: str(value) for name, value in parameters.items()},
+    }
+
+
+@scenario
+async def datatypes(client):
+    return {name: await client.echoed(limits(name).reshape(2, 3)) for name in SIGNATURES}
+
+
+@scenario
+async def json_datatypes(client):
+    """Each as JSON both ways."""
+    names = [name for name in SIGNATURES if name not in {"FP16", "BF16"}]
+    return {name: await client.echoed(in_json(name), False, False) for name in names}
+
+
+@scenario
+async def shapes(client):
+    """Tensors without elements, and without dimensions."""
+    arrays = {
+        "empty": np.zeros([0], np.float32),
+        "no rows": np.zeros([0, 3], np.int64),
+        "no columns": np.zeros([2, 0, 4], np.float16),
+        "no strings": np.zeros([0, 2], object),
+        "scalar": np.array(7.25, np.float32),
+        "one string": np.array(b"\x00alone", object),
+        "large": np.arange(2_000_000, dtype=np.float32).reshape(1000, 2, 1000),
+    }
+    seen = {name: await client.echoed(array) for name, array in arrays.items()}
+    for name in ("empty", "no rows", "scalar") if client.is_http else ():
+        seen[f"{name} in JSON"] = await client.echoed(arrays[name], False, False)
+    seen["large"] = is_same(seen["large"])
+    return seen
+
+
+@scenario
+async def compression(client):
+    """Packed both ways; how the answers came stands in what a talkative client prints."""
+    array = np.arange(50_000, dtype=np.int64)
+    seen = {}
+    for way in ("gzip", "deflate"):
+        if not client.is_http:
+            one = [client.tensor("x", array.astype(np.float32))]
+            refused = await client.refused("infer", "versions", one, compression_algorithm=way)
+            seen[way] = refused.get("status", "answered")
+            continue
+        talkative, printed = Client(client.protocol, client.address, verbose=True), io.StringIO()
+        both = {"request_compression_algorithm": way, "response_compression_algorithm": way}
+        with contextlib.redirect_stdout(printed):
+            seen[way] = {"same": is_same(await talkative.echoed(array, **both))}
+            await talkative.call("close")
+        answer = printed.getvalue().lower().rpartition("content-encoding")[2]
+        seen[way]["packed"] = way in answer[:20]
+    return seen
+
+
+def is_same(echoed):
+    return echoed["sent"] == echoed["received"]
+
+
+@scenario
+async def refusals(client):
+    """The error for each kind of mistake."""
+    one = client.tensor("x", np.ones([2], np.float32))
+    wrong = client.tensor("x", np.ones([2], np.int32))
+    echo, x = "echo", {"parameters": {"signature": "float32"}}
+    top = client.output("y", class_count=2)
+    return {
+        "no model": await client.refused("infer", "nowhere", [one]),
+        "no version": await client.refused("infer", "multi_io", table(client), model_version="7"),
+        "metadata": await client.refused("get_model_metadata", "nowhere"),
+        "config": await client.refused("get_model_config", "nowhere"),
+        "statistics": await client.refused("get_inference_statistics", "nowhere"),
+        "datatype": await client.refused("infer", echo, [wrong], **x),
+        "input": await client.refused("infer", "multi_io", table(client)[:1]),
+        "output": await client.refused("infer", echo, [one], outputs=[client.output("z")], **x),
+        "signature": await client.refused("infer", echo, [one], parameters={"signature": "none"}),
+        "shape": await client.refused("infer", "multi_io", [one_column(client), table(client)[1]]),
+        "rows": await client.refused("infer", "multi_io", [table(client)[0], three_rows(client)]),
+        "classification": await client.refused("infer", echo, [one], outputs=[top], **x),
+        "load": await client.refused("load_model", "multi_io"),
+    }
+
+
+def one_column(client):
+    return client.tensor("a", np.ones([2, 1], np.float32))
+
+
+def three_rows(client):
+    return client.tensor("b", np.ones([3], np.int64))
+
+
+@scenario
+async def asynchronous(client):
+    """Several at once, as each client does that."""
+    arrays = [np.full([3], number, np.float32) for number in range(5)]
+    given = [[client.tensor("x", array)] for array in arrays]
+    if client.protocol.endswith("aio"):
+        results = await asyncio.gather(*(client.call("infer", "versions", one) for one in given))
+    elif client.is_http:
+        waiting = [client.client.async_infer("versions", one) for one in given]
+        results = [request.get_result() for request in waiting]
+    else:
+        futures = [asyncio.get_running_loop().create_future() for _ in given]
+        for one, future in zip(given, futures, strict=True):
+            client.client.async_infer("versions", one, settling(future))
+        results = await asyncio.gather(*futures)
+    return [result.as_numpy("y").tolist() for result in results]
+
+
+def settling(future):
+    """A callback that gives a future its outcome from another thread."""
+    loop = future.get_loop()
+
+    def settle(result, error):
+        done = future.set_result if error is None else future.set_exception
+        loop.call_soon_threadsafe(done, result if error is None else error)
+
+    return settle
+
+
+@scenario
+async def stream(client):
+    """Four requests on one gRPC stream, the third of which is wrong."""
+    good = client.tensor("x", np.ones([1], np.float32))
+    wrong = client.tensor("x", np.ones([1], np.int32))
+    asked = [[good], [good], [wrong], [good]]
+    answers = []
+    if client.protocol.endswith("aio"):
+
+        async def requests():
+            for number, one in enumerate(asked):
+                yield {"model_name": "versions", "inputs": one, "request_id": str(number)}
+
+        answers = [answer async for answer in client.client.stream_infer(requests())]
+    else:
+        client.client.start_stream(lambda result, error: answers.append((result, error)))
+        for number, one in enumerate(asked):
+            client.client.async_stream_infer("versions", one, request_id=str(number))
+        for _ in range(200):
+            if len(answers) >= len(asked):
+                break
+            await asyncio.sleep(0.05)
+        client.client.stop_stream()
+    return [
+        error.message() if error else [result.get_response().id, result.as_numpy("y").tolist()]
+        for result, error in answers
+    ]
+
+
+@scenario
+async def sagemaker(client):
+    """What Triton's clients write and read for SageMaker's /invocations, where there are no headers."""
+    body, size = client.module.InferenceServerClient.generate_request_body(
+        table(client), outputs=[client.output("sum"), client.output("count", binary=False)]
+    )
+    media_type = "application/vnd.sagemaker-triton.binary+json;json-header-size="
+    request = urllib.request.Request(
+        f"http://{client.address}/invocations", body, {"Content-Type": f"{media_type}{size}"}
+    )
+    answered, answer = await asyncio.to_thread(posted, request)
+    result = client.module.InferenceServerClient.parse_response_body(
+        answer, header_length=int(answered.removeprefix(media_type))
+    )
+    return {name: result.as_numpy(name).tolist() for name in ("sum", "count")}
+
+
+def posted(request):
+    """Type and body of an answer."""
+    with urllib.request.urlopen(request) as answer:
+        return answer.headers["Content-Type"], answer.read()
+
+
+@scenario
+async def script(client):
+    """A script that is the model: dict of arrays in, dict of arrays out."""
+    a = np.array([[1, 2], [3, 4]], np.float32)
+    words = np.array([b"left", b"right"], object)
+    result = await client.call("infer", "script", [client.tensor("a", a), client.tensor("words", words)])
+    return {name: described(result.as_numpy(name)) for name in ("twice", "upper")}

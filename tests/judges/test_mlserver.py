@@ -1,0 +1,92 @@
+"""`mlserver infer`, unchanged, sends a file of requests to a real stack and writes the answers to another."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.judged import serving_several
+from support.judges import Judge
+from support.stack import Stack
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(scope="module")
+def stack(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Several models over HTTP and gRPC."""
+    with serving_several(saved_models, tmp_path_factory.mktemp("models") / "several") as running:
+        yield running
+
+
+@pytest.fixture
+def infer(
+    judges: Callable[[str], Judge], stack: Stack, tmp_path: Path
+) -> Callable[..., list[dict[str, Any]]]:
+    """Sends requests, and gives the lines that it has written, in the order of the requests."""
+
+    def sent(model: str, requests: Sequence[Mapping[str, Any]], *words: str) -> list[dict[str, Any]]:
+        asked, answered = tmp_path / "requests.jsonl", tmp_path / "answers.jsonl"
+        asked.write_text("".join(f"{json.dumps(request)}\n" for request in requests))
+        where = ("-u", f"{stack.host}:{stack.port}", "-m", model, "-i", str(asked), "-o", str(answered))
+        judges("mlserver").run("mlserver", "infer", *where, *words)
+        lines = [json.loads(line) for line in answered.read_text().splitlines()]
+        return sorted(lines, key=lambda line: int(line["parameters"]["batch_index"]))
+
+    return sent
+
+
+def of_floats(*numbers: float) -> dict[str, Any]:
+    """A request with one tensor."""
+    tensor = {"name": "x", "shape": [len(numbers)], "datatype": "FP32", "data": list(numbers)}
+    return {"inputs": [tensor]}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--batch-size", "3"),
+        *(
+            pytest.param(words, marks=pytest.mark.long)
+            for words in [(), ("--binary-data",), ("--workers", "3")]
+        ),
+    ],
+    ids=lambda words: " ".join(words) or "json",
+)
+def test_it_infers_each_line(infer: Callable[..., list[dict[str, Any]]], words: tuple[str, ...]) -> None:
+    """One answer a line, whether lines travel as JSON, as binary data, several in one request, or side by side."""
+    requests = [of_floats(float(number), number + 1.0) for number in range(8)]
+
+    answers = infer("half_plus_two", requests, *words)
+
+    assert [answer["outputs"][0]["data"] for answer in answers] == [
+        [0.5 * number + 2.0, 0.5 * number + 2.5] for number in range(8)
+    ]
+    assert {answer["model_name"] for answer in answers} == {"half_plus_two"}
+
+
+def test_it_infers_several_tensors(infer: Callable[..., list[dict[str, Any]]]) -> None:
+    """Numbers of two types go in, numbers and text come out."""
+    a = {"name": "a", "shape": [2, 3], "datatype": "FP32", "data": [1, 2, 3, 4, 5, 6]}
+    b = {"name": "b", "shape": [2], "datatype": "INT64", "data": [1, 20]}
+
+    (answer,) = infer("multi_io", [{"id": "mine", "inputs": [a, b]}])
+
+    outputs = {output["name"]: output for output in answer["outputs"]}
+    assert answer["id"] == "mine"
+    assert outputs["sum"]["data"] == [2.0, 3.0, 4.0, 24.0, 25.0, 26.0]
+    assert outputs["sum"]["shape"] == [2, 3]
+    assert outputs["count"]["data"] == [2, 40]
+    assert outputs["label"]["data"] == ["small", "big"]
+
+
+def test_it_writes_the_error_of_a_line(infer: Callable[..., list[dict[str, Any]]]) -> None:
+    """A line that the model can't take becomes a line with the server's sentence; the others are answered."""
+    wrong = {"inputs": [{"name": "other", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
+
+    first, second = infer("half_plus_two", [of_floats(2.0), wrong], "--retries", "1")
+
+    assert first["outputs"][0]["data"] == [3.0]
+    assert '"other"' in second["error"]["msg"]

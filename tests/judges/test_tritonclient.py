@@ -1,0 +1,228 @@
+"""Triton's four clients, unchanged, on a real stack with several models: REST and gRPC, with and without asyncio."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.archives import has_nginx, pack, without_nginx
+from support.judges import Judge
+from support.stack import Stack, serving
+
+pytestmark = pytest.mark.tensorflow
+MODELS = ("bytes", "echo", "multi_io", "versions")
+ENV = {"TFS_PROXY_GRPC_PORT": "0", "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "multi_io"}
+FRONTS = [
+    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param(without_nginx(), id="gunicorn", marks=pytest.mark.long),
+]
+PROTOCOLS = ("http", "http.aio", "grpc", "grpc.aio")
+SCENARIOS = (
+    "health metadata inference envelope datatypes shapes compression refusals shared_memory statistics index "
+    "asynchronous"
+).split()
+OF_HTTP = ("json_datatypes", "sagemaker")
+OF_GRPC = ("stream",)
+INVALID, MISSING = ({"400", "StatusCode.INVALID_ARGUMENT"}, {"404", "StatusCode.NOT_FOUND"})
+UNKNOWN_SIGNATURE = "StatusCode.FAILED_PRECONDITION"
+"""TF Serving's own, which comes from it unchanged."""
+UNSUPPORTED = {"501", "StatusCode.UNIMPLEMENTED"}
+SUMS = [[2.0, 3.0, 4.0], [6.0, 7.0, 8.0]]
+Seen = dict[str, Any]
+
+
+@pytest.fixture(scope="module", params=FRONTS)
+def stack(
+    saved_models: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Stack]:
+    """Four models of one archive, over HTTP and gRPC."""
+    folders = {name: saved_models / name for name in MODELS}
+    archive = pack(tmp_path_factory.mktemp("archive") / "model.tar.gz", {}, folders)
+    with serving(str(archive), "--model-server", "embedded", env={**ENV, **request.param}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    """One client."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def seen(stack: Stack, judges: Callable[[str], Judge], protocol: str) -> Seen:
+    """What one client has seen in every scenario."""
+    is_http = protocol.startswith("http")
+    address = f"{stack.host}:{stack.port}" if is_http else stack.grpc
+    scenarios = (*SCENARIOS, *(OF_HTTP if is_http else OF_GRPC))
+    return judges("tritonclient").saw("triton", protocol, address, *scenarios)
+
+
+def test_it_sees_that_server_and_models_are_ready(seen: Seen) -> None:
+    """And that what does not exist is not."""
+    assert seen["health"] == {
+        "live": True,
+        "ready": True,
+        "model": True,
+        "version": True,
+        "no version": False,
+        "no model": False,
+    }
+
+
+def test_it_reads_metadata_and_configuration(seen: Seen) -> None:
+    """The same tensors in both, by the names that each has for datatypes."""
+    metadata = seen["metadata"]
+
+    name, extensions = metadata["server"]
+    assert (name, "binary_tensor_data" in extensions) == ("tfs_proxy", True)
+    assert metadata["model"] == ["multi_io", ["1"], "tensorflow_savedmodel"]
+    assert metadata["same"] is True
+    assert metadata["tensors"] == [
+        {"a": ["FP32", [-1, 3]], "b": ["INT64", [-1]]},
+        {"label": ["BYTES", [-1]], "sum": ["FP32", [-1, 3]], "count": ["INT32", [-1]]},
+    ]
+    assert metadata["config"] == ["multi_io", "tensorflow_savedmodel", 0]
+    assert metadata["config tensors"] == [
+        {"a": ["TYPE_FP32", [-1, 3]], "b": ["TYPE_INT64", [-1]]},
+        {"label": ["TYPE_STRING", [-1]], "sum": ["TYPE_FP32", [-1, 3]], "count": ["TYPE_INT32", [-1]]},
+    ]
+
+
+def test_every_way_to_send_and_ask_gives_the_same_answer(seen: Seen) -> None:
+    """JSON and binary, to and fro, with outputs named and not."""
+    answer = {"sum": SUMS, "count": [2, 4], "label": ["small", "big"]}
+
+    assert list(seen["inference"].values()) == [answer] * len(seen["inference"])
+    assert len(seen["inference"]) in {2, 6}
+
+
+def test_what_surrounds_tensors_comes_back(seen: Seen) -> None:
+    """Id, version and parameters of the request; the outputs asked for, in their order."""
+    assert seen["envelope"] == {
+        "id": "first one",
+        "model": ["multi_io", "1"],
+        "outputs": ["count", "sum"],
+        "parameters": {"mine": "text", "number": "3", "flag": "True"},
+    }
+
+
+@pytest.mark.parametrize("scenario", ["datatypes", "json_datatypes"])
+def test_every_datatype_passes_unchanged(seen: Seen, scenario: str) -> None:
+    """Bit by bit, its limits among the elements; JSON carries all but the two-byte floats."""
+    if scenario not in seen:
+        pytest.skip("only REST has JSON")
+    echoed = seen[scenario]
+
+    assert "raised" not in echoed, echoed
+    assert len(echoed) == (14 if scenario == "datatypes" else 12)
+    assert {name: both["received"] for name, both in echoed.items()} == {
+        name: both["sent"] for name, both in echoed.items()
+    }
+
+
+def test_every_shape_passes_unchanged(seen: Seen) -> None:
+    """Without elements, without dimensions, and larger than gRPC's own limit of 4 MiB."""
+    shapes = seen["shapes"]
+
+    assert shapes.pop("large") is True
+    assert shapes["no columns"]["received"] == {"dtype": "float16", "shape": [2, 0, 4], "elements": ""}
+    assert {name: both["received"] for name, both in shapes.items()} == {
+        name: both["sent"] for name, both in shapes.items()
+    }
+
+
+def test_packed_requests_get_packed_answers(seen: Seen, protocol: str) -> None:
+    """By gzip and by deflate; of gRPC's messages only those that are packed by gzip are read."""
+    packed = {"same": True, "packed": True}
+
+    if protocol.startswith("http"):
+        assert seen["compression"] == {"gzip": packed, "deflate": packed}
+    else:
+        assert seen["compression"] == {"gzip": "answered", "deflate": "StatusCode.UNIMPLEMENTED"}
+
+
+def test_mistakes_get_their_status_and_name_what_is_wrong(seen: Seen, protocol: str) -> None:
+    """As Triton's own server does: 404, else 400, and gRPC's names of the same."""
+    refusals = seen["refusals"]
+
+    for mistake in ("no model", "no version", "metadata", "config", "statistics"):
+        assert refusals[mistake]["status"] in MISSING, (mistake, refusals[mistake])
+    named = {
+        "datatype": "INT32",
+        "input": '"b"',
+        "output": '"z"',
+        "signature": "none",
+        "rows": "shapes",
+        "classification": "classification",
+    }
+    if protocol.startswith("http"):  # over gRPC a shape is wrong only if the model can't compute with it
+        named["shape"] = '"a"'
+    for mistake, word in named.items():
+        allowed = INVALID | {UNKNOWN_SIGNATURE} if mistake == "signature" else INVALID
+        assert refusals[mistake]["status"] in allowed, (mistake, refusals[mistake])
+        assert word in refusals[mistake]["message"]
+    assert refusals["load"]["status"] in INVALID | UNSUPPORTED, refusals["load"]
+
+
+@pytest.mark.parametrize("place", ["input", "output"])
+def test_tensors_in_shared_memory_are_refused(seen: Seen, place: str) -> None:
+    """With a sentence that says what to do."""
+    refused = seen["shared_memory"][place]
+
+    assert refused["status"] in INVALID | UNSUPPORTED, refused
+    assert "shared memory is not supported: send tensors with the request" in refused["message"]
+
+
+def test_calls_about_shared_memory_are_not_implemented(seen: Seen) -> None:
+    """With the same sentence, whatever they are about."""
+    calls = {name: told for name, told in seen["shared_memory"].items() if name not in {"input", "output"}}
+
+    assert len(calls) == 6
+    for call, refused in calls.items():
+        assert refused["status"] in UNSUPPORTED, (call, refused)
+        assert "shared memory is not supported" in refused["message"]
+
+
+def test_an_answer_is_counted_with_its_parts(seen: Seen, protocol: str) -> None:
+    """Three inferences are three; over REST each has its times."""
+    statistics = seen["statistics"]
+
+    assert statistics["more"] == 3
+    assert statistics["all"] == list(MODELS)
+    assert statistics["last"] > 1_700_000_000_000
+    assert statistics["parts"]["fail"] == 0
+    for part in ("success", "queue", "compute_input", "compute_infer", "compute_output"):
+        assert statistics["parts"][part] == 3
+    if protocol.startswith("http"):
+        assert statistics["spent"]["compute_infer"] is True
+
+
+def test_it_lists_the_models(seen: Seen) -> None:
+    """Each version that is served."""
+    assert seen["index"] == dict.fromkeys(
+        ("bytes 1", "echo 1", "multi_io 1", "versions 1", "versions 2"), "READY"
+    )
+
+
+def test_several_inferences_at_once_keep_their_answers(seen: Seen) -> None:
+    """As each client sends them: greenlets, futures or tasks."""
+    assert seen["asynchronous"] == [[0.5 * number + 3.0] * 3 for number in range(5)]
+
+
+def test_a_stream_answers_each_request_and_survives_a_wrong_one(seen: Seen) -> None:
+    """Over gRPC, in their order."""
+    if "stream" not in seen:
+        pytest.skip("only gRPC has streams")
+    first, second, wrong, last = seen["stream"]
+
+    assert [first, second, last] == [["0", [3.5]], ["1", [3.5]], ["3", [3.5]]]
+    assert "INT32" in wrong
+
+
+def test_what_it_writes_for_sagemaker_is_answered(seen: Seen) -> None:
+    """At /invocations, in Triton's media type."""
+    if "sagemaker" not in seen:
+        pytest.skip("SageMaker has no gRPC")
+
+    assert seen["sagemaker"] == {"sum": SUMS, "count": [2, 4]}
