@@ -5,19 +5,24 @@ from typing import TYPE_CHECKING, Any
 from tfs_proxy.script.values import HTTPError, Request, Response
 
 if TYPE_CHECKING:
+    from tfs_proxy.script.description import describe
     from tfs_proxy.script.handlers.context import Context
     from tfs_proxy.script.handlers.model_response import ModelResponse
 
-__all__ = ["Context", "HTTPError", "ModelResponse", "Request", "Response"]
+__all__ = ["Context", "HTTPError", "ModelResponse", "Request", "Response", "describe"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Types for a script's annotations: made available when asked for, since they import numpy."""
+    """What a script seldom needs: made available when asked for, since it imports numpy or other modules."""
     if name == "Context":
         from tfs_proxy.script.handlers.context import Context
 
         return Context
+    if name == "describe":
+        from tfs_proxy.script.description import describe
+
+        return describe
     if name == "ModelResponse":
         from tfs_proxy.script.handlers.model_response import ModelResponse
 

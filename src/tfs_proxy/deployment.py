@@ -91,6 +91,9 @@ class Deployment:
     ``models``; if there are any, requests reach no other model. ``many_models`` is the folder of the
     workspaces of many models, by name, if workers serve all of them; then there are no ``models`` here.
     ``loaded_as`` is the name of an archive loaded at run time: nginx names the model of each request.
+    ``open_inference`` says who answers inferences of the Open Inference Protocol: model, script or off.
+    ``version_labels`` are those that the settings give to versions.
+    ``console`` publishes the page to try the models.
     """
 
     default_model: str
@@ -116,6 +119,9 @@ class Deployment:
     inner_names: Mapping[str, str] = field(default_factory=dict)
     many_models: str | None = None
     loaded_as: str | None = None
+    open_inference: str = "model"
+    version_labels: tuple[str, ...] = ()
+    console: bool = False
 
     def served_name(self, name: str) -> str:
         """What the model server calls the model that a request for this deployment calls ``name``."""
@@ -144,6 +150,7 @@ class Deployment:
         fields["transforms"] = TransformLimits(**fields.get("transforms", {}))
         fields["traces"] = TraceSampling(**fields["traces"]) if fields.get("traces") else None
         fields["import_paths"] = tuple(fields["import_paths"])
+        fields["version_labels"] = tuple(fields.get("version_labels", ()))
         fields["capture"] = CaptureOptions(**fields["capture"]) if fields.get("capture") else None
         return cls(**fields)
 

@@ -64,7 +64,7 @@ class Workspace:
         self.requests = root / "requests"  # a line for each request that has ended, by nginx or the workers
         self.stages = root / "stages"  # how long requests spent in each stage, in a table for each worker
         self.traces_warning = root / "traces-warning"  # there once a process has warned of the collector
-        self.grpc_router_socket = root / "router.sock"  # many models: where the gRPC router listens
+        self.grpc_router_socket = root / "router.sock"  # where the gRPC router listens
         self.grpc_gates = root / "g"  # links to the gRPC sockets of models that come and go
         self.capture_counts = root / "captured"  # what became of captured records, by the workers
         self.access = root / "access"  # a line for each request that the log may have one for, by nginx

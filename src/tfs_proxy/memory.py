@@ -105,6 +105,12 @@ class MemoryBudget:
         if not self._is_small(len(body) * DENSEST_JSON):
             self.take(json_bytes(body))
 
+    def take_parsed(self, body: bytes) -> None:
+        """Count what simdjson makes of a body of JSON, in which a value takes two bytes at least."""
+        if not self._is_small(len(body) * (PARSED_NUMBER_BYTES // 2 + WIDEST_CHARACTER_BYTES)):
+            wide = 0 if body.isascii() else len(body) * WIDEST_CHARACTER_BYTES
+            self.take(body.count(b",") * PARSED_NUMBER_BYTES + wide)
+
     def take_table(self, body: bytes, delimiter: bytes, cell_bytes: int) -> None:
         """Count the cells of CSV; delimiters in quotes count, too."""
         if not self._is_small(len(body) * cell_bytes):

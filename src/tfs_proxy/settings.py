@@ -56,9 +56,17 @@ class Settings:
         shown="free loopback ports", aws="gRPC 9000, REST 8501")
     rest_api: bool = ADDRESSES.setting(
         "TFS_PROXY_REST_API", parse.flag, True, "publish TF Serving's REST API under /v1/ on the HTTP port")
+    open_inference: str = ADDRESSES.setting(
+        "TFS_PROXY_V2", parse.one_of("auto", "model", "script", "off"), "auto",
+        "who answers inferences of the Open Inference Protocol under /v2/: the model, with the tensors as "
+        "they are, or the script; auto is script for a script that is the model itself, else model")
+    console: bool = ADDRESSES.setting(
+        "TFS_PROXY_CONSOLE", parse.flag, True, "show browsers a page to try the models at /",
+        shown="true; false on SageMaker")
     grpc_port: GrpcPort | None = ADDRESSES.setting(
         "TFS_PROXY_GRPC_PORT", parse.grpc_port, None,
-        "port of TF Serving's gRPC API; 0 takes a free one; auto is 8500 if it is free, and off on SageMaker",
+        "port of gRPC, TF Serving's API and the Open Inference Protocol; 0 takes a free one; auto is 8500 if "
+        "it is free, and off on SageMaker",
         shown="off; auto in the images")
     nginx: bool = ADDRESSES.setting(
         "TFS_PROXY_NGINX", parse.flag, True,
@@ -254,7 +262,8 @@ class Settings:
         "text, or json: one JSON object a line; both have the entries of all processes")
     access_log: AccessLog = FILES_AND_LOGS.setting(
         "TFS_PROXY_ACCESS_LOG", parse.access_log, AccessLog(AccessLog.ERRORS),
-        "which requests get a line: off, errors, slow:MS, sample:FRACTION or all; never /ping and /metrics",
+        "which requests get a line: off, errors, slow:MS, sample:FRACTION or all; never /ping, /metrics and "
+        "/v2/health",
         shown="errors")
     home: str | None = FILES_AND_LOGS.setting(
         "TFS_PROXY_HOME", str, None, "folder for all files that are written",
@@ -288,6 +297,8 @@ class Settings:
         grpc = values["grpc_port"]
         if grpc is not None and not grpc.required and parse.is_on_sagemaker(environ):
             values["grpc_port"] = None
+        if "console" not in set_values and parse.is_on_sagemaker(environ):
+            values["console"] = False
         if values["script_timeout_seconds"] is None:
             longest_seconds = max(values[name] for name in OTHERS_WAIT)
             values["script_timeout_seconds"] = longest_seconds + SCRIPT_MARGIN_SECONDS
@@ -327,6 +338,11 @@ class Settings:
     def shares_servers(self) -> bool:
         """Whether these are the settings of one model of many that have the same model servers."""
         return self.loaded_as is not None and self.multi_model_mode == "shared"
+
+    @property
+    def publishes_open_inference(self) -> bool:
+        """Whether anything answers under /v2."""
+        return self.open_inference != "off"
 
     @property
     def max_payload_bytes(self) -> int:

@@ -24,7 +24,7 @@ from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.saved_model import read_saved_model
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
-from tfs_proxy.observe.routes import INVOCATIONS
+from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
 from tfs_proxy.report.served import look_into
 from tfs_proxy.script.ast_names import read_ast_names
 from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
@@ -96,7 +96,11 @@ class LoadedScript:
         named = {"Content-Type": content_type, "Accept": accept, CUSTOM_ATTRIBUTES: custom_attributes}
         sent = {name: value for name, value in named.items() if value is not None}
         data = body.encode() if isinstance(body, str) else body
-        return _call(self._app, _environ(data, {**sent, **(headers or {})}))
+        return _call(self._app, _environ("POST", INVOCATIONS, data, {**sent, **(headers or {})}))
+
+    def openapi(self) -> Reply:
+        """``GET /openapi.json``: what is served, and what the script says of its bodies."""
+        return _call(self._app, _environ("GET", OPENAPI, b"", {}))
 
 
 @contextlib.contextmanager
@@ -205,8 +209,10 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         max_decoded_bytes=settings.max_decoded_bytes,
         max_decoded_total_bytes=settings.max_decoded_total_bytes,
         request_timeout_seconds=settings.request_timeout_seconds,
+        rest_api=settings.rest_api,
         default_accept=settings.default_accept,
         script_model=contents.script_model,
+        version_labels=tuple(settings.version_labels),
     )
     if contents.script_model and contents.script:
         return create_script_model_app(
@@ -235,11 +241,11 @@ def _undone_imports(script: str | None) -> Iterator[None]:
                 del sys.modules[name]
 
 
-def _environ(body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
+def _environ(method: str, path: str, body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
     """A WSGI request (PEP 3333)."""
     environ: dict[str, Any] = {
-        "REQUEST_METHOD": "POST",
-        "PATH_INFO": INVOCATIONS,
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path,
         "CONTENT_LENGTH": str(len(body)),
         "SERVER_PROTOCOL": "HTTP/1.1",
         "wsgi.input": io.BytesIO(body),

@@ -61,6 +61,10 @@ class FakeUpstream:
             raise BadInput(f'The model {target.model} has no signature "{name}".')
         return self.signatures[name]
 
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All of them."""
+        return self.signatures
+
     def predict(
         self,
         target: Target,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from support.fake_upstream import Call, FakeUpstream
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.script.load import load_script
-from tfs_proxy.signature import PREDICT_METHOD, Signature, TensorSpec
+from tfs_proxy.signature import PREDICT_METHOD, Signature, Target, TensorSpec
 from tfs_proxy.upstream.interface import ModelAnswer
 from tfs_proxy.web.app import create_app
 
@@ -21,6 +21,7 @@ LIMIT_BYTES = 1000
 JSON_TYPE = {"Content-Type": "application/json"}
 SPEC = TensorSpec("x", "DT_FLOAT", (None,))
 SIGNATURE = Signature("serving_default", PREDICT_METHOD, {"x": SPEC}, {"y": SPEC})
+OTHER = Signature("other", PREDICT_METHOD, {"z": replace(SPEC, name="z")}, {"y": SPEC})
 
 
 @dataclass
@@ -68,17 +69,25 @@ MakeFront = Callable[..., Front]
 def make_front(tmp_path: Path) -> MakeFront:
     """Build an app: ``make_front(script_text, status=..., body=..., error=...)``.
 
-    ``loaded_as`` is the name of its model if that is one of many.
+    ``loaded_as`` is the name of its model if that is one of many, ``open_inference`` who answers /v2/,
+    ``nickname`` another name of the model, ``serves`` what the model server has loaded.
     """
 
-    def make(script_text: str | None = None, loaded_as: str | None = None, **answer: Any) -> Front:
+    def make(
+        script_text: str | None = None,
+        loaded_as: str | None = None,
+        open_inference: str = "model",
+        nickname: str | None = None,
+        serves: Callable[[Target], bool] | None = None,
+        **answer: Any,
+    ) -> Front:
         script = None
         if script_text is not None:
             path = tmp_path / "inference.py"
             path.write_text(script_text)
             script = load_script(str(path))
         says, door = Says(**answer), Door()
-        upstream = FakeUpstream({"serving_default": SIGNATURE}, says, INSTANCE)
+        upstream = FakeUpstream({"serving_default": SIGNATURE, "other": OTHER}, says, INSTANCE)
         deployment = Deployment(
             default_model="half",
             models={"half": (1,)},
@@ -89,8 +98,10 @@ def make_front(tmp_path: Path) -> MakeFront:
             max_decoded_bytes=4 * LIMIT_BYTES,
             request_timeout_seconds=60.0,
             loaded_as=loaded_as,
+            open_inference=open_inference,
+            inner_names={} if nickname is None else {nickname: "half"},
         )
-        app = create_app(deployment, upstream, script, ping=lambda: (door.status, door.body))
+        app = create_app(deployment, upstream, script, ping=lambda: (door.status, door.body), serves=serves)
         return Front(falcon.testing.TestClient(app), upstream, says, door)
 
     return make

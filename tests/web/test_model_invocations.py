@@ -172,3 +172,14 @@ def test_only_output_handler_sees_errors(make_front: Callable[..., Any], error_o
 
     assert (refused.status_code, error_of(refused)) == (400, "ValueError: 400!")
     assert unsupported.status_code == 415
+
+
+@pytest.mark.parametrize("name", ["[false]", "{}", "7", "null"])
+def test_a_signature_name_that_is_no_text(make_front: Any, name: str) -> None:
+    """The model server refuses it, and so do we, in its words."""
+    front = make_front(status=400, body=b'{"error": "must be a string value"}')
+
+    result = front.post(f'{{"signature_name": {name}, "inputs": [1]}}')
+
+    assert result.status_code == 400
+    assert "must be a string value" in result.json["error"]

@@ -39,7 +39,7 @@ def test_every_request_error_has_a_status() -> None:
     assert status_of(errors.RequestError("?")) == 500
 
 
-@pytest.mark.parametrize("path", ["/", "/nope", "/invocations/", "/models", "/ping/x"])
+@pytest.mark.parametrize("path", ["/v2", "/nope", "/invocations/", "/models", "/ping/x"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_unknown_path(front: Any, error_of: ErrorOf, method: str, path: str) -> None:
     """Other paths are 404."""

@@ -38,6 +38,9 @@ own. This environment is used unchanged: requirements.txt is not installed.
 With --request, code/inference.py answers the request, or the default conversion if there is no script.
 A fake model server stands behind them; it answers zeros in the shapes of the signatures.
 
+With --openapi, standard output gets the document that GET /openapi.json would answer, and the report goes to
+standard error.
+
 With --multi-model, every archive below FOLDER is checked so, one after the other: a line for each says what
 would be served, or why it fails.
 
@@ -61,6 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="body of a request to answer, or a file of data capture with many; - is stdin",
     )
+    parser.add_argument(
+        "--openapi",
+        action="store_true",
+        help="print the OpenAPI document of what would be served, instead of the report",
+    )
     parser.add_argument("--content-type", metavar="TYPE", help="its Content-Type (default: none)")
     parser.add_argument("--accept", metavar="TYPE", help="its Accept (default: none)")
     parser.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
@@ -76,6 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started and wrote goes
     try:
         settings = Settings.from_env()
+        if arguments.openapi and (arguments.multi_model or arguments.request):
+            raise SettingsError("--openapi takes neither --multi-model nor --request.")
         if arguments.multi_model is None:
             return _check(arguments, settings)
         if arguments.model or arguments.request:
@@ -91,10 +101,10 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
 
     Raises what start-up raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
     """
-    requests = _requests(arguments)
+    requests, report = _requests(arguments), sys.stderr if arguments.openapi else sys.stdout
     with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
         prepared = prepare(arguments.model or settings.model, settings, workspace, inherited_environment())
-        print(*prepared.report, sep="\n")
+        print(*prepared.report, sep="\n", file=report)
         warnings = list(prepared.warnings)
         prepared.refuse_unusable_script()
         try:
@@ -102,8 +112,9 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
             if missing:
                 warnings.append(f"Warning: {missing}")
             for line in warnings:
-                print(line)
-            status = _try(arguments, requests, prepared.served, settings) if requests else 0
+                print(line, file=report)
+            status = _print_document(prepared.served, settings) if arguments.openapi else 0
+            status = _try(arguments, requests, prepared.served, settings) if requests else status
         except ScriptLoadError as error:
             raise readable(error, workspace) from None
     return WARNED if arguments.strict and warnings and not status else status
@@ -148,6 +159,16 @@ def _try(
 
     with _explained(served.layout), testing.load(served.layout.root, settings=settings) as script:
         return max([_try_one(arguments, request, served, script) for request in requests])
+
+
+def _print_document(served: Served, settings: Settings) -> int:
+    """Print what ``GET /openapi.json`` would answer; the exit status."""
+    from tfs_proxy import testing
+
+    with _explained(served.layout), testing.load(served.layout.root, settings=settings) as script:
+        reply = script.openapi()
+    print(reply.text)
+    return FAILED if reply.status >= ERRORS_FROM else 0
 
 
 def _try_one(

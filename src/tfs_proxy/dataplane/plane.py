@@ -1,5 +1,6 @@
 """The data plane: a request's records or tensors -> a model's answer, with no HTTP inside."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from tfs_proxy.dataplane.tensors import as_batch
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamRefused
 from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.observe.request_record import CONVERT, note_records, stage
+from tfs_proxy.observe.request_record import CONVERT, note_decoded, note_records, stage
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.decode import as_utf8, decode, decode_examples, readable
 from tfs_proxy.payload.encode import encode, encode_values
@@ -103,6 +104,10 @@ class DataPlane:
     def signature(self, target: Target) -> Signature:
         """The target's signature; raises UpstreamRefused for an unknown model, BadInput for a signature."""
         return self._upstream.signature(target)
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version, by name; raises UpstreamRefused for an unknown model."""
+        return self._upstream.signatures_of(target)
 
     def decode(self, target: Target, body: Body) -> Batch:
         """A body as arrays by input name, which may be written to.
@@ -198,6 +203,8 @@ class DataPlane:
         note_records(records.records)
         if isinstance(records, _ServingForm):
             return self._forward(target, records, instance)
+        if isinstance(records, Batch):
+            note_decoded({name: (array.dtype.name, array.shape) for name, array in records.inputs.items()})
         as_json = media_type == media.JSON
         answer = self._upstream.predict(target, records, instance=instance, as_json=as_json)
         return CallOutcome(answer, target, records.records)
@@ -224,7 +231,9 @@ class DataPlane:
         values = documents(text, budget)
         form = serving_form(values, target.method)
         if form is not None:
-            return _ServingForm(text, form.get(SIGNATURE_NAME), records_in(form))
+            name = form.get(SIGNATURE_NAME)
+            # The model server refuses anything but text, in words of its own.
+            return _ServingForm(text, name if isinstance(name, str) else None, records_in(form))
         if target.method != PREDICT:
             return examples_of(records_of(values))
         return decode_documents(values, self.signature(target))

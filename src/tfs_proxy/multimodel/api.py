@@ -1,7 +1,7 @@
 """The HTTP of multi-model endpoints on the control API: nginx -> here -> `ModelRegistry`.
 
 docs/reference/sagemaker.md has the calls; nginx asks ``/models/NAME/ready`` when a model has no gate, and
-``/served/NAME/ready`` with the name that the model server has for it.
+``/served/NAME/ready`` with the name that the model server has for it, ``/reachable/NAME/ready`` with either.
 """
 
 import json
@@ -50,6 +50,7 @@ class ModelsApi:
         self._of_one: Mapping[str, Method] = {"GET": self._get, "HEAD": self._get, "DELETE": self._unload}
         self._of_readiness: Mapping[str, Method] = {"GET": self._ready, "HEAD": self._ready}
         self._of_served_readiness: Mapping[str, Method] = {"GET": self._served, "HEAD": self._served}
+        self._of_either: Mapping[str, Method] = {"GET": self._reachable, "HEAD": self._reachable}
 
     async def respond(self, request: HttpRequest) -> HttpResponse | None:
         """Answer a request; None for a path that is not of models."""
@@ -62,6 +63,8 @@ class ModelsApi:
                 return await self._answer(request, self._of_readiness, unquote(name))
             case ["", "served", name, "ready"] if name:
                 return await self._answer(request, self._of_served_readiness, unquote(name))
+            case ["", "reachable", name, "ready"] if name:
+                return await self._answer(request, self._of_either, unquote(name))
         return None
 
     async def _answer(self, request: HttpRequest, methods: Mapping[str, Method], name: str) -> HttpResponse:
@@ -108,17 +111,28 @@ class ModelsApi:
 
     async def _served(self, request: HttpRequest, name: str) -> HttpResponse:
         """The readiness of the archive whose model the model server calls ``name``."""
+        ready, loaded_name = await self._ready_archive(request, name)
+        if self._is_served(name):
+            return ready
+        raise UnknownModel(
+            f"no model server has a model {name}: the archive loaded as {loaded_name} has others, or its "
+            "script is the model"
+        )
+
+    async def _reachable(self, request: HttpRequest, name: str) -> HttpResponse:
+        """The readiness of the archive that is loaded as ``name``, or has a model that is called so."""
+        ready, loaded_name = await self._ready_archive(request, name)
+        if name == loaded_name or self._is_served(name):
+            return ready
+        raise UnknownModel(f"there is no model {name}: the archive loaded as {loaded_name} has others")
+
+    async def _ready_archive(self, request: HttpRequest, name: str) -> tuple[HttpResponse, str]:
+        """The answer of the archive that can have a model ``name``, and what it is loaded as."""
         for loaded_name in loaded_names(name):
             try:
-                ready = await self._ready(request, loaded_name)
+                return await self._ready(request, loaded_name), loaded_name
             except UnknownModel:
                 continue
-            if self._is_served(name):
-                return ready
-            raise UnknownModel(
-                f"no model server has a model {name}: the archive loaded as {loaded_name} has others, or its "
-                "script is the model"
-            )
         raise UnknownModel(f"model {name} is not loaded")
 
 

@@ -27,7 +27,11 @@ def read_load_request(body: bytes) -> LoadRequest:
         raise BadInput(f"not a load request: the body is not JSON; send {SHAPE}") from None
     if not isinstance(fields, dict):
         raise BadInput(f"not a load request: the body is not a JSON object; send {SHAPE}")
-    name, url = _text(fields, "model_name"), _text(fields, "url")
+    return checked_load_request(_text(fields, "model_name"), _text(fields, "url"))
+
+
+def checked_load_request(name: str, url: str) -> LoadRequest:
+    """The request for a name and a path; raises BadInput if one of them can't be that."""
     if not is_loaded_model_name(name):
         raise BadInput(
             f"not a load request: model_name can't be a model's name, which has {LOADED_MODEL_RULE}"

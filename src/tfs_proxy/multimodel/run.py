@@ -19,8 +19,11 @@ from tfs_proxy.multimodel.api import ModelsApi
 from tfs_proxy.multimodel.archives.folder import ModelFolder, model_folder
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.archives.universal_script import universal_code
+from tfs_proxy.multimodel.console import ConsoleApi, first_answer
+from tfs_proxy.multimodel.description import DescriptionApi
 from tfs_proxy.multimodel.front_readiness import FrontReadiness
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
+from tfs_proxy.multimodel.repository import LoadedModels
 from tfs_proxy.multimodel.shared.shared_mode import SharedMode
 from tfs_proxy.multimodel.stacks.http_gates import HttpGates
 from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
@@ -42,6 +45,8 @@ from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
+from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
+from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.programs import grpc_router
@@ -158,10 +163,29 @@ class MultiModelSupervisor:
         control_api = ControlApi(self._readiness, self._measure)
         control_api.log_level = self._records.run_log.respond
         ready_seconds = self._settings.request_timeout_seconds
-        control_api.models = ModelsApi(
-            self._registry, ready_seconds, self._on_demand, self._stacks.is_served
-        ).respond
+        models = ModelsApi(self._registry, ready_seconds, self._on_demand, self._stacks.is_served)
+        described = DescriptionApi(self._settings, models.respond)
+        page = ConsoleApi(self._loaded_names, self._settings.max_payload_bytes, is_on=self._settings.console)
+        control_api.models = first_answer(described.respond, page.respond)
+        repository = LoadedModels(
+            self._registry,
+            self._stacks.versions,
+            self._on_demand,
+            self._settings.wait_time_seconds,
+            is_published=self._settings.rest_api,
+        )
+        control_api.served_models = repository.served
+        if self._settings.publishes_open_inference:
+            control_api.open_inference = OpenInferenceApi(
+                self._readiness, repository, self._times, self._settings.version_labels
+            )
         return control_api
+
+    def _loaded_names(self) -> Iterator[str]:
+        return (model.name for model in self._registry.list())
+
+    def _times(self) -> InferenceTimes:
+        return self._records.times(self._stacks.measure_stages())
 
     async def run(self) -> int:
         """Start, serve, drain."""

@@ -1,8 +1,10 @@
 """Requests by the model that they ask for: how many, how they ended, how long they took, their sizes."""
 
+import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from tfs_proxy.observe import catalogue
@@ -12,6 +14,7 @@ SECONDS_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 OTHER, LATEST = "other", "latest"
 """A model or version that is not of this run; the version of a request that names none."""
 
+OK = "ok"
 _CLIENT_GONE = 499
 _OUTCOMES: Mapping[int, str] = {
     _CLIENT_GONE: "client_gone",
@@ -55,11 +58,29 @@ class KnownModels:
         return name, LATEST if not version else number if number in versions else OTHER
 
 
-class ModelCounts:
-    """All requests for a model; they only grow, as long as the model is one of the run."""
+@dataclass(slots=True)
+class Inferences:
+    """How many inferences there have been, and how long they took together.
 
-    def __init__(self, known: KnownModels) -> None:
+    ``last_at`` is when the last one was counted, in seconds since the epoch; 0 if there was none.
+    """
+
+    count: int = 0
+    seconds: float = 0.0
+    last_at: float = 0.0
+
+
+class ModelCounts:
+    """All requests for a model; they only grow, as long as the model is one of the run.
+
+    ``inferences`` has those that ask for one by model, version and whether they went well; versions are
+    labels as those of the metrics are.
+    """
+
+    def __init__(self, known: KnownModels, clock: Callable[[], float] = time.time) -> None:
         self.known = known
+        self._clock = clock
+        self.inferences: dict[tuple[str, str, bool], Inferences] = {}
         self._outcomes: Counter[tuple[str, ...]] = Counter()
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._seconds: dict[tuple[str, ...], float] = defaultdict(float)
@@ -78,6 +99,14 @@ class ModelCounts:
         self._bytes_in[labels] += sizes[0] * times
         self._bytes_out[labels] += sizes[1] * times
 
+    def add_inference(self, asked: tuple[str, str], status: int, seconds: float, times: int = 1) -> None:
+        """Count a request as an inference, too, ``times`` over."""
+        key = *self.known.labels(*asked), outcome_of(status) == OK
+        inferences = self.inferences.setdefault(key, Inferences())
+        inferences.count += times
+        inferences.seconds += seconds * times
+        inferences.last_at = self._clock()
+
     def requests_of(self, model: str) -> int:
         """How many requests there have been for a model."""
         return sum(times for labels, times in self._outcomes.items() if labels[0] == model)
@@ -88,6 +117,7 @@ class ModelCounts:
         for counts in (self._outcomes, self._counts, self._seconds, self._bytes_in, self._bytes_out):
             for labels in [labels for labels in counts if labels[0] == model]:
                 del counts[labels]
+        self.inferences = {key: of for key, of in self.inferences.items() if key[0] != model}
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """All counts so far."""
@@ -107,4 +137,4 @@ def outcome_of(status: int) -> str:
         return _OUTCOMES[status]
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status < HTTPStatus.CONTINUE:
         return "server_error"
-    return "client_error" if status >= HTTPStatus.BAD_REQUEST else "ok"
+    return "client_error" if status >= HTTPStatus.BAD_REQUEST else OK

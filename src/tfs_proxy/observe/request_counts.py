@@ -16,6 +16,7 @@ from tfs_proxy.observe.model_counts import SECONDS_BOUNDS, ModelCounts
 from tfs_proxy.observe.routes import (
     INVOCATIONS,
     PROBES,
+    is_inference,
     is_named_in_line,
     method_of,
     model_of,
@@ -71,7 +72,8 @@ def request_line(request: FinishedRequest) -> bytes:
     readable = line if line.isascii() and line.isprintable() else "-"
     asked = f"{_word(request.model)} {_word(request.version)}"
     sizes = f"{request.bytes_in} {request.bytes_out}"
-    return f"{request.status:03} {request.seconds:.6f} - {asked} {sizes} {readable}\n".encode()
+    grpc_status = request.grpc_status or _UNKNOWN
+    return f"{request.status:03} {request.seconds:.6f} {grpc_status} {asked} {sizes} {readable}\n".encode()
 
 
 def read_line(line: bytes) -> FinishedRequest | None:
@@ -156,7 +158,10 @@ class RequestCounts:
         asked = (request.model, request.version) if is_named_in_line(path) else model_of(path)
         if asked is not None and (path == INVOCATIONS or asked[0]):  # only there a model needs no name
             sizes = (request.bytes_in, request.bytes_out)
-            models.add(asked, _meant_status(request), request.seconds, sizes, times)
+            status = _meant_status(request)
+            models.add(asked, status, request.seconds, sizes, times)
+            if is_inference(path):
+                models.add_inference(asked, status, request.seconds, times)
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """All counts so far."""

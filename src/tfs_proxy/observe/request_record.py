@@ -7,7 +7,7 @@ request's context reaches; what a request left behind is read from its record wh
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
@@ -38,6 +38,7 @@ class RequestRecord:
 
     ``model`` and ``version`` are what the request asks for, "" if it has not been read that far. Sizes are in
     bytes; ``records`` is None if they were not counted. ``status`` is 0 until the answer begins.
+    ``decoded`` has dtype and shape by input name of what the body became, if it became arrays.
     ``inner`` is the time in stages that lie within the present one.
     """
 
@@ -45,6 +46,7 @@ class RequestRecord:
         "began",
         "bytes_in",
         "bytes_out",
+        "decoded",
         "inner",
         "listener",
         "method",
@@ -63,6 +65,7 @@ class RequestRecord:
         self.model = self.version = ""
         self.status = self.bytes_in = self.bytes_out = 0
         self.records: int | None = None
+        self.decoded: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
         self.seconds = [0.0] * len(STAGES)
         self.listener: StageListener | None = None
         self.inner = 0.0
@@ -112,6 +115,13 @@ def note_records(count: int | None) -> None:
     record = _CURRENT.get()
     if record is not None and record.records is None:
         record.records = count
+
+
+def note_decoded(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
+    """Note what the body became: dtype and shape by input name."""
+    record = _CURRENT.get()
+    if record is not None:
+        record.decoded = arrays
 
 
 @contextmanager

@@ -4,19 +4,52 @@ import re
 from collections.abc import Mapping
 
 OTHER_ROUTE, OTHER_METHOD, OTHER_STATUS = "other", "_OTHER", "other"
-PROBES = frozenset({"/ping", "/metrics"})
+LIVE, READY = "/v2/health/live", "/v2/health/ready"
+PROBES = frozenset({"/ping", "/metrics", LIVE, READY})
 """Requests of platforms, counted apart."""
 
 INVOCATIONS = "/invocations"
+SERVED_MODELS = "/v1/models"
+SERVER, REPOSITORY_INDEX, ALL_STATISTICS = "/v2", "/v2/repository/index", "/v2/models/stats"
+OPENAPI = "/openapi.json"
+SHARED_MEMORY = r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:status|register|unregister)"
+"""The paths of Triton's extensions for memory that clients share with it, which is refused here."""
+
 _PREDICTION = "/tensorflow.serving.PredictionService/"
-_CALLS = frozenset(
+_OPEN_INFERENCE = "/inference.GRPCInferenceService/"
+_INFERENCE_CALLS = frozenset(
     {
         *(f"{_PREDICTION}{name}" for name in ("Predict", "Classify", "Regress", "MultiInference")),
+        *(f"{_OPEN_INFERENCE}{name}" for name in ("ModelInfer", "ModelStreamInfer")),
+    }
+)
+_CALLS = frozenset(
+    {
+        *_INFERENCE_CALLS,
         f"{_PREDICTION}GetModelMetadata",
         "/tensorflow.serving.ModelService/GetModelStatus",
     }
 )
-_EXACT = frozenset({INVOCATIONS, "/execution-parameters", *_CALLS})
+_OTHER_CALLS = frozenset(
+    f"{_OPEN_INFERENCE}{name}"
+    for name in (
+        *("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelConfig"),
+        *("ModelStatistics", "RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload"),
+    )
+)
+"""Of them a line names no model: they ask for no inference."""
+
+_EXACT = frozenset(
+    {
+        *("/", INVOCATIONS, "/execution-parameters", OPENAPI),
+        *(SERVED_MODELS, SERVER, REPOSITORY_INDEX, ALL_STATISTICS),
+        *(*_CALLS, *_OTHER_CALLS),
+    }
+)
+_OPEN = re.compile(
+    r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?(?P<method>/(?:infer|ready|config|stats))?"
+)
+_REPOSITORY = re.compile(r"/v2/repository/models/[^/]+(?P<method>/(?:load|unload))")
 _SERVING = re.compile(
     r"/v1/models/(?P<model>[^/:]+)(?:/(?:versions|labels)/(?P<version>[^/:]+))?"
     r"(?P<method>:predict|:classify|:regress|/metadata)?",
@@ -43,8 +76,22 @@ def route_of(path: str) -> str:
         return "/models/{name}/invoke"
     if managed := _MANAGED.fullmatch(path):
         return "/models/{name}" if managed["name"] else "/models"
-    serving = _SERVING.fullmatch(path)
-    return f"/v1/models/{{model}}{(serving['method'] or '').lower()}" if serving else OTHER_ROUTE
+    if serving := _SERVING.fullmatch(path):
+        return f"/v1/models/{{model}}{(serving['method'] or '').lower()}"
+    if asked := _OPEN.fullmatch(path):
+        return f"/v2/models/{{model}}{asked['method'] or ''}"
+    changed = _REPOSITORY.fullmatch(path)
+    return f"/v2/repository/models/{{model}}{changed['method']}" if changed else OTHER_ROUTE
+
+
+def is_inference(path: str) -> bool:
+    """Whether a request to this path asks a model for an inference, and not about it."""
+    if path == INVOCATIONS or path in _INFERENCE_CALLS or _INVOKED.fullmatch(path):
+        return True
+    if serving := _SERVING.fullmatch(path):
+        return (serving["method"] or "").startswith(":")
+    asked = _OPEN.fullmatch(path)
+    return asked is not None and asked["method"] == "/infer"
 
 
 def is_named_in_line(path: str) -> bool:
@@ -53,9 +100,12 @@ def is_named_in_line(path: str) -> bool:
 
 
 def model_of(path: str) -> tuple[str, str] | None:
-    """The model and version, or label, that a path of TF Serving's API names; None for other paths."""
-    serving = _SERVING.fullmatch(path)
-    return (serving["model"], serving["version"] or "") if serving else None
+    """The model and version, or label, that a request for a model names in its path; None for other paths.
+
+    Of the Open Inference Protocol these are only inferences.
+    """
+    named = _SERVING.fullmatch(path) or (_OPEN.fullmatch(path) if is_inference(path) else None)
+    return (named["model"], named["version"] or "") if named else None
 
 
 def method_of(method: str) -> str:

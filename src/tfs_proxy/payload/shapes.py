@@ -31,8 +31,10 @@ def fits(shape: Sequence[int], declared: Declared) -> bool:
 
 def is_possible(shape: Sequence[int]) -> bool:
     """Whether numpy can have an array of ``shape``, whatever its type; it counts sizes beside a 0, too."""
+    if len(shape) > MAX_DIMENSIONS:  # the product of many sizes would take hours
+        return False
     items = prod(size for size in shape if size)
-    return len(shape) <= MAX_DIMENSIONS and items * _WIDEST_ITEM_BYTES <= sys.maxsize
+    return items * _WIDEST_ITEM_BYTES <= sys.maxsize
 
 
 def shape_text(declared: Sequence[int | None]) -> str:

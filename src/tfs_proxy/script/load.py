@@ -14,6 +14,7 @@ from typing import Any
 
 from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.script.contract import HANDLERS, PARAMETERS, form_of, no_handler
+from tfs_proxy.script.description import Description, importing
 from tfs_proxy.script.tracebacks import own_line, own_report
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Script:
     ``input_handler`` makes the model server's request, ``output_handler`` the client's answer; if
     only one of them is there, the other half is the conversion that models without a script get.
     ``init(context)`` is called once in each worker before its first request, ``close()`` after its last.
+    ``description`` is what it says of its bodies.
     """
 
     path: str
@@ -37,6 +39,7 @@ class Script:
     output_handler: Handler | None = None
     init: Callable[[Any], Any] | None = None
     close: Callable[[], Any] | None = None
+    description: Description | None = None
 
 
 def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
@@ -44,14 +47,19 @@ def load_script(path: str, import_paths: Sequence[str] = ()) -> Script:
 
     Raises ScriptLoadError if it can't be imported, defines no handler, or one that can't be called.
     """
-    module = import_script(path, import_paths)
+    with importing(Path(path)) as described:
+        module = import_script(path, import_paths)
     handlers = {name: function_of(module, name) for name in HANDLERS}
     if not any(handlers.values()):
         raise ScriptLoadError(no_handler(path, vars(module), _functions(module)))
     for name in HANDLERS[:1] if handlers["handler"] else HANDLERS[1:]:
         _check_arguments(module, name, handlers[name])
     return Script(
-        path, **handlers, init=own_function(module, "init", 1), close=own_function(module, "close", 0)
+        path,
+        **handlers,
+        init=own_function(module, "init", 1),
+        close=own_function(module, "close", 0),
+        description=described.description,
     )
 
 

@@ -1,15 +1,16 @@
 """The control API: the supervisor's own HTTP, which answers however busy the workers are.
 
 On the unix socket it answers ``/ping`` and ``/metrics`` for nginx and workers, ``/deployment``,
-``/released`` and ``/settled`` for workers, ``/log-level`` for the command of that name, and with several
-models whatever ``models`` answers. On the
-socket that workers will accept from, it answers ``/metrics``, and 503 with the reason to all else,
-until they take over.
+``/released`` and ``/settled`` for workers, ``/log-level`` for the command of that name, ``/`` and the list of
+models for KServe, the server's share of the Open Inference Protocol, and with several models whatever
+``models`` answers. On the socket that workers will accept from, it answers ``/metrics`` and the protocol's
+probes, and 503 with the reason to all else, until they take over.
 """
 
+import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id
+from tfs_proxy.observe.routes import SERVED_MODELS
 from tfs_proxy.supervisor.logs.run_log import PATH as LOG_LEVEL
+from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
@@ -41,7 +44,10 @@ OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 
 
 class ControlApi:
-    """Answers from `Readiness`; workers get ``deployment`` once it is known, clients what is measured."""
+    """Answers from `Readiness`; workers get ``deployment`` once it is known, clients what is measured.
+
+    ``served_models`` are those of TF Serving's REST API, None if that is not published.
+    """
 
     def __init__(
         self,
@@ -57,6 +63,8 @@ class ControlApi:
         self.log_level: Callable[[HttpRequest], HttpResponse] = _refused
         self.count_early: Callable[[FinishedRequest, str], None] = lambda _request, _request_id: None
         self.models: Respond | None = None
+        self.open_inference: OpenInferenceApi | None = None
+        self.served_models: Callable[[], Collection[str] | None] = lambda: None
         self._server = HttpServer(self.respond, RequestLimits(MAX_BODY_BYTES))
         self._standing_in = HttpServer(self.respond_early)
 
@@ -83,7 +91,8 @@ class ControlApi:
         """Requests on the unix socket."""
         if request.path.startswith(LOG_LEVEL):
             return self.log_level(request)
-        if self.models is not None and (answer := await self.models(request)) is not None:
+        answer = await self._answer_of_models(request)
+        if answer is not None:
             return answer
         if request.method not in {"GET", "HEAD"}:
             return _refused(request)
@@ -102,21 +111,40 @@ class ControlApi:
             case "/deployment" | "/released":
                 return _ok_without(None if self.released else self.readiness.step)
             case _:
-                return HttpResponse.error(NOT_FOUND, f"there is nothing at {path}")
+                return self._state_for_clients(path)
+
+    def _state_for_clients(self, path: str) -> HttpResponse:
+        """What KServe's clients look at."""
+        names = self.served_models() if path == SERVED_MODELS else None
+        if names is not None:
+            return HttpResponse(OK, json.dumps({"models": sorted(names)}).encode())
+        return HttpResponse.error(NOT_FOUND, f"there is nothing at {path}")
+
+    async def _answer_of_models(self, request: HttpRequest) -> HttpResponse | None:
+        """The answer of whoever has models, or of the protocol; None for other paths."""
+        answer = None if self.models is None else await self.models(request)
+        if answer is None and self.open_inference is not None:
+            return await self.open_inference.respond(request)
+        return answer
 
     async def respond_early(self, request: HttpRequest) -> HttpResponse:
         """Requests of clients before the workers take over: the reason, and no connection is kept."""
         own = {name: value for name, value in request.headers.items() if name != NGINX_COUNT}
         request = replace(request, headers=own)  # no client speaks for nginx
-        if request.path == "/metrics":
-            answer = await self._metrics(request) if request.method in {"GET", "HEAD"} else _refused(request)
-        else:
-            answer = HttpResponse.error(UNAVAILABLE, self.readiness.reason() or "starting")
+        answer = await self._early_answer(request)
         inference_id, own_id = (request.headers.get(name.lower()) for name in (INFERENCE_ID, REQUEST_ID))
         request_id = chosen_id(inference_id, own_id)
         self.count_early(FinishedRequest(request.method, answer.status, 0.0, request.path), request_id)
         headers = {**answer.headers, REQUEST_ID: request_id}
         return replace(answer, headers=headers, keeps_connection=False)
+
+    async def _early_answer(self, request: HttpRequest) -> HttpResponse:
+        probed = None if self.open_inference is None else self.open_inference.health(request.path)
+        if request.path != "/metrics" and probed is None:
+            return HttpResponse.error(UNAVAILABLE, self.readiness.reason() or "starting")
+        if request.method not in {"GET", "HEAD"}:
+            return _refused(request)
+        return probed or await self._metrics(request)
 
     async def _metrics(self, request: HttpRequest) -> HttpResponse:
         await self._outside.refresh()

@@ -195,7 +195,10 @@ class Heartbeats(asyncio.DatagramProtocol):
 
 
 class Readiness:
-    """The run's readiness as the run loop last saw it; ``load_seconds`` are of a version's last load."""
+    """The run's readiness as the run loop last saw it; ``load_seconds`` are of a version's last load.
+
+    ``reported`` is what an instance has said of a model last, versions that nobody expects included.
+    """
 
     def __init__(self, heartbeats: Heartbeats, clock: Callable[[], float] = time.monotonic) -> None:
         self.phase = Phase.STARTING
@@ -207,6 +210,7 @@ class Readiness:
         self.down: set[str] = set()
         self.servables: dict[ExpectedVersion, ServableState] = {}
         self.unreachable: set[int] = set()
+        self.reported: dict[tuple[int, str], Mapping[int, ServableState]] = {}
         self.disturbed = asyncio.Event()
 
     @property
@@ -245,6 +249,7 @@ class Readiness:
     def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
         """Note an instance's answer on a model; a version that it does not name has not begun to load."""
         self.unreachable.discard(instance)
+        self.reported[instance, model] = states
         for servable in self.servables:
             if (servable.instance, servable.model) == (instance, model):
                 was_available = self.servables[servable].available

@@ -11,6 +11,8 @@ from dataclasses import replace
 
 from tfs_proxy.capture.files import check_folder
 from tfs_proxy.capture.options import described
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.grpc_router.options import OFF
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.report.first_request import FirstRequest, ready_line
@@ -23,9 +25,12 @@ from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.nginx import config as nginx
-from tfs_proxy.supervisor.nginx.proxy import NginxProxy, refuse_grpc_without_nginx
+from tfs_proxy.supervisor.nginx.proxy import NginxProxy
+from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
+from tfs_proxy.supervisor.open_inference.repository import ServedArchive
 from tfs_proxy.supervisor.opening import ServeRequest
-from tfs_proxy.supervisor.programs import gunicorn
+from tfs_proxy.supervisor.programs import grpc_router, gunicorn
+from tfs_proxy.supervisor.programs.grpc_gates import InstanceGates
 from tfs_proxy.supervisor.readiness import Phase
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop
 from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
@@ -35,7 +40,7 @@ from tfs_proxy.supervisor.stack import ServingStack, StackHost
 log = logging.getLogger(__name__)
 
 NO_NGINX = (
-    "no nginx in front: the workers listen on the port themselves. Without it there is no gRPC port, no "
+    "no nginx in front: the workers listen on the port themselves. Without it there is no "
     "answer to /ping while all threads are busy, no fast path for JSON, and no second try if a worker dies"
 )
 
@@ -80,12 +85,24 @@ class Supervisor:
             self._outside.measure,
             self._records.measure,
         )
-        self._control_api = ControlApi(self._readiness, self._metrics.measure, self._outside)
-        self._control_api.log_level = self._records.run_log.respond
+        self._control_api = self._make_control_api()
         self._orphans = Orphans()
         self._run_loop = RunLoop(settings.stop_seconds)
         self._children.each_tick = self._tick
         self._proxy: NginxProxy | None = None
+        self._grpc_gates = InstanceGates(workspace, settings.instance_count)
+        self._grpc_port: socket.socket | None = None  # held for the router if there is no nginx
+
+    def _make_control_api(self) -> ControlApi:
+        control_api = ControlApi(self._readiness, self._metrics.measure, self._outside)
+        control_api.log_level = self._records.run_log.respond
+        archive = ServedArchive(self._readiness, lambda: control_api.deployment)
+        control_api.served_models = archive.served
+        if self._settings.publishes_open_inference:
+            control_api.open_inference = OpenInferenceApi(
+                self._readiness, archive, self._records.times, self._settings.version_labels
+            )
+        return control_api
 
     async def run(self) -> int:
         """Start, serve, drain."""
@@ -98,7 +115,13 @@ class Supervisor:
         self._forget_surplus_listeners()
         planned = await self._stack.expect(prepared, self._listener.getsockname()[1])
         self._expect(planned)
+        self._start_grpc_router(planned.deployment)
         await self._stack.start_in_time(planned, prepared)
+        if self._children.grpc_router is not None:
+            listens = sockets.until_it_listens(self._workspace.grpc_router_socket)
+            await self._children.watch_during(listens)
+            if self._grpc_port is not None:
+                log.info("listening for gRPC on %s", sockets.shown_address(self._grpc_port))
         if self._proxy is not None and self._children.nginx is not None:
             await self._children.watch_during(self._proxy.reload(self._children.nginx, planned.deployment))
         self._begin_serving(prepared.first_request)
@@ -110,7 +133,8 @@ class Supervisor:
         await self._readiness.heartbeats.listen(self._workspace.heartbeat_socket)
         nginx_program = nginx.find() if self._settings.nginx else None
         if nginx_program is None:
-            refuse_grpc_without_nginx(self._settings)
+            host = self._listener.getsockname()[0]
+            self._grpc_port = sockets.hold_for_grpc(host, self._settings.grpc_port)
             log.warning("%s", NO_NGINX)
             self._control_api.count_early = self._records.note_early
         else:
@@ -142,6 +166,21 @@ class Supervisor:
         self._records.requests.expect(KnownModels(deployment.default_model, deployment.models))
         self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
 
+    def _start_grpc_router(self, deployment: Deployment) -> None:
+        """Start what answers the Open Inference Protocol over gRPC, and without nginx takes all calls."""
+        behind_nginx = self._proxy is not None and self._proxy.grpc_listener is not None
+        if self._grpc_port is None and (not behind_nginx or deployment.open_inference == OFF):
+            return
+        spec = grpc_router.process(
+            self._settings,
+            self._workspace,
+            nginx.answer_seconds(self._settings),
+            self._request.environ,
+            deployment,
+            None if self._grpc_port is None else sockets.shown_address(self._grpc_port),
+        )
+        self._children.grpc_router = self._children.start(spec)
+
     def _begin_serving(self, first: FirstRequest) -> None:
         """From here on /ping answers 200."""
         self._stack.begin_serving()
@@ -157,8 +196,8 @@ class Supervisor:
         self._records.read()
 
     def _open_grpc_gates(self) -> None:
-        if self._proxy is not None and self._proxy.grpc_listener is not None:
-            self._proxy.open_grpc_gates_of(self._readiness.loaded())
+        if self._grpc_port is not None or (self._proxy is not None and self._proxy.grpc_listener is not None):
+            self._grpc_gates.lead_to(self._readiness.loaded())
 
     async def _drain(self, stop_requested: bool) -> None:
         """Stop accepting, let requests finish, then end the rest in reverse order; bounded in time."""
@@ -178,6 +217,8 @@ class Supervisor:
         finally:
             reading.cancel()
         self._stack.close()
+        if self._grpc_port is not None:
+            self._grpc_port.close()
         self._control_api.close()
         self._records.close()
 
@@ -189,5 +230,7 @@ class Supervisor:
     async def _stop_children(self, deadline: float) -> None:
         if self._children.nginx is not None:
             await self._children.nginx.stop(deadline - time.monotonic())
+        if self._children.grpc_router is not None:
+            await self._children.grpc_router.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._stack.stop_workers(deadline - time.monotonic())
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))

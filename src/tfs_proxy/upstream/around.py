@@ -1,9 +1,14 @@
 """The base of what stands between web and a model server: it changes who is asked, or what a refusal says."""
 
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import UpstreamRefused
 from tfs_proxy.signature import Signature, Target
 from tfs_proxy.upstream.interface import ModelAnswer, Records, Upstream
+
+Known = TypeVar("Known")
 
 
 class Around:
@@ -18,11 +23,11 @@ class Around:
 
     def signature(self, target: Target) -> Signature:
         """The target's signature; see the interface for what it raises."""
-        try:
-            return self._upstream.signature(self._asked(target))
-        except UpstreamRefused as error:
-            refusal = self._refusal(ModelAnswer.refused(error), target, None)
-            raise UpstreamRefused(refusal.status, refusal.body) from error
+        return self._explained(self._upstream.signature, target)
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version; see the interface for what it raises."""
+        return self._explained(self._upstream.signatures_of, target)
 
     def predict(
         self,
@@ -46,6 +51,14 @@ class Around:
     def close(self) -> None:
         """Give connections back; idempotent."""
         self._upstream.close()
+
+    def _explained(self, ask: Callable[[Target], Known], target: Target) -> Known:
+        """What ``ask`` gives for a target; a refusal comes in the words of this one."""
+        try:
+            return ask(self._asked(target))
+        except UpstreamRefused as error:
+            refusal = self._refusal(ModelAnswer.refused(error), target, None)
+            raise UpstreamRefused(refusal.status, refusal.body) from error
 
     def _asked(self, target: Target) -> Target:
         """What the other is asked for; raises UpstreamRefused if it is not to be asked."""

@@ -1,6 +1,6 @@
 """The model server over both its APIs: arrays go over gRPC, JSON and metadata over REST."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -53,6 +53,10 @@ class BinaryUpstream:
     def signature(self, target: Target) -> Signature:
         """The target's signature; see the interface for what it raises."""
         return self._rest.signature(target)
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version; see the interface for what it raises."""
+        return self._rest.signatures_of(target)
 
     def predict(
         self,

@@ -67,14 +67,18 @@ class FakeModelServer:
 
     def signature(self, target: Target) -> Signature:
         """The target's signature; raises UpstreamRefused for a model that isn't there, and BadInput."""
-        versions = self.models.get(target.model)
-        if not versions or (target.version is not None and target.version not in versions):
-            raise UpstreamRefused(404, error_body(f"Could not find any versions of model {target.model}"))
-        signatures = versions[max(versions) if target.version is None else target.version]
+        signatures = self.signatures_of(target)
         name = target.signature or DEFAULT_SIGNATURE
         if name not in signatures:
             raise BadInput(f'The model {target.model} has no signature "{name}".')
         return signatures[name]
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version; raises UpstreamRefused for a model that isn't there."""
+        versions = self.models.get(target.model)
+        if not versions or (target.version is not None and target.version not in versions):
+            raise UpstreamRefused(404, error_body(f"Could not find any versions of model {target.model}"))
+        return versions[max(versions) if target.version is None else target.version]
 
     def predict(
         self,

@@ -1,13 +1,15 @@
 """What workers ask of the supervisor, at the unix socket of its control API."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.upstream.interface import OK
 from tfs_proxy.wire.connect import connect_unix
-from tfs_proxy.wire.connections import get
+from tfs_proxy.wire.connections import ConnectionPool, Timeouts, get
 from tfs_proxy.wire.http_messages import HttpResponse
 
 TIMEOUT_SECONDS = 5.0
@@ -38,6 +40,16 @@ def metrics(
 ) -> HttpResponse:
     """The supervisor's answer to ``GET /metrics``, in the form that ``accept`` asks for; raises as `ping`."""
     return _ask(control_socket, "/metrics", timeout_seconds, {} if accept is None else {"Accept": accept})
+
+
+def ask(control_socket: Path, method: str, path: str, body: bytes) -> HttpResponse:
+    """The supervisor's answer to a request that a client has sent; raises as `ping`."""
+    timeouts = Timeouts(TIMEOUT_SECONDS, connect_seconds=TIMEOUT_SECONDS)
+    connect = connect_unix(control_socket)
+    with closing(
+        ConnectionPool("localhost", 80, timeouts, idle=0, connect=connect, server="The supervisor")
+    ) as connections:
+        return connections.request(method, quote(path), body or None, {"Connection": "close"})
 
 
 def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:

@@ -32,6 +32,11 @@ class ModelAnswer:
         return cls(error.status, error.body, JSON_HEADERS)
 
     @property
+    def version(self) -> int | None:
+        """Which version of the model answered; None if that is not known."""
+        return None
+
+    @property
     def ok(self) -> bool:
         """Whether it is not an error."""
         return self.status == OK
@@ -46,7 +51,7 @@ class Upstream(Protocol):
 
     Every method raises UpstreamUnavailable if no instance could be reached and UpstreamTimeout
     if none answered in time. An error answer of the model server is a `ModelAnswer`, not raised,
-    except by `signature`, which raises UpstreamRefused.
+    except by `signature` and `signatures_of`, which raise UpstreamRefused.
     """
 
     def choose(self) -> Instance:
@@ -57,6 +62,9 @@ class Upstream(Protocol):
 
         Raises BadInput if the model has no signature of that name.
         """
+
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's model version, by name; raises what `signature` does."""
 
     def predict(
         self,

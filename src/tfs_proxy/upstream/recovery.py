@@ -5,7 +5,7 @@ server, and can't be distinguished from those that were under way beside it: it 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
@@ -33,7 +33,8 @@ NOT_FOUND = 404
 """What a model server answers that runs again and has not loaded its models yet."""
 
 
-Outcome = TypeVar("Outcome", ModelAnswer, Signature | UpstreamRefused)
+Outcome = TypeVar("Outcome")
+Known = TypeVar("Known")
 Parameters = ParamSpec("Parameters")
 
 
@@ -76,17 +77,11 @@ class Recovering:
 
     def signature(self, target: Target) -> Signature:
         """The target's signature; see the interface for what it raises."""
+        return self._known(self._upstream.signature, target)
 
-        def ask() -> Signature | UpstreamRefused:
-            try:
-                return self._upstream.signature(target)
-            except UpstreamRefused as refused:
-                return refused
-
-        outcome = self._patiently(ask)
-        if isinstance(outcome, UpstreamRefused):
-            raise outcome
-        return outcome
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version; see the interface for what it raises."""
+        return self._known(self._upstream.signatures_of, target)
 
     def predict(
         self,
@@ -118,6 +113,20 @@ class Recovering:
     def close(self) -> None:
         """Give connections back; idempotent."""
         self._upstream.close()
+
+    def _known(self, ask: Callable[[Target], Known], target: Target) -> Known:
+        """What ``ask`` gives for a target; raises UpstreamRefused once that is the last word."""
+
+        def ask_for_outcome() -> Known | UpstreamRefused:
+            try:
+                return ask(target)
+            except UpstreamRefused as refused:
+                return refused
+
+        outcome = self._patiently(ask_for_outcome)
+        if isinstance(outcome, UpstreamRefused):
+            raise outcome
+        return outcome
 
     def _patiently(self, ask: Callable[[], Outcome], patience_seconds: float = PATIENCE_SECONDS) -> Outcome:
         """Ask again, once all has settled, if the model server was away."""

@@ -1,11 +1,12 @@
 """The model server over REST: pooled connections, and TF Serving's JSON in row form."""
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import UpstreamRefused
+from tfs_proxy.errors import UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.observe.tracing.outgoing import with_trace
 from tfs_proxy.serving_json.messages import Metadata, read_metadata, request_body, with_signature
 from tfs_proxy.signature import Signature, Target
@@ -16,6 +17,9 @@ from tfs_proxy.wire.connect import Connect, connect_tcp
 from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 from tfs_proxy.wire.exchange import Patience
 from tfs_proxy.wire.http_messages import HttpResponse
+
+PROBE_SECONDS = 2.0
+"""How long a model server may take to say what is loaded."""
 
 
 class RestUpstream:
@@ -55,6 +59,10 @@ class RestUpstream:
         """The target's signature; see the interface for what it raises."""
         return self.signatures.get(target)
 
+    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's version; see the interface for what it raises."""
+        return self.signatures.by_name(target)
+
     def predict(
         self,
         target: Target,
@@ -92,6 +100,16 @@ class RestUpstream:
         """Pass a request on to the least busy instance, within the pool's time."""
         return self._request(method, path, body, None, headers=headers)
 
+    def serves(self, target: Target) -> bool:
+        """Whether a model server says now that the target, or a version of it, is loaded."""
+        # TF Serving's status is that of all versions, whatever label is asked for.
+        path = model_path(target) if target.label is None else f"{model_path(target)}/metadata"
+        try:
+            answer = self._request("GET", path, None, None, PROBE_SECONDS)
+        except (UpstreamUnavailable, UpstreamTimeout):
+            return False
+        return answer.ok and (target.label is not None or has_available(answer.body))
+
     def close(self) -> None:
         """Close idle connections; idempotent."""
         for connections in self._connections.values():
@@ -124,6 +142,12 @@ class RestUpstream:
             )
 
         return self._load_balancer.send(instance, ask)
+
+
+def has_available(status: bytes) -> bool:
+    """Whether TF Serving's status of a model has a version that serves."""
+    versions = json.loads(status)["model_version_status"]
+    return any(version["state"] == "AVAILABLE" for version in versions)
 
 
 @lru_cache(maxsize=1024)

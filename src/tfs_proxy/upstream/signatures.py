@@ -38,14 +38,24 @@ class Signatures:
 
     def get(self, target: Target) -> Signature:
         """The signature of the target's name; raises what ``fetch`` raises, and BadInput for no such name."""
-        known = self._by_name(target)
+        known = self.by_name(target)
         name = target.signature or DEFAULT_SIGNATURE
         if name not in known:
             raise BadInput(
                 f'The model {target.model} has no signature "{name}"; '
-                f"tfs-signature-name can be {', '.join(sorted(known)) or 'nothing: it has none'}."
+                f"its signatures are {', '.join(sorted(known)) or 'none'}."
             )
         return known[name]
+
+    def by_name(self, target: Target) -> Mapping[str, Signature]:
+        """All signatures of the target's model version; raises what ``fetch`` raises."""
+        version = target.version
+        if version is None:
+            meaning = self._meanings.get((target.model, target.label))
+            if meaning is not None and self._clock() < meaning.until:
+                version = meaning.version
+        known = None if version is None else self._known.get((target.model, version))
+        return self._ask(target) if known is None else known
 
     def answered(self, target: Target, version: int | None) -> None:
         """Note which version answered: if it is not the one a target meant, that is asked again."""
@@ -60,15 +70,6 @@ class Signatures:
             self._known.pop(version, None)
         for meaning in [key for key in self._meanings if model in {None, key[0]}]:
             self._meanings.pop(meaning, None)
-
-    def _by_name(self, target: Target) -> Mapping[str, Signature]:
-        version = target.version
-        if version is None:
-            meaning = self._meanings.get((target.model, target.label))
-            if meaning is not None and self._clock() < meaning.until:
-                version = meaning.version
-        known = None if version is None else self._known.get((target.model, version))
-        return self._ask(target) if known is None else known
 
     def _ask(self, target: Target) -> Mapping[str, Signature]:
         metadata = self._fetch(Target(target.model, target.version, target.label))

@@ -26,10 +26,7 @@ class TensorAnswer(ModelAnswer):
     follow the batch; ``ok`` is True all the same, since the model did answer.
     """
 
-    __slots__ = ("_json", "_outputs", "version")
-
-    version: int | None
-    """Which version of the model answered; None if the model server does not say."""
+    __slots__ = ("_json", "_outputs", "_version")
 
     def __init__(self, message: bytes, url: str = "") -> None:
         """Read ``message``; raises UpstreamError if it can't be."""
@@ -40,11 +37,17 @@ class TensorAnswer(ModelAnswer):
         for name, value in {
             "headers": JSON_HEADERS,
             "url": url,
-            "version": predicted.version,
+            "_version": predicted.version,
             "_outputs": predicted.outputs,
             "_json": None,
         }.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def version(self) -> int | None:
+        """Which version of the model answered; None if the model server does not say."""
+        known: int | None = self._version  # type: ignore[attr-defined]
+        return known
 
     @property
     def ok(self) -> bool:

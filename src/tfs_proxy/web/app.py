@@ -10,7 +10,7 @@ from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.memory import Ledger
-from tfs_proxy.observe.routes import INVOCATIONS
+from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.load import Script
@@ -18,9 +18,18 @@ from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.upstream.one_archive import OfOneArchive
 from tfs_proxy.upstream.shortages import ShortageTelling
+from tfs_proxy.web import console
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.capturing import CapturedBodies, Capturing
+from tfs_proxy.web.control_relay import AskControlApi, add_relay
+from tfs_proxy.web.description import (
+    OpenApiResource,
+    bodies_of_script,
+    bodies_of_script_model,
+)
 from tfs_proxy.web.errors import install
+from tfs_proxy.web.inference_protocol.model_answers import ModelInference
+from tfs_proxy.web.inference_protocol.resources import Inference, Serves, add_routes
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
 from tfs_proxy.web.status import ExecutionParameters, FetchMetrics, MetricsResource, Ping, PingResource
@@ -31,6 +40,9 @@ if TYPE_CHECKING:
     from tfs_proxy.script.script_model.call import ScriptModel
 
 _NAME = wsgi_name(SERVED_NAME)
+
+BY_SCRIPT, OFF = "script", "off"
+"""Who answers inferences of the Open Inference Protocol: a script; nobody."""
 
 OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
 """Exceptions of the web framework that a script may raise, answered as they are."""
@@ -107,14 +119,17 @@ def create_app(
     pass_on: PassOn | None = None,
     ledger: Ledger | None = None,
     metrics: FetchMetrics | None = None,
+    ask_control_api: AskControlApi | None = None,
+    serves: Serves | None = None,
     capturing: Capturing | None = None,
     owns_upstream: bool = True,
 ) -> ContainerApp:
     """A WSGI app that serves the models of ``deployment``: ``POST /invocations`` and ``GET /ping``.
 
-    ``upstream`` reaches the model servers, ``script`` is the user's, ``ping`` and ``metrics`` ask the control
-    API. ``pass_on`` asks TF Serving's REST API; without it, that is not published. ``ledger`` bounds the
-    memory that the requests of all workers take, ``capturing`` records requests.
+    ``upstream`` reaches the model servers, ``script`` is the user's; ``ping``, ``metrics`` and
+    ``ask_control_api`` ask the control API. ``pass_on`` asks TF Serving's REST API; without it, that is not
+    published. ``ledger`` bounds the memory that the requests of all workers take, ``capturing`` records
+    requests.
     Whatever goes wrong is answered as ``{"error": text}``. The script's ``init(context)`` has run
     when it is there; raises ScriptLoadError if that failed. ``close`` closes ``upstream`` too if the app
     ``owns_upstream``.
@@ -124,6 +139,7 @@ def create_app(
         app.held.callback(upstream.close)
     plane = DataPlane(_for_deployment(upstream, deployment))
     bodies = _bodies(deployment, ledger, capturing)
+    inference: Inference = ModelInference(deployment, bodies, plane)
     if script is None:
         app.add_route(INVOCATIONS, ModelInvocations(deployment, bodies, plane))
     else:
@@ -137,8 +153,19 @@ def create_app(
         app.held.callback(caller.close)
         caller.begin()
         app.add_route(INVOCATIONS, ScriptInvocations(deployment, bodies, caller))
+        if deployment.open_inference == BY_SCRIPT:
+            from tfs_proxy.web.inference_protocol.script_answers import ScriptInference
+
+            inference = ScriptInference(deployment, bodies, caller)
+    if deployment.open_inference != OFF:
+        add_routes(app, deployment, inference, plane.signature, serves)
+    described = None if script is None else bodies_of_script(script)
+    app.add_route(OPENAPI, OpenApiResource(deployment, plane.signatures_of, described))
+    console.add_routes(app, deployment, plane)
     if pass_on is not None:
         app.add_sink(ServingApi(bodies, pass_on), PREFIX)
+    if ask_control_api is not None:
+        add_relay(app, ask_control_api, bodies)
     return app
 
 
@@ -158,6 +185,7 @@ def create_script_model_app(
     ping: Ping,
     ledger: Ledger | None = None,
     metrics: FetchMetrics | None = None,
+    ask_control_api: AskControlApi | None = None,
     capturing: Capturing | None = None,
 ) -> ContainerApp:
     """A WSGI app that serves a script model, whose model has been loaded when it is there.
@@ -165,6 +193,7 @@ def create_script_model_app(
     Raises ScriptLoadError if that failed.
     """
     from tfs_proxy.script.script_model.call import ScriptModelCaller
+    from tfs_proxy.web.inference_protocol.script_answers import ScriptModelInference
 
     app = _app(deployment, ping, metrics, capturing)
     folder = deployment.script_model or ""
@@ -173,6 +202,13 @@ def create_script_model_app(
     caller.begin()
     bodies = _bodies(deployment, ledger, capturing)
     app.add_route(INVOCATIONS, ScriptModelInvocations(deployment, bodies, caller))
+    if deployment.open_inference != OFF:
+        add_routes(app, deployment, ScriptModelInference(deployment, bodies, caller), None, None)
+    if ask_control_api is not None:
+        add_relay(app, ask_control_api, bodies)
+    described = bodies_of_script_model(script_model)
+    app.add_route(OPENAPI, OpenApiResource(deployment, lambda _: {}, described))
+    console.add_routes(app, deployment, None)
     return app
 
 

@@ -13,7 +13,7 @@ from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.memory import Ledger, MemoryBudget
 from tfs_proxy.observe.request_record import READ, note_size, stage
 from tfs_proxy.wire.error_body import body_too_large
-from tfs_proxy.wire.gzip_body import decoded_body
+from tfs_proxy.wire.packed_body import decoded_body
 
 _MEGABYTE = 1024 * 1024
 _PIECE_BYTES = 64 * 1024

@@ -13,11 +13,14 @@ from tfs_proxy.script.handlers.context import ScriptRequest
 from tfs_proxy.script.script_model.context import ScriptModelRequest
 from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader
+from tfs_proxy.web.inference_protocol.framing import is_triton_type
+from tfs_proxy.web.inference_protocol.model_answers import ModelInference
+from tfs_proxy.web.inference_protocol.script_answers import ScriptInference, ScriptModelInference
+from tfs_proxy.web.script_reply import write_reply
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 if TYPE_CHECKING:
     from tfs_proxy.script.handlers.call import ScriptCaller
-    from tfs_proxy.script.returned import ScriptReply
     from tfs_proxy.script.script_model.call import ScriptModelCaller
 
 
@@ -30,9 +33,14 @@ class ModelInvocations:
         self._deployment = deployment
         self._bodies = bodies
         self._plane = plane
+        self._inference = ModelInference(deployment, bodies, plane)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md, docs/reference/aws-container.md)."""
+        if is_triton_type(req.content_type):
+            target = _target(req.get_header(CUSTOM_ATTRIBUTES), self._deployment)
+            self._inference.answer_invocation(req, resp, target)
+            return
         with self._bodies.budget(req) as budget:
             target = _target(req.get_header(CUSTOM_ATTRIBUTES), self._deployment)
             body = Body(self._bodies.read(req, budget), req.content_type, budget)
@@ -49,9 +57,14 @@ class ScriptInvocations:
         self._deployment = deployment
         self._bodies = bodies
         self._caller = caller
+        self._inference = ScriptInference(deployment, bodies, caller)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/aws-container.md)."""
+        if is_triton_type(req.content_type):
+            target = _target(req.get_header(CUSTOM_ATTRIBUTES), self._deployment)
+            self._inference.answer_invocation(req, resp, target)
+            return
         with self._bodies.budget(req) as budget:
             body = self._bodies.read(req, budget)
             attributes = req.get_header(CUSTOM_ATTRIBUTES)
@@ -67,7 +80,7 @@ class ScriptInvocations:
                     budget=budget,
                 )
             )
-        _write(resp, reply)
+        write_reply(resp, reply)
 
 
 class ScriptModelInvocations:
@@ -79,16 +92,20 @@ class ScriptModelInvocations:
         self._deployment = deployment
         self._bodies = bodies
         self._caller = caller
+        self._inference = ScriptModelInference(deployment, bodies, caller)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md)."""
+        if is_triton_type(req.content_type):
+            self._inference.answer_invocation(req, resp)
+            return
         with self._bodies.budget(req) as budget:
             note_model(self._deployment.default_model)
             body = self._bodies.read(req, budget)
             accept = accept_of(req, self._deployment)
             request = ScriptModelRequest(body, req.content_type, accept, lambda: req.headers, budget)
             reply = self._caller.answer(request)
-        _write(resp, reply)
+        write_reply(resp, reply)
 
 
 def _target(attributes: str | None, deployment: Deployment) -> Target:
@@ -106,15 +123,3 @@ def accept_of(req: falcon.Request, deployment: Deployment) -> str | None:
     accept: str | None = req.get_header("Accept")
     says_nothing = accept is None or accept.strip() in {"", "*/*"}
     return deployment.default_accept or accept if says_nothing else accept
-
-
-def _write(resp: falcon.Response, reply: "ScriptReply") -> None:
-    resp.status, resp.content_type = reply.status, reply.content_type
-    for name, value in reply.headers.items():
-        resp.append_header(name, value)
-    if isinstance(reply.body, bytes):
-        resp.data = reply.body
-    else:
-        resp.stream = reply.body
-        # nginx would keep pieces back until its buffers are full.
-        resp.set_header("X-Accel-Buffering", "no")

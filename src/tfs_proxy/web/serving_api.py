@@ -4,6 +4,7 @@ nginx sends most requests straight to the model server. They come here if there 
 server is away for a moment, or if the body is compressed.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from urllib.parse import quote, urlsplit
 import falcon
 
 from tfs_proxy.upstream.interface import ModelAnswer
+from tfs_proxy.upstream.rest import has_available
 from tfs_proxy.web.body import BodyReader
 
 PassOn = Callable[[str, str, bytes | None, Mapping[str, str]], ModelAnswer]
@@ -21,6 +23,8 @@ PREFIX = re.compile("/v1/", re.IGNORECASE)
 METHODS = ("GET", "OPTIONS", "POST")
 PASSED = ("Content-Type", "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers")
 """What the model server reads of a request's headers; an unpacked body has no Content-Encoding."""
+
+STATUS_OF_MODEL = re.compile(r"/v1/models/[^/:?]+(?:\?.*)?", re.IGNORECASE | re.DOTALL)
 
 OF_ONE_HOP = {"connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"}
 
@@ -44,9 +48,17 @@ class ServingApi:
             body = self._bodies.read(req, budget) or (b"" if req.method == "POST" else None)
             answer = self._pass_on(req.method, path, body, headers)
         resp.status, resp.data, resp.content_type = answer.status, answer.body, None
+        if req.method == "GET" and answer.ok and STATUS_OF_MODEL.fullmatch(path):
+            resp.data = with_ready(answer.body)
         for name, value in answer.headers.items():
             if name.lower() not in OF_ONE_HOP:
                 resp.set_header(name, value)
+
+
+def with_ready(status: bytes) -> bytes:
+    """TF Serving's status of a model, with what KServe's clients look for: whether a version of it serves."""
+    fields = json.loads(status)
+    return json.dumps(fields | {"ready": has_available(status)}, indent=1).encode() + b"\n"
 
 
 def raw_path(req: falcon.Request) -> str:

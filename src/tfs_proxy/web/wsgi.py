@@ -8,7 +8,7 @@ from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.memory import Ledger
-from tfs_proxy.upstream.instances import fetch_deployment, metrics, ping, settled
+from tfs_proxy.upstream.instances import ask, fetch_deployment, metrics, ping, settled
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
 from tfs_proxy.web.capturing import Capturing
 from tfs_proxy.web.many_models import ManyModelsApp
@@ -45,6 +45,8 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
         pass_on=pass_on,
         ledger=ledger,
         metrics=partial(metrics, workspace.control_socket),
+        ask_control_api=partial(ask, workspace.control_socket),
+        serves=servers.rest.serves,
         capturing=_capturing(deployment, workspace),
     )
 
@@ -64,6 +66,7 @@ def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledge
             ping=partial(ping, workspace.control_socket),
             pass_on=upstream.patient(servers.rest.pass_on) if of_model.rest_api else None,
             ledger=ledger,
+            serves=servers.rest.serves,
             capturing=_capturing(of_model, its_workspace),
             owns_upstream=False,
         )
@@ -83,6 +86,7 @@ def _script_model_app(deployment: Deployment, workspace: Workspace, ledger: Ledg
         ping=partial(ping, workspace.control_socket),
         ledger=ledger,
         metrics=partial(metrics, workspace.control_socket),
+        ask_control_api=partial(ask, workspace.control_socket),
         capturing=_capturing(deployment, workspace),
     )
 

@@ -163,7 +163,7 @@ def test_what_the_servers_refuse_themselves_is_json(stack: Stack, sent: bytes, s
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("PUT", "/", 405),
         ("POST", "/nope", 404),
         ("GET", "/invocations", 405),
         ("PUT", "/invocations", 405),

@@ -192,7 +192,7 @@ def test_nginx_waits_for_no_reader_and_loses_no_line(stack: Stack) -> None:
 
     assert seconds[int(len(seconds) * 0.99)] < WRITE_SECONDS * MARGIN
     stack.wait_until(
-        lambda: counted(stack)["other", "TRACE", "405"] == SLOW_READER_REQUESTS,
+        lambda: counted(stack)["/", "TRACE", "405"] == SLOW_READER_REQUESTS,
         "every request is counted",
     )
 

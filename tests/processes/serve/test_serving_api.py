@@ -125,7 +125,7 @@ def test_versions_and_labels_are_chosen_by_the_path(stack: Stack, path: str, ans
     "path",
     [
         "/monitoring/prometheus/metrics",
-        "/v2/models/half_plus_two",
+        "/v2/models/half_plus_two/metadata",
         "/v1",
         "/x/../v1/models/half_plus_two",
         "//v1/models/half_plus_two",
@@ -369,18 +369,6 @@ def wait_until_refused(host: str, port: int) -> None:
         return False
 
     wait_until(refuses, SECONDS, f"{host}:{port} refuses connections")
-
-
-def test_grpc_without_nginx_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    """A port that was asked for is not left out without a word."""
-    archive = stand_in_archive(tmp_path / "model.tar.gz")
-    env = {"TFS_PROXY_GRPC_PORT": "8500", **without_nginx()}
-    stack = Stack(str(archive), "--model-server", stand_in_program(tmp_path), env=env)
-    try:
-        assert stack.wait() == 2
-        assert "TFS_PROXY_GRPC_PORT=8500 can't be used: nginx publishes the gRPC API" in stack.log
-    finally:
-        stack.close()
 
 
 @NEEDS_NGINX

@@ -25,7 +25,7 @@ from tfs_proxy.observe.request_counts import FinishedRequest, read_line
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import config
 from tfs_proxy.supervisor.nginx.kept_connections import NUMBERS, STACKS, WEB_SOCKET
-from tfs_proxy.supervisor.nginx.multi_model import GATES, SENDS_ON, SERVED_GATES, MultiModelRoutes
+from tfs_proxy.supervisor.nginx.multi_model import ALL_GATES, GATES, SENDS_ON, SERVED_GATES, MultiModelRoutes
 from tfs_proxy.wire.error_body import WORKER_DIED, body_too_large, error_body
 
 pytestmark = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
@@ -42,7 +42,8 @@ class Front(RunningProcess):
     def __init__(self, folder: Path, routes: MultiModelRoutes, environ: Mapping[str, str]) -> None:
         self.workspace = Workspace(folder)
         self.gates, self.served_gates = folder / GATES, folder / SERVED_GATES
-        for gates in (self.gates, self.served_gates):
+        self.all_gates = folder / ALL_GATES
+        for gates in (self.gates, self.served_gates, self.all_gates):
             gates.mkdir()
         self.workspace.nginx.mkdir()
         self.stack = ExitStack()
@@ -85,7 +86,7 @@ class Front(RunningProcess):
 
     def _serve(self, name: str, path: Path, respond: Callable[[Received], Given]) -> UnixHttpServer:
         server = self.stack.enter_context(unix_http_server(path, respond))
-        for gates in (self.gates, self.served_gates):
+        for gates in (self.gates, self.served_gates, self.all_gates):
             (gates / f"{name}.sock").symlink_to(path)
         return server
 
@@ -381,12 +382,14 @@ def test_a_client_that_hangs_up_stops_neither_load_nor_unload(front: Front, meth
 @pytest.mark.parametrize(
     "path",
     [
-        *("/", "//models", "/models/", "/models/a/", "/models/a/b", "/models//a", "/models/a/ready"),
+        *("/v2/", "//models", "/models/", "/models/a/", "/models/a/b", "/models//a", "/models/a/ready"),
         *("/models/a/invoke/", "/models/a/invoke%0a", "/models/a%0a", "/models/.a/invoke", "/models/-a"),
         *("/models/a%2fb/invoke", "/models/%2e%2e/invoke", f"/models/{'a' * 65}"),
         *(f"/models/{'a' * 65}/invoke", "/Models", "/models/a:b/invoke", "/models/a$b/invoke", "/v1", "/v1/"),
         *(
-            "/v1/models",
+            "/v2/health/dead",
+            "/v2/repository/models/a/b/load",
+            "/v2/models/%2e%2e",
             "/v1/models/",
             "/v1/models//a",
             f"/v1/models/{'a' * (MOST_SERVED_CHARACTERS + 1)}:predict",
@@ -433,6 +436,38 @@ def test_the_serving_api_of_a_model_is_at_its_gate(front: Front, path: str) -> N
     assert [request.target for request in a.received] == [path]
     assert front.ask("POST", "/v1/models/b:predict", b"{}").status == 404
     assert [request.target for request in front.control.received] == ["/served/b/ready"]
+
+
+@pytest.mark.parametrize("path", ["/v2/models/a", "/v2/models/a/versions/3/infer?x=1", "/v2/models/a/ready"])
+def test_the_open_inference_protocol_of_a_model_is_at_its_gate(front: Front, path: str) -> None:
+    """By any of its names; the worker gets the path as it came."""
+    a = front.model("a", Given(200, b'"v2"'))
+
+    assert front.ask("POST", path, b"{}").body == b'"v2"'
+    assert [request.target for request in a.received] == [path]
+    assert front.ask("POST", "/v2/models/b/infer", b"{}").status == 404
+    assert [request.target for request in front.control.received] == ["/reachable/b/ready"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("GET", path) for path in ("/", "/v1/models", "/v2", "/v2/health/ready", "/v2/models/stats")),
+        ("GET", "/v2/models/a/stats"),
+        ("GET", "/v2/models/a/versions/3/stats"),
+        ("POST", "/v2/repository/index"),
+        ("POST", "/v2/repository/models/a/load"),
+    ],
+)
+def test_the_control_api_answers_for_the_server(front: Front, method: str, path: str) -> None:
+    """With the body, if there may be one, and without a look at a model."""
+    a = front.model("a", Given(200, b'"v2"'))
+    front.control.respond = lambda request: Given(200, request.body or b"none")
+    body = b'{"ready": true}' if method == "POST" else None
+
+    assert front.ask(method, path, body).body == (body or b"none")
+    assert [request.target for request in front.control.received] == [path]
+    assert not a.received
 
 
 def test_probes_are_the_control_api_s(front: Front) -> None:

@@ -76,6 +76,18 @@ def test_one_connection_takes_plain_and_odd_requests_in_turn(two_threads: Worker
     assert answers == ["one", "two", "three", "ab", "x" * 90_000]
 
 
+@pytest.mark.parametrize("body", ["small", "x" * 200_000])
+def test_an_answer_that_ends_its_connection_says_so(two_threads: Workers, body: str) -> None:
+    """Whoever is refused before the body is read, and was told that the connection stays, would fail next."""
+    with closing(connection(two_threads.port)) as client:
+        client.request("POST", "/v2/models/nowhere/infer", body, {"Content-Type": "text/plain"})
+        refused = client.getresponse()
+        refused.read()
+
+        assert (refused.status, refused.getheader("Connection")) == (404, "close")
+        assert ask(client, "again") == "again"
+
+
 def test_requests_sent_without_waiting_are_answered_in_order(two_threads: Workers) -> None:
     """Three at once, the last of which ends the connection."""
     sent = request(b"one") + request(b"two") + request(b"three", b"Connection: close")

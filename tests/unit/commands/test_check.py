@@ -1,8 +1,10 @@
 """`tfs-proxy check`: the report, and one request through the script."""
 
+import json
 from pathlib import Path
 
 import pytest
+from openapi_spec_validator import validate
 
 from support.archives import SAVED_MODEL, pack
 from tfs_proxy.capture.record import CaptureRecord, Payload, line_of
@@ -229,3 +231,24 @@ def test_a_damaged_file_of_data_capture_is_refused(tmp_path: Path, capfd: pytest
 
     assert main(["check", archive(tmp_path, MIRROR), "--request", str(file)]) == 2
     assert f"{file}, line 1: it has no endpointInput: only answers were captured" in capfd.readouterr().err
+
+
+def test_the_document(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Standard output is the OpenAPI document alone, with what the script describes; no server is started."""
+    described = "import tfs_proxy\ntfs_proxy.describe(accepts={'text/csv': str})\n"
+
+    assert main(["check", archive(tmp_path, f"{described}{MIRROR}"), "--openapi"]) == 0
+
+    said = capfd.readouterr()
+    document = json.loads(said.out)
+    validate(document)
+    assert document["info"]["title"] == "m"
+    assert list(document["paths"]["/invocations"]["post"]["requestBody"]["content"]) == ["text/csv"]
+    assert "Model m, version 1" in said.err
+
+
+@pytest.mark.parametrize("other", [["--request", "body"], ["--multi-model", "."]])
+def test_the_document_comes_alone(other: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """It can't be mixed with other output."""
+    assert main(["check", "--openapi", *other]) == 2
+    assert "--openapi takes neither" in capfd.readouterr().err

@@ -217,7 +217,7 @@ def test_nginx_is_configured_from_the_settings(environ: dict[str, str], line: st
         "http_x_amzn_sagemaker_custom_attributes|asked_model|asked_version|asked_name|asked_number|"
         "request_length|bytes_sent|msec|connections_writing|connection|is_logged|upstream_status|"
         "upstream_http_x_tfs_proxy_stages|upstream_http_transfer_encoding|sent_trailer_grpc_status|sent_http_grpc_status|"
-        "upstream_trailer_x_tfs_proxy_model|upstream_http_x_tfs_proxy_model|grpc_model"
+        "upstream_trailer_x_tfs_proxy_model|upstream_http_x_tfs_proxy_model|grpc_model|repository_path"
     )
     assert "$" not in re.sub(rf"\$({for_each_request})\b|[}}*]\$\"|,\|\$\)", "", text)
 
@@ -258,7 +258,7 @@ def test_nginx_is_told_of_http2_in_the_way_it_knows(
     assert never not in text
 
 
-def test_grpc_leads_to_the_gates_of_all_instances_and_lets_two_services_through() -> None:
+def test_grpc_leads_to_the_gates_of_all_instances_and_lets_three_services_through() -> None:
     """The limits are those of HTTP: a message's size, and how long an answer may take."""
     configured = settings(
         SAGEMAKER_TFS_INSTANCE_COUNT="2",
@@ -275,7 +275,11 @@ def test_grpc_leads_to_the_gates_of_all_instances_and_lets_two_services_through(
     assert [line.split(" {")[0].strip() for line in block.splitlines() if "grpc_pass" in line] == [
         "location /tensorflow.serving.PredictionService/",
         "location = /tensorflow.serving.ModelService/GetModelStatus",
+        "location /inference.GRPCInferenceService/",
+        "location = /inference.GRPCInferenceService/ModelStreamInfer",
     ]
+    assert "upstream inferences { least_conn; server unix:/run/tfs/router.sock max_fails=0;" in text
+    assert "/inference." not in nginx.config(GRPC, settings(TFS_PROXY_V2="off"), WORKSPACE)
 
 
 def test_rest_is_published_when_something_is_served_and_there_are_model_servers() -> None:
@@ -295,12 +299,13 @@ def test_rest_is_published_when_something_is_served_and_there_are_model_servers(
     assert "grpc_pass" not in nginx.config(plain, settings(), WORKSPACE)
 
 
-def test_a_script_that_is_the_model_itself_has_no_grpc_to_publish() -> None:
+def test_a_script_that_is_the_model_itself_has_no_api_of_tf_serving_over_grpc() -> None:
     """Calls are refused; before the archive is open they are told to wait."""
     stage = replace(GRPC, serving=replace(DEPLOYMENT, instances=()))
 
-    assert "grpc_pass" not in nginx.config(stage, settings(), WORKSPACE)
-    assert "grpc_pass" in nginx.config(GRPC, settings(), WORKSPACE)
+    assert "grpc://predictions" not in nginx.config(stage, settings(), WORKSPACE)
+    assert "grpc://inferences" in nginx.config(stage, settings(), WORKSPACE)
+    assert "grpc://predictions" in nginx.config(GRPC, settings(), WORKSPACE)
 
 
 def test_a_plan_has_one_model_server_an_instance_and_tells_workers_of_all() -> None:

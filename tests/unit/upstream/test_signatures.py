@@ -36,7 +36,7 @@ def test_a_version_is_asked_once() -> None:
     server.now += 1e6
     assert server.name(FIRST) == "v1"
     assert server.asked == [NEWEST]
-    with pytest.raises(BadInput, match="serving_default"):
+    with pytest.raises(BadInput, match="its signatures are serving_default"):
         server.signatures.get(Target("m", version=1, signature="nope"))
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
@@ -47,6 +47,10 @@ class OnDemandModels:
         """Load what a client asks for if it is below the folder; raises BadInput, and what it does."""
         allowed = await in_daemon_thread(partial(self._folder.require_below, url), "path")
         await self._make_room_and_load(name, allowed)
+
+    async def names(self) -> Collection[str]:
+        """The names of all archives that are there now, loaded or not. Raises ArchiveError."""
+        return (await self._listing()).paths.keys()
 
     async def ready(self, name: str, timeout_seconds: float) -> None:
         """Return if the model serves; one that is not loaded is loaded first. Raises as the registry does."""

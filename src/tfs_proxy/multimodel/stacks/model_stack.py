@@ -151,6 +151,10 @@ class ModelStack:
         yield from WorkerThreads(
             stack.readiness.heartbeats, journal, stack.settings.gunicorn_threads
         ).measure()
+        yield from self.measure_stages()
+
+    def measure_stages(self) -> Iterator[MeasuredMetric]:
+        """Only the stages of its requests."""
         if self._stages is not None:
             yield from self._stages.measure()
 

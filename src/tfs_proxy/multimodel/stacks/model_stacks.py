@@ -5,7 +5,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -192,6 +192,15 @@ class ModelStacks:
         yield from self._past
         for stack in tuple(self._stacks):
             yield from stack.measure()
+
+    def measure_stages(self) -> Iterator[MeasuredMetric]:
+        """The stages of the requests for the models that there are."""
+        for stack in tuple(self._stacks):
+            yield from stack.measure_stages()
+
+    def versions(self, name: str) -> Mapping[str, Collection[int]]:
+        """The models of the archive that is loaded as ``name``, once it serves, with their versions."""
+        return next((stack.models for stack in self._stacks if stack.name == name and stack.is_ready), {})
 
     def seconds_to_stop(self) -> float:
         """How long a stack's requests may take to end."""

@@ -16,7 +16,7 @@ from tfs_proxy.batch import Batch
 from tfs_proxy.dataplane.plane import Body
 from tfs_proxy.dataplane.tensors import FORMS, as_batch
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import BadInput, ScriptFailure, ScriptLoadError
+from tfs_proxy.errors import BadInput, ScriptFailure, ScriptLoadError, UpstreamRefused
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.handlers.context import Context, ScriptRequest
 from tfs_proxy.script.handlers.model_client import PREDICT, WorkerContext, WorkerModels, retargeted
@@ -78,7 +78,7 @@ class ScriptCaller:
         if self._script.handler is not None:
             data = io.BytesIO(request.body)
             returned = self._runner.call("handler", self._script.handler, data, context)
-            reply = script_reply(returned, "handler", request.accept, OK, self._runner)
+            reply = script_reply(_encoded(returned, request), "handler", request.accept, OK, self._runner)
         else:
             reply = self._halves(request, context, instance)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
@@ -92,6 +92,12 @@ class ScriptCaller:
         """Around the model server: the script's halves, the default conversion for one that is missing."""
         plane = self._worker.plane
         target, model_request = self._model_request(request, context)
+        if self._script.output_handler is None and request.codec is not None:
+            outcome = plane.call(target, model_request, instance)
+            if not outcome.answer.ok:
+                raise UpstreamRefused(outcome.answer.status, outcome.answer.body)
+            signature = plane.signature(outcome.signature_target)
+            return ScriptReply(*request.codec.encode(outcome.answer.outputs(signature), signature))
         if self._script.output_handler is None:
             answer = plane.answer(target, model_request, request.accept, instance)
             return ScriptReply(answer.body, answer.content_type, answer.status)
@@ -100,10 +106,14 @@ class ScriptCaller:
         returned = self._runner.call(
             OUTPUT, self._script.output_handler, response, context, status=lambda: response.status_code
         )
+        returned = _encoded(returned, request)
         return script_reply(returned, OUTPUT, request.accept, response.status_code, self._runner)
 
     def _model_request(self, request: ScriptRequest, context: Context) -> tuple[Target, Body | bytes | Batch]:
         """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""
+        if self._script.input_handler is None and request.codec is not None:
+            signature = self._worker.plane.signature(request.target)
+            return request.target, request.codec.batch(request.body, signature)
         if self._script.input_handler is None:
             return request.target, Body(request.body, request.content_type, request.budget)
         data = io.BytesIO(request.body)
@@ -134,3 +144,10 @@ class ScriptCaller:
                 f"{PREDICT}. Send tfs-method={PREDICT}, or no tfs-method."
             )
         return target, as_batch(inputs, self._worker.plane.signature(target), INPUT)
+
+
+def _encoded(returned: Any, request: ScriptRequest) -> Any:
+    """Arrays by output name as a body of the Open Inference Protocol; all else as it is."""
+    if request.codec is None or not isinstance(returned, Mapping):
+        return returned
+    return request.codec.encode(returned)

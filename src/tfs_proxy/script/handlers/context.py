@@ -12,6 +12,7 @@ from tfs_proxy.dataplane.plane import Body
 from tfs_proxy.deployment import Instance
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import current_id
+from tfs_proxy.open_inference.infer_codec import InferCodec
 from tfs_proxy.script.handlers.model_client import LOGGER, ModelClient, WorkerModels
 from tfs_proxy.script.values import custom_attributes
 from tfs_proxy.signature import Target
@@ -36,6 +37,8 @@ class ScriptRequest:
     content_length: int | None = None
     headers: Callable[[], Mapping[str, str]] = dict  # PERF: gathered only for scripts that ask
     budget: MemoryBudget = field(default_factory=MemoryBudget)
+    codec: InferCodec | None = None
+    """For a request of the Open Inference Protocol."""
 
 
 class Context(ModelClient):
@@ -142,6 +145,8 @@ class Context(ModelClient):
         Raises BadInput (400) if the body is malformed, and UnsupportedMediaType (415).
         """
         body = data if isinstance(data, bytes) else data.read()
+        if self._request.codec is not None:
+            return dict(self._request.codec.batch(body, self._worker.plane.signature(self._target)).inputs)
         batch = self._worker.plane.decode(
             self._target, Body(body, self._request.content_type, self._request.budget)
         )
@@ -155,6 +160,8 @@ class Context(ModelClient):
         NotAcceptable (406) if Accept can't be met.
         """
         outputs = getattr(tensors, "outputs", tensors)
+        if self._request.codec is not None:
+            return self._request.codec.encode(outputs)
         return self._worker.plane.encode(outputs, self._request.accept, self._records)
 
     def _asdict(self) -> Mapping[str, Any]:

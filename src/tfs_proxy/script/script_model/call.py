@@ -8,12 +8,14 @@ answers it alone. A function that takes one argument more gets a context. Other 
 """
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from tfs_proxy.errors import ScriptLoadError
+from tfs_proxy.open_inference.infer_codec import BINARY_TYPE
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.decode import as_text, decode_array
 from tfs_proxy.payload.encode import encode_array
@@ -21,6 +23,7 @@ from tfs_proxy.payload.media_types import preferred
 from tfs_proxy.payload.registry import ARRAY_TYPES, negotiate, parse_media_type
 from tfs_proxy.script.contract import PARAMETERS, SCRIPT_MODEL_FUNCTIONS, no_model_fn
 from tfs_proxy.script.deadline import DeadlineWatch
+from tfs_proxy.script.description import Description, importing
 from tfs_proxy.script.load import function_of, import_script, own_function, takes
 from tfs_proxy.script.returned import ScriptReply, script_reply
 from tfs_proxy.script.runner import ScriptRunner
@@ -48,6 +51,7 @@ class ScriptModel:
     output_fn: Function | None = None
     transform_fn: Function | None = None
     close: Callable[[], Any] | None = None
+    description: Description | None = None
 
 
 def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptModel:
@@ -57,7 +61,8 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
     what that stands in for, or a function that can't be called with what it gets.
     """
     install_shims()
-    module = import_script(path, import_paths)
+    with importing(Path(path)) as described:
+        module = import_script(path, import_paths)
     functions = {name: _with_context(module, name) for name in SCRIPT_MODEL_FUNCTIONS}
     model_fn = functions.pop(MODEL)
     if model_fn is None:
@@ -67,7 +72,8 @@ def load_script_model(path: str, import_paths: Sequence[str] = ()) -> ScriptMode
         raise ScriptLoadError(
             f"{path} defines transform_fn and {others[0]}: transform_fn replaces the others, keep one."
         )
-    return ScriptModel(path, model_fn, **functions, close=own_function(module, "close", 0))
+    close = own_function(module, "close", 0)
+    return ScriptModel(path, model_fn, **functions, close=close, description=described.description)
 
 
 def _with_context(module: ModuleType, name: str) -> Function | None:
@@ -143,6 +149,8 @@ class ScriptModelCaller:
         context = ScriptModelContext(self._model_dir, request)
         accept = self._accept(request)
         function, returned = self._transformed(request, accept, context)
+        if request.codec is not None and isinstance(returned, Mapping):
+            returned = request.codec.encode(returned)
         reply = script_reply(_response(returned), function, accept, OK, self._runner)
         return reply.with_header(CUSTOM_ATTRIBUTES, context.reply_attributes)
 
@@ -152,6 +160,8 @@ class ScriptModelCaller:
 
     def _accept(self, request: ScriptModelRequest) -> str:
         """The one type that the answer is wanted in; the default ``output_fn`` knows what it can give."""
+        if request.codec is not None:
+            return media.JSON
         if self._script_model.output_fn or self._script_model.transform_fn:
             return preferred(request.accept, self._default_accept)
         return negotiate(request.accept, tuple(dict.fromkeys((self._default_accept, *ARRAY_TYPES))))
@@ -167,21 +177,36 @@ class ScriptModelCaller:
                 TRANSFORM, script_model.transform_fn, self._model, data, content_type, accept, context
             )
         if script_model.input_fn is None:
-            read = decode_array(request.body, request.content_type, request.budget)
+            read = _read(request)
         else:
             read = call(INPUT, script_model.input_fn, *_data_and_type(request), context)
         if script_model.predict_fn is None:
             prediction = call(PREDICT, self._model.predict, read)
         else:
             prediction = call(PREDICT, script_model.predict_fn, read, self._model, context)
+        if script_model.output_fn is None and request.codec is not None:
+            return OUTPUT, call(OUTPUT, request.codec.encode, prediction)
         if script_model.output_fn is None:
             return OUTPUT, (call(OUTPUT, encode_array, prediction, accept), accept)
         return OUTPUT, call(OUTPUT, script_model.output_fn, prediction, accept, context)
 
 
+def _read(request: ScriptModelRequest) -> Any:
+    """The body without an ``input_fn``: an array, or arrays by name if the protocol brings several."""
+    if request.codec is None:
+        return decode_array(request.body, request.content_type, request.budget)
+    arrays = request.codec.arrays(request.body)
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays
+
+
 def _data_and_type(request: ScriptModelRequest) -> tuple[str | bytes, str]:
-    """The body as a script gets it, and its media type without parameters."""
+    """The body as a script gets it, and its media type without parameters.
+
+    Clients send raw tensors behind JSON as application/json, too, or without a type.
+    """
     kind = parse_media_type(request.content_type)
+    if kind.name in TEXT and request.codec is not None and request.codec.is_binary:
+        return request.body, BINARY_TYPE
     return (as_text(request.body, kind) if kind.name in TEXT else request.body), kind.name
 
 

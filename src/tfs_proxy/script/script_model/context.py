@@ -3,11 +3,15 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from requests.structures import CaseInsensitiveDict
 
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import current_id
+from tfs_proxy.open_inference.infer_codec import InferCodec
+from tfs_proxy.payload.decode import decode_array
+from tfs_proxy.payload.encode import encode_array
 from tfs_proxy.script.handlers.model_client import LOGGER
 from tfs_proxy.script.values import custom_attributes
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
@@ -22,6 +26,8 @@ class ScriptModelRequest:
     accept: str | None = None
     headers: Callable[[], Mapping[str, str]] = dict
     budget: MemoryBudget = field(default_factory=MemoryBudget)
+    codec: InferCodec | None = None
+    """For a request of the Open Inference Protocol."""
 
 
 class ScriptModelContext:
@@ -81,6 +87,22 @@ class ScriptModelContext:
     def reply_attributes(self) -> str | None:
         """What `set_custom_attributes` was given, as the header has it."""
         return self._reply_attributes
+
+    def default_input(self, data: Any) -> Any:
+        """A body as the default ``input_fn`` reads it: an array.
+
+        Of the Open Inference Protocol it is a dict of arrays by input name. Raises BadInput (400), and
+        UnsupportedMediaType (415).
+        """
+        if self._request.codec is not None:
+            return self._request.codec.arrays(data.encode() if isinstance(data, str) else data)
+        return decode_array(data, self._request.content_type, self._request.budget)
+
+    def default_output(self, prediction: Any, accept: str = "application/json") -> tuple[bytes, str]:
+        """An array, or arrays by output name, as the default ``output_fn`` writes it: body and type."""
+        if self._request.codec is not None:
+            return self._request.codec.encode(prediction)
+        return encode_array(prediction, accept), accept
 
     def set_custom_attributes(self, value: str | Mapping[str, str] | Iterable[str]) -> None:
         """Set ``X-Amzn-SageMaker-Custom-Attributes`` on the answer: text, or a mapping.

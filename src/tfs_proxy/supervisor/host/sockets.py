@@ -57,6 +57,24 @@ def listen_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
         return None
 
 
+def hold_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
+    """Bind the port of the setting for a child that listens on it, too; None as for `listen_for_grpc`.
+
+    Nothing is accepted here. Raises SettingsError if a port that was named can't be used.
+    """
+    held = listen_for_grpc(host, choice)
+    if held is None:
+        return None
+    # Only now it is certain that no other process has the port: those who share one would share its calls.
+    port = held.getsockname()[1]
+    held.close()
+    holder = socket.socket(held.family, socket.SOCK_STREAM)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    holder.bind((host, port))
+    return holder
+
+
 async def until_it_listens(path: Path) -> None:
     """Return once a process accepts connections on the unix socket at ``path``."""
     while not _accepts(path):  # noqa: ASYNC110 - it is another process that listens

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tfs_proxy.capture.counts import CaptureCounter
 from tfs_proxy.layout import Workspace
@@ -16,6 +16,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.logs.request_lines import RequestLines
 from tfs_proxy.supervisor.logs.run_log import RunLog, log_config
+from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes, stage_times
 from tfs_proxy.supervisor.request_counter import RequestCounter
 
 READ_PAUSE_SECONDS = 0.05
@@ -63,6 +64,12 @@ class RunRecords:
         """What has been counted."""
         yield from self.requests.measure()
         yield from self._captured.measure()
+
+    def times(self, stages: Iterable[MeasuredMetric] = ()) -> InferenceTimes:
+        """The inferences that have ended by now; ``stages`` are those that others have measured."""
+        measured = stage_times([*self.requests.measure(), *stages])
+        models = self.requests.counts.models
+        return InferenceTimes({} if models is None else models.inferences, measured)
 
     def close(self) -> None:
         """Show the lines that are left, and give up the descriptor of the log."""

@@ -3,24 +3,26 @@
 import os
 import pwd
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from tfs_proxy.attributes import MODEL_LABEL, MODEL_NAME, MODEL_VERSION
-from tfs_proxy.deployment import Deployment
+from tfs_proxy.deployment import Deployment, TraceSampling
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
 from tfs_proxy.observe.request_counts import NGINX_FORMAT
 from tfs_proxy.observe.request_record import PLAIN_ID
+from tfs_proxy.observe.routes import SERVED_MODELS
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.nginx import (
     access_log,
     fast_path,
     multi_model,
+    open_inference,
     refusals,
     serving_api,
     traces,
@@ -159,15 +161,24 @@ def _one_archive(
         _asked_model(),
         serving_api.rest_upstream(serving.instances) if serving else "",
         serving_api.grpc_upstream(gates) if proxy.grpc else "",
+        serving_api.router_upstream(workspace.grpc_router_socket) if proxy.grpc else "",
         fast_path.maps(fast, sampling, serving.capture) if serving and fast else "",
     )
     pages = refusals.error_pages({502: workers.AGAIN})
     locations = (
         workers.locations("\n            ".join((fast_path.ENTRANCE, *pages)) if fast else "", marks),
         fast_path.location() if fast else "",
-        serving_api.rest_location(sampling) if serving and serving.publishes_rest else "",
+        *(open_inference.of_one_archive() if settings.publishes_open_inference else ()),
+        *(_rest(sampling, marks) if serving and serving.publishes_rest else ()),
     )
     return Routing("\n\n    ".join(upstreams_and_maps), "\n\n        ".join(locations), workers.AGAIN)
+
+
+def _rest(sampling: TraceSampling | None, marks: Sequence[str]) -> Iterator[str]:
+    """TF Serving's REST API, with KServe's list of models."""
+    yield open_inference.control_api(f"= {SERVED_MODELS}")
+    yield open_inference.location(f'~* "{open_inference.STATUS_OF_MODEL}"', workers.directives("web", marks))
+    yield serving_api.rest_location(sampling)
 
 
 def _multi_model(
@@ -193,9 +204,13 @@ def _grpc_server(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -
         return ""
     waits_seconds = 0 if proxy.multi_model is None else multi_model.wait_seconds(settings)
     limits = ProxyLimits(settings.max_payload_mb, answer_seconds(settings) + waits_seconds)
-    has_models = proxy.serving is None or bool(proxy.serving.instances)
+    passed: list[str] = []
+    if proxy.serving is None or proxy.serving.instances:  # a script model has no API of TF Serving
+        passed += serving_api.passed_to_models()
+    if settings.publishes_open_inference:
+        passed += serving_api.passed_to_router("inferences" if proxy.multi_model is None else "predictions")
     logs = (f"access_log {workspace.requests} grpc_requests;", access_log.grpc_directive(workspace.access))
-    return serving_api.grpc_server(proxy.grpc, limits, logs, has_models=has_models)
+    return serving_api.grpc_server(proxy.grpc, limits, logs, passed)
 
 
 def _chosen_id() -> str:

@@ -12,16 +12,25 @@ from pathlib import Path
 
 from tfs_proxy import names
 from tfs_proxy.deployment import CaptureOptions, Instance, TraceSampling
-from tfs_proxy.observe.routes import INVOCATIONS
+from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI, SERVED_MODELS
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.nginx import fast_path, kept_connections, refusals, serving_api, workers
+from tfs_proxy.supervisor.nginx import (
+    fast_path,
+    kept_connections,
+    open_inference,
+    refusals,
+    serving_api,
+    workers,
+)
+from tfs_proxy.supervisor.nginx.open_inference import location
 from tfs_proxy.wire.error_body import WORKER_DIED, not_reached
 from tfs_proxy.wire.header_names import SERVED_NAME, TARGET_MODEL, nginx_variable
 
-GATES, SERVED_GATES = "m", "v"
+GATES, SERVED_GATES, ALL_GATES = "m", "v", "o"
 """The folders of the gates below the run's workspace, which is nginx's working directory.
 
-The former has them by the names of loaded models, the latter by what the model server calls models.
+The first has them by the names of loaded models, the second by what the model server calls models, the third
+by both.
 """
 
 FAST = "f"
@@ -30,8 +39,8 @@ FAST = "f"
 SENDS_ON: Mapping[str, str] = {"X-Accel-Redirect": "@gate"}
 """Headers with which the control API says that the model is ready; nginx keeps them for itself."""
 
-MAX_REQUEST_KB = 64
-"""The largest body of a request to ``/models``."""
+PAGE = "/console/"
+"""What the page to try the models is made of; the control API has it."""
 
 MAX_SEGMENTS = 6
 """How many names a path in X-Amzn-SageMaker-Target-Model has at most."""
@@ -92,6 +101,7 @@ def maps(routes: MultiModelRoutes) -> str:
         default {_NO_TARGET};
         "~^/models/(?<invoked_model>{names.LOADED_MODEL})/invoke(?:\\?|\\z)" $invoked_model;
         "~*^/v1/models/(?<served_model>{names.SERVED_MODEL})(?:[/:?]|\\z)" $served_model;
+        "~^/v2/models/(?<open_model>{names.SERVED_MODEL})(?:[/?]|\\z)" $open_model;
         "~^{INVOCATIONS}(?:\\?|\\z)" $target_model;
     }}
     {kept_connections.maps(routes.common)}
@@ -136,10 +146,12 @@ def locations(routes: MultiModelRoutes, settings: Settings, marks: Sequence[str]
         kept_connections.GATE_FOLDER,
         _management("= /models", "/models", routes),
         _management(f'~ "^/models/{loaded}\\z"', "/models/$model", routes),
-        _location(f"= {INVOCATIONS}", *_target(), *_enter(routes, marks)),
-        _location(f'~ "^/models/{loaded}/invoke\\z"', *_enter(routes, marks)),
-        _location(f'~* "^/v1/models/{served}(?:[/:].*)?\\z"', *_serving_api(routes, settings, marks)),
-        _location("@gate", *chosen, _to_gate(marks), *refusals.error_pages({502: workers.AGAIN})),
+        location(f"= {INVOCATIONS}", *_target(), *_enter(routes, marks)),
+        location(f'~ "^/models/{loaded}/invoke\\z"', *_enter(routes, marks)),
+        *(_open_inference(routes, served, marks) if settings.publishes_open_inference else ()),
+        *_status(routes, settings, served, marks),
+        location(f'~* "^/v1/models/{served}(?:[/:].*)?\\z"', *_serving_api(routes, settings, marks)),
+        location("@gate", *chosen, _to_gate(marks), *refusals.error_pages({502: workers.AGAIN})),
         _again(marks),
         _wait(settings),
         *(_fast(marks) if routes.instances else ()),
@@ -149,12 +161,32 @@ def locations(routes: MultiModelRoutes, settings: Settings, marks: Sequence[str]
     return "\n\n        ".join(parts)
 
 
+def _open_inference(routes: MultiModelRoutes, served: str, marks: Sequence[str]) -> Iterator[str]:
+    """The Open Inference Protocol: the server's share is the control API's, a model's that of its workers."""
+    yield from open_inference.locations()
+    pattern = open_inference.repository(names.LOADED_MODEL)
+    yield _management(pattern, "/v2/repository/$repository_path", routes)
+    lines = _by_served_name(routes, ALL_GATES, "reachable")
+    yield location(f'~ "^/v2/models/{served}(?:/.*)?\\z"', *lines, *_to_workers(marks))
+
+
+def _status(routes: MultiModelRoutes, settings: Settings, served: str, marks: Sequence[str]) -> Iterator[str]:
+    """What KServe's clients look at: the server, its models, and the status of one."""
+    yield open_inference.control_api("= /")
+    yield open_inference.control_api(PAGE)
+    yield open_inference.control_api(f"= {OPENAPI}")
+    if settings.rest_api:
+        yield open_inference.control_api(f"= {SERVED_MODELS}")
+    lines = _by_served_name(routes, SERVED_GATES, "served")
+    yield location(f'~* "^/v1/models/{served}\\z"', *lines, *_to_workers(marks))
+
+
 def _management(pattern: str, path: str, routes: MultiModelRoutes) -> str:
     """``/models``: a client that hangs up does not stop a load."""
-    others = {413: "/.refused/models-413", 502: BAD_GATEWAY_PAGE, 504: "/.refused/models-504"}
-    return _location(
+    others = {413: open_inference.TOO_LARGE, 502: BAD_GATEWAY_PAGE, 504: "/.refused/models-504"}
+    return location(
         pattern,
-        f"client_max_body_size {MAX_REQUEST_KB}k;",
+        f"client_max_body_size {open_inference.MAX_REQUEST_KB}k;",
         "proxy_ignore_client_abort on;",
         f"proxy_read_timeout {math.ceil(routes.load_seconds) + MARGIN_SECONDS}s;",
         f"proxy_pass http://control_api_anew{path}$is_args$args;",
@@ -188,25 +220,34 @@ def _enter(routes: MultiModelRoutes, marks: Sequence[str]) -> Iterator[str]:
 
 def _serving_api(routes: MultiModelRoutes, settings: Settings, marks: Sequence[str]) -> Iterator[str]:
     """TF Serving's REST API: of the model server of all models, else by the workers of the model."""
-    yield "set $path_at_gate $request_uri;"
-    yield f"set $gate {SERVED_GATES}/$model.sock;"
-    yield "set $readiness /served/$model/ready;"
-    yield from kept_connections.choice(routes.common)
-    yield _UNLESS_GATE
+    yield from _by_served_name(routes, SERVED_GATES, "served")
     if routes.instances and settings.rest_api:
         yield serving_api.to_model_servers(routes.traces, to_python=420)
         yield "error_page 418 = @wait;"
         yield "error_page 404 420 = @gate;"
         yield "error_page 502 = @gate_after;"
     else:
-        yield _to_gate(marks)
-        yield from refusals.error_pages({502: workers.AGAIN, 418: "= @wait"})
+        yield from _to_workers(marks)
+
+
+def _by_served_name(routes: MultiModelRoutes, gates: str, readiness: str) -> Iterator[str]:
+    """The way to the model that a path names, as long as its gate is in this folder."""
+    yield "set $path_at_gate $request_uri;"
+    yield f"set $gate {gates}/$model.sock;"
+    yield f"set $readiness /{readiness}/$model/ready;"
+    yield from kept_connections.choice(routes.common)
+    yield _UNLESS_GATE
+
+
+def _to_workers(marks: Sequence[str]) -> Iterator[str]:
+    yield _to_gate(marks)
+    yield from refusals.error_pages({502: workers.AGAIN, 418: "= @wait"})
 
 
 def _fast(marks: Sequence[str]) -> Iterator[str]:
     """Straight to a model server, and the way back to the workers."""
     yield fast_path.location("@gate", "@gate_after", _REFUSED)
-    yield _location("@gate_after", _to_gate(marks, sent="1"), *refusals.error_pages({502: workers.AGAIN}))
+    yield location("@gate_after", _to_gate(marks, sent="1"), *refusals.error_pages({502: workers.AGAIN}))
 
 
 def _again(marks: Sequence[str]) -> str:
@@ -214,7 +255,7 @@ def _again(marks: Sequence[str]) -> str:
 
     In the latter case a worker may have begun the request: only the same model's next worker knows.
     """
-    return _location(
+    return location(
         "@again",
         'if ($upstream_connect_time = "-") { return 418; }',  # the gate has gone at this moment
         'if ($upstream_connect_time ~ " -$") { return 503; }',  # and once more, after the model was ready
@@ -230,7 +271,7 @@ def wait_seconds(settings: Settings) -> int:
 
 def _wait(settings: Settings) -> str:
     """The control API answers once it knows whether the model is going to be ready."""
-    return _location(
+    return location(
         "@wait",
         "proxy_pass http://control_api_anew$readiness;",
         "proxy_method GET;",
@@ -255,15 +296,9 @@ def _refusals(routes: MultiModelRoutes) -> Iterator[str]:
     yield refusals.location("connections", 503, "the model takes no connections at this moment: try again")
     yield refusals.location("no-model", 404, _WITH_HEADER if routes.takes_target_model else _WITHOUT_HEADER)
     yield refusals.location("target-model", 400, _TARGET_NEEDED)
-    yield refusals.location(
-        "models-413", 413, f"the body is larger than {MAX_REQUEST_KB} KB, the limit of requests to /models"
-    )
+    yield open_inference.too_large()
     yield refusals.location(
         "models-504",
         504,
         f"not done within {routes.load_seconds:g} seconds: it goes on, and GET /models says what is loaded",
     )
-
-
-def _location(pattern: str, *lines: str) -> str:
-    return f"location {pattern} {{\n            " + "\n            ".join(lines) + "\n        }"

@@ -7,11 +7,10 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfs_proxy.deployment import Deployment
-from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.resources import most_descriptors
 from tfs_proxy.settings import Settings
@@ -53,7 +52,6 @@ class NginxProxy:
         self._multi_model = multi_model
         self.grpc_listener = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
         self._grpc_endpoint = self._open_grpc_endpoint()
-        self._open: frozenset[int] = frozenset()
 
     def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
         """The process; its configuration for the start is written."""
@@ -108,19 +106,6 @@ class NginxProxy:
                 return
             await asyncio.sleep(RELOAD_PAUSE_SECONDS)
 
-    def open_grpc_gates_of(self, instances: Collection[int]) -> None:
-        """Open the gates of these model servers for gRPC, and close all others.
-
-        So no call reaches a model server before it has loaded its models, and nginx needs no reload.
-        """
-        for index in range(self._settings.instance_count):
-            gate = self._workspace.grpc_gate(index)
-            if index in instances and index not in self._open:
-                gate.symlink_to(self._workspace.grpc_socket(index))
-            elif index in self._open and index not in instances:
-                gate.unlink()
-        self._open = frozenset(instances)
-
     def close(self) -> None:
         """Stop listening for gRPC; idempotent. ``listener`` is the run loop's own to close."""
         if self.grpc_listener is not None:
@@ -132,15 +117,6 @@ class NginxProxy:
         address = sockets.shown_address(self.grpc_listener)
         log.info("listening for gRPC on %s", address)
         return GrpcEndpoint(address, self._build.version)
-
-
-def refuse_grpc_without_nginx(settings: Settings) -> None:
-    """Raise SettingsError if gRPC is to be published: only nginx can."""
-    if settings.grpc_port is not None and settings.grpc_port.required:
-        raise SettingsError(
-            f"TFS_PROXY_GRPC_PORT={settings.grpc_port.number} can't be used: nginx publishes the gRPC "
-            "API, and it is not installed. Install nginx, or set TFS_PROXY_GRPC_PORT=off."
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ gRPC methods that change nothing are published. With ``HandleReloadConfigRequest
 path, and the profiler shows other clients' requests: neither is published.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -16,6 +16,9 @@ from tfs_proxy.supervisor.nginx import traces, uploads
 from tfs_proxy.wire.error_body import NO_MODEL_SERVER
 from tfs_proxy.wire.grpc_codes import REFUSALS, GrpcCode
 from tfs_proxy.wire.header_names import ASKS_TIMING, GRPC_MODEL, nginx_variable
+
+OPEN_INFERENCE = "/inference.GRPCInferenceService/"
+STREAM = f"= {OPEN_INFERENCE}ModelStreamInfer"
 
 PUBLISHED = ("/tensorflow.serving.PredictionService/", "= /tensorflow.serving.ModelService/GetModelStatus")
 """nginx's patterns of the gRPC methods that are let through."""
@@ -57,6 +60,11 @@ def grpc_upstream(gates: Sequence[Path]) -> str:
     return log_format + _upstream("predictions", [f"unix:{gate}" for gate in gates])
 
 
+def router_upstream(socket: Path) -> str:
+    """The gRPC router of one archive, which answers the Open Inference Protocol."""
+    return _upstream("inferences", [f"unix:{socket}"])
+
+
 def _upstream(name: str, addresses: Sequence[str]) -> str:
     servers = " ".join(f"server {address} max_fails=0;" for address in addresses)
     return f"upstream {name} {{ least_conn; {servers} keepalive 256; keepalive_requests 1000000; }}"
@@ -91,10 +99,9 @@ def to_model_servers(sampling: TraceSampling | None, to_python: int = 418) -> st
 
 
 def grpc_server(
-    endpoint: GrpcEndpoint, limits: ProxyLimits, logs: tuple[str, ...], *, has_models: bool
+    endpoint: GrpcEndpoint, limits: ProxyLimits, logs: tuple[str, ...], passed: Iterable[str]
 ) -> str:
-    """The server block of the gRPC port, with directives for the ``logs``; a script model has no API."""
-    published = PUBLISHED if has_models else ()
+    """The server block of the gRPC port, with directives for the ``logs`` and locations of what is passed."""
     lines = [
         *_listen(endpoint),
         *logs,
@@ -107,11 +114,24 @@ def grpc_server(
         "grpc_next_upstream error non_idempotent;",
         "grpc_next_upstream_tries 2;",
         f"grpc_hide_header {GRPC_MODEL};",
-        *(f"location {pattern} {{ grpc_pass grpc://predictions; }}" for pattern in published),
+        *passed,
         "location / { return 404; }",
         *_refusals(limits),
     ]
     return "server {\n        " + "\n        ".join(lines) + "\n    }"
+
+
+def passed_to_models() -> Iterator[str]:
+    """The locations of TF Serving's calls."""
+    for pattern in PUBLISHED:
+        yield f"location {pattern} {{ grpc_pass grpc://predictions; }}"
+
+
+def passed_to_router(upstream: str) -> Iterator[str]:
+    """The locations of the Open Inference Protocol's calls, which the router answers."""
+    yield f"location {OPEN_INFERENCE} {{ grpc_pass grpc://{upstream}; }}"
+    # A stream may be longer than the limit of one message, which the router knows, too.
+    yield f"location {STREAM} {{ client_max_body_size 0; grpc_pass grpc://{upstream}; }}"
 
 
 def _listen(endpoint: GrpcEndpoint) -> tuple[str, ...]:
@@ -127,8 +147,8 @@ def _refusals(limits: ProxyLimits) -> list[str]:
         GrpcCode.DEADLINE_EXCEEDED: f"no answer within {limits.read_seconds} seconds",
         GrpcCode.RESOURCE_EXHAUSTED: f"the message is larger than {limits.message_mb} MB, "
         "the limit that SAGEMAKER_MAX_PAYLOAD_IN_MB sets",
-        GrpcCode.UNIMPLEMENTED: "not published here: only tensorflow.serving.PredictionService "
-        "and GetModelStatus of tensorflow.serving.ModelService are",
+        GrpcCode.UNIMPLEMENTED: "not published here: only tensorflow.serving.PredictionService, "
+        "GetModelStatus of tensorflow.serving.ModelService and inference.GRPCInferenceService can be",
         GrpcCode.UNAVAILABLE: NO_MODEL_SERVER,
     }
     lines = []

@@ -4,6 +4,7 @@ One wrapper does what each request needs around the application: its record and 
 the connection that the deadline watch answers on, and `RequestObserver`s.
 """
 
+import json
 import logging
 import threading
 import time
@@ -25,12 +26,15 @@ from tfs_proxy.web.workers.around_requests.journal import (
 )
 from tfs_proxy.web.workers.late_calls import SOCKET
 from tfs_proxy.web.workers.refusals import refusal
-from tfs_proxy.wire.header_names import ASKS_TIMING, INFERENCE_ID, REQUEST_ID, wsgi_name
+from tfs_proxy.wire.header_names import ASKS_TIMING, DECODED, INFERENCE_ID, REQUEST_ID, wsgi_name
 
 log = logging.getLogger(__name__)
 
 CLIENT_GONE = 499
 """nginx's status of a request whose client did not wait for the answer."""
+
+HALF_A_TICK_SECONDS = 0.0005
+"""What a time of nginx's is too early on average: it drops what is below a millisecond."""
 
 NOTHING: Iterator[bytes] = iter(())
 MoreHeaders = Callable[[RequestRecord], Sequence[tuple[str, str]]]
@@ -130,8 +134,8 @@ class RequestBoundary:
         target = environ.get("RAW_URI") or environ["PATH_INFO"]
         record = RequestRecord(request_id, environ["REQUEST_METHOD"], target)
         if sent_at and self.behind_nginx:
-            # nginx's clock moves once for each round of its loop, in milliseconds.
-            record.seconds[WAIT] = max(time.time() - float(sent_at), 0.0)
+            # nginx's clock moves once for each round of its loop, in whole milliseconds.
+            record.seconds[WAIT] = max(time.time() - float(sent_at) - HALF_A_TICK_SECONDS, 0.0)
         return record
 
     def _begin(self, record: RequestRecord, environ: dict[str, Any]) -> None:
@@ -192,6 +196,8 @@ class Answer:
             headers = [(REQUEST_ID, self.record.request_id), *others]
         if self.shows_timing:
             headers = [*headers, (SERVER_TIMING, server_timing(self.record))]
+            if self.record.decoded is not None:
+                headers = [*headers, (DECODED, json.dumps(self.record.decoded))]
         more = self._boundary.more_headers(self.record)
         if more:
             headers = [*headers, *more]

@@ -211,7 +211,10 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         return kept and not left  # with bytes left it is not certain where the next request begins
 
     def _answer_plainly(self, request: PlainRequest, connection: ClientConnection) -> bool:
-        response = PromptResponse(request, connection.sock, self.cfg, lambda: not self.alive)
+        # What is left of a refused request's body would be taken for the next request.
+        response = PromptResponse(
+            request, connection.sock, self.cfg, lambda: not self.alive or request.body.left > 0
+        )
         self._count_request()
         try:
             pieces = self.wsgi(self._environs.of(request, connection), response.start_response)
@@ -231,7 +234,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
             else:
                 self.handle_error(request, connection.sock, connection.client, error)
             return False
-        return not request.body.left and not response.should_close()
+        return not response.should_close() and not request.body.left
 
     def _count_request(self) -> None:
         self.nr += 1

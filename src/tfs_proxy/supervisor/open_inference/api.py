@@ -1,0 +1,180 @@
+"""The share of the Open Inference Protocol's REST that the control API answers, with Triton's extensions.
+
+nginx, the workers without it, and the gRPC router ask here about the server, its repository and its
+statistics; what is asked of one model (its metadata, its configuration, an inference) workers answer.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+from itertools import groupby
+from typing import Any, Final
+from urllib.parse import unquote
+
+from tfs_proxy import __version__
+from tfs_proxy.errors import BadInput, TfsProxyError, UnknownModel
+from tfs_proxy.names import printable
+from tfs_proxy.observe.routes import SHARED_MEMORY
+from tfs_proxy.supervisor.open_inference.repository import IndexedVersion, IndexState, Repository
+from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes, model_statistics
+from tfs_proxy.supervisor.readiness import Readiness
+from tfs_proxy.wire.error_body import NO_SHARED_MEMORY, not_allowed
+from tfs_proxy.wire.error_status import status_of_error
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+
+SERVER_NAME: Final = "tfs_proxy"
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
+REPOSITORY_EXTENSION: Final = "model_repository"
+GETS, POSTS = ("GET", "HEAD"), ("POST",)
+
+Answer = Callable[..., Awaitable[HttpResponse]]
+"""Answers a request, whose path may name a ``model`` and a ``version``."""
+
+_MODEL = "(?P<model>[^/]+)"
+
+
+class OpenInferenceApi:
+    """Answers from the run's readiness and its ``repository``; ``times`` measures inferences now.
+
+    ``labels`` are other names of versions.
+    """
+
+    def __init__(
+        self,
+        readiness: Readiness,
+        repository: Repository,
+        times: Callable[[], InferenceTimes],
+        labels: Mapping[str, int],
+    ) -> None:
+        self._readiness = readiness
+        self._repository = repository
+        self._times = times
+        self._labels = labels
+        self._routes: tuple[tuple[str, tuple[str, ...], Answer], ...] = (
+            ("/v2", GETS, self._server),
+            ("/v2/health/(?:live|ready)", GETS, self._probe),
+            ("/v2/repository/index", POSTS, self._index),
+            (rf"/v2/repository/models/{_MODEL}/load", POSTS, self._load),
+            (rf"/v2/repository/models/{_MODEL}/unload", POSTS, self._unload),
+            (rf"/v2/models/(?:{_MODEL}/(?:versions/(?P<version>[^/]+)/)?)?stats", GETS, self._statistics),
+            (SHARED_MEMORY, (*GETS, *POSTS), self._shared_memory),
+        )
+
+    async def respond(self, request: HttpRequest) -> HttpResponse | None:
+        """Answer a request; None for a path that is not answered here."""
+        for pattern, methods, answer in self._routes:
+            if named := re.fullmatch(pattern, request.path):
+                names = {key: unquote(value) for key, value in named.groupdict(default="").items()}
+                return await self._answer(request, methods, partial(answer, request, **names))
+        return None
+
+    @staticmethod
+    async def _answer(
+        request: HttpRequest, methods: tuple[str, ...], answer: Callable[[], Awaitable[HttpResponse]]
+    ) -> HttpResponse:
+        if request.method not in methods:
+            allowed = ", ".join(methods)
+            text = not_allowed(request.method, allowed)
+            return HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED, text, headers={"Allow": allowed})
+        try:
+            return await answer()
+        except TfsProxyError as error:
+            return HttpResponse.error(status_of_error(error), str(error))
+
+    def health(self, path: str) -> HttpResponse | None:
+        """The answer to a probe, which is there from the start; None for any other path."""
+        ready = self._readiness.reason() is None
+        match path:
+            case "/v2/health/live":
+                return _json({"live": True})
+            case "/v2/health/ready":
+                status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+                return _json({"live": True, "ready": ready}, status)
+        return None
+
+    async def _probe(self, request: HttpRequest) -> HttpResponse:
+        return self.health(request.path) or HttpResponse(HTTPStatus.NOT_FOUND)
+
+    async def _server(self, _: HttpRequest) -> HttpResponse:
+        """Only what is there: without loads there is no repository to change."""
+        loads = (REPOSITORY_EXTENSION,) if self._repository.can_load else ()
+        return _json({"name": SERVER_NAME, "version": __version__, "extensions": [*EXTENSIONS, *loads]})
+
+    async def _index(self, request: HttpRequest) -> HttpResponse:
+        only_ready = _field(_fields(request.body), "ready", bool, default=False)
+        entries = await self._repository.index()
+        return _json([_shown(each) for each in entries if not only_ready or each.state is IndexState.READY])
+
+    async def _load(self, request: HttpRequest, model: str) -> HttpResponse:
+        parameters = _field(_fields(request.body), "parameters", dict, default={})
+        for parameter in parameters.keys() - {"url"}:
+            raise BadInput(f"parameter {printable(parameter)} of a load is not supported: only url is")
+        await self._repository.load(model, _field(parameters, "url", str, default=None))
+        return _json({})
+
+    async def _unload(self, _: HttpRequest, model: str) -> HttpResponse:
+        await self._repository.unload(model)
+        return _json({})
+
+    async def _shared_memory(self, _: HttpRequest) -> HttpResponse:
+        return HttpResponse.error(HTTPStatus.NOT_IMPLEMENTED, NO_SHARED_MEMORY)
+
+    async def _statistics(self, _: HttpRequest, model: str, version: str) -> HttpResponse:
+        """Of one model, or of all without a name; raises UnknownModel."""
+        index = [each for each in await self._repository.index() if each.version]
+        if model and not any(each.model == model for each in index):
+            raise UnknownModel(f"model {printable(model)} is not loaded")
+        times = self._times()
+        entries = [
+            entry
+            for name, versions in groupby(index, lambda each: each.model)
+            if model in {"", name}
+            for entry in model_statistics(name, [each.version for each in versions], times)
+        ]
+        if version:
+            number = str(self._labels.get(version, version))
+            entries = [entry for entry in entries if entry["version"] == number]
+            if not entries:
+                raise UnknownModel(f"model {printable(model)} has no version {printable(version)}")
+        return _json({"model_stats": entries})
+
+
+def _shown(entry: IndexedVersion) -> Mapping[str, str]:
+    """An entry as Triton writes it: what has no version has neither a version nor a state of one."""
+    shown = {
+        "name": entry.model,
+        "version": entry.version,
+        "state": entry.state.value,
+        "reason": entry.reason,
+    }
+    return {name: value for name, value in shown.items() if value or name != "version"}
+
+
+def _fields(body: bytes) -> Mapping[str, Any]:
+    """The fields of a body, which may be empty; raises BadInput."""
+    try:
+        fields = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        raise BadInput("the body is not JSON") from None
+    if not isinstance(fields, dict):
+        raise BadInput("the body is not a JSON object")
+    return fields
+
+
+def _field(fields: Mapping[str, Any], name: str, kind: type, *, default: object) -> Any:
+    """A field of this type, ``default`` without one; raises BadInput."""
+    value = fields.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind):
+        raise BadInput(f"{name} is not {_KINDS[kind]}")
+    return value
+
+
+_KINDS: Mapping[type, str] = {bool: "true or false", dict: "an object", str: "a text"}
+
+
+def _json(answer: object, status: int = HTTPStatus.OK) -> HttpResponse:
+    return HttpResponse(status, json.dumps(answer).encode())

@@ -1,0 +1,64 @@
+"""Inferences that go straight to the data plane: tensors stay tensors from the request to the answer."""
+
+import falcon
+
+from tfs_proxy.dataplane.plane import DataPlane
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.errors import UpstreamRefused
+from tfs_proxy.observe.request_record import CONVERT, note_model, note_records, stage
+from tfs_proxy.open_inference.infer_codec import BINARY_TYPE, JSON_TYPE
+from tfs_proxy.open_inference.infer_request import InferRequest
+from tfs_proxy.open_inference.json_answer import InferAnswer, write_answer
+from tfs_proxy.open_inference.json_request import read_request
+from tfs_proxy.signature import Target
+from tfs_proxy.web.body import BodyReader
+from tfs_proxy.web.inference_protocol.framing import json_size, triton_type, write
+from tfs_proxy.web.inference_protocol.targets import targeted_signature
+
+
+class ModelInference:
+    """Answers inferences for a target by the data plane."""
+
+    def __init__(self, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> None:
+        self._deployment = deployment
+        self._bodies = bodies
+        self._plane = plane
+
+    def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
+        """Answer one request, in the protocol's types; ``name`` is what the client calls the model."""
+        answer = self._answer(req, target, name)
+        content_type = JSON_TYPE if answer.json_size is None else BINARY_TYPE
+        write(req, resp, answer.body, content_type, answer.json_size)
+
+    def answer_invocation(self, req: falcon.Request, resp: falcon.Response, target: Target) -> None:
+        """Answer one request to /invocations, in Triton's type for SageMaker."""
+        answer = self._answer(req, target, target.model)
+        content_type = JSON_TYPE if answer.json_size is None else triton_type(answer.json_size)
+        write(req, resp, answer.body, content_type, None)
+
+    def _answer(self, req: falcon.Request, target: Target, name: str) -> InferAnswer:
+        """Raises RequestError, UpstreamRefused with the model server's own error among them."""
+        note_model(target.model, target.version if target.version is not None else target.label)
+        with self._bodies.budget(req) as budget:
+            body = self._bodies.read(req, budget)
+            with stage(CONVERT):
+                request = read_request(body, json_size(req), budget)
+            return self._inferred(request, target, name)
+
+    def _inferred(self, request: InferRequest, target: Target, name: str) -> InferAnswer:
+        target = targeted_signature(target, request)
+        signature = self._plane.signature(target)
+        with stage(CONVERT):
+            batch = request.batch(signature)
+        note_records(batch.records)
+        answer = self._plane.call(target, batch, self._plane.choose()).answer
+        if not answer.ok:
+            raise UpstreamRefused(answer.status, answer.body)
+        version = answer.version if answer.version is not None else target.version
+        with stage(CONVERT):
+            outputs = answer.outputs(signature)
+            return write_answer(request, name, _text(version), outputs, signature)
+
+
+def _text(version: int | None) -> str:
+    return "" if version is None else str(version)

@@ -1,0 +1,97 @@
+"""What KServe's and Triton's clients ask of the server itself, with nginx in front and without."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.archives import has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.scraping import scrape
+from support.stack import Stack, serving
+
+FRONTS = [
+    pytest.param({}, id="nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")),
+    pytest.param(without_nginx(), id="gunicorn"),
+]
+SCRIPT = """
+def input_handler(data, context):
+    return data.read()
+
+
+def output_handler(response, context):
+    return response.content, "application/json"
+"""
+
+
+@pytest.fixture(scope="module", params=FRONTS)
+def stack(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """A model with a script, so that every request to /invocations has stages."""
+    folder = tmp_path_factory.mktemp("server")
+    archive = stand_in_archive(folder / "model.tar.gz", script=SCRIPT)
+    with serving(str(archive), "--model-server", stand_in_program(folder), env=request.param) as running:
+        yield running
+
+
+def asked(stack: Stack, method: str, path: str, body: str | None = None) -> tuple[int, Any]:
+    """Status and parsed body."""
+    answer = stack.ask(method, path, body)
+    assert answer.headers["content-type"] == "application/json"
+    return answer.status, answer.json
+
+
+def test_the_server_says_what_it_is(stack: Stack) -> None:
+    """Alive, ready, with the one model that it serves."""
+    assert asked(stack, "GET", "/") == (200, {"status": "alive"})
+    assert asked(stack, "GET", "/v2/health/live") == (200, {"live": True})
+    assert asked(stack, "GET", "/v2/health/ready") == (200, {"live": True, "ready": True})
+    assert asked(stack, "GET", "/v2")[1]["name"] == "tfs_proxy"
+    entry = {"name": "m", "version": "1", "state": "READY", "reason": ""}
+    assert asked(stack, "POST", "/v2/repository/index", "{}") == (200, [entry])
+    assert asked(stack, "POST", "/v2/repository/models/m/load")[0] == 400
+    assert stack.ask("HEAD", "/v2/health/ready").status == 200
+
+
+def test_a_method_or_a_model_that_is_not_there_is_refused(stack: Stack) -> None:
+    """In JSON, whoever answers."""
+    assert asked(stack, "DELETE", "/v2/repository/index")[0] == 405
+    assert asked(stack, "GET", "/v2/models/nowhere/stats") == (404, {"error": "model nowhere is not loaded"})
+    assert asked(stack, "GET", "/v2/elsewhere")[0] == 404
+    assert asked(stack, "POST", "/v2/systemsharedmemory/region/r/register", "{}")[0] == 501
+
+
+def test_kserve_s_list_has_the_models(stack: Stack) -> None:
+    """And the status of each says whether it is ready."""
+    assert asked(stack, "GET", "/v1/models") == (200, {"models": ["m"]})
+    status, body = asked(stack, "GET", "/v1/models/m")
+
+    assert status == 200
+    assert body["ready"] is True
+    assert body["model_version_status"][0]["state"] == "AVAILABLE"
+
+
+def test_statistics_count_every_inference(stack: Stack) -> None:
+    """Exactly, with the times of all and of the script's and the model server's part."""
+    (before,) = asked(stack, "GET", "/v2/models/m/stats")[1]["model_stats"]
+    for _ in range(3):
+        assert stack.invoke(b'{"instances": [1.0]}').status == 200
+    assert stack.ask("GET", "/v1/models/m").status == 200
+
+    def counted() -> Any:
+        (after,) = asked(stack, "GET", "/v2/models/m/versions/1/stats")[1]["model_stats"]
+        return after if after["inference_count"] == before["inference_count"] + 3 else None
+
+    stats = stack.wait_until(counted, "all three are counted")["inference_stats"]
+    assert stats["fail"]["count"] == before["inference_stats"]["fail"]["count"]
+    for part in ("compute_input", "compute_infer", "compute_output"):
+        assert stats[part]["count"] == before["inference_stats"][part]["count"] + 3
+        assert stats["success"]["ns"] + 1_000_000 > stats[part]["ns"] > 0
+
+
+def test_probes_are_counted_apart(stack: Stack) -> None:
+    """As those of other platforms."""
+    stack.ask("GET", "/v2/health/live")
+    probes = {"path": "/v2/health/live", "status": "200"}
+
+    assert stack.wait_until(
+        lambda: scrape(stack).total("tfs_proxy_probe_requests_total", **probes), "it is counted"
+    )
