@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 .PHONY: help
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: $(READY) try-nginx  ## train a small model, serve it, post real images and check the answers
@@ -28,7 +28,8 @@ examples: $(READY) try-nginx try-curl  ## run every example by the commands of i
 	@$(BIN)/python scripts/run_examples.py $(ONLY)
 
 .PHONY: docs docs-reference docs-examples docs-links
-docs: $(READY)  ## build the documentation site into build/site; broken links and anchors are errors
+docs: $(READY) try-nginx try-chromium  ## build the documentation site into build/site; broken links and anchors are errors
+	@PYTHONPATH=tests $(BIN)/python scripts/screenshot.py
 	@scripts/vendor-mermaid
 	$(BIN)/zensical build --strict --clean
 docs-reference: $(READY)  ## write the reference pages that come from the code: settings and commands
@@ -43,12 +44,24 @@ dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
 	@$(BIN)/python scripts/dashboards.py
 
 .PHONY: test
-test: $(READY) try-nginx try-curl try-prometheus  ## run all tests, the fast ones first
+test: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run all tests, the fast ones first
+	@scripts/vendor-axe
 	$(BIN)/python -m pytest tests/unit tests/web
 	# Most of them wait most of the time. Else xdist begins with the files of most tests, and long ones end it.
 	$(BIN)/python -m pytest tests/processes -n 2 --dist loadfile --no-loadscope-reorder
+	@$(MAKE) --no-print-directory test-judges-short
 	@$(MAKE) --no-print-directory attack-short
 	@$(MAKE) --no-print-directory test-container
+
+JUDGES := kserve mlserver schemathesis tritonclient
+.PHONY: judges test-judges test-judges-short
+judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
+	@scripts/install-judge $(JUDGES)
+test-judges: judges try-nginx  ## let them all judge the running stack, the load generator of Triton, too
+	@scripts/install-judge perf
+	$(BIN)/python -m pytest tests/judges
+test-judges-short: judges try-nginx  ## the same without what takes long
+	$(BIN)/python -m pytest tests/judges -m "not long"
 
 .PHONY: test-container
 test-container: $(READY)  ## run the tests that need real containers, if a Docker engine can be had
@@ -75,6 +88,11 @@ prove-transform: $(READY)  ## batch transform: 20 kills lose nothing, a 2 GB obj
 .PHONY: prove-metrics
 prove-metrics: $(READY) try-nginx  ## a mix of 100,000 requests under kills and reloads is counted exactly in /metrics
 	PYTHONPATH=tests $(BIN)/python -m attack.counts
+
+.PHONY: prove-openapi
+prove-openapi: $(READY) try-nginx  ## schemathesis sends 10,000 requests: every answer is as the OpenAPI document says
+	@scripts/install-judge schemathesis
+	SCHEMATHESIS_CASES=$(or $(CASES),10000) $(BIN)/python -m pytest -s --timeout 1800 tests/judges/test_schemathesis.py
 
 .PHONY: prove-interleavings
 prove-interleavings: $(READY)  ## 5,000 random interleavings of loads, unloads, requests and deaths of models
@@ -110,6 +128,12 @@ bench-multi-model: $(READY) try-nginx  ## load 300 and 40 models: seconds, memor
 	$(BIN)/python benchmarks/multi_model_cost.py
 	$(BIN)/python benchmarks/multi_model_loading.py
 
+.PHONY: bench-open-inference
+bench-open-inference: $(READY) try-nginx  ## measure the Open Inference Protocol beside TensorFlow Serving's
+	@scripts/install-program wrk --if-allowed
+	@scripts/install-judge perf
+	$(BIN)/python benchmarks/open_inference.py
+
 .PHONY: protos
 protos: $(READY)  ## compile src/tfs_proxy/protos/schema/*.proto into the descriptor set that the package ships
 	$(BIN)/python scripts/compile_protos.py
@@ -121,6 +145,10 @@ lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.1
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--extra dev pyproject.toml -o requirements.lock
 
+.PHONY: lock-judges
+lock-judges: $(READY)  ## resolve tests/judges/*.in into the newest versions of the judges (ONLY="kserve ...")
+	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) perf)
+
 .PHONY: nginx
 nginx:  ## install nginx from the distribution (needs root)
 	@scripts/install-program nginx
@@ -128,6 +156,10 @@ nginx:  ## install nginx from the distribution (needs root)
 .PHONY: clean
 clean:  ## remove the virtual environment, caches and built examples
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis build code_examples/*/build
+
+.PHONY: try-chromium
+try-chromium:  # the driver's package brings the browser
+	@command -v chromedriver >/dev/null || scripts/install-program chromium-driver --if-allowed
 
 .PHONY: try-nginx
 try-nginx:

@@ -49,6 +49,7 @@ def main() -> int:
         return 130
     print(f"\n{right} of {asked} right. Ask it yourself: `make serve` in one terminal, in another")
     print(f"  curl -H 'Content-Type: image/png' --data-binary @{example_image()} localhost:8080/invocations")
+    print("or open http://localhost:8080/ in a browser and drop an image there.")
     return 0 if right * 2 > asked else 1
 
 
