@@ -139,24 +139,11 @@ def create_app(
         app.held.callback(upstream.close)
     plane = DataPlane(_for_deployment(upstream, deployment))
     bodies = _bodies(deployment, ledger, capturing)
-    inference: Inference = ModelInference(deployment, bodies, plane)
     if script is None:
         app.add_route(INVOCATIONS, ModelInvocations(deployment, bodies, plane))
+        inference: Inference = ModelInference(deployment, bodies, plane)
     else:
-        from tfs_proxy.script.handlers.call import ScriptCaller
-        from tfs_proxy.script.handlers.model_client import WorkerModels
-
-        worker = WorkerModels(
-            plane, deployment.models, deployment.default_model, deployment.request_timeout_seconds
-        )
-        caller = ScriptCaller(script, worker, OWN_ERRORS, app.watch)
-        app.held.callback(caller.close)
-        caller.begin()
-        app.add_route(INVOCATIONS, ScriptInvocations(deployment, bodies, caller))
-        if deployment.open_inference == BY_SCRIPT:
-            from tfs_proxy.web.inference_protocol.script_answers import ScriptInference
-
-            inference = ScriptInference(deployment, bodies, caller)
+        inference = _add_script(app, script, deployment, bodies, plane)
     if deployment.open_inference != OFF:
         add_routes(app, deployment, inference, plane.signature, serves)
     described = None if script is None else bodies_of_script(script)
@@ -167,6 +154,27 @@ def create_app(
     if ask_control_api is not None:
         add_relay(app, ask_control_api, bodies)
     return app
+
+
+def _add_script(
+    app: ContainerApp, script: Script, deployment: Deployment, bodies: BodyReader, plane: DataPlane
+) -> Inference:
+    """Lead invocations to a script, whose ``init`` has run then; returns who answers inferences."""
+    from tfs_proxy.script.handlers.call import ScriptCaller
+    from tfs_proxy.script.handlers.model_client import WorkerModels
+
+    models = WorkerModels(
+        plane, deployment.models, deployment.default_model, deployment.request_timeout_seconds
+    )
+    caller = ScriptCaller(script, models, OWN_ERRORS, app.watch)
+    app.held.callback(caller.close)
+    caller.begin()
+    app.add_route(INVOCATIONS, ScriptInvocations(deployment, bodies, caller))
+    if deployment.open_inference != BY_SCRIPT:
+        return ModelInference(deployment, bodies, plane)
+    from tfs_proxy.web.inference_protocol.script_answers import ScriptInference
+
+    return ScriptInference(deployment, bodies, caller)
 
 
 def _for_deployment(upstream: Upstream, deployment: Deployment) -> Upstream:
