@@ -17,6 +17,11 @@ _PARSERS = threading.local()
 _KEPT_BYTES = 1 << 20
 """A parser keeps up to thirteen times the size of its largest document."""
 
+_LARGE_PARSER = simdjson.Parser()
+_LARGE_PARSER_LOCK = threading.Lock()
+_LARGE_BYTES = 2 << 20
+"""PERF: up to this size one parser is kept for all threads: the kernel's pages for a new one take 2 ms."""
+
 _BUFFERS: Mapping[tuple[bool, bool], tuple[str, npt.DTypeLike]] = {
     (False, False): ("d", np.float64),
     (True, False): ("i", np.int64),
@@ -31,7 +36,7 @@ def parse(body: bytes) -> Any:
     Raises ValueError for what simdjson does not read.
     """
     if len(body) > _KEPT_BYTES:
-        return _parse_anew(body)
+        return _parse_large(body)
     parser = getattr(_PARSERS, "own", None)
     if parser is None:
         parser = _PARSERS.own = simdjson.Parser()
@@ -40,6 +45,17 @@ def parse(body: bytes) -> Any:
     except RuntimeError:
         # A parser parses nothing anew while something that it parsed before is still in use.
         return _parse_anew(body)
+
+
+def _parse_large(body: bytes) -> Any:
+    if len(body) > _LARGE_BYTES or not _LARGE_PARSER_LOCK.acquire(blocking=False):
+        return _parse_anew(body)
+    try:
+        return _LARGE_PARSER.parse(body)
+    except RuntimeError:  # another thread still uses what it has parsed
+        return _parse_anew(body)
+    finally:
+        _LARGE_PARSER_LOCK.release()
 
 
 def _parse_anew(body: bytes) -> Any:
