@@ -2,7 +2,7 @@
 
 python scripts/screenshot.py
 
-Keeps the picture that is there if it is newer than the page, or if there is no browser.
+Keeps the picture that is there unless the page was changed after it, and if there is no browser.
 """
 
 import subprocess
@@ -18,11 +18,14 @@ PAGE = ROOT / "src" / "tfs_proxy" / "console" / "files"
 DIGITS = ROOT / "code_examples" / "digits"
 WIDTH, HEIGHT = 1280, 1180
 REQUESTS = 12
+CLONE_SECONDS = 60.0
+"""Within which a clone writes both the page and the picture, in any order."""
 
 
 def main() -> None:
     """Take it, if it can be taken and is needed."""
-    if PICTURE.exists() and PICTURE.stat().st_mtime > max(file.stat().st_mtime for file in PAGE.iterdir()):
+    changed = max(file.stat().st_mtime for file in PAGE.iterdir())
+    if PICTURE.exists() and changed < PICTURE.stat().st_mtime + CLONE_SECONDS:
         return
     if not (CHROMIUM and DRIVER):
         print("chromium and its driver are not installed: the picture of the page stays as it is")
