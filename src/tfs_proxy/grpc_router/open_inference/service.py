@@ -25,6 +25,7 @@ from tfs_proxy.grpc_router.open_inference.server_calls import ServerCalls
 from tfs_proxy.grpc_router.refused_call import RefusedCall
 from tfs_proxy.memory import DEFAULT_DECODED_BYTES
 from tfs_proxy.signature import DEFAULT_SIGNATURE
+from tfs_proxy.wire.error_body import NO_SHARED_MEMORY
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 Answer = TypeVar("Answer")
@@ -38,7 +39,6 @@ ANSWERED_BY_SCRIPT: Final = (
     "inferences are answered by a script here, which takes them over HTTP only: POST them to "
     "/v2/models/NAME/infer (TFS_PROXY_V2 sets who answers)"
 )
-NO_SHARED_MEMORY: Final = "shared memory is not supported: send tensors with the request"
 NO_SETTINGS: Final = "traces and the log are set up by the environment, not by calls"
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
