@@ -1,6 +1,6 @@
-"""What the protocol tells of a server and its models, as values that JSON and protobuf are written from."""
+"""What the protocol tells of a model, as values that JSON and protobuf are written from."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,12 +9,6 @@ from tfs_proxy.signature import Signature, TensorSpec
 
 PLATFORM: Final = "tensorflow_savedmodel"
 SCRIPT_PLATFORM: Final = "python"
-SERVER_NAME: Final = "tfs_proxy"
-
-BINARY: Final = "binary_tensor_data"
-CONFIGURATION: Final = "model_configuration"
-STATISTICS: Final = "statistics"
-REPOSITORY: Final = "model_repository"
 
 _UNKNOWN_SIZE = -1
 
@@ -76,11 +70,6 @@ def model_metadata(name: str, versions: Iterable[int], signature: Signature | No
         return ModelMetadata(name, numbers, SCRIPT_PLATFORM)
     inputs, outputs = (_tensors(tensors) for tensors in (signature.inputs, signature.outputs))
     return ModelMetadata(name, numbers, PLATFORM, inputs, outputs)
-
-
-def server_metadata(version: str, extensions: Sequence[str]) -> Mapping[str, Any]:
-    """The answer to ``GET /v2``."""
-    return {"name": SERVER_NAME, "version": version, "extensions": list(extensions)}
 
 
 def _tensors(specs: Mapping[str, TensorSpec]) -> tuple[TensorMetadata, ...]:

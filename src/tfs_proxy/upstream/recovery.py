@@ -5,7 +5,7 @@ server, and can't be distinguished from those that were under way beside it: it 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
@@ -13,7 +13,8 @@ from typing import ParamSpec, TypeVar
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.observe.request_record import MODEL_SERVER, stage
-from tfs_proxy.signature import Signature, Target
+from tfs_proxy.signature import Target
+from tfs_proxy.upstream.around import Around, Known
 from tfs_proxy.upstream.interface import ModelAnswer, Records, Upstream
 
 ATTEMPTS = 2
@@ -34,7 +35,6 @@ NOT_FOUND = 404
 
 
 Outcome = TypeVar("Outcome")
-Known = TypeVar("Known")
 Parameters = ParamSpec("Parameters")
 
 
@@ -51,7 +51,7 @@ def sent_before() -> Iterator[None]:
         _broken_before.reset(token)
 
 
-class Recovering:
+class Recovering(Around):
     """`tfs_proxy.upstream.interface.Upstream` around another.
 
     ``settled`` says whether no model server is being restarted, as far as the supervisor knows. Waits
@@ -66,22 +66,10 @@ class Recovering:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._upstream = upstream
+        super().__init__(upstream)
         self._settled = settled
         self._clock = clock
         self._sleep = sleep
-
-    def choose(self) -> Instance:
-        """The instance that the next request goes to."""
-        return self._upstream.choose()
-
-    def signature(self, target: Target) -> Signature:
-        """The target's signature; see the interface for what it raises."""
-        return self._known(self._upstream.signature, target)
-
-    def signatures_of(self, target: Target) -> Mapping[str, Signature]:
-        """All signatures of the target's version; see the interface for what it raises."""
-        return self._known(self._upstream.signatures_of, target)
 
     def predict(
         self,
@@ -110,11 +98,7 @@ class Recovering:
 
         return ask_patiently
 
-    def close(self) -> None:
-        """Give connections back; idempotent."""
-        self._upstream.close()
-
-    def _known(self, ask: Callable[[Target], Known], target: Target) -> Known:
+    def _explained(self, ask: Callable[[Target], Known], target: Target) -> Known:
         """What ``ask`` gives for a target; raises UpstreamRefused once that is the last word."""
 
         def ask_for_outcome() -> Known | UpstreamRefused:

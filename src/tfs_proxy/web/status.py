@@ -1,4 +1,4 @@
-"""GET /ping, /metrics, /execution-parameters and /: what platforms ask a container for."""
+"""GET /ping, /metrics and /execution-parameters: what platforms ask a container for."""
 
 import json
 from collections.abc import Callable
