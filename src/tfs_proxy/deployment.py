@@ -42,6 +42,16 @@ class TraceSampling:
     parents: str = "followed"
 
 
+def who_infers(choice: str, *, has_script: bool, is_script_model: bool) -> str:
+    """Who answers inferences of the Open Inference Protocol: model, script or off.
+
+    ``choice`` is that of the settings; a script that is the model itself has no other behind it.
+    """
+    if choice != "off" and (is_script_model or (choice == "script" and has_script)):
+        return "script"
+    return "off" if choice == "off" else "model"
+
+
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
     """What is captured of requests, and where to: ``target`` is a folder or an ``s3://`` address.

@@ -22,7 +22,7 @@ from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.saved_model import read_saved_model
-from tfs_proxy.deployment import Deployment
+from tfs_proxy.deployment import Deployment, who_infers
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
 from tfs_proxy.report.served import look_into
@@ -212,7 +212,13 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         rest_api=settings.rest_api,
         default_accept=settings.default_accept,
         script_model=contents.script_model,
+        open_inference=who_infers(
+            settings.open_inference,
+            has_script=contents.script is not None,
+            is_script_model=contents.script_model is not None,
+        ),
         version_labels=tuple(settings.version_labels),
+        console=settings.console,
     )
     if contents.script_model and contents.script:
         return create_script_model_app(

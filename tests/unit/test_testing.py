@@ -15,6 +15,7 @@ from support.archives import pack
 from tfs_proxy import testing
 from tfs_proxy.errors import ArchiveError, ScriptLoadError
 from tfs_proxy.protos import MetaGraphDef, SavedModel, SignatureDef, TensorInfo, TensorShapeProto
+from tfs_proxy.settings import Settings
 from tfs_proxy.signature import TensorSpec
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "code_examples"
@@ -86,6 +87,16 @@ def test_outputs_of_the_tests_own(archive: Path, outputs: Any) -> None:
     """A dict, or a function of the inputs."""
     with testing.load(archive, outputs=outputs) as script:
         assert script.post("[[3, 4]]").text.startswith("['here', [7.0]")
+
+
+@pytest.mark.parametrize("served", ["auto", "off"])
+def test_the_document_is_that_of_the_settings(archive: Path, served: str) -> None:
+    """What a variable switches off when the archive is served is not described in a test of its script."""
+    settings = Settings.from_env({"TFS_PROXY_V2": served})
+    with testing.load(archive, settings=settings) as script:
+        paths = script.openapi().json["paths"]
+
+    assert any(path.startswith("/v2") for path in paths) == (served == "auto")
 
 
 def test_outputs_that_no_model_has(archive: Path) -> None:
