@@ -22,15 +22,11 @@ from tfs_proxy.web import console
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.capturing import CapturedBodies, Capturing
 from tfs_proxy.web.control_relay import AskControlApi, add_relay
-from tfs_proxy.web.description import (
-    OpenApiResource,
-    bodies_of_script,
-    bodies_of_script_model,
-)
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.inference_protocol.model_answers import ModelInference
 from tfs_proxy.web.inference_protocol.resources import Inference, Serves, add_routes
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
+from tfs_proxy.web.openapi import OpenApiResource
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
 from tfs_proxy.web.status import ExecutionParameters, FetchMetrics, MetricsResource, Ping, PingResource
 from tfs_proxy.wire.error_body import being_unloaded
@@ -146,8 +142,7 @@ def create_app(
         inference = _add_script(app, script, deployment, bodies, plane)
     if deployment.open_inference != OFF:
         add_routes(app, deployment, inference, plane.signature, serves)
-    described = None if script is None else bodies_of_script(script)
-    app.add_route(OPENAPI, OpenApiResource(deployment, plane.signatures_of, described))
+    app.add_route(OPENAPI, OpenApiResource(deployment, plane.signatures_of, script))
     console.add_routes(app, deployment, plane)
     if pass_on is not None:
         app.add_sink(ServingApi(bodies, pass_on), PREFIX)
@@ -214,8 +209,7 @@ def create_script_model_app(
         add_routes(app, deployment, ScriptModelInference(deployment, bodies, caller), None, None)
     if ask_control_api is not None:
         add_relay(app, ask_control_api, bodies)
-    described = bodies_of_script_model(script_model)
-    app.add_route(OPENAPI, OpenApiResource(deployment, lambda _: {}, described))
+    app.add_route(OPENAPI, OpenApiResource(deployment, lambda _: {}, script_model))
     console.add_routes(app, deployment, None)
     return app
 

@@ -1,9 +1,6 @@
-"""GET /openapi.json: what this worker serves, asked of the model server when it is asked for."""
+"""The OpenAPI document of what a worker serves, made of its deployment and script for `web.openapi`."""
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-
-import falcon
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.openapi.document import document_of, document_text
@@ -13,53 +10,40 @@ from tfs_proxy.script.description import Description
 from tfs_proxy.script.load import Script
 from tfs_proxy.script.media_types import media_types_in
 from tfs_proxy.script.script_model.call import ScriptModel
-from tfs_proxy.signature import Signature, Target
-
-SignaturesOf = Callable[[Target], Mapping[str, Signature]]
-
-
-class OpenApiResource:
-    """The document of ``deployment``; ``signatures_of`` is asked each time, since versions come and go."""
-
-    method = "GET"
-
-    def __init__(
-        self,
-        deployment: Deployment,
-        signatures_of: SignaturesOf,
-        script: ScriptBodies | None = None,
-        *,
-        has_metrics: bool = True,
-    ) -> None:
-        self._deployment = deployment
-        self._signatures_of = signatures_of
-        self._script = script
-        self._has_metrics = has_metrics
-
-    def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """OpenAPI 3.1 as JSON."""
-        resp.data = document_text(document_of(self._service()))
-        resp.content_type = falcon.MEDIA_JSON
-
-    on_head = on_get
-
-    def _service(self) -> Service:
-        deployment = self._deployment
-        return Service(
-            models=tuple(
-                DescribedModel(name, versions, self._signatures_of(Target(name)), deployment.version_labels)
-                for name, versions in deployment.models.items()
-            ),
-            default_model=deployment.default_model,
-            script=self._script,
-            rest_api=deployment.publishes_rest,
-            open_inference=deployment.open_inference,
-            has_metrics=self._has_metrics,
-            default_accept=deployment.default_accept,
-        )
+from tfs_proxy.signature import Target
+from tfs_proxy.web.openapi import SignaturesOf
 
 
-def bodies_of_script(script: Script) -> ScriptBodies:
+def description(
+    deployment: Deployment, signatures_of: SignaturesOf, script: Script | ScriptModel | None
+) -> bytes:
+    """The document as JSON; raises what ``signatures_of`` does if a model server does not tell them."""
+    service = Service(
+        models=tuple(
+            DescribedModel(name, versions, signatures_of(Target(name)), deployment.version_labels)
+            for name, versions in deployment.models.items()
+        ),
+        default_model=deployment.default_model,
+        script=_bodies(script),
+        rest_api=deployment.publishes_rest,
+        open_inference=deployment.open_inference,
+        has_metrics=deployment.loaded_as is None,
+        default_accept=deployment.default_accept,
+    )
+    return document_text(document_of(service))
+
+
+def _bodies(script: Script | ScriptModel | None) -> ScriptBodies | None:
+    match script:
+        case None:
+            return None
+        case Script():
+            return _bodies_of_handlers(script)
+        case ScriptModel():
+            return _bodies_of_script_model(script)
+
+
+def _bodies_of_handlers(script: Script) -> ScriptBodies:
     """What a script with AWS's handlers reads and writes itself."""
     default = Conversion.BY_SIGNATURE
     alone = script.handler is not None
@@ -71,7 +55,7 @@ def bodies_of_script(script: Script) -> ScriptBodies:
     )
 
 
-def bodies_of_script_model(script_model: ScriptModel) -> ScriptBodies:
+def _bodies_of_script_model(script_model: ScriptModel) -> ScriptBodies:
     """The same for a script that is the model itself."""
     default = Conversion.OF_ARRAYS
     alone = script_model.transform_fn is not None
@@ -84,6 +68,5 @@ def bodies_of_script_model(script_model: ScriptModel) -> ScriptBodies:
 
 
 def _mentions(path: str) -> tuple[str, ...]:
-
     ast_names = read_ast_names(Path(path))
     return () if ast_names is None else media_types_in(ast_names.tree)
