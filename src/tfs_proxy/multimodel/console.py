@@ -1,29 +1,13 @@
 """The page to try the models while models come and go: nginx -> control API -> here -> `console.pages`."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 
 from tfs_proxy.console.pages import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
 from tfs_proxy.payload.media_types import JSON
+from tfs_proxy.supervisor.control_api import ALLOWED
 from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
-
-ALLOWED = "GET, HEAD"
-
-Respond = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
-
-
-def first_answer(*ways: Respond) -> Respond:
-    """Asks one after the other, until one knows the path."""
-
-    async def respond(request: HttpRequest) -> HttpResponse | None:
-        for way in ways:
-            answer = await way(request)
-            if answer is not None:
-                return answer
-        return None
-
-    return respond
 
 
 class ConsoleApi:

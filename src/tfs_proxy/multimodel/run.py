@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -15,21 +15,18 @@ from tfs_proxy.capture.options import capture_options
 from tfs_proxy.errors import StartTimeout
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.added_up import added_up
-from tfs_proxy.multimodel.api import ModelsApi
 from tfs_proxy.multimodel.archives.folder import ModelFolder, model_folder
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.archives.universal_script import universal_code
-from tfs_proxy.multimodel.console import ConsoleApi, first_answer
-from tfs_proxy.multimodel.description import DescriptionApi
+from tfs_proxy.multimodel.control import make_control_api
+from tfs_proxy.multimodel.first_request import ready_line
 from tfs_proxy.multimodel.front_readiness import FrontReadiness
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
-from tfs_proxy.multimodel.repository import LoadedModels
 from tfs_proxy.multimodel.shared.shared_mode import SharedMode
 from tfs_proxy.multimodel.stacks.http_gates import HttpGates
 from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
 from tfs_proxy.multimodel.stacks.run_facts import RunFacts
 from tfs_proxy.multimodel.unusable_settings import refuse_unusable
-from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.report.capacity import capacity
@@ -45,8 +42,6 @@ from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
 from tfs_proxy.supervisor.nginx.proxy import NginxProxy
-from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
-from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.programs import grpc_router
@@ -54,7 +49,6 @@ from tfs_proxy.supervisor.programs.warm_parent import WarmParent
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import StackHost, heartbeats_of
-from tfs_proxy.wire.header_names import TARGET_MODEL
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +146,7 @@ class MultiModelSupervisor:
 
     def _make_control_api(self) -> ControlApi:
         """The control API, which measures all and answers for the models."""
-        self._metrics = RunMetrics(
+        metrics = RunMetrics(
             self._readiness,
             self._children,
             self._workspace.journal,
@@ -160,32 +154,17 @@ class MultiModelSupervisor:
             self._stacks.measure,
             self._registry.measure,
         )
-        control_api = ControlApi(self._readiness, self._measure)
-        control_api.log_level = self._records.run_log.respond
-        ready_seconds = self._settings.request_timeout_seconds
-        models = ModelsApi(self._registry, ready_seconds, self._on_demand, self._stacks.is_served)
-        described = DescriptionApi(self._settings, models.respond)
-        page = ConsoleApi(self._loaded_names, self._settings.max_payload_bytes, is_on=self._settings.console)
-        control_api.models = first_answer(described.respond, page.respond)
-        repository = LoadedModels(
+        control_api = make_control_api(
+            self._settings,
+            self._readiness,
+            lambda headers: added_up(metrics.measure(headers)),
+            lambda: self._records.times(self._stacks.measure_stages()),
             self._registry,
-            self._stacks.versions,
+            self._stacks,
             self._on_demand,
-            self._settings.wait_time_seconds,
-            is_published=self._settings.rest_api,
         )
-        control_api.served_models = repository.served
-        if self._settings.publishes_open_inference:
-            control_api.open_inference = OpenInferenceApi(
-                self._readiness, repository, self._times, self._settings.version_labels
-            )
+        control_api.log_level = self._records.run_log.respond
         return control_api
-
-    def _loaded_names(self) -> Iterator[str]:
-        return (model.name for model in self._registry.list())
-
-    def _times(self) -> InferenceTimes:
-        return self._records.times(self._stacks.measure_stages())
 
     async def run(self) -> int:
         """Start, serve, drain."""
@@ -210,7 +189,8 @@ class MultiModelSupervisor:
         self._control_api.released = True
         if not self._priority.can_be_restored:
             log.info("%s", NOT_RESTORED)
-        log.info("%s", self._ready_line())
+        url = sockets.local_url(self._listener)
+        log.info("%s", ready_line(url, loads_on_demand=self._on_demand is not None))
         await self._children.watch_during(self._go_on())
 
     async def _start_in_time(self) -> None:
@@ -260,18 +240,6 @@ class MultiModelSupervisor:
             nginx.find() or "", self._settings, self._workspace, self._listener, multi_model=routes
         )
 
-    def _ready_line(self) -> str:
-        url = sockets.local_url(self._listener)
-        if self._on_demand is not None:
-            return (
-                f"ready: {url}  try: curl -H '{TARGET_MODEL}: NAME.tar.gz' "
-                f"-H 'Content-Type: application/json' -d '{{\"instances\": [1.0]}}' {url}/invocations"
-            )
-        return (
-            f"ready: {url}, without a model  try: curl -H 'Content-Type: application/json' "
-            f'-d \'{{"model_name": "NAME", "url": "/PATH/TO/MODEL"}}\' {url}/models'
-        )
-
     async def _go_on(self) -> None:
         work: list[Awaitable[None]] = [asyncio.get_running_loop().create_future()]  # which never ends
         if self._on_demand is not None and self._settings.model_idle_seconds:
@@ -286,9 +254,6 @@ class MultiModelSupervisor:
         self._warm_parent.reap_orphans()
         self._stacks.look()
         self._stacks.forget_all_but(self._registry.names)
-
-    def _measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
-        return added_up(self._metrics.measure(headers))
 
     async def _drain(self, stop_requested: bool) -> None:
         """Stop accepting, let requests finish, then unload all models; bounded in time."""

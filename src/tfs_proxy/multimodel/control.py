@@ -1,0 +1,62 @@
+"""Makes the control API of a run of many models: what answers for them, for the page and for the protocol."""
+
+from collections.abc import Callable, Iterator
+
+from tfs_proxy.multimodel.api import ModelsApi
+from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
+from tfs_proxy.multimodel.console import ConsoleApi
+from tfs_proxy.multimodel.description import DescriptionApi
+from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
+from tfs_proxy.multimodel.repository import LoadedModels
+from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.control_api import ControlApi, Measure, Respond
+from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
+from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
+from tfs_proxy.supervisor.readiness import Readiness
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+
+
+def make_control_api(
+    settings: Settings,
+    readiness: Readiness,
+    measure: Measure,
+    times: Callable[[], InferenceTimes],
+    registry: ModelRegistry,
+    stacks: ModelStacks,
+    on_demand: OnDemandModels | None,
+) -> ControlApi:
+    """The control API, not open yet; ``measure`` is what it answers to scrapes, ``times`` to statistics.
+
+    Without ``on_demand``, only requests to load a model load one.
+    """
+
+    def loaded_names() -> Iterator[str]:
+        return (model.name for model in registry.list())
+
+    control_api = ControlApi(readiness, measure)
+    control_api.models = first_answer(
+        DescriptionApi(rest_api=settings.rest_api, open_inference=settings.publishes_open_inference).respond,
+        ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served).respond,
+        ConsoleApi(loaded_names, settings.max_payload_bytes, is_on=settings.console).respond,
+    )
+    repository = LoadedModels(
+        registry, stacks.versions, on_demand, settings.wait_time_seconds, is_published=settings.rest_api
+    )
+    control_api.served_models = repository.served
+    if settings.publishes_open_inference:
+        control_api.open_inference = OpenInferenceApi(readiness, repository, times, settings.version_labels)
+    return control_api
+
+
+def first_answer(*ways: Respond) -> Respond:
+    """Asks one after the other, until one knows the path."""
+
+    async def respond(request: HttpRequest) -> HttpResponse | None:
+        for way in ways:
+            answer = await way(request)
+            if answer is not None:
+                return answer
+        return None
+
+    return respond
