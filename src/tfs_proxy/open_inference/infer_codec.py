@@ -11,12 +11,11 @@ from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.errors import BadInput, ScriptFailure
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.open_inference.infer_request import InferRequest, check_once, named
-from tfs_proxy.open_inference.json_answer import InferAnswer, write_answer
+from tfs_proxy.open_inference.json_answer import write_answer
 from tfs_proxy.open_inference.json_request import read_request
+from tfs_proxy.payload import media_types as media
 from tfs_proxy.signature import Signature, Target
 
-JSON_TYPE: Final = "application/json"
-BINARY_TYPE: Final = "application/octet-stream"
 ONLY_OUTPUT: Final = "output_0"
 """What the output of a script that returns a single array is called."""
 
@@ -35,7 +34,7 @@ class InferCodec:
         model: str,
         version: str,
         budget: MemoryBudget,
-        binary_type: Callable[[int], str] = lambda _: BINARY_TYPE,
+        binary_type: Callable[[int], str] = lambda _: media.BYTES,
     ) -> None:
         self.answer_json_size: int | None = None
         self._json_size, self._budget = json_size, budget
@@ -76,7 +75,7 @@ class InferCodec:
         return dict(_writable(batch).inputs)
 
     def encode(
-        self, outputs: Mapping[str, Any] | Any, signature: Signature | None = None, version: str | None = None
+        self, outputs: Mapping[str, Any] | Any, signature: Signature | None = None
     ) -> tuple[bytes, str]:
         """Body and content type of an answer with these outputs, arrays by name, or the only one.
 
@@ -85,16 +84,9 @@ class InferCodec:
         """
         by_name = outputs if isinstance(outputs, Mapping) else {ONLY_OUTPUT: outputs}
         arrays = {str(name): as_array(value, str(name)) for name, value in by_name.items()}
-        answer = self.write(arrays, signature, self._version if version is None else version)
-        return answer.body, JSON_TYPE if answer.json_size is None else self._binary_type(answer.json_size)
-
-    def write(
-        self, outputs: Mapping[str, npt.NDArray[Any]], signature: Signature | None, version: str
-    ) -> InferAnswer:
-        """The answer with these outputs; raises as `encode` does."""
-        answer = write_answer(self._request, self._model, version, outputs, signature)
+        answer = write_answer(self._request, self._model, self._version, arrays, signature)
         self.answer_json_size = answer.json_size
-        return answer
+        return answer.body, media.JSON if answer.json_size is None else self._binary_type(answer.json_size)
 
 
 def as_array(value: Any, name: str) -> npt.NDArray[Any]:

@@ -25,6 +25,7 @@ from tfs_proxy.web.control_relay import AskControlApi, add_relay
 from tfs_proxy.web.errors import install
 from tfs_proxy.web.inference_protocol.model_answers import ModelInference
 from tfs_proxy.web.inference_protocol.resources import Inference, Serves, add_routes
+from tfs_proxy.web.inference_protocol.script_answers import ScriptInference, ScriptModelInference
 from tfs_proxy.web.invocations import ModelInvocations, ScriptInvocations, ScriptModelInvocations
 from tfs_proxy.web.openapi import OpenApiResource
 from tfs_proxy.web.serving_api import PREFIX, PassOn, ServingApi
@@ -136,8 +137,7 @@ def create_app(
     plane = DataPlane(_for_deployment(upstream, deployment))
     bodies = _bodies(deployment, ledger, capturing)
     if script is None:
-        app.add_route(INVOCATIONS, ModelInvocations(deployment, bodies, plane))
-        inference: Inference = ModelInference(deployment, bodies, plane)
+        inference: Inference = _add_model(app, deployment, bodies, plane)
     else:
         inference = _add_script(app, script, deployment, bodies, plane)
     if deployment.open_inference != OFF:
@@ -149,6 +149,13 @@ def create_app(
     if ask_control_api is not None:
         add_relay(app, ask_control_api, bodies)
     return app
+
+
+def _add_model(app: ContainerApp, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> Inference:
+    """Lead invocations straight to a model; returns who answers inferences."""
+    inference = ModelInference(bodies, plane)
+    app.add_route(INVOCATIONS, ModelInvocations(deployment, bodies, plane, inference))
+    return inference
 
 
 def _add_script(
@@ -164,12 +171,9 @@ def _add_script(
     caller = ScriptCaller(script, models, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)
     caller.begin()
-    app.add_route(INVOCATIONS, ScriptInvocations(deployment, bodies, caller))
-    if deployment.open_inference != BY_SCRIPT:
-        return ModelInference(deployment, bodies, plane)
-    from tfs_proxy.web.inference_protocol.script_answers import ScriptInference
-
-    return ScriptInference(deployment, bodies, caller)
+    inference = ScriptInference(deployment, bodies, caller)
+    app.add_route(INVOCATIONS, ScriptInvocations(deployment, bodies, caller, inference))
+    return inference if deployment.open_inference == BY_SCRIPT else ModelInference(bodies, plane)
 
 
 def _for_deployment(upstream: Upstream, deployment: Deployment) -> Upstream:
@@ -196,7 +200,6 @@ def create_script_model_app(
     Raises ScriptLoadError if that failed.
     """
     from tfs_proxy.script.script_model.call import ScriptModelCaller
-    from tfs_proxy.web.inference_protocol.script_answers import ScriptModelInference
 
     app = _app(deployment, ping, metrics, capturing)
     folder = deployment.script_model or ""
@@ -204,9 +207,10 @@ def create_script_model_app(
     app.held.callback(caller.close)
     caller.begin()
     bodies = _bodies(deployment, ledger, capturing)
-    app.add_route(INVOCATIONS, ScriptModelInvocations(deployment, bodies, caller))
+    inference = ScriptModelInference(deployment, bodies, caller)
+    app.add_route(INVOCATIONS, ScriptModelInvocations(deployment, bodies, caller, inference))
     if deployment.open_inference != OFF:
-        add_routes(app, deployment, ScriptModelInference(deployment, bodies, caller), None, None)
+        add_routes(app, deployment, inference, None, None)
     if ask_control_api is not None:
         add_relay(app, ask_control_api, bodies)
     app.add_route(OPENAPI, OpenApiResource(deployment, lambda _: {}, script_model))

@@ -29,11 +29,13 @@ class ModelInvocations:
 
     method = "POST"
 
-    def __init__(self, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> None:
+    def __init__(
+        self, deployment: Deployment, bodies: BodyReader, plane: DataPlane, inference: ModelInference
+    ) -> None:
         self._deployment = deployment
         self._bodies = bodies
         self._plane = plane
-        self._inference = ModelInference(deployment, bodies, plane)
+        self._inference = inference
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md, docs/reference/aws-container.md)."""
@@ -53,11 +55,17 @@ class ScriptInvocations:
 
     method = "POST"
 
-    def __init__(self, deployment: Deployment, bodies: BodyReader, caller: "ScriptCaller") -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        bodies: BodyReader,
+        caller: "ScriptCaller",
+        inference: ScriptInference,
+    ) -> None:
         self._deployment = deployment
         self._bodies = bodies
         self._caller = caller
-        self._inference = ScriptInference(deployment, bodies, caller)
+        self._inference = inference
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/aws-container.md)."""
@@ -88,11 +96,17 @@ class ScriptModelInvocations:
 
     method = "POST"
 
-    def __init__(self, deployment: Deployment, bodies: BodyReader, caller: "ScriptModelCaller") -> None:
+    def __init__(
+        self,
+        deployment: Deployment,
+        bodies: BodyReader,
+        caller: "ScriptModelCaller",
+        inference: ScriptModelInference,
+    ) -> None:
         self._deployment = deployment
         self._bodies = bodies
         self._caller = caller
-        self._inference = ScriptModelInference(deployment, bodies, caller)
+        self._inference = inference
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer one request (docs/reference/sagemaker.md)."""

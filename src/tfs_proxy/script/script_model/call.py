@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 from tfs_proxy.errors import ScriptLoadError
-from tfs_proxy.open_inference.infer_codec import BINARY_TYPE
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.payload.decode import as_text, decode_array
 from tfs_proxy.payload.encode import encode_array
@@ -206,7 +205,7 @@ def _data_and_type(request: ScriptModelRequest) -> tuple[str | bytes, str]:
     """
     kind = parse_media_type(request.content_type)
     if kind.name in TEXT and request.codec is not None and request.codec.is_binary:
-        return request.body, BINARY_TYPE
+        return request.body, media.BYTES
     return (as_text(request.body, kind) if kind.name in TEXT else request.body), kind.name
 
 

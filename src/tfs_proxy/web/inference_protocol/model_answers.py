@@ -3,13 +3,12 @@
 import falcon
 
 from tfs_proxy.dataplane.plane import DataPlane
-from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamRefused
 from tfs_proxy.observe.request_record import CONVERT, note_model, note_records, stage
-from tfs_proxy.open_inference.infer_codec import BINARY_TYPE, JSON_TYPE
 from tfs_proxy.open_inference.infer_request import InferRequest
 from tfs_proxy.open_inference.json_answer import InferAnswer, write_answer
 from tfs_proxy.open_inference.json_request import read_request
+from tfs_proxy.payload import media_types as media
 from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.inference_protocol.framing import json_size, triton_type, write
@@ -19,21 +18,20 @@ from tfs_proxy.web.inference_protocol.targets import targeted_signature
 class ModelInference:
     """Answers inferences for a target by the data plane."""
 
-    def __init__(self, deployment: Deployment, bodies: BodyReader, plane: DataPlane) -> None:
-        self._deployment = deployment
+    def __init__(self, bodies: BodyReader, plane: DataPlane) -> None:
         self._bodies = bodies
         self._plane = plane
 
     def answer(self, req: falcon.Request, resp: falcon.Response, target: Target, name: str) -> None:
         """Answer one request, in the protocol's types; ``name`` is what the client calls the model."""
         answer = self._answer(req, target, name)
-        content_type = JSON_TYPE if answer.json_size is None else BINARY_TYPE
+        content_type = media.JSON if answer.json_size is None else media.BYTES
         write(req, resp, answer.body, content_type, answer.json_size)
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response, target: Target) -> None:
         """Answer one request to /invocations, in Triton's type for SageMaker."""
         answer = self._answer(req, target, target.model)
-        content_type = JSON_TYPE if answer.json_size is None else triton_type(answer.json_size)
+        content_type = media.JSON if answer.json_size is None else triton_type(answer.json_size)
         write(req, resp, answer.body, content_type, None)
 
     def _answer(self, req: falcon.Request, target: Target, name: str) -> InferAnswer:

@@ -8,7 +8,8 @@ import falcon
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UnknownModel
 from tfs_proxy.observe.request_record import note_model
-from tfs_proxy.open_inference.infer_codec import BINARY_TYPE, InferCodec, version_text
+from tfs_proxy.open_inference.infer_codec import InferCodec, version_text
+from tfs_proxy.payload import media_types as media
 from tfs_proxy.script.handlers.context import ScriptRequest
 from tfs_proxy.script.script_model.context import ScriptModelRequest
 from tfs_proxy.signature import Target
@@ -47,7 +48,7 @@ class ScriptInference:
         resp: falcon.Response,
         target: Target,
         name: str,
-        binary_type: Callable[[int], str] = lambda _: BINARY_TYPE,
+        binary_type: Callable[[int], str] = lambda _: media.BYTES,
     ) -> InferCodec:
         note_model(target.model, target.version if target.version is not None else target.label)
         with self._bodies.budget(req) as budget:
@@ -94,7 +95,7 @@ class ScriptModelInference:
         req: falcon.Request,
         resp: falcon.Response,
         name: str,
-        binary_type: Callable[[int], str] = lambda _: BINARY_TYPE,
+        binary_type: Callable[[int], str] = lambda _: media.BYTES,
     ) -> InferCodec:
         note_model(self._deployment.default_model)
         with self._bodies.budget(req) as budget:
