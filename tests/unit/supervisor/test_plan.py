@@ -180,14 +180,15 @@ def test_only_thread_workers_have_their_modules_imported_before_the_fork(worker_
 
 
 def test_workers_find_the_sockets_and_installed_packages() -> None:
-    """What was installed for the script comes before what the machine has."""
-    env = gunicorn.environment(
-        {"PYTHONPATH": "/mine", "OMP_NUM_THREADS": "4"}, settings(), WORKSPACE, [Path("/packages")]
-    )
+    """What was installed for the script comes before what the machine has, and the user's own values win."""
+    environ = {"PYTHONPATH": "/mine", "OMP_NUM_THREADS": "4", "MALLOC_ARENA_MAX": "8"}
+    env = gunicorn.environment(environ, settings(), WORKSPACE, [Path("/packages")])
 
     assert env["PYTHONPATH"] == "/packages:/mine"
     assert "SCRIPT_NAME" not in gunicorn.environment({"SCRIPT_NAME": "/x"}, settings(), WORKSPACE, [])
     assert env["OMP_NUM_THREADS"] == "4"
+    assert env["MALLOC_ARENA_MAX"] == "8"
+    assert int(env["MALLOC_TRIM_THRESHOLD_"]) > 0
     assert env["TFS_PROXY_WORKSPACE"] == "/run/tfs"
 
 

@@ -61,6 +61,18 @@ def arrival(room: Room, clock: Clock) -> Iterator[Arrival]:
         yield begun
 
 
+@pytest.mark.parametrize("size", [SMALL_BODY_BYTES, SMALL_BODY_BYTES + 1, LARGE_BODY_BYTES])
+def test_a_body_is_read_into_memory_that_is_there(arrival: Arrival, size: int) -> None:
+    """Wherever a body has waited, it is read as from a socket, and ends where it ends."""
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    assert arrival.add(sized(size) + body)
+
+    buffer = memoryview(bytearray(size + 1))
+    assert arrival.skip_head().recv_into(buffer) == size
+    assert buffer[:size] == body
+    assert arrival.recv_into(buffer) == 0
+
+
 def content(arrival: Arrival) -> bytes:
     """Everything that has arrived."""
     return b"".join(iter(lambda: arrival.recv(1 << 20), b""))

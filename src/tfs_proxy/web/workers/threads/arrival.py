@@ -134,6 +134,14 @@ class Arrival:
         piece: bytes = self._body.read(size)
         return piece
 
+    def recv_into(self, buffer: memoryview, _size: int = 0, _flags: int = 0) -> int:
+        """The same, straight into ``buffer``; how many bytes they are."""
+        if self._unread_head or self._framing is None:
+            piece = self.recv(len(buffer))
+            buffer[: len(piece)] = piece
+            return len(piece)
+        return self._body.readinto(buffer)
+
     def skip_head(self) -> "Arrival":
         """Let `recv` begin with the body."""
         self._unread_head = b""
