@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.select import Select
 
+from support.running import Running
 from support.waiting import wait_until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -19,6 +21,11 @@ WAIT_SECONDS = 30.0
 SERIOUS = {"serious", "critical"}
 
 Outcome = TypeVar("Outcome")
+
+
+def url_of(running: Running) -> str:
+    """The address of its page."""
+    return f"http://127.0.0.1:{running.port}/"
 
 
 class Browser:
@@ -61,6 +68,13 @@ class Browser:
         field = self.element(selector)
         field.clear()
         field.send_keys(text)
+
+    def choose(self, selector: str, text: str) -> None:
+        """Choose an option by its text, without what says that it is not loaded."""
+        options = Select(self.element(selector)).options
+        chosen = [option for option in options if option.text.partition(" (not")[0] == text]
+        assert chosen, [option.text for option in options]
+        chosen[0].click()
 
     def drop(self, selector: str, path: Path) -> None:
         """Drag a file from the desktop over an element, and drop it."""

@@ -1,29 +1,41 @@
 """The page to try the models while models come and go: nginx -> control API -> here -> `console.pages`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 
 from tfs_proxy.console.pages import FACTS, FOLDER, HEADERS, ROOT, StaticFile, at_root, facts, page_file
+from tfs_proxy.errors import ArchiveError
+from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
+from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
+from tfs_proxy.multimodel.repository import NOT_LOADED
 from tfs_proxy.payload.media_types import JSON
+from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ALLOWED
 from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 
 class ConsoleApi:
-    """Answers ``/`` and the page's own paths; ``loaded`` names the models that can be asked now.
+    """Answers ``/`` and the page's own paths; ``versions`` has the models of an archive that serves.
 
-    The page reads a model's signature from TF Serving's API, so nothing here asks a model server.
+    The page reads a model's signatures from TF Serving's API, so nothing here asks a model server.
     """
 
-    def __init__(self, loaded: Callable[[], Iterable[str]], max_payload_bytes: int, *, is_on: bool) -> None:
-        self._loaded = loaded
-        self._max_payload_bytes = max_payload_bytes
-        self._is_on = is_on
+    def __init__(
+        self,
+        registry: ModelRegistry,
+        versions: Callable[[str], Mapping[str, Collection[int]]],
+        on_demand: OnDemandModels | None,
+        settings: Settings,
+    ) -> None:
+        self._registry = registry
+        self._versions = versions
+        self._on_demand = on_demand
+        self._settings = settings
 
     async def respond(self, request: HttpRequest) -> HttpResponse | None:
         """Answer a request; None for a path that is not of the page."""
-        file = self._file(request)
+        file = await self._file(request)
         if file is None:
             return None
         if request.method not in {"GET", "HEAD"}:
@@ -32,20 +44,45 @@ class ConsoleApi:
         headers = {**file.headers, "Content-Type": file.content_type}
         return HttpResponse(HTTPStatus.OK, file.body, headers)
 
-    def _file(self, request: HttpRequest) -> StaticFile | None:
+    async def _file(self, request: HttpRequest) -> StaticFile | None:
         if request.path == ROOT:
-            return at_root(request.headers.get("accept"), has_console=self._is_on)
-        if not self._is_on or not request.path.startswith(FOLDER):
+            return at_root(request.headers.get("accept"), has_console=self._settings.console)
+        if not self._settings.console or not request.path.startswith(FOLDER):
             return None
         name = request.path.removeprefix(FOLDER)
-        return StaticFile(self._facts(), JSON, HEADERS) if name == FACTS else page_file(name)
+        return StaticFile(await self._facts(), JSON, HEADERS) if name == FACTS else page_file(name)
 
-    def _facts(self) -> bytes:
+    async def _facts(self) -> bytes:
         return facts(
             script=None,
             manyModels=True,
             defaultModel="",
             defaultAccept=None,
-            maxPayloadBytes=self._max_payload_bytes,
-            models={name: {} for name in self._loaded()},
+            maxPayloadBytes=self._settings.max_payload_bytes,
+            restApi=self._settings.rest_api,
+            loadsByName=self._on_demand is not None and self._settings.publishes_open_inference,
+            labels=dict(self._settings.version_labels),
+            models={},
+            archives=await self._archives(),
         )
+
+    async def _archives(self) -> dict[str, object]:
+        """All that are loaded or could be by their name: state, its reason, and the models in them."""
+        archives: dict[str, object] = {name: _shown(NOT_LOADED) for name in await self._loadable()}
+        for model in self._registry.all():
+            served = {name: sorted(numbers) for name, numbers in self._versions(model.name).items()}
+            archives[model.name] = _shown(model.state.value, model.reason, served)
+        return dict(sorted(archives.items()))
+
+    async def _loadable(self) -> Collection[str]:
+        """Nothing if the folder can't be read at this moment: what is loaded is there all the same."""
+        if self._on_demand is None:
+            return ()
+        try:
+            return await self._on_demand.names()
+        except ArchiveError:
+            return ()
+
+
+def _shown(state: str, reason: str = "", served: Mapping[str, object] | None = None) -> dict[str, object]:
+    return {"state": state, "reason": reason, "served": served or {}}

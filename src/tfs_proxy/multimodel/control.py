@@ -1,6 +1,6 @@
 """Makes the control API of a run of many models: what answers for them, for the page and for the protocol."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from tfs_proxy.multimodel.api import ModelsApi
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
@@ -31,14 +31,11 @@ def make_control_api(
     Without ``on_demand``, only requests to load a model load one.
     """
 
-    def loaded_names() -> Iterator[str]:
-        return (model.name for model in registry.list())
-
     control_api = ControlApi(readiness, measure)
     control_api.models = first_answer(
         DescriptionApi(rest_api=settings.rest_api, open_inference=settings.publishes_open_inference).respond,
         ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served).respond,
-        ConsoleApi(loaded_names, settings.max_payload_bytes, is_on=settings.console).respond,
+        ConsoleApi(registry, stacks.versions, on_demand, settings).respond,
     )
     repository = LoadedModels(
         registry, stacks.versions, on_demand, settings.wait_time_seconds, is_published=settings.rest_api

@@ -192,6 +192,13 @@ STAGE_DURATION = MetricDescription(
     "the workers.",
     ("stage", "model"),
 )
+STAGE_ERRORS = MetricDescription(
+    "tfs_proxy_stage_errors_total",
+    _COUNTER,
+    "Requests that failed, by the stage of their first error, or other if it arose in none, such as for an "
+    "unknown path; not of requests that nginx refuses itself or sends past the workers.",
+    ("stage", "model"),
+)
 REQUEST_RECORDS = MetricDescription(
     "tfs_proxy_request_records",
     MetricKind.HISTOGRAM,
@@ -264,6 +271,7 @@ METRICS = (
     REQUEST_BYTES,
     RESPONSE_BYTES,
     STAGE_DURATION,
+    STAGE_ERRORS,
     REQUEST_RECORDS,
     PROBE_REQUESTS,
     GRPC_REQUESTS,

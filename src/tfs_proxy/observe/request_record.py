@@ -39,7 +39,8 @@ class RequestRecord:
     ``model`` and ``version`` are what the request asks for, "" if it has not been read that far. Sizes are in
     bytes; ``records`` is None if they were not counted. ``status`` is 0 until the answer begins.
     ``decoded`` has dtype and shape by input name of what the body became, if it became arrays.
-    ``inner`` is the time in stages that lie within the present one.
+    ``inner`` is the time in stages that lie within the present one, which is ``under_way``. ``failed_stage``
+    is the stage of the first error; there may be one although the request went well.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class RequestRecord:
         "bytes_in",
         "bytes_out",
         "decoded",
+        "failed_stage",
         "inner",
         "listener",
         "method",
@@ -56,6 +58,7 @@ class RequestRecord:
         "seconds",
         "status",
         "target",
+        "under_way",
         "version",
     )
 
@@ -69,6 +72,8 @@ class RequestRecord:
         self.seconds = [0.0] * len(STAGES)
         self.listener: StageListener | None = None
         self.inner = 0.0
+        self.under_way: int | None = None
+        self.failed_stage: int | None = None
         self.began = time.perf_counter()
 
 
@@ -124,6 +129,13 @@ def note_decoded(arrays: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
         record.decoded = arrays
 
 
+def note_failed(stage_number: int) -> None:
+    """Note that the request that is handled here fails in this stage; what is noted first stands."""
+    record = _CURRENT.get()
+    if record is not None and record.failed_stage is None:
+        record.failed_stage = stage_number
+
+
 @contextmanager
 def handling(record: RequestRecord) -> Iterator[RequestRecord]:
     """Handle this request in the block."""
@@ -137,10 +149,11 @@ def handling(record: RequestRecord) -> Iterator[RequestRecord]:
 class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
     """Counts the time in the block as this stage of the current request, inner stages apart.
 
-    ``name`` is the script's function that does its work.
+    ``name`` is the script's function that does its work. An error that leaves the block arose in this stage,
+    unless an inner one has noted it.
     """
 
-    __slots__ = ("_began", "_name", "_outer", "_record", "_stage")
+    __slots__ = ("_around", "_began", "_name", "_outer", "_record", "_stage")
 
     def __init__(self, number: int, name: str = "") -> None:
         self._stage, self._name = number, name
@@ -150,6 +163,7 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
         if record is None:
             return
         self._outer, record.inner = record.inner, 0.0
+        self._around, record.under_way = record.under_way, self._stage
         if record.listener is not None:
             record.listener.begin(self._stage, self._name)
         self._began = time.perf_counter()
@@ -162,6 +176,9 @@ class stage:  # noqa: N801 - used as a statement: `with stage(CONVERT):`
         if seconds > record.inner:  # inner ones may overlap, in threads
             record.seconds[self._stage] += seconds - record.inner
         record.inner = self._outer + seconds
+        record.under_way = self._around
+        if error is not None and record.failed_stage is None:
+            record.failed_stage = self._stage
         if record.listener is not None:
             record.listener.end(self._stage, error)
 

@@ -1,7 +1,8 @@
 """How long requests spent in each stage, in a file for each worker that outlives it: written in place.
 
 Who writes a table and who reads it know its layout from the models alone: for each model a histogram of each
-stage, and one of records; first the buckets of all histograms, then their sums.
+stage, and one of records; first the buckets of all histograms, then the failed requests by model and stage,
+then the sums of the histograms.
 """
 
 import mmap
@@ -23,9 +24,15 @@ SECONDS_BOUNDS = (
     *(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
 RECORDS_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384, 65536)
+FAILED_FROM = 400
+"""The least status of a request that has failed."""
+
 _CELL_BYTES = 8
 _RECORDS = len(STAGES)
 """The number of the histogram of records, behind those of the stages."""
+
+_FAILURES = len(STAGES) + 1
+"""Counts of failed requests for each model: one for each stage, and one for what is in none."""
 
 _BUCKETS = max(len(SECONDS_BOUNDS), len(RECORDS_BOUNDS)) + 1
 
@@ -38,12 +45,17 @@ class StageLayout:
         self._numbers = {model: index * (_RECORDS + 1) for index, model in enumerate(self.models)}
         self._other = self._numbers[OTHER]
         self.histograms = len(self.models) * (_RECORDS + 1)
-        self.counts_bytes = self.histograms * _BUCKETS * _CELL_BYTES
+        self.buckets = self.histograms * _BUCKETS
+        self.counts_bytes = (self.buckets + len(self.models) * _FAILURES) * _CELL_BYTES
         self.table_bytes = self.counts_bytes + self.histograms * _CELL_BYTES
 
     def first_of(self, model: str) -> int:
         """The number of the model's first stage; the other stages and the records follow."""
         return self._numbers.get(model, self._other)
+
+    def failures_of(self, model: str) -> int:
+        """The cell of the model's requests that failed in the first stage; the other stages follow."""
+        return self.buckets + self.first_of(model) // (_RECORDS + 1) * _FAILURES
 
 
 class StageTable:
@@ -51,7 +63,7 @@ class StageTable:
 
     def __init__(self, folder: Path, layout: StageLayout) -> None:
         folder.mkdir(exist_ok=True)
-        self._first_of = layout.first_of
+        self._first_of, self._failures_of = layout.first_of, layout.failures_of
         self._lock = threading.Lock()
         # A pid may come again: the counts of a worker that had it before must stay.
         with (folder / f"{os.getpid()}-{time.time_ns()}").open("xb+") as file:
@@ -72,6 +84,12 @@ class StageTable:
             if record.records is not None:
                 counts[histogram * _BUCKETS + bisect_left(RECORDS_BOUNDS, record.records)] += 1
                 sums[histogram] += record.records
+
+    def add_failure(self, record: RequestRecord) -> None:
+        """Count a request that has failed by the stage of its first error."""
+        stage = record.failed_stage if record.failed_stage is not None else record.under_way
+        with self._lock:
+            self._counts[self._failures_of(record.model) + (_FAILURES - 1 if stage is None else stage)] += 1
 
 
 class StageTables:
@@ -103,6 +121,7 @@ class StageTables:
                 stages[stage, model] = sums.distribution(first + number, SECONDS_BOUNDS)
             records[model,] = sums.distribution(first + _RECORDS, RECORDS_BOUNDS)
         yield MeasuredMetric(catalogue.STAGE_DURATION, distributions=_used(stages))
+        yield MeasuredMetric(catalogue.STAGE_ERRORS, dict(sums.failures()))
         yield MeasuredMetric(catalogue.REQUEST_RECORDS, distributions=_used(records))
 
     def _paths(self) -> Sequence[Path]:
@@ -133,6 +152,14 @@ class _Sums:
         first = histogram * _BUCKETS
         counts = tuple(self.counts[first : first + len(bounds) + 1])
         return Distribution(bounds, counts, self.sums[histogram])
+
+    def failures(self) -> Iterator[tuple[tuple[str, str], int]]:
+        """How many requests have failed, by stage and model, as far as there are any."""
+        for model in self._layout.models:
+            first = self._layout.failures_of(model)
+            for number, stage in enumerate((*STAGES, OTHER)):
+                if self.counts[first + number]:
+                    yield (stage, model), self.counts[first + number]
 
 
 def _used(distributions: Mapping[tuple[str, ...], Distribution]) -> dict[tuple[str, ...], Distribution]:

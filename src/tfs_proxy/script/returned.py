@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from tfs_proxy.errors import ScriptFailure
+from tfs_proxy.observe.request_record import note_failed
 from tfs_proxy.payload import media_types as media
-from tfs_proxy.script.runner import ScriptRunner
+from tfs_proxy.script.runner import ScriptRunner, stage_of
 from tfs_proxy.script.stream import Stream, encoded, named
 from tfs_proxy.script.values import Response
 
@@ -54,7 +55,10 @@ def script_reply(
         else:
             body = encoded(response.body, function, EXPECTED)
     except ScriptFailure as error:
+        note_failed(stage_of(function))
         raise runner.complain(error) from error.__cause__
+    if (response.status or status) >= HTTPStatus.BAD_REQUEST:
+        note_failed(stage_of(function))
     return ScriptReply(body, content_type, response.status or status, dict(response.headers))
 
 

@@ -15,8 +15,12 @@ from tfs_proxy.upstream.interface import OK
 
 log = logging.getLogger(__name__)
 
-STAGE_OF = {"predict_fn": MODEL_SERVER, "output_handler": OUTPUT_HANDLER, "output_fn": OUTPUT_HANDLER}
-"""The stage of a request that a function's time counts as, if it is not `INPUT_HANDLER`."""
+_STAGES = {"predict_fn": MODEL_SERVER, "output_handler": OUTPUT_HANDLER, "output_fn": OUTPUT_HANDLER}
+
+
+def stage_of(function: str) -> int:
+    """The stage of a request that the time of a script's function counts as."""
+    return _STAGES.get(function, INPUT_HANDLER)
 
 
 class ScriptRunner:
@@ -53,7 +57,7 @@ class ScriptRunner:
         if that is an error, the script's own goes out with it.
         """
         try:
-            with stage(STAGE_OF.get(name, INPUT_HANDLER), name):
+            with stage(stage_of(name), name):
                 result = function(*arguments)
                 if not inspect.isawaitable(result):
                     return result

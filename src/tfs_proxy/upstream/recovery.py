@@ -11,8 +11,8 @@ from contextvars import ContextVar
 from typing import ParamSpec, TypeVar
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import NotReached, UpstreamRefused, UpstreamUnavailable
-from tfs_proxy.observe.request_record import MODEL_SERVER, stage
+from tfs_proxy.errors import NotReached, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.observe.request_record import MODEL_SERVER, note_failed, stage
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.around import Around, Known
 from tfs_proxy.upstream.interface import ModelAnswer, Records, Upstream
@@ -82,19 +82,21 @@ class Recovering(Around):
     ) -> ModelAnswer:
         """Send records; a timeout of the caller's own bounds the waiting, too."""
         with stage(MODEL_SERVER):
-            return self._patiently(
+            answer = self._patiently(
                 lambda: self._upstream.predict(
                     target, records, instance=instance, timeout_seconds=timeout_seconds, as_json=as_json
                 ),
                 PATIENCE_SECONDS if timeout_seconds is None else min(timeout_seconds, PATIENCE_SECONDS),
             )
+        return _noted(answer)
 
     def patient(self, ask: Callable[Parameters, ModelAnswer]) -> Callable[Parameters, ModelAnswer]:
         """``ask``, which waits in the same way if the model server is away."""
 
         def ask_patiently(*args: Parameters.args, **kwargs: Parameters.kwargs) -> ModelAnswer:
             with stage(MODEL_SERVER):
-                return self._patiently(lambda: ask(*args, **kwargs))
+                answer = self._patiently(lambda: ask(*args, **kwargs))
+            return _noted(answer)
 
         return ask_patiently
 
@@ -107,9 +109,13 @@ class Recovering(Around):
             except UpstreamRefused as refused:
                 return refused
 
-        outcome = self._patiently(ask_for_outcome)
-        if isinstance(outcome, UpstreamRefused):
-            raise outcome
+        try:
+            outcome = self._patiently(ask_for_outcome)
+            if isinstance(outcome, UpstreamRefused):
+                raise outcome
+        except (UpstreamRefused, UpstreamUnavailable, UpstreamTimeout):
+            note_failed(MODEL_SERVER)
+            raise
         return outcome
 
     def _patiently(self, ask: Callable[[], Outcome], patience_seconds: float = PATIENCE_SECONDS) -> Outcome:
@@ -143,3 +149,10 @@ class Recovering(Around):
                 return False
             self._sleep(PAUSE_SECONDS)
         return True
+
+
+def _noted(answer: ModelAnswer) -> ModelAnswer:
+    """The answer; one that is an error is where the request failed."""
+    if not answer.ok:
+        note_failed(MODEL_SERVER)
+    return answer

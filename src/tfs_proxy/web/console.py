@@ -1,5 +1,7 @@
 """GET / and what the page to try the models needs below /console/: browser -> here -> `console.pages`."""
 
+from dataclasses import replace
+
 import falcon
 
 from tfs_proxy.console.pages import (
@@ -69,6 +71,7 @@ class PageFacts:
             maxPayloadBytes=deployment.max_payload_bytes,
             restApi=deployment.publishes_rest,
             models={name: self._versions(name, numbers) for name, numbers in deployment.models.items()},
+            labels={name: self._labels(name) for name in deployment.models},
         )
         resp.set_headers(dict(HEADERS))
 
@@ -76,13 +79,20 @@ class PageFacts:
 
     def _versions(self, model: str, numbers: tuple[int, ...]) -> dict[str, object]:
         """Each version's signatures, or the reason why they are not known; "" is the newest version."""
-        return {str(number or ""): self._signatures(model, number) for number in numbers or (None,)}
+        return {str(number or ""): self._signatures(Target(model, number)) for number in numbers or (None,)}
 
-    def _signatures(self, model: str, version: int | None) -> dict[str, object]:
+    def _labels(self, model: str) -> dict[str, object]:
+        """The signatures by label; the settings give labels also to models without the version."""
+        labels = self._deployment.version_labels
+        found = {label: self._signatures(Target(model, label=label)) for label in labels}
+        return {label: of for label, of in found.items() if of["signatures"]}
+
+    def _signatures(self, target: Target) -> dict[str, object]:
         if self._plane is None:
             return {"signatures": {}}
+        served = replace(target, model=self._deployment.served_name(target.model))
         try:
-            signatures = self._plane.signatures_of(Target(self._deployment.served_name(model), version))
+            signatures = self._plane.signatures_of(served)
         except TfsProxyError as error:
             return {"signatures": {}, "reason": str(error)}
         return {"signatures": {name: shown_signature(each) for name, each in signatures.items()}}

@@ -15,7 +15,7 @@ from support.building import EXAMPLES, alone_in
 from support.stack import Stack, serving
 
 pytest.importorskip("selenium")
-from support.browser import AXE, CHROMIUM, DRIVER, Browser, browsing
+from support.browser import AXE, CHROMIUM, DRIVER, Browser, url_of
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -36,16 +36,6 @@ def digits() -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def named(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack with a model without a script whose inputs have names and shapes."""
-    archive = pack(
-        tmp_path_factory.mktemp("named") / "model.tar.gz", {}, {"multi_io": saved_models / "multi_io"}
-    )
-    with serving(str(archive)) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="module")
 def bare_digits(digits: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack with the model of the demo without its script."""
     folder = tmp_path_factory.mktemp("bare")
@@ -53,16 +43,6 @@ def bare_digits(digits: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iter
         archive.extractall(folder, filter="data")
     with serving(str(pack(folder / "bare.tar.gz", {}, {"digits": folder / "digits"}))) as stack:
         yield stack
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    with browsing() as opened:
-        yield opened
-
-
-def url_of(stack: Stack) -> str:
-    return f"http://127.0.0.1:{stack.port}/"
 
 
 def held_back(number: int) -> tuple[Path, int]:
@@ -178,19 +158,6 @@ def test_keys_alone_send_a_request(named: Stack, browser: Browser) -> None:
     browser.wait(lambda: browser.text("#status").startswith("200"), "Enter has sent the request")
     browser.element("#tab-form").send_keys("\ue014")
     assert browser.element("#tab-file").get_attribute("aria-selected") == "true"
-
-
-@pytest.mark.parametrize("client", ["curl", "Python requests"])
-def test_copied_code_does_the_same(named: Stack, browser: Browser, client: str) -> None:
-    """The code for curl and Python gets the answer that the page shows."""
-    browser.open(url_of(named))
-    browser.send()
-    number = {"curl": 0, "Python requests": 1}[client]
-    browser.click(f"#client-{number}")
-    code = browser.text("#snippet")
-    argv = ["bash", "-c", code] if client == "curl" else [sys.executable, "-c", code]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
-    assert "predictions" in done.stdout
 
 
 def test_it_can_be_switched_off(saved_models: Path, tmp_path: Path) -> None:

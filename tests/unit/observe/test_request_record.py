@@ -1,5 +1,6 @@
 """The record of one request: its stages, who finds it, and its id."""
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
@@ -13,6 +14,7 @@ from tfs_proxy.observe.request_record import (
     chosen_id,
     current_request,
     handling,
+    note_failed,
     stage,
 )
 
@@ -95,3 +97,22 @@ def test_an_id_that_is_not_plain_is_replaced(hostile: str) -> None:
     assert new != hostile
     assert len(new) == 32
     assert new.isalnum()
+
+
+def test_the_innermost_stage_that_an_error_leaves_is_where_the_request_failed() -> None:
+    """An outer stage that the same error leaves, and a later error, don't take its place."""
+    with handling(RequestRecord("id")) as record:
+        with contextlib.suppress(ValueError), stage(INPUT_HANDLER), stage(MODEL_SERVER):
+            raise ValueError
+        with contextlib.suppress(ValueError), stage(CONVERT):
+            raise ValueError
+        note_failed(CONVERT)
+    assert (record.failed_stage, record.under_way) == (MODEL_SERVER, None)
+
+
+def test_the_stage_under_way_is_known() -> None:
+    """A deadline ends a request in the middle of it; behind an inner stage the outer one goes on."""
+    with handling(RequestRecord("id")) as record, stage(INPUT_HANDLER):
+        with stage(MODEL_SERVER):
+            assert record.under_way == MODEL_SERVER
+        assert (record.under_way, record.failed_stage) == (INPUT_HANDLER, None)

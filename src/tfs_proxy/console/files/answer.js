@@ -3,7 +3,7 @@ import { bar, byId, element, milliseconds } from "./dom.js";
 import { stageBars } from "./metrics.js";
 import { readNpy, shapeOf } from "./npy.js";
 
-const MOST_ROWS = 200, MOST_COLUMNS = 60, MOST_CLASSES = 10, MOST_TEXT = 200_000;
+const MOST_ROWS = 200, MOST_COLUMNS = 60, MOST_CLASSES = 10, MOST_TEXT = 200_000, MOST_HEAD_BYTES = 1024 * 1024;
 
 const isNumber = (value) => typeof value === "number";
 const isVector = (value) => Array.isArray(value) && value.length > 1 && value.every(isNumber);
@@ -153,6 +153,23 @@ function viewsOf(kind, buffer, answer, isError) {
     views.push(["File", element("a", { href: URL.createObjectURL(new Blob([buffer])), download: "answer" }, `Save ${buffer.byteLength} bytes of ${kind || "no type"}`)]);
   }
   return views;
+}
+
+// What the page itself knows of a body, for those that the server passes on as they are.
+export async function known(request) {
+  if (request.file !== null) {
+    const array = readNpy(await request.body.slice(0, MOST_HEAD_BYTES).arrayBuffer());
+    if (array) return `sent: ${array.dtype} [${array.shape.join(", ")}]`;
+    if (!byId("preview").hidden) return `sent: a picture of ${byId("preview").naturalWidth} by ${byId("preview").naturalHeight}; the script decodes it`;
+    return `sent: ${request.body.size} bytes`;
+  }
+  try {
+    const body = JSON.parse(request.text);
+    const values = body.instances ?? body.inputs;
+    return `passed on as JSON: [${shapeOf(values).join(", ")}]`;
+  } catch {
+    return null;
+  }
 }
 
 const decodedInputs = (header) => Object.entries(JSON.parse(header)).map(([name, [dtype, shape]]) => `${name}: ${dtype} [${shape.join(", ")}]`).join("; ");

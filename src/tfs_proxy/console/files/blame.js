@@ -19,7 +19,7 @@ export function fieldOf(status, sentence, way) {
   const body = { form: inputNamed(sentence), file: byId("file"), text: byId("body") }[way];
   if (status === 415) return way === "form" ? body : byId("content-type");
   if (status === 406) return byId("accept");
-  if (status === 404 && /version/i.test(sentence) && byId("version").value) return byId("version");
+  if (status === 404 && /version|label/i.test(sentence) && byId("version").value) return byId("version");
   if (status === 404 || /tfs-model-name/.test(sentence)) return byId("model");
   if (/tfs-model-(version|label)/.test(sentence)) return byId("version");
   if (/signature/i.test(sentence) && !/expected|shape/.test(sentence)) return byId("signature");

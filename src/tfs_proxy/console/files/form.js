@@ -21,10 +21,11 @@ function example(spec, shape) {
   return JSON.stringify(nested(Array(count).fill(value), sizes));
 }
 
-export function showForm(panel, signature) {
+// `reason` says why there is no signature, if there is none.
+export function showForm(panel, signature, reason = "There is no signature to make a form from: use a file or the editor.") {
   panel.replaceChildren();
   if (!signature) {
-    panel.append(element("p", { class: "faint" }, "There is no signature to make a form from: use a file or the editor."));
+    panel.append(element("p", { class: "faint" }, reason));
     return;
   }
   Object.entries(signature.inputs).forEach(([name, spec], index) => {

@@ -1,10 +1,11 @@
 // The page's one entrance: learns what is served, makes requests of what is filled in, shows answers.
-import { showAnswer } from "./answer.js";
+import { known, showAnswer } from "./answer.js";
 import { blame, clearBlame, fieldOf } from "./blame.js";
 import { byId, element, fillSelect, tabs } from "./dom.js";
-import { formBody, showForm, typeText } from "./form.js";
+import { formBody, showForm } from "./form.js";
 import { refresh, watch } from "./metrics.js";
-import { readNpy, shapeOf } from "./npy.js";
+import { choicesOf, getFacts, learnSignatures, showModels, wireLoad } from "./models.js";
+import { defaultFirst, showServed } from "./served.js";
 import { CLIENTS } from "./snippets.js";
 
 const TYPES = {
@@ -14,40 +15,37 @@ const TYPES = {
 const ACCEPTS = ["*/*", "application/json", "application/jsonlines", "text/csv", "application/x-npy", "application/x-npz"];
 const MOST_EDITED_BYTES = 1024 * 1024;
 const METHODS = { "tensorflow/serving/classify": "classify", "tensorflow/serving/regress": "regress" };
-const state = { facts: null, file: null, way: "form", client: 0, filled: null };
+const LABEL = "label:"; // before the label, in the value of its option
+const LOOK_MILLISECONDS = 10_000;
+const state = { facts: null, places: {}, file: null, way: "form", client: 0, filled: null };
 
 const versionsOf = (model) => state.facts.models[model] ?? {};
 const newest = (model) => Object.keys(versionsOf(model)).sort((one, other) => Number(one) - Number(other)).at(-1);
-const signatures = () => versionsOf(byId("model").value)[byId("version").value || newest(byId("model").value)]?.signatures ?? {};
+const label = () => (byId("version").value.startsWith(LABEL) ? byId("version").value.slice(LABEL.length) : null);
+const number = () => (label() === null ? byId("version").value : "");
+const place = () => state.places[byId("model").value] ?? null; // only if many models come and go
+const signatures = () => (label() === null ? versionsOf(byId("model").value)[number() || newest(byId("model").value)] : labelsOf(byId("model").value)[label()])?.signatures ?? {};
 const signature = () => signatures()[byId("signature").value] ?? null;
 
-async function getJson(path) {
-  const answer = await fetch(path, { headers: { Accept: "application/json" } });
-  if (!answer.ok) throw new Error(`${path} answers ${answer.status}`);
-  return answer.json();
+// The versions of a model that have a label, by label.
+function labelsOf(model) {
+  const { labels, manyModels } = state.facts;
+  if (!manyModels) return labels[model] ?? {};
+  return Object.fromEntries(Object.entries(labels).filter(([, labelled]) => labelled in versionsOf(model)).map(([name, labelled]) => [name, versionsOf(model)[labelled]]));
 }
 
-// TF Serving's metadata as the page has signatures; only needed if many models come and go.
-function fromMetadata(metadata) {
-  const tensors = (of) => Object.fromEntries(Object.entries(of ?? {}).map(([name, info]) => [name, { dtype: info.dtype, shape: info.tensor_shape?.unknown_rank ? null : (info.tensor_shape?.dim ?? []).map((dim) => Number(dim.size)) }]));
-  const all = metadata.metadata?.signature_def?.signature_def ?? {};
-  return Object.fromEntries(Object.entries(all).filter(([, each]) => each.method_name).map(([name, each]) => [name, { method: each.method_name, inputs: tensors(each.inputs), outputs: tensors(each.outputs) }]));
-}
-
-async function learnSignatures(model) {
-  const versions = versionsOf(model);
-  if (!state.facts.manyModels || Object.keys(versions).length) return;
-  state.facts.models[model] = { "": { signatures: {} } };
-  try {
-    const metadata = await getJson(`v1/models/${encodeURIComponent(model)}/metadata`);
-    state.facts.models[model] = { [metadata.model_spec?.version ?? ""]: { signatures: fromMetadata(metadata) } };
-  } catch { /* a script that is the model has none */ }
+// Only if many models come and go: otherwise all signatures are known from the start.
+async function learn() {
+  const model = byId("model").value;
+  if (!state.facts.manyModels || !state.facts.restApi || !place()?.served) return;
+  await learnSignatures(versionsOf(model), label() === null ? number() || newest(model) : String(state.facts.labels[label()]), place());
 }
 
 function showVersions() {
   const model = byId("model").value;
   const numbers = Object.keys(versionsOf(model)).filter(Boolean).sort((one, other) => Number(other) - Number(one));
-  fillSelect(byId("version"), [["", numbers.length ? `newest (${numbers[0]})` : "newest"], ...numbers.map((number) => [number, number])]);
+  const labels = Object.keys(labelsOf(model)).map((name) => [LABEL + name, `${name} (label)`]);
+  fillSelect(byId("version"), [["", numbers.length ? `newest (${numbers[0]})` : "newest"], ...labels, ...numbers.map((each) => [each, each])]);
   byId("version").disabled = state.facts.script === "the model";
 }
 
@@ -59,44 +57,38 @@ function showSignatures() {
 }
 
 function showInput() {
-  showForm(byId("panel-form"), signature());
+  showForm(byId("panel-form"), signature(), place()?.isLoaded === false ? "This model is not loaded: load it, or send a request, which loads it." : undefined);
   byId("body").value = signature() ? formBody(byId("panel-form"), signature()) : "";
   checkBody();
   update();
 }
 
-const defaultFirst = ([one], [other]) => (other === "serving_default") - (one === "serving_default") || one.localeCompare(other);
-
-function specs(title, of) {
-  const rows = Object.entries(of).map(([name, spec]) => element("tr", {}, element("td", {}, title), element("td", {}, element("code", {}, name)), element("td", {}, typeText(spec))));
-  return rows.length ? rows : [element("tr", {}, element("td", {}, title), element("td", {}, "–"), element("td", {}, ""))];
+function showAll() {
+  const { script, models, defaultModel, manyModels } = state.facts;
+  const chosen = byId("model").value; // of many models only one is shown
+  showServed(script, manyModels ? { [chosen]: versionsOf(chosen) } : models, defaultModel, (model) => Object.keys(labelsOf(model)));
 }
 
-function showServed() {
-  const { script, models, defaultModel } = state.facts;
-  const scripts = { true: "A script (inference.py) sees every request to /invocations.", false: "There is no script: bodies are converted by their type and the signature." };
-  const parts = [element("p", {}, script === "the model" ? "The script is the model." : (scripts[script] ?? "Each model may have a script of its own."))];
-  for (const [model, versions] of Object.entries(models)) {
-    for (const [number, version] of Object.entries(versions)) {
-      const title = `${model}${number ? `, version ${number}` : ""}${model === defaultModel && Object.keys(models).length > 1 ? " (default)" : ""}`;
-      const tables = Object.entries(version.signatures).sort(defaultFirst).filter(([, each]) => Object.keys(each.outputs).length).map(([name, each]) => {
-        const caption = element("caption", { class: "faint" }, `${name}, ${each.method.split("/").at(-1)}`);
-        const head = element("tr", {}, ...["", "Name", "Type and shape"].map((text) => (text ? element("th", { scope: "col" }, text) : element("td"))));
-        return element("div", { class: "scroll" }, element("table", {}, caption, element("thead", {}, head), element("tbody", {}, ...specs("input", each.inputs), ...specs("output", each.outputs))));
-      });
-      parts.push(element("div", {}, element("h3", {}, title), version.reason ? element("p", { class: "error" }, version.reason) : null, ...tables));
-    }
-  }
-  byId("served").replaceChildren(...parts);
+async function modelChanged() {
+  showVersions();
+  await versionChanged();
+}
+
+async function versionChanged() {
+  await learn();
+  showSignatures();
+  showAll();
 }
 
 // What is sent, and what the snippets show; throws with `field` if the form can't be read.
 function currentRequest() {
-  const model = byId("model").value;
   const isOneOfMany = state.facts.manyModels;
+  const model = isOneOfMany ? (place()?.archive ?? "") : byId("model").value;
   const attributes = [];
   if (!isOneOfMany && Object.keys(state.facts.models).length > 1) attributes.push(`tfs-model-name=${model}`);
-  if (byId("version").value) attributes.push(`tfs-model-version=${byId("version").value}`);
+  if (place()?.inner) attributes.push(`tfs-model-name=${place().inner}`);
+  if (label() !== null) attributes.push(`tfs-model-label=${label()}`);
+  else if (number()) attributes.push(`tfs-model-version=${number()}`);
   const name = byId("signature").value;
   if (name && name !== "serving_default") attributes.push(`tfs-signature-name=${name}`);
   const method = METHODS[signature()?.method];
@@ -108,8 +100,8 @@ function currentRequest() {
   const text = isFile ? "" : state.way === "form" && signature() ? formBody(byId("panel-form"), signature()) : byId("body").value;
   const path = isOneOfMany ? `models/${encodeURIComponent(model)}/invoke` : "invocations";
   return {
-    url: new URL(path, document.baseURI).href, headers, text, file: isFile ? (state.file?.name ?? "FILE") : null, body: isFile ? state.file : text, model, isOneOfMany,
-    version: byId("version").value, signature: signature(), signatureName: name, hasScript: Boolean(state.facts.script),
+    url: new URL(path, document.baseURI).href, headers, text, file: isFile ? (state.file?.name ?? "FILE") : null, body: isFile ? state.file : text, model: place()?.inner ? place().served : model, archive: model, isOneOfMany,
+    version: label() ?? number(), signature: signature(), signatureName: name, hasScript: Boolean(state.facts.script),
   };
 }
 
@@ -123,23 +115,6 @@ function update() {
   byId("snippet").textContent = text;
 }
 
-// What the page itself knows of a body, for those that the server passes on as they are.
-async function known(request) {
-  if (request.file !== null) {
-    const array = readNpy(await request.body.slice(0, MOST_EDITED_BYTES).arrayBuffer());
-    if (array) return `sent: ${array.dtype} [${array.shape.join(", ")}]`;
-    if (!byId("preview").hidden) return `sent: a picture of ${byId("preview").naturalWidth} by ${byId("preview").naturalHeight}; the script decodes it`;
-    return `sent: ${request.body.size} bytes`;
-  }
-  try {
-    const body = JSON.parse(request.text);
-    const values = body.instances ?? body.inputs;
-    return `passed on as JSON: [${shapeOf(values).join(", ")}]`;
-  } catch {
-    return null;
-  }
-}
-
 async function send() {
   clearBlame();
   let request;
@@ -147,6 +122,10 @@ async function send() {
     request = currentRequest();
   } catch (error) {
     blame(error.field, error.message);
+    return;
+  }
+  if (request.isOneOfMany && !request.archive) {
+    blame(byId("model"), "No model is loaded: load one first.");
     return;
   }
   if (state.way === "file" && !state.file) {
@@ -168,6 +147,7 @@ async function send() {
   byId("send").disabled = false;
   byId("send-note").textContent = "";
   refresh();
+  if (request.isOneOfMany) await look(); // it may have loaded its model
 }
 
 function explain(status, buffer) {
@@ -239,8 +219,8 @@ function wire() {
   const chooseTab = tabs(byId("try").querySelector("[role=tablist]"), chooseWay);
   byId("clients").append(...CLIENTS.map(([name], index) => element("button", { type: "button", role: "tab", id: `client-${index}`, "aria-controls": "snippet" }, name)));
   const chooseClient = tabs(byId("clients"), (tab) => { state.client = Number(tab.id.replace("client-", "")); update(); });
-  byId("model").addEventListener("change", async () => { await learnSignatures(byId("model").value); showVersions(); showSignatures(); showServed(); });
-  byId("version").addEventListener("change", showSignatures);
+  byId("model").addEventListener("change", modelChanged);
+  byId("version").addEventListener("change", versionChanged);
   byId("signature").addEventListener("change", showInput);
   byId("request").addEventListener("input", () => { checkBody(); update(); });
   byId("request").addEventListener("submit", (event) => { event.preventDefault(); send(); });
@@ -261,25 +241,57 @@ async function copy() {
   setTimeout(() => { byId("copy").textContent = "Copy"; }, 1500);
 }
 
+// Many models: what there is now. What a person has filled in stays, unless the chosen model is another one.
+async function look(chosen) {
+  const shown = () => JSON.stringify([byId("model").value, Object.keys(versionsOf(byId("model").value)), place()?.isLoaded]);
+  const before = shown();
+  const [model, body] = [byId("model").value, byId("body").value];
+  try {
+    takeFacts(await getFacts());
+  } catch {
+    return; // the pill above says that the server does not answer
+  }
+  if (chosen && chosen in state.facts.models) byId("model").value = chosen;
+  if (shown() === before) return;
+  await modelChanged();
+  if (byId("model").value === model && body) byId("body").value = body;
+  checkBody();
+  update();
+}
+
+function takeFacts(facts) {
+  const known = state.facts?.models ?? {};
+  state.facts = facts;
+  if (facts.manyModels) {
+    ({ models: facts.models, places: state.places } = choicesOf(facts.archives, known));
+    showModels(facts, look);
+  }
+  const names = Object.keys(facts.models);
+  const all = names.length ? names : [facts.defaultModel].filter(Boolean);
+  const text = (name) => (state.places[name]?.isLoaded === false ? `${name} (not loaded)` : name);
+  fillSelect(byId("model"), all.length ? all.map((name) => [name, text(name)]) : [["", "none loaded"]]);
+}
+
+function watchModels() {
+  byId("models-card").hidden = false;
+  wireLoad(look);
+  setInterval(() => document.hidden || look(), LOOK_MILLISECONDS);
+}
+
 async function start() {
   watch();
-  state.facts = await getJson("console/facts.json");
-  const models = Object.keys(state.facts.models);
+  takeFacts(await getFacts());
   byId("server").textContent = state.facts.server;
   byId("title").textContent = state.facts.defaultModel || "tfs_proxy";
   document.title = `${state.facts.defaultModel || "tfs_proxy"}: try the model`;
-  const known = models.length ? models : [state.facts.defaultModel].filter(Boolean);
-  fillSelect(byId("model"), known.length ? known.map((name) => [name, name]) : [["", "none loaded"]]);
   if (state.facts.defaultModel) byId("model").value = state.facts.defaultModel;
   byId("content-types").append(...[...new Set(Object.values(TYPES))].map((type) => element("option", { value: type })));
   byId("accepts").append(...ACCEPTS.map((type) => element("option", { value: type })));
   byId("content-type").value = "application/json";
   byId("accept").value = state.facts.defaultAccept ?? "*/*";
-  await learnSignatures(byId("model").value);
   const chooseTab = wire();
-  showVersions();
-  showSignatures();
-  showServed();
+  await modelChanged();
+  if (state.facts.manyModels) watchModels();
   chooseTab(byId(state.facts.script ? "tab-file" : "tab-form"));
   document.body.dataset.ready = "yes";
 }

@@ -7,6 +7,7 @@ const AVERAGED = 6; // scrapes: ten seconds
 const STAGES = ["wait", "read", "input_handler", "convert", "model_server", "output_handler", "write"];
 const REQUESTS = "http_server_request_duration_seconds";
 const STAGE = "tfs_proxy_stage_duration_seconds";
+const STAGE_ERRORS = "tfs_proxy_stage_errors_total";
 const scrapes = [];
 
 function* samples(text) {
@@ -21,9 +22,9 @@ function* samples(text) {
 
 const add = (map, key, value) => map.set(key, (map.get(key) ?? 0) + value);
 
-// Sums over all routes and models: requests, errors by status, buckets by bound, seconds and counts by stage.
+// Sums over all routes and models: requests, errors by status and by stage, buckets by bound, seconds and counts by stage.
 export function summed(text) {
-  const sums = { at: performance.now(), requests: 0, inFlight: 0, statuses: new Map(), buckets: new Map(), seconds: new Map(), counts: new Map() };
+  const sums = { at: performance.now(), requests: 0, inFlight: 0, statuses: new Map(), buckets: new Map(), seconds: new Map(), counts: new Map(), failures: new Map() };
   for (const [name, labels, value] of samples(text)) {
     if (name === `${REQUESTS}_count`) {
       sums.requests += value;
@@ -31,6 +32,7 @@ export function summed(text) {
     } else if (name === `${REQUESTS}_bucket`) add(sums.buckets, labels.le, value);
     else if (name === `${STAGE}_sum`) add(sums.seconds, labels.stage, value);
     else if (name === `${STAGE}_count`) add(sums.counts, labels.stage, value);
+    else if (name === STAGE_ERRORS) add(sums.failures, labels.stage, value);
     else if (name === "tfs_proxy_requests_in_flight") sums.inFlight = value;
   }
   return sums;
@@ -79,9 +81,19 @@ function showLatency(now) {
 
 function showErrors(now) {
   const failed = [...now.statuses].filter(([status, count]) => Number(status) >= 400 && count > 0);
-  byId("errors").textContent = String(failed.reduce((sum, [, count]) => sum + count, 0));
+  const total = failed.reduce((sum, [, count]) => sum + count, 0);
+  byId("errors").textContent = String(total);
+  showErrorStages(now.failures, total);
   const kinds = failed.sort((one, other) => other[1] - one[1]).slice(0, 4).map(([status, count]) => `${count} × ${status}`);
   byId("errors-note").textContent = `of ${now.requests} requests since the start${kinds.length ? `: ${kinds.join(", ")}` : ""}`;
+}
+
+// What workers have not counted failed before them: nginx refused it, or a model server that it asked itself.
+function showErrorStages(failures, total) {
+  const counted = [...failures.values()].reduce((sum, count) => sum + count, 0);
+  const parts = [...STAGES, "other"].map((stage) => [stage === "other" ? "no stage" : stage, failures.get(stage) ?? 0, `stage-${stage}`]);
+  const shown = [...parts, ["before workers", Math.max(0, total - counted), "stage-other"]].filter(([, count]) => count > 0);
+  byId("error-stages").replaceChildren(...shown.map(([name, count, kind]) => bar(name.replace("_", " "), count / Math.max(total, counted), String(count), kind)));
 }
 
 function showStages(now) {

@@ -30,7 +30,7 @@ function boto3(request) {
   if (request.headers.Accept) parts.push(`    Accept=${python(request.headers.Accept)},`);
   const attributes = request.headers["X-Amzn-SageMaker-Custom-Attributes"];
   if (attributes) parts.push(`    CustomAttributes=${python(attributes)},`);
-  if (request.isOneOfMany) parts.push(`    TargetModel=${python(`${request.model}.tar.gz`)},`);
+  if (request.isOneOfMany) parts.push(`    TargetModel=${python(`${request.archive.replaceAll("--", "/")}.tar.gz`)},`);
   return ["# The same request to a SageMaker endpoint that runs this container.", "import boto3", "", `body = ${pythonBody(request)}`, "response = boto3.client(\"sagemaker-runtime\").invoke_endpoint(", ...parts, "    Body=body,", ")", "print(response[\"ContentType\"], response[\"Body\"].read())"].join("\n");
 }
 

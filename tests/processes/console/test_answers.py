@@ -1,0 +1,149 @@
+"""Answers on the page, in a real browser: each shown as what it is."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from support.archives import pack
+from support.stack import Stack, serving
+
+pytest.importorskip("selenium")
+from support.browser import CHROMIUM, DRIVER, Browser, url_of
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and its driver are not installed"),
+]
+SCRIPT = """
+import json
+import pathlib
+
+PICTURE = pathlib.Path(__file__).with_name("picture.png").read_bytes()
+
+
+def handler(data, context):
+    if "image" in context.accept_header:
+        return PICTURE, "image/png"
+    ramp = [[column + 8 * row for column in range(8)] for row in range(8)]
+    return json.dumps({"predictions": [ramp]}), "application/json"
+"""
+SIZE = (12, 9)
+
+
+@pytest.fixture(scope="module")
+def plain(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A model without a script."""
+    archive = pack(
+        tmp_path_factory.mktemp("plain") / "m.tar.gz", {}, {"half": saved_models / "half_plus_two"}
+    )
+    with serving(str(archive), "--model-server", "embedded") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def pictures(saved_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A script that answers with a picture, or with its pixels as numbers."""
+    drawn = io.BytesIO()
+    PIL.Image.new("RGB", SIZE, (200, 30, 30)).save(drawn, "PNG")
+    files: dict[str, str | bytes] = {"code/inference.py": SCRIPT, "code/picture.png": drawn.getvalue()}
+    archive = pack(
+        tmp_path_factory.mktemp("pictures") / "m.tar.gz", files, {"half": saved_models / "half_plus_two"}
+    )
+    with serving(str(archive), "--model-server", "embedded") as stack:
+        yield stack
+
+
+def cells(browser: Browser) -> list[list[str]]:
+    """The rows of the answer's table, without their numbers."""
+    rows: list[list[str]] = browser.driver.execute_script(
+        "return [...document.querySelectorAll('#answer tbody tr')].map((row) =>"
+        " [...row.querySelectorAll('td')].map((cell) => cell.textContent))"
+    )
+    return rows
+
+
+def send_csv(browser: Browser, accept: str) -> str:
+    """Send three records of the model as CSV, for an answer of this type."""
+    browser.click("#tab-text")
+    browser.fill("#content-type", "text/csv")
+    browser.fill("#body", "1\n3\n5")
+    browser.fill("#accept", accept)
+    return browser.send()
+
+
+def test_csv_is_a_table(plain: Stack, browser: Browser) -> None:
+    """A row for each record, and the text beside it."""
+    browser.open(url_of(plain))
+    assert send_csv(browser, "text/csv").startswith("200 OK")
+    assert cells(browser) == [["2.5"], ["3.5"], ["4.5"]]
+    assert "text/csv" in browser.text("#facts")
+    browser.click("#views button:last-child")
+    assert browser.text("#answer pre").split() == ["2.5", "3.5", "4.5"]
+    assert browser.complaints() == []
+
+
+def test_npy_is_read(plain: Stack, browser: Browser) -> None:
+    """The page reads numpy's bytes: dtype, shape and values."""
+    browser.open(url_of(plain))
+    assert send_csv(browser, "application/x-npy").startswith("200 OK")
+    browser.click("#views button:not([aria-pressed=true]):nth-last-child(2)")
+    assert cells(browser) == [["2.5"], ["3.5"], ["4.5"]]
+    assert "float32 [3]" in browser.text("#facts")
+    assert "x: float32 [3]" in browser.text("#facts")
+    assert browser.complaints() == []
+
+
+def test_npy_that_is_dropped_is_decoded(plain: Stack, browser: Browser, tmp_path: Path) -> None:
+    """A file of numpy's goes out as it is."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([1.0, 3.0], np.float32))
+    browser.open(url_of(plain))
+    browser.drop("#drop", path)
+    browser.wait(lambda: path.name in browser.text("#file-name"), "the file has been taken")
+    assert browser.send().startswith("200 OK")
+    assert "x: float32 [2]" in browser.text("#facts")
+    browser.click("#views button:nth-last-child(2)")
+    assert cells(browser) == [["2.5"], ["3.5"]]
+
+
+def test_what_can_t_be_shown_can_be_saved(plain: Stack, browser: Browser) -> None:
+    """An npz is a link to its bytes."""
+    browser.open(url_of(plain))
+    assert send_csv(browser, "application/x-npz").startswith("200 OK")
+    assert browser.text("#answer a").startswith("Save ")
+    assert browser.complaints() == []
+
+
+def test_a_picture_is_a_picture(pictures: Stack, browser: Browser) -> None:
+    """A PNG that the script returns is drawn, in its own size, under the strict policy."""
+    browser.open(url_of(pictures))
+    browser.click("#tab-text")
+    browser.fill("#body", "{}")
+    browser.fill("#accept", "image/png")
+    assert browser.send().startswith("200 OK")
+    size = "const image = document.querySelector('#answer img'); return [image.naturalWidth, image.naturalHeight]"
+    browser.wait(lambda: browser.driver.execute_script(size) == list(SIZE), "the picture is drawn")
+    assert browser.complaints() == []
+
+
+def test_pixels_are_a_picture_too(pictures: Stack, browser: Browser) -> None:
+    """Numbers of a picture's shape are drawn from black to white; a table and JSON are a button away."""
+    browser.open(url_of(pictures))
+    browser.click("#tab-text")
+    browser.fill("#body", "{}")
+    browser.fill("#accept", "application/json")
+    assert browser.send().startswith("200 OK")
+    names = [button.text for button in browser.driver.find_elements("css selector", "#views button")]
+    assert names == ["Picture", "Table", "JSON"]
+    drawn = browser.driver.execute_script(
+        "const canvas = document.querySelector('#answer canvas');"
+        "const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
+        "return [canvas.width, canvas.height, data[0], data[data.length - 4], data[3]]"
+    )
+    assert drawn == [8, 8, 0, 255, 255]
+    assert browser.complaints() == []

@@ -1,0 +1,85 @@
+"""Failed requests by the stage that they failed in, as `/metrics` counts them in every way to serve."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from support.archives import has_nginx, pack, without_nginx
+from support.multi_model import serving_many
+from support.running import Running
+from support.scraping import scrape
+from support.stack import serving
+
+NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+FRONTS = [pytest.param({}, id="nginx", marks=NGINX), pytest.param(without_nginx(), id="gunicorn")]
+pytestmark = pytest.mark.tensorflow
+ERRORS = "tfs_proxy_stage_errors_total"
+SCRIPT = """
+import tfs_proxy
+
+
+def input_handler(data, context):
+    text = data.read().decode()
+    if text == "input":
+        raise ValueError(text)
+    return text
+
+
+def output_handler(response, context):
+    if b"2.5" in response.content:
+        raise ValueError("output")
+    if b"3.5" in response.content:
+        return tfs_proxy.Response("busy", status=503)
+    return response.content, "application/json"
+"""
+
+
+def errors(running: Running) -> Mapping[tuple[str, str], float]:
+    """Failed requests by stage and model."""
+    return {(labels["stage"], labels["model"]): value for labels, value in scrape(running).values(ERRORS)}
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_failed_requests_count_in_the_stage_of_their_first_error(
+    front: Mapping[str, str], saved_models: Path, tmp_path: Path
+) -> None:
+    """What goes well does not count; who fails before the model is known counts for other."""
+    archive = pack(
+        tmp_path / "a.tar.gz", {"code/inference.py": SCRIPT}, {"half": saved_models / "half_plus_two"}
+    )
+    with serving(str(archive), "--model-server", "embedded", env=dict(front)) as stack:
+        assert stack.invoke('{"instances": [8.0]}').status == 200
+        assert stack.invoke("input").status == 500
+        assert stack.invoke(b"no gzip", **{"Content-Encoding": "gzip"}).status == 400
+        assert stack.invoke('{"instances": ["a"]}').status == 400
+        assert stack.invoke('{"instances": [1.0]}').status == 500
+        assert stack.invoke('{"instances": [3.0]}').status == 503
+        assert stack.ask("POST", "/v2/models/half/infer", "{").status == 400
+        assert stack.ask("GET", "/v2/models/absent").status == 404
+        stack.wait_until(lambda: sum(errors(stack).values()) >= 7, "all failed requests are counted")
+        assert errors(stack) == {
+            ("read", "other"): 1,
+            ("input_handler", "half"): 1,
+            ("convert", "half"): 1,
+            ("model_server", "half"): 1,
+            ("output_handler", "half"): 2,
+            ("other", "other"): 1,
+        }
+
+
+@NGINX
+@pytest.mark.parametrize("mode", ["shared", "process"])
+def test_failed_requests_of_many_models_count_as_those_of_one_run(mode: str, saved_models: Path) -> None:
+    """By model, whichever workers have answered; a model that has gone leaves no series of its own."""
+    with serving_many("--model-server", "embedded", env={"TFS_PROXY_MULTI_MODEL": mode}) as stack:
+        for name in ("one", "two"):
+            stack.loaded(name, saved_models / "half_plus_two")
+            assert stack.invoke_model(name, '{"instances": ["a"]}', "application/json").status == 400
+            assert stack.invoke_model(name, "a,b\nc", "text/csv").status == 400
+        stack.wait_until(lambda: sum(errors(stack).values()) >= 4, "all failed requests are counted")
+        stages = {stage for stage, _ in errors(stack)}
+        assert stages == {"convert", "model_server"}
+        assert {model for _, model in errors(stack)} == {"one", "two"}
+        assert stack.unload("one").status == 200
+        assert {model for _, model in errors(stack)} == {"two"}
