@@ -42,16 +42,6 @@ class TraceSampling:
     parents: str = "followed"
 
 
-def who_infers(choice: str, *, has_script: bool, is_script_model: bool) -> str:
-    """Who answers inferences of the Open Inference Protocol: model, script or off.
-
-    ``choice`` is that of the settings; a script that is the model itself has no other behind it.
-    """
-    if choice != "off" and (is_script_model or (choice == "script" and has_script)):
-        return "script"
-    return "off" if choice == "off" else "model"
-
-
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
     """What is captured of requests, and where to: ``target`` is a folder or an ``s3://`` address.
@@ -103,7 +93,8 @@ class Deployment:
     ``loaded_as`` is the name of an archive loaded at run time: nginx names the model of each request.
     ``open_inference`` says who answers inferences of the Open Inference Protocol: model, script or off.
     ``version_labels`` are those that the settings give to versions.
-    ``console`` publishes the page to try the models.
+    ``console`` publishes the page to try the models. ``graph_folders`` are those of the newest version of
+    each model, by its name, if it is known where they lie.
     """
 
     default_model: str
@@ -132,6 +123,7 @@ class Deployment:
     open_inference: str = "model"
     version_labels: tuple[str, ...] = ()
     console: bool = False
+    graph_folders: Mapping[str, str] = field(default_factory=dict)
 
     def served_name(self, name: str) -> str:
         """What the model server calls the model that a request for this deployment calls ``name``."""
@@ -163,6 +155,15 @@ class Deployment:
         fields["version_labels"] = tuple(fields.get("version_labels", ()))
         fields["capture"] = CaptureOptions(**fields["capture"]) if fields.get("capture") else None
         return cls(**fields)
+
+
+def open_inference_of(choice: str, script: str | None, script_model: str | None) -> str:
+    """Who answers inferences of the Open Inference Protocol: a script model has no model behind it."""
+    if choice == "off":
+        return choice
+    if script_model is not None or (choice == "script" and script is not None):
+        return "script"
+    return "model"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
 from tfs_proxy.archive.saved_model import read_saved_model
-from tfs_proxy.deployment import Deployment, who_infers
+from tfs_proxy.deployment import Deployment, open_inference_of
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
 from tfs_proxy.report.served import look_into
@@ -143,12 +143,20 @@ class _Contents:
     script: str | None
     import_paths: tuple[str, ...]
     script_model: str | None
+    graph_folders: Mapping[str, str] = field(default_factory=dict)
 
 
 def _archive(model: str | Path, folder: Path, settings: Settings) -> _Contents:
     served = look_into(fetch(str(model), Workspace(folder), _limits(settings)), settings)
     models = {discovered.name: _signatures(discovered) for discovered in served.models}
-    return _Contents(models, served.default_model, served.script, served.import_paths, served.script_model)
+    return _Contents(
+        models,
+        served.default_model,
+        served.script,
+        served.import_paths,
+        served.script_model,
+        served.graph_folders,
+    )
 
 
 def _script_alone(script: Path, signatures: Mapping[str, Signature] | Signature | None) -> _Contents:
@@ -212,13 +220,10 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         rest_api=settings.rest_api,
         default_accept=settings.default_accept,
         script_model=contents.script_model,
-        open_inference=who_infers(
-            settings.open_inference,
-            has_script=contents.script is not None,
-            is_script_model=contents.script_model is not None,
-        ),
+        open_inference=open_inference_of(settings.open_inference, contents.script, contents.script_model),
         version_labels=tuple(settings.version_labels),
         console=settings.console,
+        graph_folders=contents.graph_folders,
     )
     if contents.script_model and contents.script:
         return create_script_model_app(

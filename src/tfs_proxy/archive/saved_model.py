@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfs_proxy.archive.discover import SAVED_MODEL_FILES
 from tfs_proxy.archive.graph import lost_variables
+from tfs_proxy.archive.op_search import BINARY_FILE
 from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name
 from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, numbers, text, views
 
-BINARY_FILE = SAVED_MODEL_FILES[0]
 SERVE_TAG = "serve"
 META_GRAPHS = 2
 META_INFO, GRAPH_DEF, SIGNATURES, OBJECT_GRAPH = 1, 2, 5, 7
@@ -57,6 +56,12 @@ def read_saved_model(folder: Path) -> SavedModelSummary | None:
         raise DiscoveryError(f"{path} is damaged: {error}.") from None
     except (OSError, ValueError) as error:
         raise DiscoveryError(f"{path} cannot be read: {error}.") from None
+
+
+def graphs_in(folder: Path) -> list[memoryview]:
+    """The serialized GraphDefs of ``folder/saved_model.pb``; raises MalformedProtobuf and OSError."""
+    metas = [part for number, part in views(_mapped(folder / BINARY_FILE)) if number == META_GRAPHS]
+    return [part for meta in metas for number, part in views(meta) if number == GRAPH_DEF]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +139,11 @@ def _tensor_spec(message: memoryview) -> TensorSpec:
     return TensorSpec(
         name=text(parts.get(TENSOR_NAME, sparse.get(1, NOTHING))),
         dtype=data_type_name(dtype),
-        shape=_shape(parts.get(TENSOR_SHAPE)),
+        shape=shape_of(parts.get(TENSOR_SHAPE)),
     )
 
 
-def _shape(message: memoryview | None) -> tuple[int | None, ...] | None:
+def shape_of(message: memoryview | None) -> tuple[int | None, ...] | None:
     """A TensorShapeProto: dimensions in field 2, of which -1 is unknown; field 3 says unknown rank.
 
     No message at all means an unknown rank, too; a scalar's has no dimensions.

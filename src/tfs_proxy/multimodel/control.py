@@ -30,10 +30,9 @@ def make_control_api(
 
     Without ``on_demand``, only requests to load a model load one.
     """
-
     control_api = ControlApi(readiness, measure)
     control_api.models = first_answer(
-        DescriptionApi(rest_api=settings.rest_api, open_inference=settings.publishes_open_inference).respond,
+        DescriptionApi(settings, target_model=on_demand is not None).respond,
         ModelsApi(registry, settings.request_timeout_seconds, on_demand, stacks.is_served).respond,
         ConsoleApi(registry, stacks.versions, on_demand, settings).respond,
     )

@@ -3,17 +3,21 @@
 from http import HTTPStatus
 
 from tfs_proxy.observe.routes import OPENAPI
+from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ALLOWED
 from tfs_proxy.wire.error_body import not_allowed
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 
 class DescriptionApi:
-    """Answers with the document of a run that publishes TF Serving's ``rest_api``, and ``open_inference``."""
+    """Answers with the document of a run with these settings.
 
-    def __init__(self, *, rest_api: bool, open_inference: bool) -> None:
-        self._rest_api = rest_api
-        self._open_inference = open_inference
+    ``target_model`` says that requests to ``/invocations`` may name an archive.
+    """
+
+    def __init__(self, settings: Settings, *, target_model: bool) -> None:
+        self._settings = settings
+        self._target_model = target_model
 
     async def respond(self, request: HttpRequest) -> HttpResponse | None:
         """Answer a request; None for a path that is not the document's."""
@@ -27,5 +31,15 @@ class DescriptionApi:
     def _document(self) -> bytes:
         # PERF: it imports numpy, which no start should wait for.
         from tfs_proxy.openapi.document import document_of_many, document_text
+        from tfs_proxy.openapi.service import AnyModel, Service
 
-        return document_text(document_of_many(rest_api=self._rest_api, open_inference=self._open_inference))
+        settings = self._settings
+        service = Service(
+            (AnyModel(),),
+            "model",
+            rest_api=settings.rest_api,
+            open_inference="script" if settings.publishes_open_inference else "off",
+            console=settings.console,
+            max_payload_bytes=settings.max_payload_bytes,
+        )
+        return document_text(document_of_many(service, target_model=self._target_model))

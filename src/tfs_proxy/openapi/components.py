@@ -11,6 +11,8 @@ from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID, REQUEST
 
 Part = dict[str, Any]
 
+ANYTHING = "*/*"
+
 ERROR: Schema = {"$ref": "#/components/schemas/Error"}
 
 ERRORS: dict[int, str] = {
@@ -21,7 +23,6 @@ ERRORS: dict[int, str] = {
     408: "The request did not arrive in time.",
     409: "The model is loaded already, or its name is taken.",
     411: "A Content-Length is needed.",
-    413: "The body is larger than the limit, packed or unpacked.",
     414: "The URI is too long.",
     415: "The body's Content-Type, Content-Encoding or charset can't be read.",
     429: "Too many requests are under way.",
@@ -54,15 +55,21 @@ def answer(description: str, content: Part | None = None, headers: Part | None =
     return described
 
 
-def shared_answers() -> Part:
-    """Every error by its status, all of one shape."""
+def answered_by_script() -> Part:
+    """What stands under ``default`` if a script may answer."""
+    return answer("Any status that the script chooses.", {**json_content(ERROR), ANYTHING: {}})
+
+
+def shared_answers(max_payload_bytes: int) -> Part:
+    """Every error by its status, all of one shape; bodies may have so many bytes."""
+    limit = f"The body is larger than {max_payload_bytes:,} bytes, packed or unpacked."
     return {
         f"{status}": {
             "description": text,
             "headers": {**_request_id(), **_extra_headers(status)},
             "content": json_content(ERROR),
         }
-        for status, text in ERRORS.items()
+        for status, text in sorted({**ERRORS, 413: limit}.items())
     }
 
 

@@ -12,19 +12,20 @@ from tfs_proxy.openapi.components import (
 )
 from tfs_proxy.openapi.definitions import hoisted
 from tfs_proxy.openapi.invocations import invocations
-from tfs_proxy.openapi.management import management_paths
+from tfs_proxy.openapi.management import invocations_of_many, management_paths
 from tfs_proxy.openapi.open_inference import (
     open_inference_paths,
     open_inference_schemas,
     repository_paths,
 )
-from tfs_proxy.openapi.platform import platform_paths
-from tfs_proxy.openapi.service import AnyModel, Service
+from tfs_proxy.openapi.platform import limits_path, platform_paths
+from tfs_proxy.openapi.service import Service
 from tfs_proxy.openapi.serving_api import serving_paths
 
 Document = dict[str, Any]
 
 OPENAPI = "3.1.0"
+TITLE = "tfs-proxy"
 DESCRIPTION = """\
 What this server serves, made from the signatures of its models, its script and its settings.
 
@@ -34,25 +35,34 @@ Every error is `{"error": "..."}`. Bodies may come with `Content-Encoding: gzip`
 
 def document_of(service: Service) -> Document:
     """The document of one archive."""
-    paths = {"/invocations": {"post": invocations(service)}, **platform_paths(service)}
+    paths = {
+        "/invocations": {"post": invocations(service)},
+        **limits_path(),
+        **platform_paths(console=service.console),
+    }
     schemas = shared_schemas()
     if service.rest_api and service.models:
         paths |= serving_paths(service.models)
     if service.open_inference != "off":
         paths |= open_inference_paths(service)
         schemas |= open_inference_schemas()
-    return _document(service.default_model or "tfs-proxy", paths, schemas)
+    return _document(service.default_model or TITLE, paths, schemas, service.max_payload_bytes)
 
 
-def document_of_many(*, rest_api: bool, open_inference: bool) -> Document:
-    """The document of a multi-model endpoint: its models come and go, so none is described by its name."""
-    service = Service((AnyModel(),), "model", open_inference="model")
-    paths = {**platform_paths(service), **management_paths()}
-    if rest_api:
+def document_of_many(service: Service, *, target_model: bool) -> Document:
+    """The document of a multi-model endpoint: its models come and go, so none is described by its name.
+
+    ``service`` has one `AnyModel`; ``target_model`` says that requests may name an archive in a header.
+    """
+    paths = {**platform_paths(console=service.console), **management_paths()}
+    if target_model:
+        paths |= invocations_of_many()
+    if service.rest_api:
         paths |= serving_paths(service.models)
-    if open_inference:
+    if service.open_inference != "off":
         paths |= {**open_inference_paths(service), **repository_paths()}
-    return _document("tfs-proxy", paths, {**shared_schemas(), **open_inference_schemas()})
+    schemas = {**shared_schemas(), **open_inference_schemas()}
+    return _document(TITLE, paths, schemas, service.max_payload_bytes)
 
 
 def document_text(document: Document) -> bytes:
@@ -60,7 +70,7 @@ def document_text(document: Document) -> bytes:
     return json.dumps(document, indent=1).encode()
 
 
-def _document(title: str, paths: dict[str, Any], schemas: dict[str, Any]) -> Document:
+def _document(title: str, paths: dict[str, Any], schemas: dict[str, Any], max_payload_bytes: int) -> Document:
     return hoisted(
         {
             "openapi": OPENAPI,
@@ -68,7 +78,7 @@ def _document(title: str, paths: dict[str, Any], schemas: dict[str, Any]) -> Doc
             "paths": paths,
             "components": {
                 "schemas": schemas,
-                "responses": shared_answers(),
+                "responses": shared_answers(max_payload_bytes),
                 "headers": shared_headers(),
                 "parameters": shared_parameters(),
             },

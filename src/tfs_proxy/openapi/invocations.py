@@ -3,15 +3,25 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tfs_proxy.openapi.components import CONVERTED, ERROR, answer, errors, of_request
+from tfs_proxy.open_inference.triton_type import TRITON_TYPE, triton_type
+from tfs_proxy.openapi.components import (
+    ANYTHING,
+    CONVERTED,
+    answer,
+    answered_by_script,
+    errors,
+    of_request,
+)
 from tfs_proxy.openapi.content import (
+    LONGEST_EXAMPLE_BYTES,
     Content,
     body_schema,
     content_of,
-    json_content,
     with_aliases,
 )
 from tfs_proxy.openapi.examples import example_bodies
+from tfs_proxy.openapi.infer_examples import infer_examples
+from tfs_proxy.openapi.sample_records import ANY_STRING, sample_string
 from tfs_proxy.openapi.service import Conversion, Service
 from tfs_proxy.openapi.tensors import (
     NESTED,
@@ -26,15 +36,12 @@ from tfs_proxy.report.sample import answers_in_rows
 from tfs_proxy.signature import PREDICT_METHOD, Signature
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
-ANYTHING = "*/*"
-LINES = frozenset({media.JSON_LINES, media.JSONS})
-
 
 def invocations(service: Service) -> dict[str, Any]:
     """The operation."""
     replies = errors(CONVERTED)
     if service.script is not None:
-        replies["default"] = _answered_by_script()
+        replies["default"] = answered_by_script()
     return {
         "operationId": "invoke",
         "summary": "Ask the model, or the script",
@@ -70,11 +77,23 @@ def _converted(service: Service) -> Content:
     signature = None if service.default is None else service.default.default_signature
     if signature is None or service.default is None:
         return {name: {"schema": body_schema(name)} for name in with_aliases(names_with(_reads))}
-    if signature.method != PREDICT_METHOD:
-        return _features()
-    examples = example_bodies(signature)
-    schemas = {name: _request_schema(name, service) for name in with_aliases(examples)}
-    return content_of(schemas, examples)
+    string = sample_string(signature, service.default.graph)
+    bodies = example_bodies(signature, ANY_STRING if string is None else string)
+    schemas = {name: _request_schema(name, service) for name in with_aliases(bodies)}
+    described = content_of(schemas, {} if string is None else bodies)
+    by_script = service.script is not None
+    return described if by_script else {**described, **_as_triton_takes_it(signature, string)}
+
+
+def _as_triton_takes_it(signature: Signature, string: bytes | None) -> Content:
+    """The Open Inference Protocol in Triton's media type, which says how much of the example is JSON."""
+    example = infer_examples(signature, ANY_STRING if string is None else string).get(media.BYTES)
+    if example is None:
+        return {}
+    if string is None or len(example.body) > LONGEST_EXAMPLE_BYTES:
+        return content_of({TRITON_TYPE: TRITON_BODY})
+    name = triton_type(example.json_bytes)
+    return content_of({name: TRITON_BODY}, {name: example.body})
 
 
 def _reads(row: Format) -> Any:
@@ -82,27 +101,18 @@ def _reads(row: Format) -> Any:
 
 
 def _request_schema(media_type: str, service: Service) -> Schema:
+    """JSON of the default signature, which predict takes whatever its method is, or of one that is named."""
     model = service.default
     signature = None if model is None else model.default_signature
     if media_type != media.JSON or model is None or signature is None:
         return body_schema(media_type)
-    others = [
-        request_schema(each, name=name)
-        for name, each in model.signatures.items()
-        if each is not signature and each.method == PREDICT_METHOD
+    others = {name: each for name, each in model.signatures.items() if each is not signature}
+    predicting = [
+        request_schema(each, name=name) for name, each in others.items() if each.method == PREDICT_METHOD
     ]
-    return {"anyOf": [request_schema(signature), records_schema(signature), *others]}
-
-
-def _features() -> Content:
-    """What classify and regress take: the graph, not the signature, says which features there are."""
-    names = with_aliases(names_with(lambda row: row.decode_examples))
-    schema: Schema = {
-        "type": "object",
-        "properties": {"examples": {"type": "array", "items": {"$ref": "#/components/schemas/Features"}}},
-        "required": ["examples"],
-    }
-    return {name: {"schema": schema if name == media.JSON else body_schema(name)} for name in names}
+    has_features = any(each.method != PREDICT_METHOD for each in model.signatures.values())
+    features = [FEATURES] if has_features else []
+    return {"anyOf": [request_schema(signature), records_schema(signature), *predicting, *features]}
 
 
 def _content_of_arrays() -> Content:
@@ -115,7 +125,8 @@ def _answered(service: Service) -> dict[str, Any]:
     headers = None
     if service.script is not None:
         headers = {CUSTOM_ATTRIBUTES: {"$ref": f"#/components/headers/{CUSTOM_ATTRIBUTES}"}}
-    return answer("The answer of the model, or of the script.", _answer_content(service), headers)
+    default = f" Without Accept it is {service.default_accept}." if service.default_accept else ""
+    return answer(f"The answer of the model, or of the script.{default}", _answer_content(service), headers)
 
 
 def _answer_content(service: Service) -> Content:
@@ -129,7 +140,8 @@ def _answer_content(service: Service) -> Content:
             names = with_aliases(names_with(lambda row: row.encode_array))
             return {name: {"schema": {} if name == media.JSON else body_schema(name)} for name in names}
         case Conversion.BY_SIGNATURE:
-            return {name: {"schema": schema} for name, schema in _answer_schemas(service).items()}
+            schemas = {**_answer_schemas(service), **({TRITON_TYPE: {}} if service.script is None else {})}
+            return {name: {"schema": schema} for name, schema in schemas.items()}
 
 
 def _answer_schemas(service: Service) -> Mapping[str, Schema]:
@@ -154,22 +166,28 @@ def _answer_schema(media_type: str, signatures: tuple[Signature, ...]) -> Schema
 
 
 def _distinct(signatures: tuple[Signature, ...]) -> list[Signature]:
-    """Signatures of predict whose outputs differ."""
+    """Signatures whose outputs differ: predict takes them all."""
     distinct: list[Signature] = []
     for signature in signatures:
         known = [each.outputs for each in distinct]
-        if signature.method == PREDICT_METHOD and signature.outputs not in known:
+        if signature.outputs not in known:
             distinct.append(signature)
     return distinct
 
 
+TRITON_BODY: Schema = {
+    "description": "A request of the Open Inference Protocol: json-header-size bytes of JSON, then the "
+    "binary tensors; JSON alone without the parameter."
+}
+FEATURES: Schema = {
+    "description": "What classify and regress take, which the custom attribute tfs-method chooses.",
+    "type": "object",
+    "properties": {"examples": {"type": "array", "items": {"$ref": "#/components/schemas/Features"}}},
+    "required": ["examples"],
+}
 RESULTS: Schema = {
     "description": "What classify and regress give for each example.",
     "type": "object",
     "properties": {"results": {"type": "array"}},
     "required": ["results"],
 }
-
-
-def _answered_by_script() -> dict[str, Any]:
-    return answer("Any status that the script chooses.", {**json_content(ERROR), ANYTHING: {}})

@@ -4,16 +4,19 @@ from typing import Any
 
 from tfs_proxy.names import LOADED_MODEL
 from tfs_proxy.openapi.components import (
+    ANYTHING,
     CONVERTED,
     EVERYWHERE,
     WITH_BODY,
     answer,
+    answered_by_script,
     errors,
     of_request,
     path_parameter,
 )
 from tfs_proxy.openapi.content import json_content
 from tfs_proxy.openapi.tensors import Schema
+from tfs_proxy.wire.header_names import TARGET_MODEL
 
 Paths = dict[str, Any]
 
@@ -53,18 +56,34 @@ def management_paths() -> Paths:
             "get": _operation("get", "One loaded model", named, json_content(_MODEL)),
             "delete": _operation("unload", "Unload a model", named, json_content(_MESSAGE)),
         },
-        "/models/{name}/invoke": {
-            "post": {
-                **_operation(
-                    "invoke",
-                    "Ask one model, or its script",
-                    [path_parameter("name", LOADED_MODEL), *of_request("CustomAttributes")],
-                    {"*/*": {}},
-                    (*CONVERTED, 507),
-                ),
-                "requestBody": {"required": True, "content": {"*/*": {}}},
-            }
-        },
+        "/models/{name}/invoke": {"post": _invoke("invoke", [path_parameter("name", LOADED_MODEL)])},
+    }
+
+
+def invocations_of_many() -> Paths:
+    """``/invocations`` with the header that names an archive, which is loaded if it is not yet."""
+    target = {
+        "name": TARGET_MODEL,
+        "in": "header",
+        "required": True,
+        "description": "The path of an archive, relative to the folder of all: team/a.tar.gz.",
+        "schema": {"type": "string", "pattern": r"^[\x21-\x7e]+$"},
+    }
+    return {"/invocations": {"post": _invoke("invokeTarget", [target])}}
+
+
+def _invoke(name: str, parameters: list[Any]) -> dict[str, Any]:
+    described = _operation(
+        name,
+        "Ask one model, or its script",
+        [*parameters, *of_request("CustomAttributes")],
+        {ANYTHING: {}},
+        (*CONVERTED, 507),
+    )
+    return {
+        **described,
+        "requestBody": {"required": True, "content": {ANYTHING: {}}},
+        "responses": {**described["responses"], "default": answered_by_script()},
     }
 
 

@@ -5,16 +5,18 @@ from typing import Any
 from tfs_proxy.names import LABEL, LOADED_MODEL
 from tfs_proxy.open_inference.datatypes import datatype_of
 from tfs_proxy.openapi.components import (
+    ANYTHING,
     CONVERTED,
-    ERROR,
     EVERYWHERE,
     answer,
+    answered_by_script,
     errors,
     of_request,
     path_parameter,
 )
 from tfs_proxy.openapi.content import content_of, json_content
 from tfs_proxy.openapi.infer_examples import infer_examples
+from tfs_proxy.openapi.sample_records import sample_string
 from tfs_proxy.openapi.service import DescribedModel, Service
 from tfs_proxy.openapi.serving_api import BY_VERSION, name_parameters, operation_id
 from tfs_proxy.openapi.tensors import NESTED, Schema
@@ -166,7 +168,8 @@ def _metadata() -> Schema:
 def _infer(model: DescribedModel, suffix: str) -> dict[str, Any]:
     signature = model.default_signature
     schemas: dict[str, Schema] = {media.JSON: _request(signature), media.BYTES: {}}
-    examples = {} if signature is None else infer_examples(signature)
+    string = None if signature is None else sample_string(signature, model.graph)
+    examples = {} if signature is None or string is None else infer_examples(signature, string)
     length: dict[str, Any] = {
         "name": INFERENCE_HEADER_LENGTH,
         "in": "header",
@@ -201,13 +204,12 @@ def _infer(model: DescribedModel, suffix: str) -> dict[str, Any]:
 
 def _of_script(infer: dict[str, Any]) -> dict[str, Any]:
     """The same if a script answers: it reads what it likes, and may answer in any type and status."""
-    content = {**infer["requestBody"]["content"], "*/*": {}}
-    answered = {**infer["responses"]["200"], "content": {"*/*": {}}}
-    others = answer("Any status that the script chooses.", {**json_content(ERROR), "*/*": {}})
+    content = {**infer["requestBody"]["content"], ANYTHING: {}}
+    answered = {**infer["responses"]["200"], "content": {ANYTHING: {}}}
     return {
         **infer,
         "requestBody": {**infer["requestBody"], "content": content},
-        "responses": {**infer["responses"], "200": answered, "default": others},
+        "responses": {**infer["responses"], "200": answered, "default": answered_by_script()},
     }
 
 

@@ -4,33 +4,36 @@ from typing import Any
 
 from tfs_proxy.openapi.components import EVERYWHERE, answer, errors, of_request
 from tfs_proxy.openapi.content import json_content
-from tfs_proxy.openapi.service import Service
 
 Paths = dict[str, Any]
 
 _COUNT = {"type": "integer", "minimum": 1}
+_STATUS = {"type": "object", "properties": {"status": {"const": "alive"}}, "required": ["status"]}
 _METRICS_TYPES = ("text/plain", "application/openmetrics-text")
 
 
-def platform_paths(service: Service) -> Paths:
-    """``/ping``, ``/execution-parameters``, ``/metrics``, ``/openapi.json`` and ``/``."""
-    paths: Paths = {
+def platform_paths(*, console: bool) -> Paths:
+    """``/ping``, ``/metrics``, ``/openapi.json`` and ``/``, which is a page if there is the ``console``."""
+    metrics = {name: {"schema": {"type": "string"}} for name in _METRICS_TYPES}
+    return {
         "/ping": _get("ping", "Whether requests are answered", answer("All is ready; the body is empty.")),
-        "/execution-parameters": _get(
-            "executionParameters",
-            "How a batch transform job should send requests",
-            answer("Limits of one job.", json_content(_limits())),
+        "/metrics": _get(
+            "metrics",
+            "Metrics of the whole container",
+            answer("Metrics in Prometheus's format, or in OpenMetrics.", metrics),
         ),
         "/openapi.json": _get(
             "describe", "This document", answer("OpenAPI 3.1.", json_content({"type": "object"}))
         ),
-        "/": _get("root", "Whether the server is alive; the console for a browser", _alive()),
+        "/": _get("root", "Whether the server is alive", _page_or_alive() if console else _alive()),
     }
-    if service.has_metrics:
-        content = {name: {"schema": {"type": "string"}} for name in _METRICS_TYPES}
-        answered = answer("Metrics in Prometheus's format, or in OpenMetrics.", content)
-        paths["/metrics"] = _get("metrics", "Metrics of the whole container", answered)
-    return paths
+
+
+def limits_path() -> Paths:
+    """``/execution-parameters``, for batch transform jobs of one archive."""
+    answered = answer("Limits of one job.", json_content(_limits()))
+    summary = "How a batch transform job should send requests"
+    return {"/execution-parameters": _get("executionParameters", summary, answered)}
 
 
 def _get(operation: str, summary: str, answered: dict[str, Any]) -> dict[str, Any]:
@@ -51,10 +54,11 @@ def _limits() -> dict[str, Any]:
 
 
 def _alive() -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": {"status": {"const": "alive"}},
-        "required": ["status"],
-    }
+    return answer("It is alive.", json_content(_STATUS))
+
+
+def _page_or_alive() -> dict[str, Any]:
     page = {"text/html": {"schema": {"type": "string"}}}
-    return answer("It is alive; a page if HTML is preferred.", {**json_content(schema), **page})
+    return answer(
+        "It is alive; a page to try the models if HTML is preferred.", {**json_content(_STATUS), **page}
+    )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import quote
 
+from tfs_proxy.archive.graph_inputs import GraphInputs
 from tfs_proxy.script.description import Description
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
 
@@ -32,12 +33,14 @@ class DescribedModel:
     """One served model: its versions, ascending, and the signatures of the newest by name.
 
     ``versions`` are empty if the model server itself follows the model's folder, ``labels`` stand for some.
+    ``graph`` says what its strings hold.
     """
 
     name: str
     versions: tuple[int, ...]
     signatures: Mapping[str, Signature]
     labels: tuple[str, ...] = ()
+    graph: GraphInputs = field(default_factory=GraphInputs)
 
     @property
     def path_name(self) -> str:
@@ -71,9 +74,8 @@ class Service:
     """What one run serves, as far as its clients see.
 
     ``script`` is None without one. ``rest_api`` says that TF Serving's API is published, ``open_inference``
-    who answers inferences of the Open Inference Protocol: model, script or off. ``has_metrics`` is
-    False for the app of one model of many.
-    ``default_accept`` is the answer's type for clients that name none.
+    who answers inferences of the Open Inference Protocol: model, script or off. ``console`` says that a
+    browser gets a page at ``/``. ``default_accept`` is the answer's type for clients that name none.
     """
 
     models: tuple[DescribedModel, ...]
@@ -81,7 +83,7 @@ class Service:
     script: ScriptBodies | None = None
     rest_api: bool = False
     open_inference: str = "off"
-    has_metrics: bool = True
+    console: bool = False
     default_accept: str | None = None
     max_payload_bytes: int = 0
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tfs_proxy.archive.graph_inputs import GraphInputs
 from tfs_proxy.names import LABEL, SERVED_MODEL, SHORT_VERSION
 from tfs_proxy.openapi.components import (
     EVERYWHERE,
@@ -15,6 +16,12 @@ from tfs_proxy.openapi.components import (
 )
 from tfs_proxy.openapi.content import LONGEST_EXAMPLE_BYTES, json_content
 from tfs_proxy.openapi.invocations import RESULTS
+from tfs_proxy.openapi.sample_records import (
+    feature_values,
+    json_string,
+    sample_features,
+    sample_string,
+)
 from tfs_proxy.openapi.service import AnyModel, DescribedModel
 from tfs_proxy.openapi.tensors import Schema, answer_schema, request_schema
 from tfs_proxy.report.sample import sample_inputs
@@ -171,17 +178,19 @@ def _predict_schemas(model: DescribedModel) -> tuple[tuple[Schema, Any], Schema]
     forms = [
         request_schema(each, name=None if each is default else name) for name, each in signatures.items()
     ]
-    sample = _sample(signatures)
+    sample = _sample(signatures, model.graph)
     return ({"anyOf": forms}, sample), {"anyOf": [answer_schema(each) for each in signatures.values()]}
 
 
-def _sample(signatures: Mapping[str, Signature]) -> Any:
+def _sample(signatures: Mapping[str, Signature], graph: GraphInputs) -> Any:
     """One record for the default signature, or for the first; None if JSON has not its types."""
     name = DEFAULT_SIGNATURE if DEFAULT_SIGNATURE in signatures else next(iter(signatures), None)
     if name is None or not has_json(signatures[name]):
         return None
-    named = {} if name == DEFAULT_SIGNATURE else {"signature_name": name}
-    sample = {**named, **sample_inputs(signatures[name])}
+    string = sample_string(signatures[name], graph)
+    if string is None:
+        return None
+    sample = {**_named(name), **sample_inputs(signatures[name], json_string(string))}
     return sample if len(json.dumps(sample)) <= LONGEST_EXAMPLE_BYTES else None
 
 
@@ -201,7 +210,21 @@ def _example_schemas(model: DescribedModel, method: str) -> tuple[tuple[Schema, 
         }
         for name in signatures
     ]
-    return ({"anyOf": forms}, None), RESULTS
+    return ({"anyOf": forms}, _example_sample(signatures, model.graph)), RESULTS
+
+
+def _example_sample(signatures: Mapping[str, Signature], graph: GraphInputs) -> Any:
+    """One tf.Example for the first signature; None if its features are not known."""
+    name = next(iter(signatures), None)
+    arrays = None if name is None else sample_features(signatures[name], graph)
+    if name is None or arrays is None:
+        return None
+    return {**_named(name), "examples": [feature_values(arrays)]}
+
+
+def _named(name: str) -> dict[str, str]:
+    """How a request names a signature."""
+    return {} if name == DEFAULT_SIGNATURE else {"signature_name": name}
 
 
 def _of_method(model: DescribedModel, method: str) -> Mapping[str, Signature]:

@@ -67,11 +67,6 @@ def records_schema(signature: Signature) -> Schema:
     return {"anyOf": [{"type": "array", "items": record, "minItems": 1}, record]}
 
 
-def record_schema(signature: Signature) -> Schema:
-    """One record: a line of JSON lines."""
-    return _record(signature) if _has_rows(signature) else NESTED
-
-
 def answer_schema(signature: Signature) -> Schema:
     """TF Serving's answer to predict: rows for rows, columns for columns.
 

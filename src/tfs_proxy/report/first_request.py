@@ -2,14 +2,13 @@
 
 import json
 import math
-import mmap
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from tfs_proxy.archive.saved_model import BINARY_FILE
+from tfs_proxy.archive.op_search import BASE64_OP, PICTURE_OPS, ops_in
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.report.sample import sample_inputs, sample_sizes, sample_value
@@ -40,8 +39,6 @@ NPY_TYPES: Mapping[str, str] = {
     "DT_BOOL": "|b1",
 }
 # `payload.dtypes` has these too, but importing numpy takes 80 ms of start-up; a test compares them.
-PICTURE_OPS = ("DecodeJpeg", "DecodePng", "DecodeImage", "DecodeBmp", "DecodeAndCropJpeg")
-BASE64_OP = "DecodeBase64"
 AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
 
 
@@ -159,11 +156,6 @@ def _npy(signature: Signature) -> FirstRequest | None:
 
 
 def _has_op(served: Served, ops: Iterable[str]) -> bool:
-    """Whether the default model's newest graph seems to have one of ``ops``: its bytes are searched."""
+    """Whether the default model's newest graph seems to have one of ``ops``."""
     model = next(model for model in served.models if model.name == served.default_model)
-    path = model.versions[max(model.versions)] / BINARY_FILE
-    if not path.is_file():
-        return False
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        # A NodeDef's second field is the name of its op.
-        return any(content.find(bytes((0x12, len(op))) + op.encode()) >= 0 for op in ops)
+    return bool(ops_in(model.versions[max(model.versions)], ops))

@@ -8,13 +8,16 @@ from tfs_proxy.signature import Signature, TensorSpec
 FLOATS = frozenset({"DT_HALF", "DT_BFLOAT16", "DT_FLOAT", "DT_DOUBLE"})
 
 
-def sample_inputs(signature: Signature) -> Mapping[str, Any]:
-    """TF Serving's JSON with one record.
+SAMPLE_TEXT = "a"
+
+
+def sample_inputs(signature: Signature, string: Any = SAMPLE_TEXT) -> Mapping[str, Any]:
+    """TF Serving's JSON with one record, in which every string is ``string``, as JSON has it.
 
     Rows if all inputs have the same number of records and all outputs have some, else columns.
     """
     specs = signature.inputs
-    values = {name: sample_value(sample_sizes(spec), spec.dtype) for name, spec in specs.items()}
+    values = {name: sample_value(sample_sizes(spec), spec.dtype, string) for name, spec in specs.items()}
     records = {sample_sizes(spec)[:1] for spec in specs.values()}
     if not answers_in_rows(signature) or len(records) != 1 or records == {()}:
         return {"inputs": _only(values)}
@@ -33,12 +36,12 @@ def sample_sizes(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(1 if size is None else size for size in shape)
 
 
-def sample_value(sizes: Sequence[int], dtype: str) -> Any:
+def sample_value(sizes: Sequence[int], dtype: str, string: Any = SAMPLE_TEXT) -> Any:
     """Nested lists of these sizes, of a value of TensorFlow's type ``dtype``."""
     if sizes:
-        return [sample_value(sizes[1:], dtype)] * sizes[0]
+        return [sample_value(sizes[1:], dtype, string)] * sizes[0]
     if dtype == "DT_STRING":
-        return "a"
+        return string
     if dtype == "DT_BOOL":
         return True
     return 1.0 if dtype in FLOATS else 1

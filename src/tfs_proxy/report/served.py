@@ -36,6 +36,13 @@ class Served:
         return str(self.layout.script) if self.layout.script.is_file() else None
 
     @property
+    def graph_folders(self) -> Mapping[str, str]:
+        """Where the newest version of each model lies, by its name."""
+        return {
+            model.name: str(model.versions[max(model.versions)]) for model in self.models if model.versions
+        }
+
+    @property
     def import_paths(self) -> tuple[str, ...]:
         """Folders that the script's imports may come from."""
         return tuple(str(path) for path in (self.layout.code, self.layout.lib) if path.is_dir())

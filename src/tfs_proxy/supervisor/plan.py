@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.capture.options import capture_options
-from tfs_proxy.deployment import Deployment, Instance, ServedModel, TransformLimits, who_infers
+from tfs_proxy.deployment import Deployment, Instance, ServedModel, TransformLimits, open_inference_of
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings
@@ -123,13 +123,10 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         access_log=str(settings.access_log),
         inner_names=served.inner_names,
         loaded_as=settings.loaded_as,
-        open_inference=who_infers(
-            settings.open_inference,
-            has_script=served.script is not None,
-            is_script_model=served.script_model is not None,
-        ),
+        open_inference=open_inference_of(settings.open_inference, served.script, served.script_model),
         version_labels=tuple(settings.version_labels),
         console=settings.console,
+        graph_folders=served.graph_folders,
     )
 
 

@@ -1,7 +1,9 @@
 """The OpenAPI document of what a worker serves, made of its deployment and script for `web.openapi`."""
 
+from functools import lru_cache
 from pathlib import Path
 
+from tfs_proxy.archive.graph_inputs import GraphInputs, read_graph_inputs
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.openapi.document import document_of, document_text
 from tfs_proxy.openapi.service import Conversion, DescribedModel, ScriptBodies, Service
@@ -20,17 +22,30 @@ def description(
     """The document as JSON; raises what ``signatures_of`` does if a model server does not tell them."""
     service = Service(
         models=tuple(
-            DescribedModel(name, versions, signatures_of(Target(name)), deployment.version_labels)
+            DescribedModel(
+                name,
+                versions,
+                signatures_of(Target(name)),
+                deployment.version_labels,
+                _graph(deployment.graph_folders.get(name)),
+            )
             for name, versions in deployment.models.items()
         ),
         default_model=deployment.default_model,
         script=_bodies(script),
         rest_api=deployment.publishes_rest,
         open_inference=deployment.open_inference,
-        has_metrics=deployment.loaded_as is None,
+        console=deployment.console,
         default_accept=deployment.default_accept,
+        max_payload_bytes=deployment.max_payload_bytes,
     )
     return document_text(document_of(service))
+
+
+@lru_cache(maxsize=64)
+def _graph(folder: str | None) -> GraphInputs:
+    """What is known of a model's graph, which is read once."""
+    return GraphInputs() if folder is None else read_graph_inputs(Path(folder))
 
 
 def _bodies(script: Script | ScriptModel | None) -> ScriptBodies | None:

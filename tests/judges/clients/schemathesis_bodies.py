@@ -12,16 +12,40 @@ from hypothesis import strategies as st
 Bodies = st.SearchStrategy[bytes]
 
 NPY_TYPES = {"<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "|u1": "B", "|b1": "?"}
+ANY_TYPE = "*/*"
+TYPES = ("application/json", "application/jsonlines", "text/csv", "application/x-npy", "application/x")
+"""What is sent if the document takes any type; the last is nobody's."""
+
 MOST_BYTES = 200
 MOST_SIZE = 3
 CRC_POLYNOMIAL = 0x82F63B78
 
 
 def register(document: Mapping[str, Any]) -> None:
-    """Register a generator for every media type that is not JSON and has a sample."""
-    for media_type, samples in samples_by_type(document).items():
+    """Register a generator for every media type that is not JSON and has a sample, or stands for any type."""
+    others: dict[str, list[bytes]] = {name: [] for name in TYPES if name != "application/json"}
+    for media_type, samples in {**others, **samples_by_type(document)}.items():
         bodies = st.one_of(*generators(media_type), *(damaged(sample) for sample in samples))
         schemathesis.openapi.media_type(media_type, bodies)
+
+
+def with_types(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with some types for bodies of any type: a request has to name one."""
+    paths = {
+        path: {method: _with_types(operation) for method, operation in item.items()}
+        for path, item in document["paths"].items()
+    }
+    return {**document, "paths": paths}
+
+
+def _with_types(operation: Mapping[str, Any]) -> Mapping[str, Any]:
+    body = operation.get("requestBody", {})
+    content = body.get("content", {})
+    if ANY_TYPE not in content:
+        return operation
+    named = {name: described for name, described in content.items() if name != ANY_TYPE}
+    types = dict.fromkeys(TYPES, content[ANY_TYPE])
+    return {**operation, "requestBody": {**body, "content": {**types, **named}}}
 
 
 def samples_by_type(document: Mapping[str, Any]) -> dict[str, list[bytes]]:

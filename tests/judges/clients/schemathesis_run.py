@@ -2,8 +2,8 @@
 
 ``python schemathesis_run.py URL --cases 500``, in schemathesis' own environment. Every answer must be
 described by the document: its status, media type, headers and body. A status from 500 on is a failure, except
-503 and 504. It prints how many requests each operation got, and what their answers were; it ends with 1 if there
-is a failure.
+503 and 504. With ``--model NAME PATH`` half of the cases name this model of many, which can be loaded from PATH.
+It prints how many requests each operation got, and what their answers were; it ends with 1 if there is a failure.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from schemathesis_bodies import register
+from schemathesis_bodies import register, with_types
 
 CHECKS = [
     status_code_conformance,
@@ -36,8 +36,9 @@ CHECKS = [
 ]
 SERVER_ERRORS = 500
 EXPECTED = (503, 504)
+TARGET_MODEL = "X-Amzn-SageMaker-Target-Model"
 LENGTH = "Inference-Header-Content-Length"
-SHARE_OF_BODIES = 0.85
+SHARE_WITHOUT_BODY = 0.15
 SECONDS = 30.0
 ATTEMPTS = 5
 """Hypothesis ends early if it has made all different cases."""
@@ -69,12 +70,36 @@ def _fitting(tensor: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**named, "shape": [len(values)], "data": values}
 
 
+class OneOfMany:
+    """A model that paths and bodies may name, and where it can be loaded from."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self._name = name
+        self._path = path
+
+    def put_into(self, case: Any) -> None:
+        """Have a case ask this model, or load it."""
+        parameters = dict(case.path_parameters or {})
+        known_names = {"name": self._name, "model": self._name, "version": "1"}
+        case.path_parameters = {key: known_names.get(key, value) for key, value in parameters.items()}
+        if TARGET_MODEL in (case.headers or {}):
+            case.headers[TARGET_MODEL] = f"{self._name}.tar.gz"
+        if isinstance(case.body, dict):
+            known = {"model_name": self._name, "url": self._path, "parameters": {"url": self._path}}
+            case.body = {key: known.get(key, value) for key, value in case.body.items()}
+
+
+def takes_a_model_away(operation: Any) -> bool:
+    """Whether models are gone behind it."""
+    return operation.method.lower() == "delete" or str(operation.path).endswith("/unload")
+
+
 class Run:
     """The cases of one run and what became of them."""
 
-    def __init__(self, url: str, seed: int) -> None:
+    def __init__(self, url: str, seed: int, model: OneOfMany | None = None) -> None:
         with urllib.request.urlopen(f"{url}/openapi.json") as answer:
-            self.document: dict[str, Any] = json.load(answer)
+            self.document = with_types(json.load(answer))
         register(self.document)
         schema = schemathesis.openapi.from_dict(self.document)
         schema.config.update(base_url=url)
@@ -83,15 +108,20 @@ class Run:
         self.failures: list[str] = []
         self._session = requests.Session()
         self._seed = seed
+        self._model = model
 
     def all(self, cases: int) -> None:
         """Spread the cases over the operations; most go to those with bodies."""
         with_body = [operation for operation in self.operations if operation.body]
         without = [operation for operation in self.operations if not operation.body]
-        for_bodies = round(cases * SHARE_OF_BODIES) if with_body else 0
-        for operations, total in ((with_body, for_bodies), (without, cases - for_bodies)):
-            for at, operation in enumerate(operations):
-                self.one(operation, total * (at + 1) // len(operations) - total * at // len(operations))
+        for_others = max(round(cases * SHARE_WITHOUT_BODY), len(without)) if with_body else cases
+        shares = [
+            (operation, total * (at + 1) // len(operations) - total * at // len(operations))
+            for operations, total in ((with_body, cases - for_others), (without, for_others))
+            for at, operation in enumerate(operations)
+        ]
+        for operation, share in sorted(shares, key=lambda each: takes_a_model_away(each[0])):
+            self.one(operation, share)
 
     def one(self, operation: Any, cases: int) -> None:
         """So many cases of one operation, half of them against its own description if that is possible."""
@@ -125,6 +155,8 @@ class Run:
 
     def _send(self, operation: Any, case: Any, accept: str | None, data: Any) -> None:
         headers = {} if accept is None else {"Accept": accept}
+        if self._model is not None and data.draw(st.booleans()):
+            self._model.put_into(case)
         if operation.path.endswith("/infer") and isinstance(case.body, dict) and data.draw(st.booleans()):
             case.body = with_fitting_shapes(case.body)
             case.headers = {name: value for name, value in (case.headers or {}).items() if name != LENGTH}
@@ -168,8 +200,9 @@ def main() -> int:
     parser.add_argument("url")
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--model", nargs=2, metavar=("NAME", "PATH"))
     arguments = parser.parse_args()
-    run = Run(arguments.url, arguments.seed)
+    run = Run(arguments.url, arguments.seed, OneOfMany(*arguments.model) if arguments.model else None)
     run.all(arguments.cases)
     run.report()
     return 1 if run.failures else 0

@@ -8,6 +8,8 @@ from openapi_spec_validator import validate
 from support.openapi import samples
 from support.stack import serving
 
+TRITON = "application/vnd.sagemaker-triton.binary+json;json-header-size="
+
 pytestmark = pytest.mark.tensorflow
 
 
@@ -26,6 +28,11 @@ pytestmark = pytest.mark.tensorflow
         ),
         ("multi_io", {"application/json", "text/csv", "application/x-npz", "application/x-tfrecord"}),
         ("bytes", {"application/json", "image/png", "image/jpeg", "application/octet-stream"}),
+        ("picture", {"application/json", "application/jsonlines", "image/png", "image/jpeg"}),
+        ("picture_base64", {"application/json", "application/octet-stream"}),
+        ("regress_classify", {"application/json", "text/csv"}),
+        ("parsed", {"application/json", "application/octet-stream", "application/x-npy"}),
+        ("classifier", {"application/json", "application/octet-stream"}),
     ],
 )
 def test_every_example_works(saved_models: Path, model: str, types: set[str]) -> None:
@@ -39,5 +46,7 @@ def test_every_example_works(saved_models: Path, model: str, types: set[str]) ->
             for each in sent
         }
 
-    assert types <= {each.media_type for each in sent if each.path == "/invocations"}
+    invoked = {str(each.media_type) for each in sent if each.path == "/invocations"}
+    assert types <= invoked
+    assert any(media_type.startswith(TRITON) for media_type in invoked)
     assert {key: (got.status, got.body) for key, got in answers.items() if got.status != 200} == {}

@@ -144,6 +144,61 @@ def strings(root: Path) -> None:
     )
 
 
+def pictures(root: Path) -> None:
+    """Pictures of any size, as they are and in web-safe base64; and pictures of one size alone."""
+    import tensorflow as tf
+
+    def decoded(string: Any) -> Any:
+        picture = tf.io.decode_image(string, channels=3, expand_animations=False)
+        return tf.image.convert_image_dtype(picture, tf.float32)
+
+    def resized(string: Any) -> Any:
+        return tf.image.resize(decoded(string), [8, 8])
+
+    def mean(look: Callable[[Any], Any]) -> Callable[..., Any]:
+        def run(image_bytes: Any) -> dict[str, Any]:
+            return {"mean": tf.reduce_mean(tf.map_fn(look, image_bytes, tf.float32), [1, 2, 3])}
+
+        return run
+
+    strings = [tf.TensorSpec([None], tf.string, name="image_bytes")]
+    save(root / "picture" / "1", {"serving_default": (mean(resized), strings)})
+    looks = mean(lambda string: resized(tf.io.decode_base64(string)))
+    save(root / "picture_base64" / "1", {"serving_default": (looks, strings)})
+    small = mean(lambda string: tf.reshape(decoded(string), [8, 8, 3]))
+    save(root / "picture_of_one_size" / "1", {"serving_default": (small, strings)})
+
+
+def parsed(root: Path) -> None:
+    """A TF2 signature for serialized tf.Examples, and a TF1 graph whose only signature is a classifier."""
+    import tensorflow as tf
+
+    wanted = {
+        "age": tf.io.FixedLenFeature([], tf.int64),
+        "sizes": tf.io.FixedLenFeature([2, 3], tf.float32),
+        "word": tf.io.FixedLenFeature([1], tf.string),
+        "more": tf.io.VarLenFeature(tf.string),
+    }
+
+    def run(examples: Any) -> dict[str, Any]:
+        found = tf.io.parse_example(examples, wanted)
+        return {"y": tf.reduce_sum(found["sizes"], [1, 2]) + tf.cast(found["age"], tf.float32)}
+
+    save(
+        root / "parsed" / "1",
+        {"serving_default": (run, [tf.TensorSpec([None], tf.string, name="examples")])},
+    )
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        serialized = v1.placeholder(tf.string, [None], name="tf_example")
+        found = v1.parse_example(serialized, wanted)
+        scale = v1.get_variable("a", initializer=0.5)
+        scores = scale * v1.reshape(found["sizes"], [-1, 6])
+        session.run(v1.global_variables_initializer())
+        signatures = {"serving_default": ("classify", {"inputs": serialized}, {"scores": scores})}
+        save_tf1(session, root / "classifier" / "1", signatures)
+
+
 def examples(root: Path) -> None:
     """A TF1 graph whose signatures take serialized tf.Examples: classify, regress, and a predict."""
     import tensorflow as tf
@@ -306,6 +361,8 @@ BUILDERS = (
     named_tensors,
     arrays,
     strings,
+    pictures,
+    parsed,
     examples,
     shapeless,
     gates,

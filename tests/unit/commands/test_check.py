@@ -247,6 +247,20 @@ def test_the_document(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     assert "Model m, version 1" in said.err
 
 
+def test_the_document_follows_the_settings(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A protocol that is off is not in it, and / is no page without the page."""
+    monkeypatch.setenv("TFS_PROXY_V2", "off")
+    monkeypatch.setenv("TFS_PROXY_CONSOLE", "false")
+
+    assert main(["check", archive(tmp_path), "--openapi"]) == 0
+
+    paths = json.loads(capfd.readouterr().out)["paths"]
+    assert not [path for path in paths if path.startswith("/v2")]
+    assert list(paths["/"]["get"]["responses"]["200"]["content"]) == ["application/json"]
+
+
 @pytest.mark.parametrize("other", [["--request", "body"], ["--multi-model", "."]])
 def test_the_document_comes_alone(other: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     """It can't be mixed with other output."""

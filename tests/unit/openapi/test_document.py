@@ -1,4 +1,4 @@
-"""The document of a service: valid, and its examples are what the conversion reads."""
+"""The document of a service: valid, and its schemas are what the conversion, or the script, reads and writes."""
 
 import json
 from collections.abc import Mapping
@@ -8,116 +8,31 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-from support.openapi import operations, resolved, samples
-from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.open_inference.json_request import read_request
-from tfs_proxy.openapi.document import document_of, document_of_many, document_text
-from tfs_proxy.openapi.service import Conversion, DescribedModel, ScriptBodies, Service
-from tfs_proxy.payload.decode import decode
-from tfs_proxy.payload.registry import FORMATS, parse_media_type
-from tfs_proxy.payload.shapes import misfits
-from tfs_proxy.script.description import Description
-from tfs_proxy.signature import CLASSIFY_METHOD, PREDICT_METHOD, Signature, TensorSpec
-
-
-def signature(
-    inputs: Mapping[str, tuple[str, tuple[int | None, ...] | None]],
-    outputs: Mapping[str, tuple[str, tuple[int | None, ...] | None]],
-    name: str = "serving_default",
-    method: str = PREDICT_METHOD,
-) -> Signature:
-    """A signature of type and shape by alias."""
-    ins, outs = (
-        {alias: TensorSpec(alias, dtype, shape) for alias, (dtype, shape) in specs.items()}
-        for specs in (inputs, outputs)
-    )
-    return Signature(name, method, ins, outs)
-
-
-Y = {"y": ("DT_FLOAT", (None,))}
-NUMBERS = signature({"x": ("DT_FLOAT", (None, 3))}, Y)
-TEXT = signature({"text": ("DT_STRING", (None,))}, Y)
-MIXED = signature(
-    {"a": ("DT_INT64", (None,)), "b": ("DT_STRING", (None, 2)), "c": ("DT_BOOL", (None, 1, 2))},
-    {"y": ("DT_HALF", (None,)), "z": ("DT_STRING", (None, 1))},
+from support.openapi import operations, resolved
+from support.openapi_documents import (
+    ALL,
+    CLASSIFY,
+    COMPLEX,
+    MIXED,
+    NUMBERS,
+    SCALAR,
+    TEXT,
+    Y,
+    answer_types,
+    document,
+    request_types,
+    signature,
 )
-SCALAR = signature({"x": ("DT_FLOAT", ())}, {"y": ("DT_FLOAT", ())})
-NO_RANK = signature({"x": ("DT_DOUBLE", None)}, {"y": ("DT_DOUBLE", None)})
-COMPLEX = signature({"x": ("DT_COMPLEX64", (None,))}, {"y": ("DT_COMPLEX64", (None,))})
-HALF = signature({"x": ("DT_BFLOAT16", (None,))}, {"y": ("DT_UINT8", (None,))})
-QUANTIZED = signature({"x": ("DT_QINT8", (None,))}, Y)
-NOTHING = signature({}, Y)
-CLASSIFY = signature({"inputs": ("DT_STRING", (None,))}, Y, "labels", CLASSIFY_METHOD)
-ALL = {
-    "numbers": NUMBERS,
-    "text": TEXT,
-    "mixed": MIXED,
-    "scalar": SCALAR,
-    "no rank": NO_RANK,
-    "complex": COMPLEX,
-    "half": HALF,
-    "quantized": QUANTIZED,
-    "nothing": NOTHING,
-}
-
-
-def document(*signatures: Signature, **more: Any) -> dict[str, Any]:
-    """The document of a model with these signatures, all protocols published, as a client parses it."""
-    model = DescribedModel("m", (1, 20), {each.name: each for each in signatures})
-    service = Service((model,), "m", **{"rest_api": True, "open_inference": "model", **more})
-    parsed: dict[str, Any] = json.loads(document_text(document_of(service)))
-    return parsed
-
-
-def request_types(described: Mapping[str, Any]) -> dict[str, Any]:
-    """The Media Type Objects of requests to /invocations."""
-    content: dict[str, Any] = described["paths"]["/invocations"]["post"]["requestBody"]["content"]
-    return content
-
-
-def answer_types(described: Mapping[str, Any]) -> dict[str, Any]:
-    """The Media Type Objects of answers of /invocations."""
-    content: dict[str, Any] = described["paths"]["/invocations"]["post"]["responses"]["200"]["content"]
-    return content
+from tfs_proxy.openapi.document import document_of, document_text
+from tfs_proxy.openapi.service import Conversion, DescribedModel, ScriptBodies, Service
+from tfs_proxy.payload.registry import FORMATS
+from tfs_proxy.script.description import Description
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_it_is_valid(name: str) -> None:
     """The specification's own validator takes it, whatever the model's types and shapes are."""
     validate(document(ALL[name], CLASSIFY))
-
-
-def test_a_multi_model_endpoint() -> None:
-    """Its document is valid and names no model."""
-    described = document_of_many(rest_api=True, open_inference=True)
-
-    validate(described)
-    assert {"/models", "/models/{name}", "/models/{name}/invoke"} <= described["paths"].keys()
-    assert {"/v1/models/{model}:predict", "/v2/models/{model}/infer"} <= described["paths"].keys()
-    assert "/v2/repository/models/{model}/load" in described["paths"]
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_examples_are_read(name: str) -> None:
-    """Each body of /invocations is one that the default conversion reads, in the declared shapes."""
-    for sample in samples(document(ALL[name])):
-        if sample.path == "/invocations" and sample.body is not None:
-            batch = decode(sample.body, parse_media_type(sample.media_type), ALL[name])
-            assert misfits(batch.inputs, ALL[name]) == {}, sample.media_type
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_examples_of_the_open_inference_protocol_are_read(name: str) -> None:
-    """Both forms carry every type that the protocol has; numbers of two bytes only travel as raw bytes."""
-    sent = [sample for sample in samples(document(ALL[name])) if sample.path.endswith("/m/infer")]
-    for sample in sent:
-        size = int(sample.headers.get("Inference-Header-Content-Length", len(sample.body or b"")))
-        batch = read_request(sample.body or b"", size, MemoryBudget()).batch(ALL[name])
-        assert batch.inputs.keys() == ALL[name].inputs.keys()
-
-    types = {sample.media_type for sample in sent}
-    without = {"complex": set(), "quantized": set(), "nothing": set(), "half": {"application/octet-stream"}}
-    assert types == without.get(name, {"application/json", "application/octet-stream"})
 
 
 def test_every_format_that_can_be_read_is_described() -> None:
@@ -219,7 +134,6 @@ def test_what_is_published() -> None:
     model = DescribedModel("m", (1,), {"serving_default": NUMBERS})
 
     assert not [path for path in document_of(Service((model,), "m"))["paths"] if path.startswith("/v")]
-    assert "/metrics" not in document_of(Service((model,), "m", has_metrics=False))["paths"]
 
 
 def test_a_script_reads_what_it_describes() -> None:

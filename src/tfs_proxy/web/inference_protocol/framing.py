@@ -3,14 +3,11 @@
 import falcon
 
 from tfs_proxy.errors import BadInput, RequestError
+from tfs_proxy.open_inference.triton_type import JSON_SIZE, TRITON_TYPE
 from tfs_proxy.payload.media_types import parse
 from tfs_proxy.wire.header_names import INFERENCE_HEADER_LENGTH
 from tfs_proxy.wire.packed_body import packed
 
-TRITON_TYPE = "application/vnd.sagemaker-triton.binary+json"
-"""What Triton takes at SageMaker's /invocations: there is no header there, but a parameter of the type."""
-
-JSON_SIZE = "json-header-size"
 _MOST_DIGITS = 18
 
 
@@ -38,11 +35,6 @@ def json_size_in(content_type: str) -> int | None:
     except RequestError as error:
         raise BadInput(str(error)) from None
     return None if size is None else _size(size, JSON_SIZE)
-
-
-def triton_type(size: int) -> str:
-    """The content type of a body at /invocations of which ``size`` bytes are JSON."""
-    return f"{TRITON_TYPE};{JSON_SIZE}={size}"
 
 
 def write(

@@ -8,10 +8,11 @@ from tfs_proxy.observe.request_record import CONVERT, note_model, note_records, 
 from tfs_proxy.open_inference.infer_request import InferRequest
 from tfs_proxy.open_inference.json_answer import InferAnswer, write_answer
 from tfs_proxy.open_inference.json_request import read_request
+from tfs_proxy.open_inference.triton_type import triton_type
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.signature import Target
 from tfs_proxy.web.body import BodyReader
-from tfs_proxy.web.inference_protocol.framing import json_size, triton_type, write
+from tfs_proxy.web.inference_protocol.framing import json_size, write
 from tfs_proxy.web.inference_protocol.targets import targeted_signature
 
 
