@@ -2,7 +2,8 @@
 
 The network is the one of TensorFlow's first tutorial, for 28x28 pixels and ten classes; the pictures
 are scikit-learn's handwritten digits, enlarged. Beside the archive, build/request.json gets ten of the
-held-back pictures, as base64 of PNG files, and build/labels.json what they show.
+held-back pictures, as base64 of PNG files, and build/labels.json what they show. For `tfs-proxy pack`, which
+puts the same into the graph by flags, build/ gets numerals.keras, its classes.txt, and the first picture.
 """
 
 import base64
@@ -53,6 +54,8 @@ def main() -> None:
     if accuracy < MIN_ACCURACY:
         sys.exit(f"only {accuracy:.1%} of the held-back pictures are read rightly")
     pack(model)
+    model.save(BUILD / "numerals.keras")
+    (BUILD / "classes.txt").write_text("\n".join(CLASS_NAMES))
     write_request(held_pictures, held_digits)
     print(f"packed build/model.tar.gz: reads {accuracy:.2f} of {len(held_digits)} held-back pictures rightly")
 
@@ -93,16 +96,18 @@ def write_request(pictures: Any, digits: Any) -> None:
     """Write a request with the first held-back picture of each digit, and the words for them."""
     firsts = [int(np.argmax(digits == digit)) for digit in range(10)]
     chosen = np.random.default_rng(SEED).permutation(firsts)
-    strings = [urlsafe_base64_png(pictures[index]) for index in chosen]
+    files = [png(pictures[index]) for index in chosen]
+    (BUILD / "first.png").write_bytes(files[0])
+    strings = [base64.urlsafe_b64encode(file).decode("utf-8") for file in files]
     (BUILD / "request.json").write_text(json.dumps({"instances": strings}))
     (BUILD / "labels.json").write_text(json.dumps([CLASS_NAMES[digits[index]] for index in chosen]))
 
 
-def urlsafe_base64_png(picture: Any) -> str:
-    """A picture as a PNG file, in the base64 that tf.io.decode_base64 reads."""
+def png(picture: Any) -> bytes:
+    """A picture as a PNG file; tf.io.decode_base64 reads it as web-safe base64."""
     out = io.BytesIO()
     Image.fromarray(picture).save(out, "PNG")
-    return base64.urlsafe_b64encode(out.getvalue()).decode("utf-8")
+    return out.getvalue()
 
 
 if __name__ == "__main__":

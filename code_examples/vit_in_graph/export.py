@@ -1,7 +1,8 @@
 """Export a Vision Transformer of Hugging Face that reads base64 of JPEG files and answers labels.
 
 What comes before and after the network is part of the graph, so clients send pictures and get words:
-build/model.tar.gz has the SavedModel, build/request.json a request to try. A small network is made from a
+build/model.tar.gz has the SavedModel, build/request.json a request to try. build/vit has the network alone and
+build/labels.txt its words: `tfs-proxy pack` puts the same into the graph by flags. A small network is made from a
 configuration and taught, in seconds, to tell parts of two photographs; `--checkpoint NAME` takes a
 pretrained one instead, as `google/vit-base-patch16-224`, if the hub can be reached.
 """
@@ -30,6 +31,7 @@ BUILD = HERE / "build"
 LABELS = {0: "temple", 1: "flower"}
 PHOTOGRAPHS = ("china.jpg", "flower.jpg")
 CONCRETE_INPUT = "pixel_values"
+CHANNELS = 3
 SEED = 7
 PARTS = 256
 EPOCHS = 10
@@ -49,6 +51,8 @@ def main() -> None:
         )
         with tarfile.open(BUILD / "model.tar.gz", "w:gz") as archive:
             archive.add(f"{folder}/vit", "vit")
+    tf.saved_model.save(model, str(BUILD / "vit"), signatures=network_of(model, processor))
+    (BUILD / "labels.txt").write_text("\n".join(labels_of(model)))
     strings = [urlsafe_base64(BUILD / name) for name in PHOTOGRAPHS]
     (BUILD / "request.json").write_text(
         json.dumps({"signature_name": "serving_default", "instances": strings})
@@ -109,16 +113,21 @@ def preprocess_pixels(pixels: Any, processor: Any) -> Any:
     return tf.transpose(normalized, (2, 0, 1))
 
 
+def network_of(model: Any, processor: Any) -> Any:
+    """The network alone: pixels in, logits out."""
+    shape = [None, CHANNELS, processor.size["height"], processor.size["width"]]
+    return tf.function(model.call).get_concrete_function(
+        tf.TensorSpec(shape, tf.float32, name=CONCRETE_INPUT)
+    )
+
+
 def exporter(model: Any, processor: Any) -> Any:
     """The signature: strings of web-safe base64 of JPEG files in, labels and confidences out."""
-    channels, height, width = 3, processor.size["height"], processor.size["width"]
-    network = tf.function(model.call).get_concrete_function(
-        tf.TensorSpec([None, channels, height, width], tf.float32, name=CONCRETE_INPUT)
-    )
+    network = network_of(model, processor)
     labels = tf.constant(labels_of(model))
 
     def preprocess(string: Any) -> Any:
-        return preprocess_pixels(tf.io.decode_jpeg(tf.io.decode_base64(string), channels=channels), processor)
+        return preprocess_pixels(tf.io.decode_jpeg(tf.io.decode_base64(string), channels=CHANNELS), processor)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def serving_fn(string_input: Any) -> dict[str, Any]:

@@ -37,6 +37,7 @@ COMMANDS = {
     ),
     "pipeline": Command("pipeline", "serve an inference pipeline of several archives"),
     "transform": Command("transform", "run a batch transform job"),
+    "pack": Command("pack", "write a model.tar.gz from a SavedModel, or from a .keras, .h5 or .tflite file"),
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
     "log-level": Command("log_level", "change how much a run logs, while it runs"),
     "model-server": Command(

@@ -7,6 +7,7 @@ TfsProxyError
 │   │   └── NoArchive            there is nothing at its path
 │   ├── DiscoveryError           no servable model, or two share a name                   (2)
 │   │   └── NoModelFound         the archive has no SavedModel
+│   ├── ExportError              a model file is refused, or can't become a SavedModel    (2)
 │   ├── RequirementsError        the script's requirements can't be installed             (3)
 │   ├── ScriptLoadError          the script can't be imported, or has no handler          (3)
 │   ├── ModelLoadError           the model server says why a version can't load           (4)
@@ -73,6 +74,12 @@ class DiscoveryError(StopServing):
 
 class NoModelFound(DiscoveryError):
     """The archive has no SavedModel; its script may still be the model."""
+
+
+class ExportError(StopServing):
+    """A model file is refused, or can't become a SavedModel."""
+
+    exit_status = 2
 
 
 class RequirementsError(StopServing):

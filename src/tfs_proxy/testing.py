@@ -21,7 +21,7 @@ from wsgiref.util import setup_testing_defaults
 from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.fetch import fetch
-from tfs_proxy.archive.saved_model import read_saved_model
+from tfs_proxy.archive.summary import read_summary
 from tfs_proxy.deployment import Deployment, open_inference_of
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
@@ -180,7 +180,7 @@ def signature(inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec
 
 def _signatures(model: DiscoveredModel) -> Versions:
     """Signatures of every version; none if there is only a saved_model.pbtxt."""
-    read = {version: read_saved_model(path) for version, path in model.versions.items()}
+    read = {version: read_summary(path) for version, path in model.versions.items()}
     return {version: _by_alias(summary.signatures) if summary else {} for version, summary in read.items()}
 
 

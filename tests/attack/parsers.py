@@ -14,9 +14,11 @@ from google.protobuf.message import DecodeError
 
 from attack import corpus, front_parsers
 from support.archives import SAVED_MODEL
+from support.lite_models import lite_model
 from tfs_proxy import protos
 from tfs_proxy.archive.discover import discover
 from tfs_proxy.archive.extract import ExtractLimits, extract
+from tfs_proxy.archive.lite_model import read_lite_model
 from tfs_proxy.archive.saved_model import read_saved_model
 from tfs_proxy.attributes import parse_target
 from tfs_proxy.embedded.batching.options import read_options
@@ -166,6 +168,13 @@ def _saved_model(data: bytes) -> object:
     return read_saved_model(folder)
 
 
+def _lite_model(data: bytes) -> object:
+    folder = _folder() / "lite"
+    folder.mkdir(exist_ok=True)
+    (folder / "model.tflite").write_bytes(data)
+    return read_lite_model(folder)
+
+
 def _archive(data: bytes) -> None:
     """Unpack, look for models, read them; nothing may lie outside the folder."""
     archive, target = _folder() / "model.tar.gz", _folder() / "unpacked" / "here"
@@ -239,6 +248,7 @@ PARSERS: Mapping[str, Parser] = {
     "PredictResponse": Parser(read_response, (corpus.RESPONSE,), (ValueError, DecodeError)),
     "TensorProto": Parser(_tensor, corpus.TENSORS, (ValueError, DecodeError)),
     "saved_model.pb": Parser(_saved_model, (SAVED_MODEL,)),
+    "model.tflite": Parser(_lite_model, (lite_model(),)),
     "archive": Parser(_archive, corpus.TARS),
     "gzip": Parser(lambda data: decoded_body(data, "gzip", LIMIT_BYTES), corpus.GZIP),
     "Custom-Attributes": Parser(lambda data: parse_target(data.decode("latin-1"), "m"), (corpus.ATTRIBUTES,)),

@@ -1,6 +1,7 @@
 """Fixtures that build our SavedModels once per machine, and serve them once per run."""
 
 import http.client
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from support.running import RunningProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILDER = ROOT / "tests" / "support" / "models" / "build.py"
+FILES_WRITER = BUILDER.with_name("keras_files.py")
 
 
 class EmbeddedServer(RunningProcess):
@@ -72,6 +74,20 @@ def saved_models() -> Path:
         if not (root / ".complete").exists():
             root.parent.mkdir(parents=True, exist_ok=True)
             subprocess.run([sys.executable, str(BUILDER), str(root)], check=True, capture_output=True)
+    return root
+
+
+@pytest.fixture(scope="session")
+def model_files() -> Path:
+    """A folder of files that trained models come in (support/models/keras_files.py); kept below .cache, too."""
+    import runpy
+
+    key = runpy.run_path(str(FILES_WRITER))["source_key"]()
+    root: Path = ROOT / ".cache" / "model_files" / key
+    with alone("model_files"):
+        if not (root / ".complete").exists():
+            shutil.rmtree(root, ignore_errors=True)
+            subprocess.run([sys.executable, str(FILES_WRITER), str(root)], check=True, capture_output=True)
     return root
 
 

@@ -16,12 +16,15 @@ from tfs_proxy.layout import ModelLayout
 from tfs_proxy.names import HIGHEST_VERSION, is_model_name, is_version
 
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
+LITE_FILE = "model.tflite"
+"""What a version of a TensorFlow Lite model consists of; beside a SavedModel it is another form of that."""
+
 SAVED_MODEL_FOLDERS = frozenset({"variables", "assets", "assets.extra"})
 ROOT_MODEL_NAME = "model"
 OTHER_FORMATS = {
-    ".keras": "Keras's own format: load it and write a SavedModel with model.export(FOLDER)",
-    ".h5": "Keras's HDF5 format: load it and write a SavedModel with model.export(FOLDER)",
-    ".tflite": "TensorFlow Lite's format, which is not served",
+    ".keras": "Keras's own format: make an archive of it with `tfs-proxy pack FILE`",
+    ".h5": "Keras's HDF5 format: make an archive of it with `tfs-proxy pack FILE`",
+    ".tflite": "TensorFlow Lite's format: make an archive of it with `tfs-proxy pack FILE`",
     ".onnx": "ONNX, which is not served",
     ".tar.gz": "an archive: give its path instead of the folder's, or name it model.tar.gz",
     ".tgz": "an archive: give its path instead of the folder's, or name it model.tar.gz",
@@ -31,10 +34,14 @@ HINTS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredModel:
-    """One model: ``versions`` maps each version number, ascending, to its SavedModel folder."""
+    """One model: ``versions`` maps each version number, ascending, to its SavedModel folder.
+
+    If ``lite``, they are folders with a ``model.tflite`` instead.
+    """
 
     name: str
     versions: Mapping[int, Path]
+    lite: bool = False
 
     @property
     def bytes_on_disk(self) -> int:
@@ -64,19 +71,23 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
 
     ``NAME/VERSION/saved_model.pb`` at any depth is a version of NAME. A SavedModel in a folder whose name
     is not a number is version 1 of a model of that name; in the root itself the model is called ``model``.
-    Raises NoModelFound if there is none, DiscoveryError if two have the same name and version, or if a
-    folder's name can't be a model's name.
+    If there is no SavedModel, the same holds for ``model.tflite``. Raises NoModelFound if there is none,
+    DiscoveryError if two have the same name and version, if a folder's name can't be a model's name, or if
+    there are versions of both kinds.
     """
     search = _Search(root)
     search.run()
+    found, lite = search.saved_models, not search.saved_models
+    if lite:
+        found = search.lite_models
+    else:
+        _refuse_mixed(search)
     saved_models = [
-        saved_model
-        for saved_model in search.saved_models
-        if saved_model.path != root and saved_model.versioned
+        saved_model for saved_model in found if saved_model.path != root and saved_model.versioned
     ]
     named = {saved_model.real for saved_model in saved_models}
     saved_models += sorted(
-        (saved_model for saved_model in search.saved_models if saved_model.real not in named), key=_links_last
+        (saved_model for saved_model in found if saved_model.real not in named), key=_links_last
     )
     saved_models = _once_each(saved_models)
     if not saved_models:
@@ -85,7 +96,7 @@ def discover(root: Path) -> tuple[DiscoveredModel, ...]:
     for saved_model in sorted(saved_models, key=lambda saved_model: saved_model.path):
         name, version = _name_and_version(root, saved_model)
         _enter(models, name, version, saved_model.path)
-    return tuple(DiscoveredModel(name, dict(sorted(models[name].items()))) for name in sorted(models))
+    return tuple(DiscoveredModel(name, dict(sorted(models[name].items())), lite) for name in sorted(models))
 
 
 def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Path]:
@@ -95,6 +106,16 @@ def base_paths(models: Iterable[DiscoveredModel], folder: Path) -> dict[str, Pat
     ``folder/NAME`` with a symbolic link to each version.
     """
     return {model.name: _base_path(model, folder) for model in models}
+
+
+def holds_saved_model(folder: Path) -> bool:
+    """Whether ``folder`` is a SavedModel."""
+    return any((folder / name).is_file() for name in SAVED_MODEL_FILES)
+
+
+def holds_lite_model(folder: Path) -> bool:
+    """Whether ``folder`` has a TensorFlow Lite model, and no SavedModel beside it."""
+    return (folder / LITE_FILE).is_file() and not holds_saved_model(folder)
 
 
 def default_model(models: Sequence[DiscoveredModel], wanted: str | None) -> str:
@@ -122,6 +143,7 @@ class _Search:
         self._links: deque[Path] = deque()
         self.root = root
         self.saved_models: list[_SavedModelFolder] = []
+        self.lite_models: list[_SavedModelFolder] = []
         self.others: list[Path] = []
 
     @property
@@ -133,12 +155,14 @@ class _Search:
         while self._waiting or self._links:
             folder = self._waiting.popleft() if self._waiting else self._links.popleft()
             real = folder.resolve()
-            is_model = any((folder / name).is_file() for name in SAVED_MODEL_FILES)
+            is_model, is_lite = holds_saved_model(folder), holds_lite_model(folder)
             if is_model:
                 self.saved_models.append(_SavedModelFolder(folder, real))
+            if is_lite:
+                self.lite_models.append(_SavedModelFolder(folder, real))
             if real not in self._visited:
                 self._visited.add(real)
-                self._look_into(folder, is_model)
+                self._look_into(folder, is_model or is_lite)
 
     def _look_into(self, folder: Path, is_model: bool) -> None:
         try:
@@ -155,6 +179,16 @@ class _Search:
                 self._waiting.append(path)
             elif entry.name.endswith(tuple(OTHER_FORMATS)):
                 self.others.append(path)
+
+
+def _refuse_mixed(search: _Search) -> None:
+    """Raise DiscoveryError for versions of both kinds: one flag of the model server decides for all."""
+    versions = [model.path for model in search.lite_models if model.path != search.root and model.versioned]
+    if versions:
+        raise DiscoveryError(
+            f"{versions[0]} is a TensorFlow Lite model, and {search.saved_models[0].path} a SavedModel: an "
+            "archive can have models of one of these kinds. Pack them as two archives."
+        )
 
 
 def _links_last(saved_model: _SavedModelFolder) -> tuple[bool, Path]:
@@ -201,7 +235,8 @@ def _enter(models: dict[str, dict[int, Path]], name: str, version: int, path: Pa
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    yield from (folder / name for name in SAVED_MODEL_FILES if (folder / name).is_file())
+    names = (*SAVED_MODEL_FILES, LITE_FILE)
+    yield from (folder / name for name in names if (folder / name).is_file())
     for name in SAVED_MODEL_FOLDERS:
         if (folder / name).is_dir():
             for parent, _, files in os.walk(folder / name, onerror=_raise):

@@ -1,6 +1,7 @@
 """Turns the user's MODEL into the folder that is served, which `discover` reads next."""
 
 import logging
+import shlex
 import threading
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tfs_proxy.errors import ArchiveError, NoArchive
 from tfs_proxy.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR, Workspace
 
 DOWNLOAD_FOLDER = "download"
+MODEL_FILE_ENDINGS = (".keras", ".h5", ".hdf5", ".tflite")
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +51,20 @@ def _served(
     archive = _archive_at(path)
     if archive is None:
         return path
+    _refuse_model_file(archive)
     unpacking = ProgressLog(f"Unpacking {archive}", cancelled)
     extract(archive, workspace.model, limits, unpacking)
     unpacking.finish()
     return workspace.model
+
+
+def _refuse_model_file(path: Path) -> None:
+    """Raise ArchiveError for a model that is not in an archive, as its name tells."""
+    if path.suffix.lower() in MODEL_FILE_ENDINGS:
+        raise ArchiveError(
+            f"{path} is a model, and not an archive of one: make an archive with "
+            f"`tfs-proxy pack {shlex.quote(str(path))}`."
+        )
 
 
 def _archive_at(path: Path) -> Path | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.archive.graph import lost_variables
-from tfs_proxy.archive.op_search import BINARY_FILE
+from tfs_proxy.archive.graphs.op_search import BINARY_FILE
 from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name
@@ -83,7 +83,7 @@ class _MetaGraph:
             elif number == GRAPH_DEF:
                 graph = content
             elif number == SIGNATURES:
-                signature = _signature(*map_entry(content))
+                signature = read_signature(*map_entry(content))
                 signatures[signature.name] = signature
             elif number == OBJECT_GRAPH:
                 from_objects = True
@@ -115,7 +115,7 @@ def _mapped(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _signature(name: str, message: memoryview) -> Signature:
+def read_signature(name: str, message: memoryview) -> Signature:
     """A SignatureDef."""
     tensors: dict[int, dict[str, TensorSpec]] = {SIGNATURE_INPUTS: {}, SIGNATURE_OUTPUTS: {}}
     method = ""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from tfs_proxy.capture.replay import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
 from tfs_proxy.commands.check_many import check_many
-from tfs_proxy.commands.script_import import import_script, readable
 from tfs_proxy.errors import ArchiveError, BadInput, ScriptLoadError, SettingsError
 from tfs_proxy.layout import ModelLayout
+from tfs_proxy.packing.script_import import import_script, readable
 from tfs_proxy.report.prepare import prepare
 from tfs_proxy.report.served import Served
 from tfs_proxy.settings import Settings, inherited_environment

@@ -8,11 +8,11 @@ from pathlib import Path
 from tfs_proxy.archive.discover import discover
 from tfs_proxy.archive.permissions import unreadable
 from tfs_proxy.archive.s3_client import S3_SCHEME
-from tfs_proxy.commands.script_import import import_script, readable
 from tfs_proxy.errors import ArchiveError, DiscoveryError, NoModelFound, ScriptLoadError, TfsProxyError
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.multimodel.archives.folder import Listing, ModelFolder, model_folder
 from tfs_proxy.names import printable
+from tfs_proxy.packing.script_import import import_script, readable
 from tfs_proxy.report.prepare import prepare
 from tfs_proxy.settings import Settings, inherited_environment
 from tfs_proxy.supervisor.host.workspace import temporary_workspace

@@ -1,17 +1,20 @@
 """``tfs-proxy serve``: one model archive over HTTP."""
 
 import argparse
+import threading
 
 from tfs_proxy.commands.listening import add_serving_arguments, exit_on_stop_signals, listen
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.layout import Workspace
 from tfs_proxy.names import printable
-from tfs_proxy.settings import inherited_environment
+from tfs_proxy.settings import Settings, inherited_environment
 from tfs_proxy.wire.header_names import TARGET_MODEL
 
 DESCRIPTION = """\
 Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
 
-MODEL is a model.tar.gz, a folder or an s3:// address of either. The default is SAGEMAKER_MODEL_URI, or
+MODEL is a model.tar.gz, a folder or an s3:// address of either; or a .keras, .h5 or .tflite file, which is
+laid out first, as `tfs-proxy pack` does. The default is SAGEMAKER_MODEL_URI, or
 /opt/ml/model if that is not set. All other settings come from the environment; docs/reference/settings.md
 lists them.
 """
@@ -19,7 +22,9 @@ lists them.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``serve``."""
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="model.tar.gz, folder or s3:// address")
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL", help="model.tar.gz, folder, s3:// address or model file"
+    )
     parser.add_argument(
         "--multi-model",
         metavar="FOLDER",
@@ -37,7 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     from tfs_proxy.supervisor.opening import ServeRequest
 
-    request = ServeRequest(arguments.model, arguments.model_server, inherited_environment())
+    request = ServeRequest(
+        arguments.model, arguments.model_server, inherited_environment(), lay_out=_laid_out
+    )
     if settings.multi_model or arguments.multi_model is not None:
         from tfs_proxy.multimodel.run import serve_many
 
@@ -46,6 +53,14 @@ def run(arguments: argparse.Namespace) -> int:
     from tfs_proxy.supervisor.run import serve
 
     return asyncio.run(serve(settings, listener, request))
+
+
+def _laid_out(
+    model: str | None, workspace: Workspace, settings: Settings, cancelled: threading.Event
+) -> str | None:
+    from tfs_proxy.packing.serve_file import laid_out
+
+    return laid_out(model, workspace, settings, cancelled)
 
 
 def refuse_one_model(model: str | None) -> None:

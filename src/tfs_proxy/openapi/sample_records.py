@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.archive.graph_inputs import GraphInputs
-from tfs_proxy.archive.parsed_features import Features
+from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
+from tfs_proxy.archive.graphs.parsed_features import Features
 from tfs_proxy.batch import BYTES, Outputs
 from tfs_proxy.openapi.pictures import PNG
 from tfs_proxy.protos import Example

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import quote
 
-from tfs_proxy.archive.graph_inputs import GraphInputs
+from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
 from tfs_proxy.script.description import Description
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature
 

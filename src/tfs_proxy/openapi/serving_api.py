@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tfs_proxy.archive.graph_inputs import GraphInputs
+from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
 from tfs_proxy.names import LABEL, SERVED_MODEL, SHORT_VERSION
 from tfs_proxy.openapi.components import (
     EVERYWHERE,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from tfs_proxy.archive.op_search import BASE64_OP, PICTURE_OPS, ops_in
+from tfs_proxy.archive.graphs.op_search import BASE64_OP, PICTURE_OPS, ops_in
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.payload import media_types as media
 from tfs_proxy.report.sample import sample_inputs, sample_sizes, sample_value

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from tfs_proxy.report.serving_flags import ServingFlags
 from tfs_proxy.report.startup import describe
 from tfs_proxy.settings import Settings
 
+LITE_FLAG = "--prefer_tflite_model=true"
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -28,7 +30,8 @@ class Prepared:
     ``report`` and ``warnings`` are lines to show; ``script_fault`` says why the script can't be used;
     ``first_request`` is one that the model should answer; ``settings`` are those of the run, sized for
     these models. ``flags`` are the model server's flags if they, and not an archive, say what to serve;
-    ``one_line`` is an archive's report in short.
+    ``one_line`` is an archive's report in short; ``model_faults`` are those of the warnings that say why a
+    model can answer no request.
     """
 
     settings: Settings
@@ -40,6 +43,7 @@ class Prepared:
     first_request: FirstRequest
     flags: ServingFlags | None = None
     one_line: str = ""
+    model_faults: tuple[str, ...] = ()
 
     def refuse_unusable_script(self) -> None:
         """Raise ScriptLoadError if reading the script has shown that it can't be used."""
@@ -67,6 +71,7 @@ def prepare(
     try:
         root = fetch(model, workspace, limits, cancelled)
         served = look_into(root, settings)
+        settings = _of_lite_models(settings, served)
         refuse_unreadable(path for model in served.models for path in model.files())
         settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
         bases = base_paths(served.models, workspace.root / "models")
@@ -87,8 +92,24 @@ def prepare(
         one_line=report.one_line(),
         warnings=tuple(report.warning_lines()),
         script_fault=report.script_fault,
+        model_faults=tuple(printable(fault) for fault in report.model_faults),
         first_request=first_request(served, report.models, rest_api=settings.rest_api),
     )
+
+
+def _of_lite_models(settings: Settings, served: Served) -> Settings:
+    """The settings with the model server's flag for TensorFlow Lite, if that is what is served.
+
+    Raises DiscoveryError if the model servers are those of other archives, too.
+    """
+    if not any(model.lite for model in served.models):
+        return settings
+    if settings.shares_servers:
+        raise DiscoveryError(
+            "It holds a TensorFlow Lite model, which needs a model server of its own: serve it alone, or set "
+            "TFS_PROXY_MULTI_MODEL=process."
+        )
+    return replace(settings, extra_args=(LITE_FLAG, *settings.extra_args))
 
 
 def without_workspace(text: str, workspace: Workspace) -> str:

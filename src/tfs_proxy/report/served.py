@@ -1,7 +1,7 @@
 """What an opened archive serves: models for the model server, or a script that is the model itself."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tfs_proxy import names
@@ -64,7 +64,7 @@ def look_into(root: Path, settings: Settings) -> Served:
     if settings.loaded_as is not None:
         return _loaded_as(settings.loaded_as, layout, models)
     if settings.model_name and len(models) == 1:
-        models = (DiscoveredModel(settings.model_name, models[0].versions),)
+        models = (replace(models[0], name=settings.model_name),)
     return Served(layout, models, default_model(models, settings.default_model_name))
 
 
@@ -80,7 +80,7 @@ def _loaded_as(name: str, layout: ModelLayout, models: Sequence[DiscoveredModel]
                 f"{new_name} can't be a model's name: it must have at most {names.MOST_SERVED_CHARACTERS} "
                 "letters, digits, '.', '_' and '-', and begin with a letter or a digit."
             )
-    renamed = tuple(DiscoveredModel(new_names[model.name], model.versions) for model in models)
+    renamed = tuple(replace(model, name=new_names[model.name]) for model in models)
     return Served(layout, renamed, new_names[default], new_names)
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.archive.discover import DiscoveredModel
-from tfs_proxy.archive.saved_model import SavedModelSummary, read_saved_model
+from tfs_proxy.archive.saved_model import SavedModelSummary
+from tfs_proxy.archive.summary import read_summary
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.names import printable
 from tfs_proxy.report.capacity import capacity
@@ -44,8 +45,9 @@ class ModelReport:
 class Report:
     """What is served from ``root``; ``notes`` are sentences about what is ignored.
 
-    ``warnings`` are sentences about what can be served but won't do what the user meant; ``script_fault``
-    says why the script can't be used at all.
+    ``warnings`` are sentences about what can be served but won't do what the user meant; ``model_faults``
+    those of them about models that can answer no request; ``script_fault`` says why the script can't be
+    used at all.
     """
 
     root: Path
@@ -57,6 +59,7 @@ class Report:
     settings: Mapping[str, str]
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    model_faults: tuple[str, ...] = ()
     script_fault: str | None = None
 
     def lines(self) -> Iterator[str]:
@@ -101,10 +104,11 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
     """
     layout, models = served.layout, served.models
     read = {
-        (model.name, version): read_saved_model(path)
+        (model.name, version): read_summary(path)
         for model in models
         for version, path in model.versions.items()
     }
+    faults = tuple(_model_faults(models, read))
     script = report_on_script(layout, script_model=served.script_model is not None)
     return Report(
         root=layout.root,
@@ -128,7 +132,8 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
             *(_leftovers(layout, models) if models else ()),
             *_variable_notes(environ),
         ),
-        warnings=(*_model_warnings(models, read), *script.warnings),
+        warnings=(*faults, *script.warnings),
+        model_faults=faults,
         script_fault=script.fault,
     )
 
@@ -177,7 +182,7 @@ def _type_and_shape(spec: TensorSpec) -> str:
     return f"{dtype}[{', '.join('?' if size is None else str(size) for size in spec.shape)}]"
 
 
-def _model_warnings(models: Sequence[DiscoveredModel], read: Summaries) -> Iterator[str]:
+def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterator[str]:
     for model in models:
         for version in model.versions:
             summary = read[model.name, version]

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -21,12 +21,16 @@ from tfs_proxy.supervisor.programs.monitoring import monitoring_for
 log = logging.getLogger(__name__)
 
 
+LayOut = Callable[[str | None, Workspace, Settings, threading.Event], str | None]
+
+
 @dataclass(frozen=True, slots=True)
 class ServeRequest:
     """What the command line asks for, besides the settings.
 
     ``flags`` are the model server's if it runs as in the image tensorflow/serving; then there is no archive.
-    ``placements`` has the GPU of each model server if they have been chosen already.
+    ``placements`` has the GPU of each model server if they have been chosen already. ``lay_out`` makes a
+    folder of a model that is neither an archive nor a folder, and gives others back as they are.
     """
 
     model: str | None
@@ -34,6 +38,7 @@ class ServeRequest:
     environ: Mapping[str, str]
     flags: tuple[str, ...] | None = None
     placements: tuple[Placement, ...] = ()
+    lay_out: LayOut | None = None
 
 
 async def open_archive(request: ServeRequest, settings: Settings, workspace: Workspace) -> Prepared:
@@ -60,7 +65,10 @@ def _prepare(
         from tfs_proxy.supervisor.tensorflow_serving import prepare_flags
 
         return prepare_flags(request.flags, settings)
-    return prepare(request.model or settings.model, settings, workspace, request.environ, cancelled)
+    model = request.model or settings.model
+    if request.lay_out is not None:
+        model = request.lay_out(model, workspace, settings, cancelled)
+    return prepare(model, settings, workspace, request.environ, cancelled)
 
 
 def find_host_resources(request: ServeRequest, prepared: Prepared, held: ExitStack) -> plan.HostResources:

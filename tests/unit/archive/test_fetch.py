@@ -165,3 +165,12 @@ def test_unpacking_that_is_cancelled_ends_at_the_next_member(tmp_path: Path, wor
         fetch(str(write_archive(tmp_path / "model.tar.gz")), workspace, ROOMY, cancelled)
 
     assert list(workspace.root.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["m.keras", "m.h5", "m.tflite"])
+def test_a_model_file(tmp_path: Path, name: str) -> None:
+    """It is not an archive, and the error says how to make one of it."""
+    (tmp_path / name).write_bytes(b"PK\x03\x04")
+
+    with pytest.raises(ArchiveError, match=rf"is a model, .*`tfs-proxy pack .*{name}`"):
+        fetch(str(tmp_path / name), Workspace(tmp_path / "w"), ExtractLimits(10**6, 10, 10))

@@ -6,8 +6,8 @@ import pytest
 
 from support.openapi import Sample, samples
 from support.openapi_documents import ALL, CLASSIFY, NUMBERS, TEXT, document, request_types
-from tfs_proxy.archive.graph_inputs import GraphInputs
-from tfs_proxy.archive.parsed_features import ParsingNode
+from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
+from tfs_proxy.archive.graphs.parsed_features import ParsingNode
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.open_inference.json_request import read_request
 from tfs_proxy.open_inference.triton_type import JSON_SIZE, TRITON_TYPE

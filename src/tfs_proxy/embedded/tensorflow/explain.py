@@ -99,5 +99,5 @@ def other_files(folder: Path) -> str:
             "tf.saved_model.SaveOptions(experimental_image_format=True)."
         )
     if any(folder.glob("*.keras")) or any(folder.glob("*.h5")):
-        return " There is a Keras file: make a SavedModel with keras.models.load_model(FILE).export(FOLDER)."
+        return " There is a Keras file: make an archive of it with `tfs-proxy pack FILE`."
     return ""

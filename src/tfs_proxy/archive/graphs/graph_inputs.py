@@ -7,14 +7,14 @@ those of tensorflow/core/framework/graph.proto, function.proto, node_def.proto a
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfs_proxy.archive.op_search import (
+from tfs_proxy.archive.graphs.op_search import (
     BASE64_OP,
     PARSING_OPS,
     PICTURE_OPS,
     RESIZING_OPS,
     ops_in,
 )
-from tfs_proxy.archive.parsed_features import Features, ParsingNode, parsing_nodes
+from tfs_proxy.archive.graphs.parsed_features import Features, ParsingNode, parsing_nodes
 from tfs_proxy.archive.saved_model import graphs_in
 from tfs_proxy.errors import DiscoveryError
 from tfs_proxy.signature import Signature

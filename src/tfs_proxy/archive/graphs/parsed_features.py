@@ -7,7 +7,7 @@ nodes are stepped over.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tfs_proxy.archive.op_search import PARSING_OPS
+from tfs_proxy.archive.graphs.op_search import PARSING_OPS
 from tfs_proxy.archive.saved_model import shape_of
 from tfs_proxy.signature import TensorSpec
 from tfs_proxy.wire.data_types import data_type_name

@@ -1,4 +1,4 @@
-"""What ``tfs-proxy check`` finds out about a script by importing it in a process of its own."""
+"""What `check` and `pack` find out about a script by importing it in a process of its own."""
 
 import logging
 

@@ -1,0 +1,127 @@
+"""``tfs-proxy pack``: a model.tar.gz from a trained model, checked before it is written."""
+
+import argparse
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+from tfs_proxy.commands.listening import log_to_stderr
+from tfs_proxy.commands.pack_preprocessing import add_preprocessing_arguments, preprocessing_of
+from tfs_proxy.packing.options import DEFAULT_PYTHONS, LayoutOptions, Packed, PackOptions, WheelOptions
+from tfs_proxy.settings import Settings
+
+INTERRUPTED = 128 + signal.SIGINT
+MACHINES = ("x86_64", "aarch64")
+
+DESCRIPTION = """\
+Write an archive that `tfs-proxy serve` and SageMaker serve, from MODEL: a SavedModel, a folder of its
+versions, a file of Keras 3 or 2 (.keras, .h5), or of TensorFlow Lite (.tflite).
+
+A Keras file is exported as a SavedModel, by TensorFlow in a process of its own. One that would run code
+(a Lambda layer, for example) is refused, unless --allow-code is given.
+
+What is packed is what `tfs-proxy check` finds nothing wrong with. The same files always give the same bytes.
+
+Exit status: 0; 2 if MODEL, a flag or the output can't be used; 3 if the script or its requirements can't be
+used; 130 if stopped. Unless it is 0, nothing is written.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``pack``."""
+    parser.add_argument("model", metavar="MODEL", type=Path, help="the trained model, a file or a folder")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        default=Path("model.tar.gz"),
+        help="the archive to write (default: %(default)s)",
+    )
+    parser.add_argument("--name", help="name of the model (default: that of the file or folder)")
+    parser.add_argument(
+        "--version", type=int, metavar="N", help="its version number (default: that of the folder, else 1)"
+    )
+    parser.add_argument(
+        "--allow-code", action="store_true", help="run the code in MODEL, a Keras file that you trust"
+    )
+    code = parser.add_argument_group("code/")
+    code.add_argument(
+        "--script",
+        metavar="PATH",
+        type=Path,
+        help="inference.py, or the folder that it is in with all it needs",
+    )
+    code.add_argument("--requirements", metavar="FILE", type=Path, help="the packages that the script needs")
+    code.add_argument(
+        "--wheels", action="store_true", help="download them into the archive, for hosts without a network"
+    )
+    code.add_argument(
+        "--python",
+        metavar="X.Y",
+        action="append",
+        type=_python,
+        help="Python that the wheels are for, once or more: the image for CPUs has 3.13, the one for GPUs "
+        f"3.12 (default: {DEFAULT_PYTHONS[0]})",
+    )
+    code.add_argument(
+        "--machine",
+        choices=MACHINES,
+        default=MACHINES[0],
+        help="processor that they are for (default: %(default)s)",
+    )
+    add_preprocessing_arguments(parser)
+
+
+def _python(text: str) -> str:
+    if not re.fullmatch(r"3\.[0-9]{1,2}", text):
+        raise argparse.ArgumentTypeError(f"{text} is not a version of Python such as {DEFAULT_PYTHONS[0]}")
+    return text
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Pack MODEL; the exit status."""
+    from tfs_proxy.packing.pack import pack
+
+    log_to_stderr("INFO")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it wrote so far goes
+    began = time.monotonic()
+    try:
+        packed = pack(PackOptions(layout_options(arguments), arguments.output), Settings.from_env())
+    except KeyboardInterrupt:
+        print("tfs-proxy: stopped, and nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    _show(packed, time.monotonic() - began)
+    return 0
+
+
+def layout_options(arguments: argparse.Namespace) -> LayoutOptions:
+    """What is to be laid out, as the flags say."""
+    pythons = tuple(arguments.python or DEFAULT_PYTHONS)
+    return LayoutOptions(
+        model=arguments.model,
+        name=arguments.name,
+        version=arguments.version,
+        script=arguments.script,
+        requirements=arguments.requirements,
+        wheels=WheelOptions(pythons, arguments.machine) if arguments.wheels else None,
+        allow_code=arguments.allow_code,
+        preprocessing=preprocessing_of(arguments),
+    )
+
+
+def _show(packed: Packed, seconds: float) -> None:
+    """Print what is in the archive, and how to go on."""
+    print(*packed.report, *packed.warnings, sep="\n")
+    print(f"Packed {packed.output}, {_size(packed.size)}, in {seconds:.1f} s")
+    print(f"Next: tfs-proxy serve {packed.output}")
+
+
+def _size(count: int) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:  # noqa: PLR2004
+            return f"{count:.3g} {unit}"
+        count = round(count / 1000, 1)  # type: ignore[assignment]
+    return f"{count:.3g} GB"

@@ -1,0 +1,176 @@
+"""Lays a model out in a new folder as SageMaker wants it: NAME/VERSION/, code/; `pack` writes that folder."""
+
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tfs_proxy.archive.discover import LITE_FILE, ROOT_MODEL_NAME, DiscoveredModel, discover
+from tfs_proxy.archive.permissions import unreadable
+from tfs_proxy.errors import ArchiveError, SettingsError
+from tfs_proxy.layout import ModelLayout
+from tfs_proxy.names import HIGHEST_VERSION, is_model_name, is_version, printable
+from tfs_proxy.packing.code_folder import add_code
+from tfs_proxy.packing.model_kinds import ModelKind, kind_of
+from tfs_proxy.packing.options import LayoutOptions
+from tfs_proxy.savedmodel_export.child import export
+from tfs_proxy.savedmodel_export.export_request import ExportReport, ExportRequest
+from tfs_proxy.savedmodel_export.preprocessing import FLAGS, Preprocessing
+from tfs_proxy.settings import Settings
+
+JUNK = shutil.ignore_patterns(".*", "__pycache__", "*.tar.gz", "*.tgz")
+CODE = ModelLayout(Path()).code.name
+
+_log = logging.getLogger(__name__)
+
+
+def lay_out(
+    options: LayoutOptions, root: Path, settings: Settings, cancelled: threading.Event | None = None
+) -> None:
+    """Fill ``root``, a new folder, with the model and its script; files are linked or copied.
+
+    Raises what `kind_of`, `discover`, `export` and `add_code` raise, ArchiveError for files that can't be
+    read, and SettingsError for a name or version that does not fit the model.
+    """
+    check_name(options)
+    root.mkdir()
+    try:
+        match kind_of(options.model):
+            case ModelKind.FOLDER:
+                _lay_out_folder(options, root, cancelled)
+            case ModelKind.KERAS:
+                _export(options, root, settings, cancelled)
+            case ModelKind.LITE:
+                if options.preprocessing is not None:
+                    raise _lite_has_no_graph(options.model)
+                _copy_file(options.model, _version_folder(options, root) / LITE_FILE)
+        add_code(options, ModelLayout(root, settings.program), cancelled)
+    except OSError as error:
+        path = Path(error.filename) if isinstance(error.filename, str) else options.model
+        raise ArchiveError(printable(unreadable(path, error))) from error
+
+
+def check_name(options: LayoutOptions) -> None:
+    """Raise SettingsError for a name or a version that no model can have."""
+    if options.name is not None and (not is_model_name(options.name) or options.name == CODE):
+        raise SettingsError(
+            f"--name {printable(options.name)} can't be a model's name: take letters, digits, '.', '_' and "
+            f"'-', a letter or digit first, and not {CODE}, which is the script's folder."
+        )
+    if options.version is not None and not 0 <= options.version <= HIGHEST_VERSION:
+        raise SettingsError(f"--version {options.version} is not between 0 and {HIGHEST_VERSION}.")
+
+
+def _export(
+    options: LayoutOptions, root: Path, settings: Settings, cancelled: threading.Event | None
+) -> None:
+    target = _version_folder(options, root)
+    _log.info("exporting %s as a SavedModel, in a process of its own", printable(str(options.model)))
+    request = ExportRequest(
+        options.model.absolute(),
+        target,
+        options.allow_code,
+        None if options.preprocessing is None else options.preprocessing.to_json(),
+        max_bytes=settings.max_archive_bytes,
+    )
+    target.rmdir()
+    report = export(request, cancelled)
+    _log.info("%s has exported it", report.exporter)
+    _warn(report)
+
+
+def _warn(report: ExportReport) -> None:
+    for warning in report.warnings:
+        _log.warning("%s", warning)
+
+
+def _lite_has_no_graph(path: Path) -> SettingsError:
+    return SettingsError(
+        f"{printable(str(path))} is a TensorFlow Lite model, and {FLAGS} add to a SavedModel's graph: give "
+        "the model that it was made from."
+    )
+
+
+def _version_folder(options: LayoutOptions, root: Path) -> Path:
+    """The new folder of a file's only version."""
+    folder = root / (options.name or _name_for(options.model.stem)) / str(options.version or 1)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _name_for(text: str) -> str:
+    """``text``, if a model can have this name."""
+    return text if is_model_name(text) and text != CODE else ROOT_MODEL_NAME
+
+
+def _lay_out_folder(options: LayoutOptions, root: Path, cancelled: threading.Event | None) -> None:
+    """Copy the models below a folder, or add to their graphs, and its code/ if no script is given."""
+    source = options.model.resolve()
+    models = discover(source)
+    _check_one_model(options, source, models)
+    for model in models:
+        name, single_version = _name_and_version(source, model)
+        for version, folder in model.versions.items():
+            number = next(each for each in (options.version, single_version, version) if each is not None)
+            target = root / (options.name or name) / str(number)
+            if options.preprocessing is None:
+                _copy_tree(folder, target)
+            else:
+                _add_signatures(folder, target, options.preprocessing, cancelled)
+    code = ModelLayout(source).code
+    if code.is_dir() and options.script is None:
+        _copy_tree(code, root / CODE)
+
+
+def _check_one_model(options: LayoutOptions, source: Path, models: Sequence[DiscoveredModel]) -> None:
+    """Raise SettingsError for a flag that is for one model or version, if there are more."""
+    shown, versions = printable(str(source)), sum(len(model.versions) for model in models)
+    if options.name is not None and len(models) > 1:
+        raise SettingsError(f"--name can't be used: {_listed(models)} are in {shown}.")
+    if options.preprocessing is not None and len(models) > 1:
+        raise SettingsError(f"{FLAGS} are for one model: {_listed(models)} are in {shown}.")
+    if options.version is not None and versions > 1:
+        raise SettingsError(f"--version can't be used: {versions} SavedModels are in {shown}.")
+
+
+def _add_signatures(
+    folder: Path, target: Path, preprocessing: Preprocessing, cancelled: threading.Event | None
+) -> None:
+    """Save a SavedModel once more, with its preprocessing and without warm-up records for what it had."""
+    if (folder / LITE_FILE).is_file():
+        raise _lite_has_no_graph(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _log.info("adding to the graph of %s, in a process of its own", printable(str(folder)))
+    _warn(export(ExportRequest(folder, target, preprocessing=preprocessing.to_json()), cancelled))
+
+
+def _name_and_version(source: Path, model: DiscoveredModel) -> tuple[str, int | None]:
+    """The name of a model below ``source``, and the version if ``source`` is itself the only version."""
+    if model.name != ROOT_MODEL_NAME:
+        return model.name, None
+    folders = list(model.versions.values())
+    if folders == [source] and is_version(source.name):
+        return _name_for(source.parent.name), int(source.name)
+    if folders == [source] or folders[0].parent == source:
+        return _name_for(source.name), None
+    return model.name, None
+
+
+def _listed(models: Iterable[DiscoveredModel]) -> str:
+    return ", ".join(model.name for model in models)
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    """Copy a folder without what is hidden; links are followed, as the archive has none."""
+    shutil.copytree(source, target, copy_function=_copy_file, ignore=JUNK)
+
+
+def _copy_file(source: str | Path, target: str | Path) -> None:
+    """A second name for the file if the disk allows it, else a copy: models are large."""
+    try:
+        os.link(Path(source).resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)
+        shutil.copymode(source, target)

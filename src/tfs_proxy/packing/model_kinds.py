@@ -1,0 +1,55 @@
+"""Which kind of model a path is; the first question of `pack`, and of `serve` for a file."""
+
+import enum
+from pathlib import Path
+
+from tfs_proxy.archive.fetch import MODEL_FILE_ENDINGS
+from tfs_proxy.errors import DiscoveryError, NoArchive
+from tfs_proxy.names import printable
+
+
+class ModelKind(enum.Enum):
+    """What `pack` makes an archive of; the values say it in a sentence."""
+
+    FOLDER = "a folder of SavedModels"
+    KERAS = "a Keras file"
+    LITE = "a TensorFlow Lite file"
+
+
+LITE = ".tflite"
+ENDINGS = {ending: ModelKind.LITE if ending == LITE else ModelKind.KERAS for ending in MODEL_FILE_ENDINGS}
+"""The kinds of files that are models themselves."""
+
+OTHERS = {
+    ".tar.gz": "an archive already: `tfs-proxy check` says what would be served from it",
+    ".tgz": "an archive already: `tfs-proxy check` says what would be served from it",
+    ".pb": "only the graph of a SavedModel: give its folder, which has variables/ too",
+    ".onnx": "an ONNX model: make a SavedModel of it first, with onnx2tf",
+    ".pt": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
+    ".pth": "a PyTorch model: write it as ONNX, make a SavedModel of that with onnx2tf, and pack that",
+    ".pkl": "a pickle, which runs code when it is read: serve it by a script with model_fn",
+    ".joblib": "a pickle, which runs code when it is read: serve it by a script with model_fn",
+    ".ckpt": "a checkpoint: load it where the model is built, and write model.export(FOLDER)",
+    ".index": "a checkpoint: load it where the model is built, and write model.export(FOLDER)",
+}
+TAKEN = "MODEL must be a SavedModel, a folder of its versions, or a .keras, .h5 or .tflite file."
+
+
+def is_model_file(path: str) -> bool:
+    """Whether ``path`` names a file that is a model itself, and has to be laid out before it is served."""
+    return Path(path).suffix.lower() in ENDINGS and Path(path).is_file()
+
+
+def kind_of(path: Path) -> ModelKind:
+    """The kind of the model at ``path``. Raises NoArchive and DiscoveryError."""
+    if path.is_dir():
+        return ModelKind.FOLDER
+    shown = printable(str(path))
+    if not path.is_file():
+        raise NoArchive(f"There is no file or folder {shown}: {TAKEN}")
+    kind = ENDINGS.get(path.suffix.lower())
+    if kind is None:
+        ending = next((ending for ending in OTHERS if path.name.lower().endswith(ending)), None)
+        what = f"is {OTHERS[ending]}" if ending else "is none of the kinds that can be packed"
+        raise DiscoveryError(f"{shown} {what}. {TAKEN}")
+    return kind

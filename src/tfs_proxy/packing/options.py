@@ -1,0 +1,54 @@
+"""What `pack` is asked for, and what it has done: values that the command and `serve` share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
+
+DEFAULT_PYTHONS = ("3.13",)
+"""The Python of the image for CPUs (Dockerfile.cpu); the one for GPUs has 3.12."""
+
+
+@dataclass(frozen=True, slots=True)
+class WheelOptions:
+    """For which Pythons (``3.13``) and which machine (``x86_64``) wheels are downloaded."""
+
+    pythons: tuple[str, ...] = DEFAULT_PYTHONS
+    machine: str = "x86_64"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutOptions:
+    """A model and what belongs to it, to be laid out as SageMaker wants it.
+
+    ``script`` is a file or a folder, ``name`` and ``version`` None for those that the model itself has.
+    ``wheels`` None leaves the packages of ``requirements`` to be downloaded at each start. ``preprocessing``
+    goes into the model's graph.
+    """
+
+    model: Path
+    name: str | None = None
+    version: int | None = None
+    script: Path | None = None
+    requirements: Path | None = None
+    wheels: WheelOptions | None = None
+    allow_code: bool = False
+    preprocessing: Preprocessing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PackOptions:
+    """A layout, and the file to write it to."""
+
+    layout: LayoutOptions
+    output: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A written archive: its size in bytes, the report on it and the warnings, as lines to show."""
+
+    output: Path
+    size: int
+    report: tuple[str, ...]
+    warnings: tuple[str, ...]

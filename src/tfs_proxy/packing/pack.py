@@ -1,0 +1,59 @@
+"""From a model to a checked model.tar.gz: lay out, check, write; the command ``tfs-proxy pack`` calls it."""
+
+from pathlib import Path
+
+from tfs_proxy.archive.progress import ProgressLog
+from tfs_proxy.archive.write import write_archive
+from tfs_proxy.errors import ArchiveError, DiscoveryError, ScriptLoadError
+from tfs_proxy.layout import Workspace
+from tfs_proxy.names import printable
+from tfs_proxy.packing.lay_out import check_name, lay_out
+from tfs_proxy.packing.options import Packed, PackOptions
+from tfs_proxy.packing.script_import import import_script, readable
+from tfs_proxy.report.prepare import Prepared, prepare
+from tfs_proxy.settings import Settings, inherited_environment
+from tfs_proxy.supervisor.host.workspace import temporary_workspace
+
+ENDINGS = (".tar.gz", ".tgz")
+
+
+def pack(options: PackOptions, settings: Settings) -> Packed:
+    """Write the archive, if `check` has nothing against it.
+
+    Raises what `lay_out` and `prepare` raise, DiscoveryError for a model that could not answer, and
+    ScriptLoadError for a script that can't be used; then ``options.output`` is as it was.
+    """
+    _check_output(options.output)
+    check_name(options.layout)
+    with temporary_workspace(settings.home, "tfs-proxy-pack-") as workspace:
+        lay_out(options.layout, workspace.model, settings)
+        prepared = prepare(str(workspace.model), settings, workspace, inherited_environment())
+        warnings = _checked(prepared, workspace)
+        writing = ProgressLog(f"Packing {options.output}")
+        size = write_archive(workspace.model, options.output, writing)
+        writing.finish()
+    # The first line of a report names the folder that was looked into, which is gone now.
+    return Packed(options.output, size, prepared.report[1:], warnings)
+
+
+def _check_output(output: Path) -> None:
+    """Raise ArchiveError before the work if the archive can't be written, or has a name that isn't one."""
+    shown = printable(str(output))
+    if not output.name.endswith(ENDINGS):
+        raise ArchiveError(f"-o {shown} is refused: SageMaker wants a name that ends with .tar.gz.")
+    if output.is_dir():
+        raise ArchiveError(f"-o {shown} is refused: it is a folder.")
+    if not output.parent.is_dir():
+        raise ArchiveError(f"-o {shown} is refused: there is no folder {printable(str(output.parent))}.")
+
+
+def _checked(prepared: Prepared, workspace: Workspace) -> tuple[str, ...]:
+    """The warnings on what was laid out. Raises DiscoveryError and ScriptLoadError for what can't answer."""
+    if prepared.model_faults:
+        raise DiscoveryError(f"Nothing was packed: {' '.join(prepared.model_faults)}")
+    prepared.refuse_unusable_script()
+    try:
+        missing = import_script(prepared.served, prepared.settings)
+    except ScriptLoadError as error:
+        raise readable(error, workspace) from None
+    return (*prepared.warnings, *([f"Warning: {missing}"] if missing else []))

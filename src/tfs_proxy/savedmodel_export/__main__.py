@@ -1,0 +1,60 @@
+"""The export process: reads a request from standard input, and writes its report into a file."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.errors import ExportError
+from tfs_proxy.savedmodel_export.export_request import ExportReport, ExportRequest
+from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
+
+
+def main(report_file: Path) -> None:
+    """Answer the request on standard input; a refusal is an answer, too."""
+    request = ExportRequest.from_json(sys.stdin.read())
+    try:
+        report = answer(request)
+    except ExportError as error:
+        report = ExportReport(refusal=str(error))
+    partial = report_file.with_suffix(".partial")
+    partial.write_text(report.to_json())
+    partial.rename(report_file)
+
+
+def answer(request: ExportRequest) -> ExportReport:
+    """Write the SavedModel. Raises ExportError."""
+    if request.preprocessing is None:
+        return _exported(request)
+    if request.source.is_dir():
+        return _added(request, request.preprocessing)
+    with tempfile.TemporaryDirectory(dir=request.target.parent, prefix=".export-") as folder:
+        saved_model = Path(folder, "model")
+        report = _exported(replace(request, target=saved_model))
+        added = _added(replace(request, source=saved_model), request.preprocessing)
+        return replace(report, warnings=report.warnings + added.warnings)
+
+
+def _exported(request: ExportRequest) -> ExportReport:
+    from tfs_proxy.savedmodel_export import keras_files
+
+    return keras_files.export(request)
+
+
+def _added(request: ExportRequest, preprocessing: Mapping[str, Any]) -> ExportReport:
+    from tfs_proxy.savedmodel_export.added_signatures import add_signatures
+    from tfs_proxy.savedmodel_export.reproducible import in_the_same_order, name_by_contents
+
+    with in_the_same_order():
+        warnings = add_signatures(request.source, request.target, Preprocessing.from_json(preprocessing))
+    name_by_contents(request.target)
+    return ExportReport(warnings=tuple(warnings))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)  # what a model's own threads are at does not matter any more

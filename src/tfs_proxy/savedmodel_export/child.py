@@ -1,0 +1,117 @@
+"""Runs ``python -m tfs_proxy.savedmodel_export`` for one request; `packing` calls it before it lays out.
+
+TensorFlow takes seconds and gigabytes, and a hostile file may end its process: none of that happens here.
+"""
+
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from tfs_proxy.errors import ExportError, SettingsError
+from tfs_proxy.names import printable
+from tfs_proxy.savedmodel_export.export_request import ExportReport, ExportRequest
+from tfs_proxy.settings import inherited_environment
+
+INSTALL = "pip install 'tfs-proxy[embedded]'"
+MODULE = "tfs_proxy.savedmodel_export"
+MOST_SECONDS = 3600
+POLL_SECONDS = 0.1
+TAIL_LINES = 5
+ENVIRONMENT = {
+    "KERAS_BACKEND": "tensorflow",
+    "PYTHONHASHSEED": "0",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+"""What the process gets besides this one's: only TensorFlow writes SavedModels, and it needs no GPU."""
+
+
+def export(request: ExportRequest, cancelled: threading.Event | None = None) -> ExportReport:
+    """Run the request in a process of its own; ``request.target`` is a SavedModel afterwards.
+
+    Raises SettingsError if tensorflow is not installed, ExportError if the file is refused or can't be
+    exported, CancelledError once another thread has set ``cancelled``; then there is no ``target``.
+    """
+    if find_spec("tensorflow") is None:
+        raise SettingsError(
+            f"{_shown(request)} can't be exported: TensorFlow is not installed here. Install it "
+            f"with {INSTALL}, or pack the model where it is installed."
+        )
+    try:
+        with tempfile.TemporaryDirectory(prefix="tfs-proxy-export-") as folder:
+            return _accepted(_run(request, Path(folder), cancelled or threading.Event()))
+    except BaseException:
+        shutil.rmtree(request.target, ignore_errors=True)
+        raise
+
+
+def _accepted(report: ExportReport) -> ExportReport:
+    if report.refusal is not None:
+        raise ExportError(printable(report.refusal))
+    return report
+
+
+def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> ExportReport:
+    """Start the process and wait for its report; raises ExportError if it ends without one."""
+    answer, errors = folder / "report.json", folder / "stderr"
+    # -P: a module of the folder that the user stands in must not shadow a library's.
+    argv = [sys.executable, "-P", "-m", MODULE, str(answer)]
+    with errors.open("wb") as log:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={**inherited_environment(), **ENVIRONMENT},
+        )
+        try:
+            _wait(process, request, cancelled)
+        finally:
+            process.kill()
+            process.wait()
+    try:
+        return ExportReport.from_json(answer.read_text())
+    except (OSError, ValueError, TypeError):
+        raise ExportError(_ended(request, process.returncode, errors)) from None
+
+
+def _wait(process: subprocess.Popen[bytes], request: ExportRequest, cancelled: threading.Event) -> None:
+    """Send the request and wait for the process's end."""
+    if process.stdin is not None:
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(request.to_json().encode())
+    end = time.monotonic() + MOST_SECONDS
+    while time.monotonic() < end:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(POLL_SECONDS)
+            return
+        if cancelled.is_set():
+            raise CancelledError
+    raise ExportError(
+        f"{_shown(request)} was not exported within {MOST_SECONDS} seconds: export it yourself with "
+        "model.export(FOLDER), and pack the folder."
+    )
+
+
+def _ended(request: ExportRequest, status: int, errors: Path) -> str:
+    """Why there is no report, as far as exit status and output tell."""
+    how = f"the process that reads it ended with status {status}"
+    if status < 0:
+        how = f"the process that reads it was ended by {signal.Signals(-status).name}"
+    if status in {-signal.SIGKILL, -signal.SIGABRT, -signal.SIGBUS}:
+        how += "; it may need more memory than there is, or more than a file of this size should"
+    lines = errors.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+    tail = "\n".join(["", *map(printable, lines)]) if lines else ""
+    return f"{_shown(request)} can't be exported: {how}.{tail}"
+
+
+def _shown(request: ExportRequest) -> str:
+    return printable(str(request.source))
