@@ -39,6 +39,7 @@ COMMANDS = {
     "transform": Command("transform", "run a batch transform job"),
     "pack": Command("pack", "write a model.tar.gz from a SavedModel, or from a .keras, .h5 or .tflite file"),
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
+    "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),
     "log-level": Command("log_level", "change how much a run logs, while it runs"),
     "model-server": Command(
         "model_server",

@@ -8,6 +8,9 @@ UNIVERSAL_CODE_DIR = Path("/opt/ml/code")
 
 SERVING_BASE_PATH = "/models"
 """The models' folder in the image tensorflow/serving: a folder for each model, in it one for each version."""
+WARMUP_FILE = Path("assets.extra") / "tf_serving_warmup_requests"
+"""In a version's folder: requests that a model server answers before the version becomes available."""
+
 ARCHIVE_NAME = "model.tar.gz"
 DEFAULT_PROGRAM = "inference.py"
 

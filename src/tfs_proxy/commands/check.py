@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfs_proxy.capture.replay import BEGINNING_BYTES, CapturedRequest, captured_requests, is_capture
+from tfs_proxy.capture.replay import CapturedRequest
 from tfs_proxy.commands.check_many import check_many
-from tfs_proxy.errors import ArchiveError, BadInput, ScriptLoadError, SettingsError
+from tfs_proxy.commands.request_files import read_requests
+from tfs_proxy.errors import ScriptLoadError, SettingsError
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.packing.script_import import import_script, readable
 from tfs_proxy.report.prepare import prepare
@@ -29,7 +30,6 @@ WARNED = 2
 INTERRUPTED = 128 + signal.SIGINT
 ERRORS_FROM = 400
 SHOWN_CHARACTERS = 2000
-STDIN = Path("-")
 
 DESCRIPTION = """\
 Report what would be served from MODEL, as start-up does, and import code/inference.py, in a process of its
@@ -101,7 +101,8 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
 
     Raises what start-up raises: ArchiveError, DiscoveryError, SettingsError, ScriptLoadError.
     """
-    requests, report = _requests(arguments), sys.stderr if arguments.openapi else sys.stdout
+    requests = read_requests(arguments.request, arguments.content_type, arguments.custom_attributes)
+    report = sys.stderr if arguments.openapi else sys.stdout
     with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
         prepared = prepare(arguments.model or settings.model, settings, workspace, inherited_environment())
         print(*prepared.report, sep="\n", file=report)
@@ -118,37 +119,6 @@ def _check(arguments: argparse.Namespace, settings: Settings) -> int:
         except ScriptLoadError as error:
             raise readable(error, workspace) from None
     return WARNED if arguments.strict and warnings and not status else status
-
-
-def _requests(arguments: argparse.Namespace) -> list[CapturedRequest]:
-    """The requests to try: those of a file of data capture, else the one whose body it is."""
-    body = _request_body(arguments.request)
-    if body is None:
-        return []
-    if not is_capture(arguments.request.name, body[:BEGINNING_BYTES]):
-        return [CapturedRequest(body, arguments.content_type, arguments.custom_attributes)]
-    try:
-        requests = list(captured_requests(body.splitlines(keepends=True), f"{arguments.request}"))
-    except BadInput as error:
-        raise ArchiveError(f"The request {error}.") from None
-    return [
-        CapturedRequest(
-            request.body,
-            arguments.content_type or request.content_type,
-            arguments.custom_attributes or request.custom_attributes,
-        )
-        for request in requests
-    ]
-
-
-def _request_body(file: Path | None) -> bytes | None:
-    """The body to try, None without a request; raises ArchiveError if the file can't be read."""
-    if file is None:
-        return None
-    try:
-        return sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
-    except OSError as error:
-        raise ArchiveError(f"The request {file} can't be read: {error.strerror}.") from error
 
 
 def _try(

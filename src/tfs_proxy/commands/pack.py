@@ -9,7 +9,9 @@ from pathlib import Path
 
 from tfs_proxy.commands.listening import log_to_stderr
 from tfs_proxy.commands.pack_preprocessing import add_preprocessing_arguments, preprocessing_of
+from tfs_proxy.commands.warmup import lines_of
 from tfs_proxy.packing.options import DEFAULT_PYTHONS, LayoutOptions, Packed, PackOptions, WheelOptions
+from tfs_proxy.packing.warmup.options import WarmupOptions
 from tfs_proxy.settings import Settings
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -73,6 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processor that they are for (default: %(default)s)",
     )
     add_preprocessing_arguments(parser)
+    parser.add_argument(
+        "--warmup",
+        action="store_true",
+        help="record requests made from the signature, as `tfs-proxy warmup` does, which has more choices",
+    )
 
 
 def _python(text: str) -> str:
@@ -89,7 +96,9 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it wrote so far goes
     began = time.monotonic()
     try:
-        packed = pack(PackOptions(layout_options(arguments), arguments.output), Settings.from_env())
+        warmup = WarmupOptions() if arguments.warmup else None
+        options = PackOptions(layout_options(arguments), arguments.output, warmup)
+        packed = pack(options, Settings.from_env())
     except KeyboardInterrupt:
         print("tfs-proxy: stopped, and nothing was written", file=sys.stderr)
         return INTERRUPTED
@@ -114,7 +123,7 @@ def layout_options(arguments: argparse.Namespace) -> LayoutOptions:
 
 def _show(packed: Packed, seconds: float) -> None:
     """Print what is in the archive, and how to go on."""
-    print(*packed.report, *packed.warnings, sep="\n")
+    print(*packed.report, *packed.warnings, *lines_of(packed.warmed), sep="\n")
     print(f"Packed {packed.output}, {_size(packed.size)}, in {seconds:.1f} s")
     print(f"Next: tfs-proxy serve {packed.output}")
 

@@ -167,6 +167,18 @@ def _copy_tree(source: Path, target: Path) -> None:
     shutil.copytree(source, target, copy_function=_copy_file, ignore=JUNK)
 
 
+def mirror(source: Path, target: Path) -> None:
+    """Make ``target`` a copy of a folder, whose files are the same on the disk if it allows that.
+
+    Raises ArchiveError for files that can't be read.
+    """
+    try:
+        shutil.copytree(source, target, copy_function=_copy_file)
+    except OSError as error:
+        path = Path(error.filename) if isinstance(error.filename, str) else source
+        raise ArchiveError(printable(unreadable(path, error))) from error
+
+
 def _copy_file(source: str | Path, target: str | Path) -> None:
     """A second name for the file if the disk allows it, else a copy: models are large."""
     try:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfs_proxy.packing.warmup.options import WarmedVersion, WarmupOptions
 from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
 
 DEFAULT_PYTHONS = ("3.13",)
@@ -38,17 +39,22 @@ class LayoutOptions:
 
 @dataclass(frozen=True, slots=True)
 class PackOptions:
-    """A layout, and the file to write it to."""
+    """A layout, the file to write it to, and which requests are recorded, if any."""
 
     layout: LayoutOptions
     output: Path
+    warmup: WarmupOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A written archive: its size in bytes, the report on it and the warnings, as lines to show."""
+    """A written archive: its size in bytes, the report on it and the warnings, as lines to show.
+
+    ``warmed`` has the versions with recorded requests.
+    """
 
     output: Path
     size: int
     report: tuple[str, ...]
     warnings: tuple[str, ...]
+    warmed: tuple[WarmedVersion, ...] = ()

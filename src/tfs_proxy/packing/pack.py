@@ -10,6 +10,7 @@ from tfs_proxy.names import printable
 from tfs_proxy.packing.lay_out import check_name, lay_out
 from tfs_proxy.packing.options import Packed, PackOptions
 from tfs_proxy.packing.script_import import import_script, readable
+from tfs_proxy.packing.warmup.write import write_warmup
 from tfs_proxy.report.prepare import Prepared, prepare
 from tfs_proxy.settings import Settings, inherited_environment
 from tfs_proxy.supervisor.host.workspace import temporary_workspace
@@ -20,8 +21,8 @@ ENDINGS = (".tar.gz", ".tgz")
 def pack(options: PackOptions, settings: Settings) -> Packed:
     """Write the archive, if `check` has nothing against it.
 
-    Raises what `lay_out` and `prepare` raise, DiscoveryError for a model that could not answer, and
-    ScriptLoadError for a script that can't be used; then ``options.output`` is as it was.
+    Raises what `lay_out`, `prepare` and `write_warmup` raise, DiscoveryError for a model that could not
+    answer, and ScriptLoadError for a script that can't be used; then ``options.output`` is as it was.
     """
     _check_output(options.output)
     check_name(options.layout)
@@ -29,11 +30,12 @@ def pack(options: PackOptions, settings: Settings) -> Packed:
         lay_out(options.layout, workspace.model, settings)
         prepared = prepare(str(workspace.model), settings, workspace, inherited_environment())
         warnings = _checked(prepared, workspace)
+        warmed = () if options.warmup is None else write_warmup(prepared, workspace, options.warmup)
         writing = ProgressLog(f"Packing {options.output}")
         size = write_archive(workspace.model, options.output, writing)
         writing.finish()
     # The first line of a report names the folder that was looked into, which is gone now.
-    return Packed(options.output, size, prepared.report[1:], warnings)
+    return Packed(options.output, size, prepared.report[1:], warnings, warmed)
 
 
 def _check_output(output: Path) -> None:

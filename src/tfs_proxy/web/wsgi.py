@@ -9,6 +9,7 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.memory import Ledger
 from tfs_proxy.upstream.instances import ask, fetch_deployment, metrics, ping, settled
+from tfs_proxy.web import first_call
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
 from tfs_proxy.web.capturing import Capturing
 from tfs_proxy.web.many_models import ManyModelsApp
@@ -37,6 +38,7 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
         PooledRequests(deployment.instances, servers.rest).install()
     script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
     pass_on = upstream.patient(servers.rest.pass_on) if deployment.rest_api else None
+    first_call.begin(deployment, upstream, servers.rest.serves)
     return create_app(
         deployment,
         upstream,

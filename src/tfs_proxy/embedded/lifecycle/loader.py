@@ -16,6 +16,7 @@ from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.lifecycle import warmup
 from tfs_proxy.embedded.tensorflow.shape_guard import CRASHING_OPS, ShapeGuard
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.layout import WARMUP_FILE
 from tfs_proxy.resources import available_resources
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
@@ -102,7 +103,7 @@ class Loader:
         return backend
 
     def _warm_up(self, servable: LoadedServable, folder: Path) -> None:
-        if not (folder / warmup.FILE).exists():
+        if not (folder / WARMUP_FILE).exists():
             return
         began = perf_counter()
         count = warmup.warm_up(servable, folder, iterations=self._flags.num_request_iterations_for_warmup)

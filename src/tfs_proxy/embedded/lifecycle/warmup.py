@@ -15,12 +15,12 @@ from tfs_proxy.embedded.core.process_ledger import budget_of
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.errors import BadInput, PayloadTooLarge
+from tfs_proxy.layout import WARMUP_FILE
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.formats.framing import tfrecords
 from tfs_proxy.protos import PredictionLog
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
-FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 MAX_RECORDS = 1000
 
 _METHODS: Mapping[str | None, Callable[[LoadedServable, Any, MemoryBudget], object]] = {
@@ -37,7 +37,7 @@ def warm_up(servable: LoadedServable, folder: Path, *, iterations: int = 1) -> i
 
     Raises ServingError if the file is not a TFRecord file, or a request of it fails.
     """
-    path = folder / FILE
+    path = folder / WARMUP_FILE
     count = 0
     for record in _records(path):
         count += 1

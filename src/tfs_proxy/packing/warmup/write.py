@@ -1,0 +1,178 @@
+"""From a model folder to one whose versions are warm at once: make requests, prove them, write them."""
+
+import os
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tfs_proxy.archive.discover import LITE_FILE, DiscoveredModel
+from tfs_proxy.archive.saved_model import read_saved_model
+from tfs_proxy.errors import ArchiveError, BadInput, DiscoveryError, SettingsError
+from tfs_proxy.layout import WARMUP_FILE, Workspace
+from tfs_proxy.packing.warmup.batch_sizes import batch_sizes
+from tfs_proxy.packing.warmup.options import WarmedVersion, WarmupOptions
+from tfs_proxy.packing.warmup.recorded import RecordedRequest, file_of, made_up, of_clients
+from tfs_proxy.packing.warmup.trial_server import TrialServer, trial_server
+from tfs_proxy.report.prepare import Prepared
+from tfs_proxy.settings import inherited_environment
+from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, Target
+from tfs_proxy.upstream.binary import request_message
+from tfs_proxy.wire.error_body import error_text
+
+REPEATS = 20
+"""Requests whose median the first ones are compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A version that gets requests."""
+
+    model: str
+    number: int
+    folder: Path
+    signatures: Mapping[str, Signature]
+    requests: Sequence[RecordedRequest]
+
+    def signature_of(self, request: RecordedRequest) -> Signature:
+        """The signature that a request is for."""
+        return self.signatures[request.target.signature or DEFAULT_SIGNATURE]
+
+
+def write_warmup(
+    prepared: Prepared, workspace: Workspace, options: WarmupOptions
+) -> tuple[WarmedVersion, ...]:
+    """Write the requests into the versions of ``prepared``, whose folders are the caller's own.
+
+    Each request has been answered by a model server, and each version has been loaded with them. Raises
+    SettingsError for requests that can't be made or are refused, DiscoveryError without a model to warm up,
+    and ModelLoadError if a version does not load with them.
+    """
+    versions = tuple(_versions(prepared, options))
+    if not versions:
+        raise DiscoveryError("There is no SavedModel to warm up: a script that is the model warms itself up.")
+    environ = dict(inherited_environment())
+    with trial_server(prepared, workspace, environ, warms_up=False) as server:
+        cold = [_first_ms(server, version) for version in versions]
+        for version in versions:
+            _try_all(server, version)
+    for version in versions:
+        write_file(version.folder / WARMUP_FILE, file_of(version.requests, version.signatures))
+    with trial_server(prepared, workspace, environ, warms_up=True) as server:
+        if server.warmed_versions < len(versions):
+            raise SettingsError("The model server did not read the requests: does a flag turn warm-up off?")
+        return tuple(
+            _measured(server, version, cold_ms) for version, cold_ms in zip(versions, cold, strict=True)
+        )
+
+
+def write_file(path: Path, contents: bytes) -> None:
+    """Write a file that appears whole or not at all; raises ArchiveError if that fails."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        with partial.open("wb") as file:
+            file.write(contents)
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise ArchiveError(f"{path} can't be written: {error.strerror}.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _versions(prepared: Prepared, options: WarmupOptions) -> Iterator[_Version]:
+    known = {number for model in prepared.served.models for number in model.versions}
+    if options.version is not None and options.version not in known:
+        there = ", ".join(map(str, sorted(known)))
+        raise SettingsError(f"--version {options.version} is not there; existing versions: {there}.")
+    clients = _by_model(prepared, options)
+    for model in prepared.served.models:
+        for number, folder in model.versions.items():
+            if options.version in {None, number} and (not options.requests or clients.get(model.name)):
+                yield _version(prepared, options, model, number, folder, clients.get(model.name, ()))
+
+
+def _by_model(prepared: Prepared, options: WarmupOptions) -> Mapping[str, Sequence[RecordedRequest]]:
+    """What clients' requests ask each model."""
+    by_model: dict[str, list[RecordedRequest]] = {}
+    for request in (
+        of_clients(options.requests, prepared.served, prepared.settings) if options.requests else ()
+    ):
+        by_model.setdefault(request.target.model, []).append(request)
+    if options.requests and not by_model:
+        raise SettingsError("None of the requests asks a model.")
+    return by_model
+
+
+def _version(
+    prepared: Prepared,
+    options: WarmupOptions,
+    model: DiscoveredModel,
+    number: int,
+    folder: Path,
+    clients: Sequence[RecordedRequest],
+) -> _Version:
+    if (folder / LITE_FILE).is_file():
+        raise SettingsError(f"{model.name} is a TensorFlow Lite model, which takes no recorded requests.")
+    summary = read_saved_model(folder)
+    if summary is None:
+        raise DiscoveryError(f"{folder} has no saved_model.pb, whose signatures requests are made from.")
+    signatures = summary.signatures
+    target = Target(model.name, version=number)
+    if clients:
+        requests = [
+            replace(each, target=replace(each.target, version=number, label=None)) for each in clients
+        ]
+    else:
+        sizes = options.batch_sizes or batch_sizes(prepared.settings)
+        requests = list(made_up(target, folder, signatures, options, sizes))
+    return _Version(model.name, number, folder, signatures, requests)
+
+
+def _first_ms(server: TrialServer, version: _Version) -> float:
+    with _refusals(version.requests[0]):
+        return _milliseconds(server, version, version.requests[0])
+
+
+def _try_all(server: TrialServer, version: _Version) -> None:
+    for request in version.requests:
+        with _refusals(request):
+            _milliseconds(server, version, request)
+
+
+def _measured(server: TrialServer, version: _Version, cold_ms: float) -> WarmedVersion:
+    warm_ms = _first_ms(server, version)
+    others = [_milliseconds(server, version, version.requests[0]) for _ in range(REPEATS)]
+    return WarmedVersion(
+        version.model,
+        version.number,
+        version.folder,
+        len(version.requests),
+        cold_ms,
+        warm_ms,
+        statistics.median(others),
+    )
+
+
+def _milliseconds(server: TrialServer, version: _Version, request: RecordedRequest) -> float:
+    message = request_message(request.target, request.batch, version.signature_of(request))
+    began = time.perf_counter()
+    answer = server.calls.predict(server.instance, message)
+    if not answer.ok:
+        raise BadInput(error_text(answer.body) or f"status {answer.status}")
+    return (time.perf_counter() - began) * 1000
+
+
+@contextmanager
+def _refusals(request: RecordedRequest) -> Iterator[None]:
+    """Name the request if the model server refuses it: with it no version would load."""
+    try:
+        yield
+    except BadInput as error:
+        origin = request.origin[0].upper() + request.origin[1:]
+        raise SettingsError(
+            f"{origin} is refused by the model: {error}. Give requests that it takes with --request."
+        ) from None

@@ -1,0 +1,37 @@
+"""What is prepared for TensorFlow Lite models: the model server's flag, if it is theirs alone."""
+
+from pathlib import Path
+
+import pytest
+
+from support.archives import pack
+from support.lite_models import lite_model
+from tfs_proxy.errors import DiscoveryError
+from tfs_proxy.layout import Workspace
+from tfs_proxy.report.prepare import Prepared, prepare
+from tfs_proxy.settings import Settings
+
+
+def prepared(folder: Path, settings: Settings) -> Prepared:
+    archive = pack(folder / "m.tar.gz", {"m/2/model.tflite": lite_model()})
+    (folder / "w").mkdir()
+    return prepare(str(archive), settings, Workspace(folder / "w"), {})
+
+
+def test_the_flag(tmp_path: Path) -> None:
+    """It stands before the user's own flags, of which the last counts."""
+    settings = Settings.from_env({"SAGEMAKER_TFS_EXTRA_ARGS": "--num_tflite_pools=1"})
+
+    ready = prepared(tmp_path, settings)
+
+    assert ready.settings.extra_args == ("--prefer_tflite_model=true", "--num_tflite_pools=1")
+    assert "  serving_default (predict): x float[?, 2] -> y float[?, 2]" in ready.report
+    assert ready.models[0].versions == (2,)
+
+
+def test_model_servers_of_many(tmp_path: Path) -> None:
+    """The flag would hold for the other archives' models, too; the error says which mode can do it."""
+    settings = Settings.from_env({}).for_one_of_many("m", None)
+
+    with pytest.raises(DiscoveryError, match="TFS_PROXY_MULTI_MODEL=process"):
+        prepared(tmp_path, settings)
