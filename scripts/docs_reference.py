@@ -17,6 +17,7 @@ COMMANDS = {
     "serve": "Serve one archive over HTTP.",
     "pack": "Write a checked archive of a trained model: [how to](../how-to/pack.md).",
     "warmup": "Record requests in a model: [how to](../how-to/warm-up.md).",
+    "init": "Begin a script: [how to](../how-to/scripts.md#begin-one).",
     "check": "Say what would be served, and try a script on a request.",
     "transform": "Run a batch transform job: [how to](../how-to/batch-transform.md).",
     "pipeline": "Serve several archives as an inference pipeline: [how to](../how-to/pipelines.md).",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfs_proxy import __version__
+from tfs_proxy.commands.shell_completion import SHELLS, completion_script
 from tfs_proxy.errors import StopServing
 from tfs_proxy.names import one_entry
 
@@ -37,6 +38,7 @@ COMMANDS = {
     ),
     "pipeline": Command("pipeline", "serve an inference pipeline of several archives"),
     "transform": Command("transform", "run a batch transform job"),
+    "init": Command("init", "write a new script, its test and its README"),
     "pack": Command("pack", "write a model.tar.gz from a SavedModel, or from a .keras, .h5 or .tflite file"),
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
     "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),
@@ -60,6 +62,10 @@ NO_FLAGS = "\0"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one sub-command and return its exit status."""
     arguments = root_parser().parse_args(argv)
+    if arguments.completion:
+        return _print_completion(arguments.completion)
+    if arguments.command is None:
+        root_parser().error("the following arguments are required: COMMAND")
     # Only the module of this command is imported: `serve` must listen at once.
     module = importlib.import_module(f"tfs_proxy.commands.{COMMANDS[arguments.command].module}")
     try:
@@ -84,10 +90,35 @@ def root_parser() -> argparse.ArgumentParser:
     """The parser that tells the sub-commands apart, without importing them."""
     root = argparse.ArgumentParser(prog="tfs-proxy", description="Serve TensorFlow models as SageMaker does.")
     root.add_argument("--version", action="version", version=f"tfs-proxy {__version__}")
-    names = root.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    root.add_argument(
+        "--completion", choices=SHELLS, help="print the script by which this shell completes the commands"
+    )
+    names = root.add_subparsers(metavar="COMMAND", dest="command")
     for name, command in COMMANDS.items():
         words = names.add_parser(name, help=command.help, prefix_chars=NO_FLAGS, add_help=False)
         words.add_argument("words", nargs=argparse.REMAINDER)
+    return root
+
+
+def _print_completion(shell: str) -> int:
+    try:
+        print(completion_script(_whole_parser(), shell))
+    except StopServing as error:
+        _report(str(error))
+        return error.exit_status
+    return 0
+
+
+def _whole_parser() -> argparse.ArgumentParser:
+    """The parser of all that can be typed: with the sub-commands' own flags, but those of other programs."""
+    root = argparse.ArgumentParser(prog="tfs-proxy")
+    root.add_argument("--version", action="version", version="")
+    root.add_argument("--completion", choices=SHELLS)
+    names = root.add_subparsers(metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        parser = names.add_parser(name, help=command.help)
+        if not command.foreign_flags:
+            importlib.import_module(f"tfs_proxy.commands.{command.module}").add_arguments(parser)
     return root
 
 

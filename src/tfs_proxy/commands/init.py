@@ -1,0 +1,59 @@
+"""``tfs-proxy init``: a folder with a new script, its test, and the commands to go on with."""
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+from tfs_proxy.commands.listening import log_to_stderr
+from tfs_proxy.settings import Settings
+
+INTERRUPTED = 128 + signal.SIGINT
+
+DESCRIPTION = """\
+Write a new script into FOLDER: code/inference.py with typed handlers, its test, requirements.txt, an example
+request, and a README with the commands to go on with.
+
+With --model, they are made for its default model: the script names its inputs and outputs, the example
+request is one that it takes, and the model is copied into FOLDER, unless it is there. Then
+`tfs-proxy serve FOLDER` serves both.
+
+Nothing is overwritten.
+
+Exit status: 0; 2 if FOLDER or MODEL can't be used, or if a file is there already; 130 if stopped. Unless it
+is 0, nothing is written.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``init``."""
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the folder to write, new or not")
+    parser.add_argument(
+        "--model", metavar="MODEL", help="model.tar.gz, folder, s3:// address or model file to write it for"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the files; the exit status."""
+    from tfs_proxy.packing.init.starter import Starter, init
+
+    log_to_stderr("WARNING")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it wrote so far goes
+    try:
+        starter: Starter = init(arguments.folder, arguments.model, Settings.from_env())
+    except KeyboardInterrupt:
+        print("tfs-proxy: stopped, and nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    folder = shlex.quote(os.fspath(arguments.folder))
+    model = starter.model
+    for file in starter.files:
+        if file.parts[0] != model.name:
+            print(f"Wrote {arguments.folder / file}")
+    if model.found is None:
+        print(f"Next: put a model into {folder}/{model.name}/1, or run init with --model")
+    else:
+        print(f"Next: tfs-proxy serve {folder}")
+    print(f"Test: python -m pytest {folder}/tests")
+    return 0

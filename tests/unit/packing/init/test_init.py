@@ -1,0 +1,143 @@
+"""`tfs-proxy init`: what it writes for a model, and that it overwrites nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from support.archives import pack
+from support.signature_models import tensor, write_signature_model
+from tfs_proxy import testing
+from tfs_proxy.cli import main
+
+FLOATS = {"x": tensor("DT_FLOAT", None, 4)}
+OUTPUTS = {"y": tensor("DT_FLOAT", None, 2)}
+FILES = {
+    "README.md",
+    "code/inference.py",
+    "code/requirements.txt",
+    "request.json",
+    "tests/test_inference.py",
+}
+
+
+def files_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_without_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script for a model that is put beside it later, with all that belongs to it."""
+    assert main(["init", str(tmp_path / "new")]) == 0
+
+    assert files_below(tmp_path / "new") == FILES
+    assert f"Next: put a model into {tmp_path}/new/model/1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["folder", "archive"])
+def test_from_a_model(tmp_path: Path, kind: str) -> None:
+    """The script names the model's tensors, and the example request is answered from the folder as it stands."""
+    model = write_signature_model(tmp_path / "m" / "iris" / "7", FLOATS, OUTPUTS)
+    given = model.parents[1]
+    if kind == "archive":
+        given = pack(tmp_path / "model.tar.gz", {}, {"iris": model.parent})
+
+    assert main(["init", str(tmp_path / "new"), "--model", str(given)]) == 0
+
+    assert files_below(tmp_path / "new") == {*FILES, "iris/7/saved_model.pb"}
+    script = (tmp_path / "new" / "code" / "inference.py").read_text()
+    assert '"x": inputs["x"],  # float32, shape (None, 4)' in script
+    assert '"y": outputs["y"],  # float32, shape (None, 2)' in script
+    with testing.load(tmp_path / "new") as loaded:
+        reply = loaded.post((tmp_path / "new" / "request.json").read_bytes())
+    assert reply.json == {"predictions": [[0, 0]]}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "file_name"),
+    [
+        ({"n": tensor("DT_INT64", None), "s": tensor("DT_STRING", None)}, OUTPUTS, "request.json"),
+        ({"x": tensor("DT_FLOAT", None, 224, 224, 3)}, OUTPUTS, "request.npy"),
+        ({"a": tensor("DT_HALF", None, 9999), "b": tensor("DT_HALF", None)}, OUTPUTS, "request.npz"),
+        (FLOATS, {"h": tensor("DT_HALF", None)}, "request.json"),
+        (
+            {'it\'s "x"': tensor("DT_FLOAT", None), "größe\n": tensor("DT_BOOL", None)},
+            OUTPUTS,
+            "request.json",
+        ),
+    ],
+)
+def test_the_example_request_fits_the_model(
+    tmp_path: Path,
+    inputs: dict[str, testing.TensorSpec],
+    outputs: dict[str, testing.TensorSpec],
+    file_name: str,
+) -> None:
+    """Large inputs, and types that JSON lacks, go into files of numpy's; any name is written as Python has it."""
+    write_signature_model(tmp_path / "m" / "1", inputs, outputs)
+
+    assert main(["init", str(tmp_path / "new"), "--model", str(tmp_path / "m")]) == 0
+
+    assert (tmp_path / "new" / file_name).is_file()
+    compile((tmp_path / "new" / "code" / "inference.py").read_text(), "inference.py", "exec")
+    compile((tmp_path / "new" / "tests" / "test_inference.py").read_text(), "test_inference.py", "exec")
+
+
+def test_a_model_that_is_there_already_is_not_copied(tmp_path: Path) -> None:
+    """The folder of the model itself becomes the project."""
+    write_signature_model(tmp_path / "iris" / "1", FLOATS, OUTPUTS)
+
+    assert main(["init", str(tmp_path), "--model", str(tmp_path)]) == 0
+
+    assert files_below(tmp_path) == {*FILES, "iris/1/saved_model.pb"}
+
+
+@pytest.mark.parametrize("existing", ["README.md", "code/inference.py", "tests", "iris/1/saved_model.pb"])
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str], existing: str) -> None:
+    """A file in the way is named, and nothing at all is written."""
+    write_signature_model(tmp_path / "m" / "iris" / "1", FLOATS, OUTPUTS)
+    new = tmp_path / "new"
+    (new / existing).parent.mkdir(parents=True)
+    (new / existing).write_text("mine")
+
+    assert main(["init", str(new), "--model", str(tmp_path / "m")]) == 2
+
+    assert f"{new / existing} exists already, and init overwrites nothing" in capsys.readouterr().err
+    assert {name: (new / name).read_text() for name in files_below(new)} == {existing: "mine"}
+
+
+def test_a_script_that_is_there_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same command again changes nothing."""
+    main(["init", str(tmp_path / "new")])
+    (tmp_path / "new" / "code" / "inference.py").write_text("mine")
+
+    assert main(["init", str(tmp_path / "new")]) == 2
+
+    assert "exists already" in capsys.readouterr().err
+    assert (tmp_path / "new" / "code" / "inference.py").read_text() == "mine"
+
+
+def test_a_folder_that_can_not_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file, a folder below one that is missing."""
+    (tmp_path / "file").write_text("")
+    assert main(["init", str(tmp_path / "file")]) == 2
+    assert main(["init", str(tmp_path / "missing" / "new")]) == 2
+
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/file is a file" in said
+    assert f"There is no folder {tmp_path}/missing to make new in" in said
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+def test_models_that_no_script_can_be_written_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """No serving_default, a type that no format has, no model at all: a sentence, and nothing is written."""
+    other = write_signature_model(tmp_path / "other" / "1", FLOATS, OUTPUTS, name="encode")
+    odd = write_signature_model(tmp_path / "odd" / "1", {"x": tensor("DT_QINT8", None)}, OUTPUTS)
+    pack(tmp_path / "script.tar.gz", {"code/inference.py": "def model_fn(model_dir): ..."})
+    new = tmp_path / "new"
+
+    assert main(["init", str(new), "--model", str(other.parent)]) == 2
+    assert "has no signature serving_default for predict (it has encode)" in capsys.readouterr().err
+    assert main(["init", str(new), "--model", str(odd.parent)]) == 2
+    assert "No example request can be made for the signature serving_default" in capsys.readouterr().err
+    assert main(["init", str(new), "--model", str(tmp_path / "script.tar.gz")]) == 2
+    assert "has no model but its script" in capsys.readouterr().err
+    assert not new.exists()
