@@ -146,6 +146,10 @@ class Settings:
         "s from the script's call to the head of its answer, calls of the model server included, and for "
         "each piece of a streamed body",
         shown="the longest of the request, gunicorn and nginx read timeouts, plus 5", aws="no limit")
+    reload: bool = SCRIPTS.setting(
+        "TFS_PROXY_RELOAD", parse.flag, False,
+        "load a changed code/ in new workers at once, for development; the old ones serve meanwhile, and go "
+        "on if the script is broken")
     pool_requests: bool = SCRIPTS.setting(
         "TFS_PROXY_POOL_REQUESTS", parse.flag, True,
         "send a script's requests.post(context.rest_uri) over the worker's pooled connections")

@@ -48,7 +48,7 @@ def fetch(
 def _served(
     path: Path, workspace: Workspace, limits: ExtractLimits, cancelled: threading.Event | None
 ) -> Path:
-    archive = _archive_at(path)
+    archive = archive_at(path)
     if archive is None:
         return path
     _refuse_model_file(archive)
@@ -67,8 +67,8 @@ def _refuse_model_file(path: Path) -> None:
         )
 
 
-def _archive_at(path: Path) -> Path | None:
-    """The archive at ``path`` or in it; None if it is a folder to be served itself."""
+def archive_at(path: Path) -> Path | None:
+    """The archive at ``path`` or in it; None if it is a folder to be served itself. Raises ArchiveError."""
     if not path.is_dir():
         return path
     inside = path / ARCHIVE_NAME

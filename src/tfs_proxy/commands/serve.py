@@ -2,6 +2,7 @@
 
 import argparse
 import threading
+from dataclasses import replace
 
 from tfs_proxy.commands.listening import add_serving_arguments, exit_on_stop_signals, listen
 from tfs_proxy.errors import SettingsError
@@ -31,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve every archive below this folder or s3:// address: a request names one in "
         f"{TARGET_MODEL}, and the first one loads it",
     )
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="for development: load a changed code/ at once, while the old one serves; TFS_PROXY_RELOAD=true",
+    )
     add_serving_arguments(parser)
 
 
@@ -38,6 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a stop signal."""
     exit_on_stop_signals()
     settings, listener = listen(arguments.host, arguments.port)
+    settings = replace(settings, reload=settings.reload or arguments.reload)
     import asyncio
 
     from tfs_proxy.supervisor.opening import ServeRequest
@@ -49,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         from tfs_proxy.multimodel.run import serve_many
 
         refuse_one_model(arguments.model)
+        refuse_reload(settings.reload)
         return asyncio.run(serve_many(settings, listener, request, arguments.multi_model))
     from tfs_proxy.supervisor.run import serve
 
@@ -69,4 +77,13 @@ def refuse_one_model(model: str | None) -> None:
         raise SettingsError(
             f"{printable(model)} can't be served in multi-model mode, which gets its models by POST to "
             "/models, or from the folder behind --multi-model. Leave it out."
+        )
+
+
+def refuse_reload(wanted: bool) -> None:
+    """Raise SettingsError if multi-model mode should follow changes."""
+    if wanted:
+        raise SettingsError(
+            "--reload (TFS_PROXY_RELOAD) can't be used in multi-model mode, which loads models anew by "
+            "DELETE and POST to /models. Serve the one archive that you work on, or leave it out."
         )

@@ -30,7 +30,8 @@ SPARE_WORKERS = 3
 class Children:
     """The model servers, gunicorn, the gRPC router and nginx; ``devices`` says what the model servers run on.
 
-    ``deaths`` counts by name of the child and how it ended.
+    ``deaths`` counts by name of the child and how it ended. ``beside_workers`` are gunicorns that don't serve
+    yet, or finish their last requests.
 
     With ``own_exit_status`` a model server that ends during the start ends the run with its exit status; with
     a ``priority`` what is started then begins at low priority, until `restore_priority`.
@@ -47,6 +48,7 @@ class Children:
     ) -> None:
         self.model_servers: list[ChildProcess] = []
         self.workers: ChildProcess | None = None
+        self.beside_workers: list[ChildProcess] = []
         self.grpc_router: ChildProcess | None = None
         self.nginx: ChildProcess | None = None
         self.devices = Devices()
@@ -80,6 +82,25 @@ class Children:
         task.add_done_callback(self._tasks.discard)
         return child
 
+    def start_beside(self, spec: ProcessSpec, spawn: Spawn) -> ChildProcess:
+        """Start another gunicorn beside the one that serves, which is not restarted if it ends."""
+        child = self.start(spec, spawn)
+        self.beside_workers.append(child)
+        return child
+
+    def exchange_workers(self, new: ChildProcess) -> None:
+        """Have a gunicorn that was started beside the one that serves take its place, and the other way."""
+        self.beside_workers.remove(new)
+        if self.workers is not None:
+            self.beside_workers.append(self.workers)
+        self.workers = new
+
+    async def stop_beside(self, child: ChildProcess, seconds: float) -> None:
+        """End a gunicorn beside the one that serves, within so many seconds."""
+        await child.stop(seconds)
+        if child in self.beside_workers:
+            self.beside_workers.remove(child)
+
     def lower_priority(self, pid: int) -> None:
         """Give a process that ends before the models are ready a low priority."""
         if self._priority is not None:
@@ -94,6 +115,10 @@ class Children:
         """All children that have been started; they are stopped in reverse order."""
         children = [*self.model_servers, self.workers, self.grpc_router, self.nginx]
         return [child for child in children if child is not None]
+
+    def all(self) -> list[ChildProcess]:
+        """Those in start order, and the workers beside the ones that serve."""
+        return [*self.in_start_order(), *self.beside_workers]
 
     async def watch_during(self, work: Awaitable[None]) -> None:
         """Do ``work``; raises StopServing as soon as a process gives up."""
@@ -117,6 +142,8 @@ class Children:
                 child.reap_orphans()
                 if child.state is ProcessState.GAVE_UP:
                     raise self._reason_to_stop(child)
+            for beside in self.beside_workers:
+                beside.reap_orphans()
             self._readiness.down = {child.name for child in children if child.state is ProcessState.BACKOFF}
             self.each_tick()
             await asyncio.sleep(self.tick_seconds)
@@ -133,6 +160,8 @@ class Children:
 
     def _may_restart(self, child: ChildProcess) -> bool:
         """During the start, a model server or a script that fails is not restarted."""
+        if child in self.beside_workers:
+            return False
         self.deaths[child.name, describe_exit(child.exit_status)] += 1
         if child is self.workers:
             self._readiness.heartbeats.forget()
@@ -141,7 +170,16 @@ class Children:
             self._readiness.lose(self.model_servers.index(child))
             self.model_server_died(child)
             return not starting
-        return not (starting and child is self.workers and child.exit_status in gunicorn.BOOT_FAILED)
+        failed_to_boot = child is self.workers and child.exit_status in gunicorn.BOOT_FAILED
+        if failed_to_boot and not starting:
+            self._log_failed_boot()
+        return not (starting and failed_to_boot)
+
+    def _log_failed_boot(self) -> None:
+        failure = self._readiness.heartbeats.failure
+        if failure is not None:
+            lines = "\n".join(filter(None, (failure.report, failure.text)))
+            log.error("%s", without_workspace(lines, self._workspace))
 
     def _refuse_failed_script(self) -> None:
         """During the start, raise ScriptLoadError if workers can't load the script, or end meanwhile."""
@@ -149,7 +187,7 @@ class Children:
             return
         heartbeats = self._readiness.heartbeats
         if len(heartbeats.loading) > self.worker_count + SPARE_WORKERS:
-            raise self._ended_by_import()
+            raise self.ended_by_import()
         failure = heartbeats.failure
         if failure is None:
             return
@@ -165,20 +203,21 @@ class Children:
             text = f"{child.name} ended with {how} while loading. {_last_output(child)}"
             return ModelLoadError(text, ended_with=child.exit_status)
         if child is self.workers and child.exit_status in gunicorn.BOOT_FAILED:
-            return self._reason_of_failed_boot(child)
+            return self.reason_of_failed_boot(child)
         return ProcessGaveUp(f"{child.name} ended with {how} too often ({child.starts} starts).")
 
-    def _reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
+    def reason_of_failed_boot(self, workers: ChildProcess) -> ScriptLoadError:
         """What a worker has said; if none could, how far they came, or what gunicorn has printed."""
         failure = self._readiness.heartbeats.failure
         if failure is not None:
             return ScriptLoadError(without_workspace(failure.text, self._workspace))
         if self._readiness.phase is Phase.STARTING and self._readiness.heartbeats.loading:
-            return self._ended_by_import()
+            return self.ended_by_import()
         text = f"no worker can start: {workers.name} ended with {describe_exit(workers.exit_status)}. "
         return ScriptLoadError(without_workspace(text + _last_output(workers), self._workspace))
 
-    def _ended_by_import(self) -> ScriptLoadError:
+    def ended_by_import(self) -> ScriptLoadError:
+        """The error of a script that ends each worker that imports it."""
         script = without_workspace(self.script or "the application", self._workspace)
         return ScriptLoadError(f"{script} can't be imported: it ends the worker that imports it.")
 

@@ -178,6 +178,11 @@ class Heartbeats(asyncio.DatagramProtocol):
         self.hanging_calls.forget()
         self.booted.clear()
 
+    def forget_loading(self) -> None:
+        """Other workers are about to load the application: forget how earlier ones did."""
+        self.loading.clear()
+        self.failure = None
+
     def fresh(self) -> bool:
         """Whether any worker is booted and beats."""
         now = self._clock()

@@ -29,10 +29,12 @@ from tfs_proxy.supervisor.nginx.proxy import NginxProxy
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.open_inference.repository import ServedArchive
 from tfs_proxy.supervisor.opening import ServeRequest
+from tfs_proxy.supervisor.process import spawn
 from tfs_proxy.supervisor.programs import grpc_router, gunicorn
 from tfs_proxy.supervisor.programs.grpc_gates import InstanceGates
 from tfs_proxy.supervisor.readiness import Phase
-from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop
+from tfs_proxy.supervisor.reloading.reloading import Reloading, refuse_unusable_reload
+from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
 from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
@@ -48,8 +50,11 @@ NO_NGINX = (
 async def serve(settings: Settings, listener: socket.socket, request: ServeRequest) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns 0 then.
 
-    Raises StopServing if the run can't begin or go on. ``listener`` is closed at the end.
+    Raises SettingsError for a reload that can't be, StopServing if the run can't begin or go on. ``listener``
+    is closed at the end.
     """
+    if settings.reload:
+        refuse_unusable_reload(settings, request)
     with guarded_workspace(settings.home) as (workspace, watchdog):
         return await Supervisor(settings, listener, request, workspace, watchdog).run()
 
@@ -70,7 +75,9 @@ class Supervisor:
         self._request = request
         self._workspace = workspace
         self._records = RunRecords(settings, request.environ, workspace, listener)
-        host = StackHost(workspace, watchdog, self._records.log_descriptor)
+        self._reloading = Reloading(settings, workspace, request) if settings.reload else None
+        spawn_workers = spawn if self._reloading is None else self._reloading.spawn
+        host = StackHost(workspace, watchdog, self._records.log_descriptor, spawn_workers)
         self._stack = ServingStack(settings, request, host, (listener,))
         self._readiness = self._stack.readiness
         self._children = self._stack.children
@@ -115,6 +122,8 @@ class Supervisor:
         self._forget_surplus_listeners()
         planned = await self._stack.expect(prepared, self._listener.getsockname()[1])
         self._expect(planned)
+        if self._reloading is not None:
+            self._reloading.follow(prepared, self._stack)
         self._start_grpc_router(planned.deployment)
         await self._stack.start_in_time(planned, prepared)
         if self._children.grpc_router is not None:
@@ -125,7 +134,10 @@ class Supervisor:
         if self._proxy is not None and self._children.nginx is not None:
             await self._children.watch_during(self._proxy.reload(self._children.nginx, planned.deployment))
         self._begin_serving(prepared.first_request)
-        await self._stack.watch_forever()
+        if self._reloading is None:
+            await self._stack.watch_forever()
+        else:
+            await together(self._stack.watch_forever(), self._reloading.run(self._children))
 
     async def _open_listeners(self) -> None:
         """From here on every request gets an answer."""
@@ -192,6 +204,8 @@ class Supervisor:
 
     def _tick(self) -> None:
         self._orphans.collect()
+        if self._reloading is not None:
+            self._reloading.reap_orphans()
         self._open_grpc_gates()
         self._records.read()
 
@@ -213,7 +227,7 @@ class Supervisor:
             self._stack.abandon_loading()
         reading = asyncio.create_task(self._records.keep_reading())
         try:
-            await self._run_loop.stop(self._stop_children(deadline), self._children.in_start_order())
+            await self._run_loop.stop(self._stop_children(deadline), self._children.all())
         finally:
             reading.cancel()
         self._stack.close()
@@ -233,4 +247,6 @@ class Supervisor:
         if self._children.grpc_router is not None:
             await self._children.grpc_router.stop(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
         await self._stack.stop_workers(deadline - time.monotonic())
+        if self._reloading is not None:
+            await self._reloading.stop()
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))

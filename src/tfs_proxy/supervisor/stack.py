@@ -180,8 +180,8 @@ class ServingStack:
 
     async def stop_workers(self, seconds: float) -> None:
         """Let requests end, then end the workers."""
-        if self.children.workers is not None:
-            await self.children.workers.stop(seconds)
+        workers = [self.children.workers, *self.children.beside_workers]
+        await asyncio.gather(*(child.stop(seconds) for child in workers if child is not None))
 
     async def stop_model_servers(self, seconds: float) -> None:
         """End the model servers, which nobody asks any more, or have others let go of its models."""

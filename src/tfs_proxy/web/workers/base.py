@@ -151,12 +151,11 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def give_up(self, error: Exception) -> NoReturn:
         """End without the application: in the start when gunicorn is ended, later by ending it.
 
-        gunicorn would report each worker's end at length, before the supervisor's own message.
+        The supervisor logs the reason, once for all workers. gunicorn would report the end of each at length.
         """
         failure = boot_failure(error)
         self.heartbeat.say_failure(failure)
         if released(worker_workspace().control_socket):
-            self.log.error("%s", "\n".join(filter(None, (failure.report, failure.text))))
             sys.exit(BOOT_FAILED)
         while self.alive and os.getppid() == self.ppid:
             super().notify()

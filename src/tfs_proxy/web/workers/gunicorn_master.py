@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +59,23 @@ def child_exit(server: Any, worker: Any) -> None:
         )
     if record.exists():
         os.utime(record)
-        _forget_old(journal, server.WORKERS)
+        _forget_old(journal)
 
 
-def _forget_old(journal: Path, alive: Collection[int]) -> None:
-    dead = [record for record in journal.iterdir() if int(record.name) not in alive]
+def _forget_old(journal: Path) -> None:
+    """Remove the oldest records of workers that have ended; another gunicorn's may serve, too."""
+    dead = [record for record in journal.iterdir() if not _lives(int(record.name))]
     dead.sort(key=lambda record: record.stat().st_mtime_ns)
     for record in dead[:-KEPT_RECORDS]:
         record.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types

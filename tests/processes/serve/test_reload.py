@@ -1,0 +1,205 @@
+"""`serve --reload`: changed code is loaded in new workers, and no request fails meanwhile."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from support.archives import SAVED_MODEL, has_nginx, stand_in_archive, stand_in_program, without_nginx
+from support.load_generator import load
+from support.stack import Stack
+
+FRONTS = [
+    pytest.param(
+        {}, id="behind nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+    ),
+    pytest.param(without_nginx(), id="without nginx"),
+]
+SCRIPT = """
+import json
+
+def handler(data, context):
+    if context.request_content_type == "text/plain":
+        return {answer}, "text/plain"
+    (value,) = json.loads(data.read())["instances"]
+    return json.dumps({{"predictions": [value / 2 + 2]}}), "application/json"
+"""
+BROKEN = "\nimport no_such_module_here\n"
+
+
+def script(answer: str) -> str:
+    """A script that answers this to a text, and the stand-in model's prediction to JSON."""
+    return SCRIPT.format(answer=repr(answer))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model folder whose script answers `first`."""
+    folder = tmp_path / "models"
+    (folder / "m" / "1").mkdir(parents=True)
+    (folder / "m" / "1" / "saved_model.pb").write_bytes(SAVED_MODEL)
+    (folder / "code").mkdir()
+    (folder / "code" / "inference.py").write_text(script("first"))
+    return folder
+
+
+Serve = Callable[..., Stack]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Starts `serve --reload` of a folder or archive; it is stopped at the end."""
+    stacks: list[Stack] = []
+
+    def start(model: Path, workers: str = "1", **env: str) -> Stack:
+        words = [str(model), "--reload", "--model-server", stand_in_program(tmp_path)]
+        stack = Stack(*words, env={"SAGEMAKER_GUNICORN_WORKERS": workers, **env})
+        stacks.append(stack)
+        stack.wait_ready()
+        assert answer(stack) == "first"
+        return stack
+
+    yield start
+    for stack in stacks:
+        stack.close()
+
+
+def answer(stack: Stack) -> str:
+    """What the script answers to a text."""
+    reply = stack.ask("POST", "/invocations", "x", {"Content-Type": "text/plain", "Connection": "close"})
+    assert reply.status == 200, reply.body
+    return reply.body.decode()
+
+
+def answers(stack: Stack, text: str) -> bool:
+    """Whether this is what the script answers."""
+    return answer(stack) == text
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file in one step, as editors do."""
+    new = path.with_name(f"{path.name}.tmp")
+    new.write_text(text)
+    new.rename(path)
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_changed_script_serves_and_no_request_fails(
+    serve: Serve, folder: Path, front: dict[str, str]
+) -> None:
+    """Three versions under load with two workers: each one answers, and every request gets its answer."""
+    stack = serve(folder, workers="2", **front)
+    with load(stack.port) as sending:
+        for version in ("second", "third!", "fourth"):  # of the same size
+            write(folder / "code" / "inference.py", script(version))
+            stack.wait_until(partial(answers, stack, version), f"{version} answers")
+        counts = sending.finish()
+
+    assert counts["answered"] > 0
+    assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_broken_script_is_reported_while_the_old_one_serves(
+    serve: Serve, folder: Path, front: dict[str, str]
+) -> None:
+    """The traceback has file and line, once; requests and /ping go on; the next good script is taken."""
+    stack = serve(folder, workers="2", **front)
+    with load(stack.port) as sending:
+        write(folder / "code" / "inference.py", script("second") + BROKEN)
+        stack.wait_for_log("go on serving")
+        assert answer(stack) == "first"
+        assert stack.ask("GET", "/ping").status == 200
+        write(folder / "code" / "inference.py", script("third"))
+        stack.wait_until(lambda: answers(stack, "third"), "the repaired script answers")
+        counts = sending.finish()
+
+    assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
+    line = f'File "{folder}/code/inference.py", line {len(script("second").splitlines()) + 2}'
+    assert stack.log.count(line) == 1, stack.log
+    assert "No module named 'no_such_module_here'" in stack.log
+
+
+def test_a_script_that_hangs_while_it_is_imported_does_not_hold_up_the_next(
+    serve: Serve, folder: Path
+) -> None:
+    """A change during a reload begins it anew."""
+    stack = serve(folder)
+    write(folder / "code" / "inference.py", "while True: pass\n")
+    stack.wait_for_log("loading the code in new workers")
+
+    write(folder / "code" / "inference.py", script("second"))
+
+    stack.wait_until(lambda: answers(stack, "second"), "the repaired script answers")
+
+
+def test_modules_beside_the_script_and_links_to_folders_are_followed(serve: Serve, folder: Path) -> None:
+    """Kubernetes mounts files as links through a link to a folder, which it exchanges."""
+    code = folder / "code"
+    for name, text in (("..1", "first"), ("..2", "second")):
+        (code / name).mkdir()
+        (code / name / "words.py").write_text(f"WORD = {text!r}\n")
+    (code / "..data").symlink_to("..1")
+    (code / "words.py").symlink_to("..data/words.py")
+    (code / "inference.py").write_text("from words import WORD\ndef handler(data, context): return WORD\n")
+    stack = serve(folder)
+
+    (code / "..new").symlink_to("..2")
+    (code / "..new").rename(code / "..data")
+
+    stack.wait_until(lambda: answers(stack, "second"), "the other folder's module is used")
+
+
+def test_a_script_that_is_gone_is_reported_until_it_is_back(serve: Serve, folder: Path) -> None:
+    """The loaded one goes on; caches and editors' files are no changes."""
+    stack = serve(folder)
+    path = folder / "code" / "inference.py"
+    (path.parent / "__pycache__").mkdir(exist_ok=True)
+    (path.parent / "__pycache__" / "x.pyc").touch()
+    (path.parent / ".inference.py.swp").touch()
+    path.unlink()
+
+    stack.wait_for_log("code/inference.py is gone")
+    assert answer(stack) == "first"
+    path.write_text(script("second"))
+
+    stack.wait_until(lambda: answers(stack, "second"), "the script that is back answers")
+    assert "swp" not in stack.log
+    assert "pyc" not in stack.log
+
+
+def test_an_archive_that_is_replaced_is_unpacked_beside(serve: Serve, tmp_path: Path) -> None:
+    """Its code/ is taken; one that is not whole, or broken inside, leaves the old code in place."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=script("first"))
+    stack = serve(archive)
+    whole = stand_in_archive(tmp_path / "new.tar.gz", script=script("second")).read_bytes()
+
+    archive.write_bytes(whole[: len(whole) // 2])
+    stack.wait_for_log("the change can't be used: ")
+    assert answer(stack) == "first"
+    stand_in_archive(tmp_path / "broken.tar.gz", script=BROKEN).rename(archive)
+    stack.wait_for_log("code/inference.py can't be imported")
+    assert answer(stack) == "first"
+    (tmp_path / "new.tar.gz").rename(archive)
+
+    stack.wait_until(lambda: answers(stack, "second"), "the new archive's script answers")
+
+
+REFUSED = {
+    "an address in S3": (("s3://bucket/model.tar.gz",), {}, "Download it first"),
+    "many models": ((), {"SAGEMAKER_MULTI_MODEL": "true"}, "can't be used in multi-model mode"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_can_not_be_followed_is_refused(case: str) -> None:
+    """Exit status 2 and a sentence; the setting does the same as the flag."""
+    words, env, sentence = REFUSED[case]
+    stack = Stack(*words, env={"TFS_PROXY_RELOAD": "true", **env})
+    try:
+        assert stack.wait() == 2
+        assert "--reload (TFS_PROXY_RELOAD) can't be used" in stack.messages[-1]
+        assert sentence in stack.messages[-1]
+    finally:
+        stack.close()
