@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,15 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.fixture
 def archive(saved_models: Path, tmp_path: Path) -> Path:
-    """model.tar.gz as the README makes it, with half_plus_two for a model."""
+    """model.tar.gz as the README packs it, with the SavedModel half_plus_two instead of a Keras file."""
     (script,) = [
         block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "accept_header" in block
     ]
-    (command,) = re.findall(r"^\$ (tar -c.*)$", README, re.MULTILINE)
+    (words,) = re.findall(r"^\$ tfs-proxy (pack .* --script .*)$", README, re.MULTILINE)
     shutil.copytree(saved_models / "half_plus_two", tmp_path / "my_model")
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "inference.py").write_text(script)
-    subprocess.run(command.split(), cwd=tmp_path, check=True)
+    (tmp_path / "inference.py").write_text(script)
+    command = [sys.executable, "-m", "tfs_proxy.cli", *words.replace(".keras", "").split()]
+    subprocess.run(command, cwd=tmp_path, check=True)
     return tmp_path / "model.tar.gz"
 
 

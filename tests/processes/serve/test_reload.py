@@ -134,6 +134,19 @@ def test_a_script_that_hangs_while_it_is_imported_does_not_hold_up_the_next(
     stack.wait_until(lambda: answers(stack, "second"), "the repaired script answers")
 
 
+def test_a_stop_during_a_reload_ends_both_kinds_of_workers(serve: Serve, folder: Path) -> None:
+    """SIGTERM while new workers hang in the import: the exit status is 0, and no process is left."""
+    imported = folder.parent / "imported"
+    stack = serve(folder)
+    write(folder / "code" / "inference.py", f"open({str(imported)!r}, 'w')\nwhile True: pass\n")
+    stack.wait_until(imported.exists, "a new worker imports the script")
+    pids = [pid for of_one_name in stack.children().values() for pid in of_one_name]
+
+    assert stack.stop() == 0
+
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
 def test_modules_beside_the_script_and_links_to_folders_are_followed(serve: Serve, folder: Path) -> None:
     """Kubernetes mounts files as links through a link to a folder, which it exchanges."""
     code = folder / "code"
