@@ -138,7 +138,12 @@ def check_worker_class(settings: Settings) -> None:
 
 
 def check_labels(settings: Settings, models: tuple[ServedModel, ...]) -> None:
-    """Raise SettingsError for a label on a version that no model has."""
+    """Raise SettingsError for a label on a version that no model has.
+
+    Labels of a run with many archives are for those that have such versions.
+    """
+    if settings.loaded_as is not None:
+        return
     versions = {version for model in models for version in model.versions}
     for label, version in settings.version_labels.items():
         if version not in versions:

@@ -1,4 +1,4 @@
-"""What is prepared for TensorFlow Lite models: the model server's flag, if it is theirs alone."""
+"""What is prepared of an archive: flags of the model server, and labels of its versions."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from support.archives import pack
 from support.lite_models import lite_model
-from tfs_proxy.errors import DiscoveryError
+from tfs_proxy.errors import DiscoveryError, SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import Prepared, prepare
 from tfs_proxy.settings import Settings
@@ -35,3 +35,15 @@ def test_model_servers_of_many(tmp_path: Path) -> None:
 
     with pytest.raises(DiscoveryError, match="TFS_PROXY_MULTI_MODEL=process"):
         prepared(tmp_path, settings)
+
+
+def test_labels_of_many(tmp_path: Path) -> None:
+    """A label is refused if no version has it, but one archive of many need not have that version."""
+    environ = {"SAGEMAKER_TFS_VERSION_LABELS": "stable=1", "TFS_PROXY_MULTI_MODEL": "process"}
+    settings = Settings.from_env(environ)
+
+    with pytest.raises(SettingsError, match="no model has version 1; existing versions: 2"):
+        prepared(tmp_path, settings)
+
+    (tmp_path / "one").mkdir()
+    assert prepared(tmp_path / "one", settings.for_one_of_many("m", None)).models[0].versions == (2,)
