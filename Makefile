@@ -39,6 +39,10 @@ docs-examples: $(READY) try-nginx try-curl  ## run the commands of the documenta
 docs-links: $(READY)  ## ask every outside link of the documentation; needs the network
 	@$(BIN)/python scripts/check_links.py
 
+.PHONY: schemas
+schemas: $(READY)  ## write the JSON schemas of the files that commands read
+	@$(BIN)/python scripts/json_schemas.py
+
 .PHONY: dashboards
 dashboards: $(READY)  ## write the dashboards of deploy/ from their scripts
 	@$(BIN)/python scripts/dashboards.py

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfs_proxy import __version__
-from tfs_proxy.commands.shell_completion import SHELLS, completion_script
+from tfs_proxy.commands.editors.json_schemas import SCHEMAS, schema_text
+from tfs_proxy.commands.editors.shell_completion import SHELLS, completion_script
 from tfs_proxy.errors import StopServing
 from tfs_proxy.names import one_entry
 
@@ -64,6 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = root_parser().parse_args(argv)
     if arguments.completion:
         return _print_completion(arguments.completion)
+    if arguments.json_schema:
+        print(schema_text(arguments.json_schema), end="")
+        return 0
     if arguments.command is None:
         root_parser().error("the following arguments are required: COMMAND")
     # Only the module of this command is imported: `serve` must listen at once.
@@ -93,6 +97,9 @@ def root_parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--completion", choices=SHELLS, help="print the script by which this shell completes the commands"
     )
+    root.add_argument(
+        "--json-schema", choices=SCHEMAS, help="print the JSON schema of a file that a command reads"
+    )
     names = root.add_subparsers(metavar="COMMAND", dest="command")
     for name, command in COMMANDS.items():
         words = names.add_parser(name, help=command.help, prefix_chars=NO_FLAGS, add_help=False)
@@ -114,6 +121,7 @@ def _whole_parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="tfs-proxy")
     root.add_argument("--version", action="version", version="")
     root.add_argument("--completion", choices=SHELLS)
+    root.add_argument("--json-schema", choices=SCHEMAS)
     names = root.add_subparsers(metavar="COMMAND")
     for name, command in COMMANDS.items():
         parser = names.add_parser(name, help=command.help)

@@ -1,0 +1,75 @@
+"""The JSON schemas of files: an editor says of a file what the command says."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from support.loading import load_script
+from tfs_proxy.cli import main
+from tfs_proxy.commands.editors.json_schemas import SCHEMAS
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.savedmodel_export.preprocessing import read_standardize
+from tfs_proxy.transform.description import read_description
+
+READERS: Mapping[str, Callable[[Path], object]] = {
+    "standardize": read_standardize,
+    "transform-job": read_description,
+}
+JOB: Mapping[str, Any] = {
+    "TransformJobName": "job",
+    "ModelName": "model",
+    "TransformInput": {"DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://b/in"}}},
+    "TransformOutput": {"S3OutputPath": "s3://b/out"},
+    "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+}
+SAMPLES: tuple[tuple[str, object, bool], ...] = (
+    ("standardize", {"x": {"mean": [1, 2.5], "std": [1, 2]}, "y": {"mean": 0, "std": 1}}, True),
+    ("standardize", {}, False),
+    ("standardize", [1], False),
+    ("standardize", {"x": {"mean": [1]}}, False),
+    ("standardize", {"x": {"mean": [1], "std": [0]}}, False),
+    ("standardize", {"x": {"mean": [], "std": []}}, False),
+    ("standardize", {"x": {"mean": ["1"], "std": [1]}}, False),
+    ("standardize", {"x": {"mean": [1], "std": [1], "more": 1}}, False),
+    ("transform-job", JOB, True),
+    ("transform-job", {**JOB, "BatchStrategy": "SingleRecord", "Environment": {"A": "b"}}, True),
+    ("transform-job", {**JOB, "MaxPayloadInMB": -1}, False),
+    ("transform-job", {**JOB, "MaxPayloadInMB": "6"}, False),
+    ("transform-job", {**JOB, "Nonsense": 1}, False),
+    ("transform-job", {**JOB, "Environment": {"A": 1}}, False),
+    ("transform-job", {key: JOB[key] for key in JOB if key != "TransformOutput"}, False),
+    ("transform-job", [], False),
+)
+
+
+@pytest.mark.parametrize(("name", "document", "valid"), SAMPLES)
+def test_the_schema_and_the_command_agree(
+    name: str, document: object, valid: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the printed schema allows is read, and what it does not allow is refused."""
+    assert main(["--json-schema", name]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    Draft202012Validator.check_schema(schema)
+    file = tmp_path / "file.json"
+    file.write_text(json.dumps(document))
+
+    assert Draft202012Validator(schema).is_valid(document) == valid
+    try:
+        READERS[name](file)
+    except SettingsError:
+        assert not valid
+    else:
+        assert valid
+
+
+def test_the_files_are_those_of_the_script() -> None:
+    """`make schemas` writes them."""
+    written = load_script("json_schemas").schemas()
+    folder = Path(__file__).parents[3] / "src" / "tfs_proxy" / "schemas"
+
+    assert {path.name: path.read_text() for path in folder.iterdir()} == written
+    assert {f"{name}.json" for name in SCHEMAS} == set(written)
