@@ -57,7 +57,7 @@ test: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run all tests,
 	@$(MAKE) --no-print-directory attack-short
 	@$(MAKE) --no-print-directory test-container
 
-JUDGES := kserve mlserver schemathesis tritonclient
+JUDGES := kserve mlserver schemathesis tritonclient typing
 .PHONY: judges test-judges test-judges-short
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
