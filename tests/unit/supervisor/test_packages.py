@@ -44,6 +44,15 @@ def test_nothing_without_requirements(tmp_path: Path) -> None:
     assert plan(model_with(tmp_path)) is None
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# pillow would be\n   # a line\n"])
+def test_nothing_for_requirements_that_ask_for_nothing(tmp_path: Path, text: str) -> None:
+    """A file of comments, as `init` writes it, costs no start an environment."""
+    layout = model_with(tmp_path, "requirements.txt")
+    layout.requirements.write_text(text)
+
+    assert plan(layout) is None
+
+
 def test_nothing_without_a_script(tmp_path: Path) -> None:
     """Requirements of nothing are not worth a wait."""
     assert plan(model_with(tmp_path, "requirements.txt", script="other.py")) is None

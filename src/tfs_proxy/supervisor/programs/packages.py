@@ -116,7 +116,10 @@ def noexec_warning(folders: Iterable[Path], is_noexec: Callable[[Path], bool] = 
 
 def brings_packages(layout: ModelLayout) -> bool:
     """Whether there is anything to install for the script before it can be imported."""
-    return layout.script.is_file() and layout.requirements.is_file() and not layout.lib.is_dir()
+    if not layout.script.is_file() or not layout.requirements.is_file() or layout.lib.is_dir():
+        return False
+    with layout.requirements.open("rb") as lines:
+        return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
 
 
 async def run(install: Install, started: Callable[[int], None] = lambda _pid: None) -> None:
