@@ -9,7 +9,7 @@ from tfs_proxy.layout import ARCHIVE_NAME, WARMUP_FILE
 from tfs_proxy.names import printable
 from tfs_proxy.packing.lay_out import mirror
 from tfs_proxy.packing.warmup.options import WarmedVersion, WarmupOptions
-from tfs_proxy.packing.warmup.write import write_file, write_warmup
+from tfs_proxy.packing.warmup.write import write_files, write_warmup
 from tfs_proxy.report.prepare import prepare
 from tfs_proxy.settings import Settings, inherited_environment
 from tfs_proxy.supervisor.host.workspace import temporary_workspace
@@ -32,9 +32,8 @@ def warm_model(
         prepared = prepare(model, settings, workspace, inherited_environment())
         warmed = write_warmup(prepared, workspace, options)
         if output is None:
-            for version in warmed:
-                version_folder = folder / version.folder.relative_to(workspace.model)
-                write_file(version_folder / WARMUP_FILE, (version.folder / WARMUP_FILE).read_bytes())
+            files = [version.folder / WARMUP_FILE for version in warmed]
+            write_files({folder / each.relative_to(workspace.model): each.read_bytes() for each in files})
         else:
             writing = ProgressLog(f"Packing {output}")
             write_archive(prepared.served.layout.root, output, writing)

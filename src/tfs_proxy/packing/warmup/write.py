@@ -4,7 +4,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,8 +58,7 @@ def write_warmup(
         cold = [_first_ms(server, version) for version in versions]
         for version in versions:
             _try_all(server, version)
-    for version in versions:
-        write_file(version.folder / WARMUP_FILE, file_of(version.requests, version.signatures))
+    write_files({each.folder / WARMUP_FILE: file_of(each.requests, each.signatures) for each in versions})
     with trial_server(prepared, workspace, environ, warms_up=True) as server:
         if server.warmed_versions < len(versions):
             raise SettingsError("The model server did not read the requests: does a flag turn warm-up off?")
@@ -68,19 +67,26 @@ def write_warmup(
         )
 
 
-def write_file(path: Path, contents: bytes) -> None:
-    """Write a file that appears whole or not at all; raises ArchiveError if that fails."""
-    partial = path.with_name(f".{path.name}.partial")
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files, each of which appears whole, and none if there is no room for all.
+
+    Raises ArchiveError if that fails.
+    """
+    partials = {path: path.with_name(f".{path.name}.partial") for path in contents}
     try:
-        path.parent.mkdir(exist_ok=True)
-        with partial.open("wb") as file:
-            file.write(contents)
-            os.fsync(file.fileno())
-        partial.replace(path)
+        for path, partial in partials.items():
+            path.parent.mkdir(exist_ok=True)
+            with partial.open("wb") as file:
+                file.write(contents[path])
+                os.fsync(file.fileno())
+        for path, partial in partials.items():
+            partial.replace(path)
     except OSError as error:
-        raise ArchiveError(f"{path} can't be written: {error.strerror}.") from error
+        raise ArchiveError(f"{error.filename or path} can't be written: {error.strerror}.") from error
     finally:
-        partial.unlink(missing_ok=True)
+        for partial in partials.values():
+            with suppress(OSError):
+                partial.unlink()
 
 
 def _versions(prepared: Prepared, options: WarmupOptions) -> Iterator[_Version]:
