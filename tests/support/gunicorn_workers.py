@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from support.running import LOOPBACK, RunningProcess
-from tfs_proxy.deployment import Deployment, Instance
+from tfs_proxy.deployment import BootFailure, Deployment, Instance
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.programs.gunicorn import argv, environment
@@ -67,6 +67,7 @@ class Workers(RunningProcess):
         self.ports = tuple(listener.getsockname()[1] for listener in listeners)
         self.grpc_socket = workspace.grpc_socket(0)
         self.heartbeats: list[int] = []
+        self.failures: list[BootFailure] = []
         descriptors = [listener.fileno() for listener in listeners]
         super().__init__(
             argv(settings, descriptors),
@@ -108,9 +109,11 @@ class Workers(RunningProcess):
         self._beats.join()
 
     def _collect(self) -> None:
-        while message := self._receiver.recv(4096):
+        while message := self._receiver.recv(65536):
             if message.isdigit():  # workers also say that they begin to load, and what they do
                 self.heartbeats.append(int(message))
+            elif message.startswith(b"{"):
+                self.failures.append(BootFailure.from_json(message))
 
 
 def parsed(raw: bytes) -> tuple[int, dict[str, str], bytes]:

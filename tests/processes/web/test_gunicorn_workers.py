@@ -105,14 +105,16 @@ def test_worker_that_runs_out_of_time() -> None:
 
 @pytest.mark.parametrize("worker_class", CLASSES)
 def test_script_that_can_not_be_imported(worker_class: str) -> None:
-    """Gunicorn ends; the log has the script's traceback and one sentence, and no heartbeat was sent."""
+    """Gunicorn ends; the supervisor is told the script's traceback and one sentence, and gets no heartbeat."""
     with workers(worker_class, "import json\nimport nothing_of_this_name\n") as started:
         assert started.wait() == 3
+        started.wait_until(lambda: bool(started.failures), "a worker has said why")
 
         assert started.heartbeats == []
-        assert "inference.py:2 in <module>: ModuleNotFoundError" in started.log
-        assert 'inference.py", line 2, in <module>' in started.log
-        assert "importlib" not in started.log
+        (failure, *_) = started.failures
+        assert "inference.py:2 in <module>: ModuleNotFoundError" in failure.text
+        assert 'inference.py", line 2, in <module>' in failure.report
+        assert "importlib" not in failure.report
         assert str(Path("gunicorn", "arbiter.py")) not in started.log
 
 

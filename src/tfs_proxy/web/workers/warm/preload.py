@@ -13,6 +13,7 @@ WORKER: Final = (
     "tfs_proxy.web.workers.threads.worker",
     "tfs_proxy.web.app",
     "tfs_proxy.web.capturing",
+    "tfs_proxy.web.first_call",
     "tfs_proxy.web.many_models",
     "tfs_proxy.web.memory_ledger",
     "tfs_proxy.capture.counts",
