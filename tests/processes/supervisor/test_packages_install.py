@@ -118,7 +118,7 @@ def test_a_package_s_set_up_sees_no_secrets(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     seen = tmp_path / "seen"
     program = f"import os, pathlib; pathlib.Path({str(seen)!r}).write_text(' '.join(os.environ))"
-    layout.requirements.touch()
+    layout.requirements.write_text("never-asked-for\n")
     environ = dict(os.environ)
     planned = plan_install(layout, Workspace(tmp_path / "run"), Settings.from_env(environ), environ)
     assert planned is not None
@@ -171,7 +171,7 @@ sys.exit(1)
 
 def test_an_installer_can_run_at_low_priority(layout: ModelLayout, tmp_path: Path) -> None:
     """Whoever starts it learns its process id; one that is never lowered fails here."""
-    layout.requirements.touch()
+    layout.requirements.write_text("never-asked-for\n")
     environ = dict(os.environ)
     planned = plan_install(layout, Workspace(tmp_path / "run"), Settings.from_env(environ), environ)
     assert planned is not None
