@@ -21,9 +21,14 @@ HUNDRED = 100.0
 GRPC_PORT = 8500
 """The port at which TF Serving's clients expect gRPC."""
 
+TENSORFLOW_SERVING_PORT = 8501
+"""The port of TF Serving's REST API, at which the local mode of SageMaker's SDK 3 asks for /invocations."""
+
+PLATFORM_PORTS = ("SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_SAFE_PORT_RANGE")
+"""Variables by which SageMaker says which ports a container may use (docs/reference/sagemaker.md)."""
+
 PLATFORM_VARIABLES = (
-    "SAGEMAKER_BIND_TO_PORT",
-    "SAGEMAKER_SAFE_PORT_RANGE",
+    *PLATFORM_PORTS,
     "SAGEMAKER_MULTI_MODEL",
     "SAGEMAKER_BATCH",
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -44,6 +49,14 @@ class GrpcPort:
     """``TFS_PROXY_GRPC_PORT``; if it is not ``required``, the server runs without it as well."""
 
     number: int
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraPorts:
+    """``TFS_PROXY_EXTRA_PORTS``; if they are not ``required``, the server runs without them as well."""
+
+    numbers: tuple[int, ...]
     required: bool
 
 
@@ -197,6 +210,24 @@ def grpc_port(value: str) -> GrpcPort | None:
             raise ValueError(f"a port from 0 to {HIGHEST_PORT}, auto or off")
 
 
+def extra_ports(value: str) -> ExtraPorts | None:
+    """Ports between commas, ``auto`` for TF Serving's if it is free, or ``off``, which is None."""
+    match value.strip().lower():
+        case "off":
+            return None
+        case "auto":
+            return ExtraPorts((TENSORFLOW_SERVING_PORT,), required=False)
+        case words:
+            return ExtraPorts(_ports(words), required=True)
+
+
+def _ports(words: str) -> tuple[int, ...]:
+    numbers = [word.strip() for word in words.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,5}", word) and 0 < int(word) <= HIGHEST_PORT for word in numbers):
+        raise ValueError(f"ports from 1 to {HIGHEST_PORT} between commas, auto or off")
+    return tuple(dict.fromkeys(map(int, numbers)))
+
+
 def capture_target(value: str) -> str:
     """A folder, or an ``s3://`` address."""
     target = value.strip()
@@ -246,6 +277,11 @@ def labels(value: str) -> Mapping[str, int]:
 def is_on_sagemaker(environ: Mapping[str, str]) -> bool:
     """Whether SageMaker has started this container."""
     return any(environ.get(name, "").strip() for name in PLATFORM_VARIABLES)
+
+
+def has_ports_of_sagemaker(environ: Mapping[str, str]) -> bool:
+    """Whether SageMaker has said which ports this container may use."""
+    return any(environ.get(name, "").strip() for name in PLATFORM_PORTS)
 
 
 def check_ports(ports: PortRange | None, instance_count: int, grpc: GrpcPort | None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from tfs_proxy import setting_values as parse
 from tfs_proxy.resources import Machine, Resources, available_resources
 from tfs_proxy.setting_rows import Group, patient, table_of
-from tfs_proxy.setting_values import HIGHEST_PORT, AccessLog, GrpcPort, PortRange
+from tfs_proxy.setting_values import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
 
 CONCURRENCY = 256
 """Requests in flight by default: those that wait for one model must not hold up the others."""
@@ -67,6 +67,11 @@ class Settings:
         "TFS_PROXY_GRPC_PORT", parse.grpc_port, None,
         "port of gRPC, TF Serving's API and the Open Inference Protocol; 0 takes a free one; auto is 8500 if "
         "it is free, and off on SageMaker",
+        shown="off; auto in the images")
+    extra_ports: ExtraPorts | None = ADDRESSES.setting(
+        "TFS_PROXY_EXTRA_PORTS", parse.extra_ports, None,
+        "more HTTP ports with all that the HTTP port has, between commas, behind nginx; auto is 8501 if it "
+        "is free, and off if SageMaker says which ports to use",
         shown="off; auto in the images")
     nginx: bool = ADDRESSES.setting(
         "TFS_PROXY_NGINX", parse.flag, True,
@@ -301,6 +306,9 @@ class Settings:
         grpc = values["grpc_port"]
         if grpc is not None and not grpc.required and parse.is_on_sagemaker(environ):
             values["grpc_port"] = None
+        extra = values["extra_ports"]
+        if extra is not None and not extra.required and parse.has_ports_of_sagemaker(environ):
+            values["extra_ports"] = None
         if "console" not in set_values and parse.is_on_sagemaker(environ):
             values["console"] = False
         if values["script_timeout_seconds"] is None:
@@ -372,9 +380,9 @@ _ROWS = {row.field: row for row in TABLE}
 def for_inner_stack(environ: Mapping[str, str]) -> dict[str, str]:
     """``environ`` for a serving stack inside another program.
 
-    Several stacks can't share one gRPC port, and what is captured is the program's own requests.
+    Several stacks can't share gRPC's port or extra ports, and what is captured is the program's own requests.
     """
-    outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_CAPTURE"}
+    outer = {"TFS_PROXY_GRPC_PORT", "TFS_PROXY_EXTRA_PORTS", "TFS_PROXY_CAPTURE"}
     return {name: value for name, value in environ.items() if name not in outer}
 
 

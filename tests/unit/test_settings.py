@@ -5,7 +5,7 @@ import pytest
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import Resources
 from tfs_proxy.setting_rows import unknown_variables
-from tfs_proxy.setting_values import PLATFORM_VARIABLES, AccessLog, GrpcPort, PortRange
+from tfs_proxy.setting_values import PLATFORM_VARIABLES, AccessLog, ExtraPorts, GrpcPort, PortRange
 from tfs_proxy.settings import (
     MEGABYTE,
     TABLE,
@@ -41,6 +41,8 @@ def test_defaults_need_no_environment() -> None:
         ("TFS_PROXY_ACCESS_LOG", "Sample:0.01", "access_log", AccessLog("sample", fraction=0.01)),
         ("TFS_PROXY_GRPC_PORT", "8500", "grpc_port", GrpcPort(8500, required=True)),
         ("TFS_PROXY_GRPC_PORT", "Auto", "grpc_port", GrpcPort(8500, required=False)),
+        ("TFS_PROXY_EXTRA_PORTS", "Auto", "extra_ports", ExtraPorts((8501,), required=False)),
+        ("TFS_PROXY_EXTRA_PORTS", "9001, 9000,9001", "extra_ports", ExtraPorts((9001, 9000), required=True)),
         ("TFS_PROXY_REST_API", "false", "rest_api", False),
         ("TFS_PROXY_CAPTURE", "s3://bucket/a/b", "capture_target", "s3://bucket/a/b"),
         ("TFS_PROXY_CAPTURE", "records", "capture_target", "records"),
@@ -68,6 +70,9 @@ def test_a_variable_becomes_a_typed_field(variable: str, value: str, field: str,
         ("SAGEMAKER_BIND_TO_PORT", "70000"),
         ("SAGEMAKER_BIND_TO_PORT", "-1"),
         ("SAGEMAKER_SAFE_PORT_RANGE", "9000"),
+        ("TFS_PROXY_EXTRA_PORTS", "8501,"),
+        ("TFS_PROXY_EXTRA_PORTS", "0"),
+        ("TFS_PROXY_EXTRA_PORTS", "70000"),
         ("TFS_PROXY_CAPTURE", "s3://"),
         ("TFS_PROXY_CAPTURE", "s3:/bucket"),
         ("TFS_PROXY_CAPTURE_PERCENT", "100.01"),
@@ -184,6 +189,19 @@ def test_the_usual_grpc_port_is_left_alone_on_sagemaker(variable: str, choice: s
     assert (settings.grpc_port is not None) == published
 
 
+@pytest.mark.parametrize("variable", ["SAGEMAKER_BIND_TO_PORT", "SAGEMAKER_SAFE_PORT_RANGE"])
+@pytest.mark.parametrize(("choice", "opened"), [("auto", False), ("9500", True)])
+def test_auto_opens_no_extra_port_if_sagemaker_says_which_to_use(
+    variable: str, choice: str, opened: bool
+) -> None:
+    """Several containers may share a machine there; a port that the user names is opened all the same."""
+    value = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9009", "SAGEMAKER_BIND_TO_PORT": "8080"}[variable]
+
+    settings = Settings.from_env({"TFS_PROXY_EXTRA_PORTS": choice, variable: value})
+
+    assert (settings.extra_ports is not None) == opened
+
+
 def test_the_grpc_port_is_none_of_the_model_servers_ports() -> None:
     """Else whether it can be had would be a matter of luck."""
     ports = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9009", "TFS_PROXY_GRPC_PORT": "9005"}
@@ -193,8 +211,13 @@ def test_the_grpc_port_is_none_of_the_model_servers_ports() -> None:
 
 
 def test_a_stack_behind_another_program_publishes_no_grpc_and_captures_nothing() -> None:
-    """The stages of a pipeline, and the stack of a batch job."""
-    environ = {"TFS_PROXY_GRPC_PORT": "8500", "TFS_PROXY_CAPTURE": "records", "A": "b"}
+    """The stages of a pipeline, and the stack of a batch job; none has extra ports either."""
+    environ = {
+        "TFS_PROXY_GRPC_PORT": "8500",
+        "TFS_PROXY_EXTRA_PORTS": "auto",
+        "TFS_PROXY_CAPTURE": "records",
+        "A": "b",
+    }
     assert for_inner_stack(environ) == {"A": "b"}
 
 

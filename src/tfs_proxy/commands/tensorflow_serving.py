@@ -23,7 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         run_program([*program(AUTO), *arguments.words])
     settings, listener = listen()
-    settings = replace(settings, grpc_port=None, instance_count=1)  # the model server has its own gRPC port
+    # The model server has its own ports for gRPC and REST.
+    settings = replace(settings, grpc_port=None, extra_ports=None, instance_count=1)
     import asyncio
 
     from tfs_proxy.supervisor.opening import ServeRequest

@@ -274,8 +274,7 @@ class MultiModelSupervisor:
 
     def _entrances(self) -> list[socket.socket]:
         """The listeners that clients connect to."""
-        grpc = None if self._proxy is None else self._proxy.grpc_listener
-        return [self._listener] if grpc is None else [self._listener, grpc]
+        return [self._listener, *([] if self._proxy is None else self._proxy.other_entrances)]
 
     def _all_children(self) -> Iterator[ChildProcess]:
         """As they are when somebody looks."""

@@ -148,6 +148,8 @@ class Supervisor:
             host = self._listener.getsockname()[0]
             self._grpc_port = sockets.hold_for_grpc(host, self._settings.grpc_port)
             log.warning("%s", NO_NGINX)
+            if self._settings.extra_ports is not None:
+                log.warning("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
             self._control_api.count_early = self._records.note_early
         else:
             self._start_nginx(nginx_program)
@@ -238,8 +240,8 @@ class Supervisor:
 
     def _entrances(self) -> list[socket.socket]:
         """The open listeners that clients connect to."""
-        grpc = self._proxy.grpc_listener if self._proxy is not None else None
-        return [entrance for entrance in (self._listener, grpc) if entrance and entrance.fileno() >= 0]
+        others = self._proxy.other_entrances if self._proxy is not None else []
+        return [entrance for entrance in (self._listener, *others) if entrance.fileno() >= 0]
 
     async def _stop_children(self, deadline: float) -> None:
         if self._children.nginx is not None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.setting_values import GrpcPort, PortRange
+from tfs_proxy.setting_values import ExtraPorts, GrpcPort, PortRange
 from tfs_proxy.wire.http_server import BACKLOG
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,28 @@ def listen_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:
             raise
         log.warning("TF Serving's gRPC API is not published: %s", error)
         return None
+
+
+def listen_on_extra_ports(listener: socket.socket, choice: ExtraPorts | None) -> list[socket.socket]:
+    """Bind and listen on the ports of the setting, at the address of ``listener``; none if it is off.
+
+    The port of ``listener`` itself, and with auto a port that is taken, are left out. Raises SettingsError if
+    a port that was named can't be used.
+    """
+    host, main_port = listener.getsockname()[:2]
+    opened: list[socket.socket] = []
+    for number in () if choice is None else choice.numbers:
+        if number == main_port:
+            continue
+        try:
+            opened.append(listen(host, number, "Take another TFS_PROXY_EXTRA_PORTS."))
+        except SettingsError as error:
+            if choice is not None and choice.required:
+                raise
+            log.warning("the HTTP port alone answers: %s", error)
+    for extra in opened:
+        log.info("listening on http://%s, too", shown_address(extra))
+    return opened
 
 
 def hold_for_grpc(host: str, choice: GrpcPort | None) -> socket.socket | None:

@@ -49,10 +49,10 @@ MOST_CONNECTIONS = 8192
 class ProxyConfig:
     """Where nginx listens, and where it sends requests to.
 
-    ``grpc`` is None if gRPC is not published, ``serving`` until everything is ready. With ``multi_model``
-    there is no ``serving``, and no ``web``. ``free_bytes`` are those of the disk on which bodies wait,
-    ``descriptors`` how many nginx may have open. ``counts_requests`` says whether this nginx knows how many
-    requests it has.
+    ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is None if gRPC is not published,
+    ``serving`` until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
+    ``free_bytes`` are those of the disk on which bodies wait, ``descriptors`` how many nginx may have open.
+    ``counts_requests`` says whether this nginx knows how many requests it has.
     """
 
     listen: str
@@ -64,6 +64,7 @@ class ProxyConfig:
     free_bytes: int = 0
     descriptors: int = MOST_CONNECTIONS
     counts_requests: bool = True
+    also_listen: tuple[str, ...] = ()
 
     @property
     def fast(self) -> str | None:
@@ -103,7 +104,7 @@ def config(proxy: ProxyConfig, settings: Settings, workspace: Workspace) -> str:
         home=workspace.nginx,
         requests=workspace.requests,
         request_format=NGINX_FORMAT,
-        listen=proxy.listen,
+        listen="\n        ".join(f"listen {address};" for address in (proxy.listen, *proxy.also_listen)),
         proxy_headers="\n        ".join((*workers.PROXY_HEADERS, *traces.headers(sampling))),
         chosen_id=_chosen_id(),
         asked_version=_asked_version(),

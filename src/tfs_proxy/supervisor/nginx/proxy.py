@@ -28,7 +28,9 @@ RELOAD_LOOKS, RELOAD_PAUSE_SECONDS = 400, 0.005
 
 
 class NginxProxy:
-    """nginx on ``listener``, in front of workers that accept on ``web``; gRPC has a listener of its own.
+    """nginx on ``listener`` and the extra ports, in front of workers that accept on ``web``.
+
+    gRPC has a listener of its own.
 
     A change of ``web`` counts from the next `configure` on. With ``multi_model`` there is no ``web``, and the
     configuration of the start stays.
@@ -50,14 +52,21 @@ class NginxProxy:
         self._listener = listener
         self.web = web
         self._multi_model = multi_model
+        self._extra_listeners = sockets.listen_on_extra_ports(listener, settings.extra_ports)
         self.grpc_listener = sockets.listen_for_grpc(listener.getsockname()[0], settings.grpc_port)
         self._grpc_endpoint = self._open_grpc_endpoint()
+
+    @property
+    def other_entrances(self) -> list[socket.socket]:
+        """The listeners beside ``listener`` that clients connect to."""
+        grpc = [self.grpc_listener] if self.grpc_listener is not None else []
+        return [*self._extra_listeners, *grpc]
 
     def spec(self, environ: Mapping[str, str]) -> ProcessSpec:
         """The process; its configuration for the start is written."""
         self._workspace.nginx.mkdir()
         self.configure(None)
-        listeners = [listener for listener in (self._listener, self.grpc_listener) if listener is not None]
+        listeners = [self._listener, *self.other_entrances]
         for listener in listeners:
             listener.set_inheritable(True)
         descriptors = tuple(listener.fileno() for listener in listeners)
@@ -89,6 +98,7 @@ class NginxProxy:
             free_bytes=shutil.disk_usage(self._workspace.nginx).free,
             descriptors=most_descriptors(),
             counts_requests=self._build.counts_connections,
+            also_listen=tuple(map(sockets.shown_address, self._extra_listeners)),
         )
         text = nginx.config(proxy_config, self._settings, self._workspace)
         (self._workspace.nginx / "nginx.conf").write_text(text)
@@ -107,9 +117,9 @@ class NginxProxy:
             await asyncio.sleep(RELOAD_PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Stop listening for gRPC; idempotent. ``listener`` is the run loop's own to close."""
-        if self.grpc_listener is not None:
-            self.grpc_listener.close()
+        """Stop listening; idempotent. ``listener`` is the run loop's own to close."""
+        for entrance in self.other_entrances:
+            entrance.close()
 
     def _open_grpc_endpoint(self) -> GrpcEndpoint | None:
         if self.grpc_listener is None:

@@ -1,5 +1,6 @@
 """What an nginx says of itself decides what its configuration may name."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,15 @@ def test_only_an_nginx_that_counts_is_asked_how_many_requests_it_has(counts: boo
 
     assert ("$connections_writing" in text) is counts
     assert ('proxy_set_header x-tfs-proxy-in-flight "";' in text) is not counts
+
+
+def test_extra_ports_have_all_that_the_http_port_has() -> None:
+    """One server, which listens on all of them."""
+    proxy = config.ProxyConfig(
+        "0.0.0.0:8080", (), WORKSPACE.control_socket, also_listen=("0.0.0.0:8501", "[::]:9000")
+    )
+
+    text = config.config(proxy, Settings.from_env({}), WORKSPACE)
+
+    assert text.count("server {") == 1
+    assert re.findall(r"\blisten ([^;]*);", text) == ["0.0.0.0:8080", "0.0.0.0:8501", "[::]:9000"]

@@ -1,0 +1,79 @@
+"""Extra ports have all that the HTTP port has, from the first moment to the drain."""
+
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from support import gates
+from support.archives import has_nginx, pack, without_nginx
+from support.multi_model import serving_many
+from support.ports import free_port
+from support.running import ANSWER_SECONDS, LOOPBACK
+from support.stack import serving
+from support.waiting import wait_until
+
+NEEDS_NGINX = pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+SCRIPT = f"""{gates.SCRIPT}
+def model_fn(model_dir):
+    return "answered"
+
+
+def transform_fn(model, data, content_type, accept):
+    if data.startswith(b"/"):
+        hold(data.decode())
+    return model, "text/plain"
+"""
+TEXT = {"Content-Type": "text/plain"}
+
+
+def accepts(port: int) -> bool:
+    """Whether anything listens at the port."""
+    with socket.socket() as probe:
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A script that is the model."""
+    return pack(tmp_path / "model.tar.gz", {"code/inference.py": SCRIPT})
+
+
+@NEEDS_NGINX
+def test_an_extra_port_has_every_route_and_is_drained(archive: Path, tmp_path: Path) -> None:
+    """A request that came by it before SIGTERM is answered, and then the port is closed."""
+    extra = free_port()
+    env = {"TFS_PROXY_EXTRA_PORTS": str(extra)}
+    with (
+        serving(str(archive), env=env) as stack,
+        gates.gate(tmp_path / "gate") as gate,
+        ThreadPoolExecutor() as pool,
+    ):
+        assert stack.ask("GET", "/ping", port=extra).status == 200
+        assert stack.ask("GET", "/metrics", port=extra).status == 200
+        held = pool.submit(stack.ask, "POST", "/invocations", gate.mark(), TEXT, port=extra)
+        gate.wait_for()
+        stack.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: not accepts(extra), ANSWER_SECONDS, "the extra port is closed")
+        gate.open()
+
+        assert held.result().body == b"answered"
+        assert stack.wait() == 0
+
+
+@NEEDS_NGINX
+def test_an_extra_port_has_the_models_of_many() -> None:
+    """In multi-model mode, too."""
+    extra = free_port()
+    with serving_many(env={"TFS_PROXY_EXTRA_PORTS": str(extra)}) as stack:
+        assert stack.ask("GET", "/models", port=extra).json == {"models": []}
+
+
+def test_workers_that_listen_themselves_have_one_port(archive: Path) -> None:
+    """Without nginx the setting has no effect, and the log says so."""
+    extra = free_port()
+    with serving(str(archive), env={**without_nginx(), "TFS_PROXY_EXTRA_PORTS": str(extra)}) as stack:
+        stack.wait_for_log("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
+        assert not accepts(extra)
