@@ -5,6 +5,7 @@ killed nginx, or without nginx in a killed worker: such requests are counted onc
 """
 
 import argparse
+import contextlib
 import itertools
 import os
 import signal
@@ -22,7 +23,7 @@ from attack.fronts import Front, front_of, stack_of
 from attack.kills import victims
 from support.archives import has_nginx
 from support.model_fixtures import ROOT
-from support.scraping import scrape
+from support.scraping import Scrape, scrape
 from support.waiting import wait_until
 
 RECOVER_SECONDS = 120.0
@@ -63,10 +64,23 @@ def _living(front: Front, role: str) -> list[int]:
 def counted(front: Front) -> Counter[Labels]:
     """What `/metrics` has, by route, method and status."""
     counts: Counter[Labels] = Counter()
-    for labels, value in scrape(front.stack).values(COUNT):
+    for labels, value in _scraped(front).values(COUNT):
         route, method = labels["http_route"], labels["http_request_method"]
         counts[route, method, labels["http_response_status_code"]] += int(value)
     return counts
+
+
+def _scraped(front: Front) -> Scrape:
+    """All of it; a reload of nginx may close a connection on which nothing has come yet, so ask again."""
+
+    def scraped() -> Scrape | None:
+        with contextlib.suppress(ConnectionError):
+            return scrape(front.stack)
+        return None
+
+    found = front.stack.wait_until(scraped, "/metrics is answered", RECOVER_SECONDS)
+    assert found is not None
+    return found
 
 
 def attack(front: Front, requests: int, strikes: int, *, nginx_too: bool) -> list[Finding]:
