@@ -68,6 +68,9 @@ class Workspace:
         self.stages = root / "stages"  # how long requests spent in each stage, in a table for each worker
         self.traces_warning = root / "traces-warning"  # there once a process has warned of the collector
         self.grpc_router_socket = root / "router.sock"  # where the gRPC router listens
+        self.grpc_calls = (
+            root / "calls"
+        )  # locked by the gRPC router while it has calls to these model servers
         self.grpc_gates = root / "g"  # links to the gRPC sockets of models that come and go
         self.capture_counts = root / "captured"  # what became of captured records, by the workers
         self.access = root / "access"  # a line for each request that the log may have one for, by nginx

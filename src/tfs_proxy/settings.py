@@ -52,7 +52,7 @@ class Settings:
         "SAGEMAKER_BIND_TO_PORT", parse.whole(0, HIGHEST_PORT), 8080, "HTTP port; 0 takes a free one")
     safe_port_range: PortRange | None = ADDRESSES.setting(
         "SAGEMAKER_SAFE_PORT_RANGE", parse.port_range, None,
-        "ports for the model servers, LOW-HIGH: instance i takes LOW+2i for gRPC and LOW+2i+1 for REST",
+        "other ports, LOW-HIGH: model server i takes LOW+2i for gRPC and LOW+2i+1 for REST, workers the last",
         shown="free loopback ports", aws="gRPC 9000, REST 8501")
     rest_api: bool = ADDRESSES.setting(
         "TFS_PROXY_REST_API", parse.flag, True, "publish TF Serving's REST API under /v1/ on the HTTP port")
@@ -103,6 +103,10 @@ class Settings:
     multi_model: bool = MODELS.setting(
         "SAGEMAKER_MULTI_MODEL", parse.flag, False,
         "multi-model mode: models are loaded and unloaded at run time, by SageMaker or POST to /models")
+    watch: bool = MODELS.setting(
+        "TFS_PROXY_WATCH", parse.flag, False,
+        "look each second for new versions and archives, for production; what is new is loaded beside what "
+        "serves, and takes its place once it is ready")
     serving_model_name: str | None = MODELS.setting(
         "MODEL_NAME", str, None,
         "name of the model and of its folder, if the image replaces tensorflow/serving",
@@ -153,8 +157,8 @@ class Settings:
         shown="the longest of the request, gunicorn and nginx read timeouts, plus 5", aws="no limit")
     reload: bool = SCRIPTS.setting(
         "TFS_PROXY_RELOAD", parse.flag, False,
-        "load a changed code/ in new workers at once, for development; the old ones serve meanwhile, and go "
-        "on if the script is broken")
+        "load changes at once, for development: code/ in new workers, models and archives as TFS_PROXY_WATCH "
+        "does; the old ones serve meanwhile, and go on if what is new is broken")
     pool_requests: bool = SCRIPTS.setting(
         "TFS_PROXY_POOL_REQUESTS", parse.flag, True,
         "send a script's requests.post(context.rest_uri) over the worker's pooled connections")
@@ -345,6 +349,11 @@ class Settings:
             safe_port_range=ports,
             given=self.given | {_ROWS["gunicorn_workers"].variable},
         )
+
+    @property
+    def follows_changes(self) -> bool:
+        """Whether what is served may change while it is served."""
+        return self.reload or self.watch
 
     @property
     def shares_servers(self) -> bool:

@@ -70,8 +70,8 @@ class Load:
         """Send one request; the connection, if it is kept."""
         try:
             link = idle or socket.create_connection((LOOPBACK, self.port), self.timeout_seconds)
-        except OSError:
-            self._refused()
+        except OSError as error:
+            self._refused(f"refused: {error}")
             return None
         try:
             reply, body = exchange(link, json.dumps({"instances": [value]}).encode())
@@ -80,7 +80,7 @@ class Load:
             if idle is not None:
                 self._count("resent")
                 return self._one(None, value)
-            self._refused()
+            self._refused("refused: a new connection was closed with the request unread")
             return None
         except Lost as error:
             link.close()
@@ -96,8 +96,10 @@ class Load:
             return None
         return link
 
-    def _refused(self) -> None:
-        self._count("refused")
+    def _refused(self, how: str) -> None:
+        with self._lock:
+            self.counts["refused"] += 1
+            self.failures.append(how)
         time.sleep(0.01)
 
     def _count(self, outcome: str) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from tfs_proxy.layout import ARCHIVE_NAME
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectTypeDef
 
 MAX_PART_BYTES = 255
 LOOK_SECONDS = 0.05
@@ -25,10 +26,11 @@ LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class S3Object:
-    """An object in S3; ``size`` is in bytes."""
+    """An object in S3; ``size`` is in bytes, ``etag`` another one if its content is another one."""
 
     key: str
     size: int
+    etag: str = ""
 
 
 def download(
@@ -54,6 +56,17 @@ def download(
         progress = ProgressLog(f"Downloading {address}", cancelled)
         _fetch_all(client, bucket, {folder / path: item for path, item in chosen.items()}, folder, progress)
     return folder / ARCHIVE_NAME if prefix is None or archives else folder
+
+
+def objects_at(address: str, client: "Callable[[], S3Client]") -> Sequence[S3Object]:
+    """What `download` would download of ``address``, as ``client()`` sees it now; raises ArchiveError."""
+    bucket, key = parse_address(address)
+    with s3_errors(address, ArchiveError):
+        objects = _objects(client(), bucket, key, address)
+        prefix = _prefix_of(key, objects)
+        return [
+            item for item in objects if prefix is not None and item.key == prefix + ARCHIVE_NAME
+        ] or objects
 
 
 def relative_paths(objects: Iterable[S3Object], prefix: str, address: str) -> dict[Path, S3Object]:
@@ -101,18 +114,23 @@ def _objects(client: "S3Client", bucket: str, key: str, address: str) -> Sequenc
 
     if key and not key.endswith("/"):
         try:
-            return [S3Object(key, client.head_object(Bucket=bucket, Key=key)["ContentLength"])]
+            head = client.head_object(Bucket=bucket, Key=key)
+            return [S3Object(key, head["ContentLength"], head["ETag"])]
         except ClientError as error:
             if error_code(error.response) not in NOT_FOUND:
                 raise
         key += "/"
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=key)
-    objects = [S3Object(item["Key"], item["Size"]) for page in pages for item in page.get("Contents", [])]
+    objects = [_listed(item) for page in pages for item in page.get("Contents", [])]
     if not objects:
         raise ArchiveError(
             f"There is no {address}: no object has this key, and none begins with it and a slash."
         )
     return objects
+
+
+def _listed(item: "ObjectTypeDef") -> S3Object:
+    return S3Object(item["Key"], item["Size"], item["ETag"])
 
 
 def _prefix_of(key: str, objects: Sequence[S3Object]) -> str | None:

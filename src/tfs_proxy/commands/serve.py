@@ -4,7 +4,7 @@ import argparse
 import threading
 from dataclasses import replace
 
-from tfs_proxy.commands.listening import add_serving_arguments, exit_on_stop_signals, listen
+from tfs_proxy.commands.parts.listening import add_serving_arguments, exit_on_stop_signals, listen
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import printable
@@ -35,7 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reload",
         action="store_true",
-        help="for development: load a changed code/ at once, while the old one serves; TFS_PROXY_RELOAD=true",
+        help="for development: load a changed code/, model or archive at once, while the old one serves; "
+        "TFS_PROXY_RELOAD=true",
+    )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="look each second for new versions and archives, and serve them once they are ready; "
+        "TFS_PROXY_WATCH=true",
     )
     add_serving_arguments(parser)
 
@@ -44,7 +51,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a stop signal."""
     exit_on_stop_signals()
     settings, listener = listen(arguments.host, arguments.port)
-    settings = replace(settings, reload=settings.reload or arguments.reload)
+    settings = replace(
+        settings,
+        reload=settings.reload or arguments.reload,
+        watch=settings.watch or arguments.watch,
+    )
     import asyncio
 
     from tfs_proxy.supervisor.opening import ServeRequest
@@ -56,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         from tfs_proxy.multimodel.run import serve_many
 
         refuse_one_model(arguments.model)
-        refuse_reload(settings.reload)
+        refuse_following(settings)
         return asyncio.run(serve_many(settings, listener, request, arguments.multi_model))
     from tfs_proxy.supervisor.run import serve
 
@@ -80,10 +91,11 @@ def refuse_one_model(model: str | None) -> None:
         )
 
 
-def refuse_reload(wanted: bool) -> None:
+def refuse_following(settings: Settings) -> None:
     """Raise SettingsError if multi-model mode should follow changes."""
-    if wanted:
+    if settings.follows_changes:
+        flag = "--reload (TFS_PROXY_RELOAD)" if settings.reload else "--watch (TFS_PROXY_WATCH)"
         raise SettingsError(
-            "--reload (TFS_PROXY_RELOAD) can't be used in multi-model mode, which loads models anew by "
-            "DELETE and POST to /models. Serve the one archive that you work on, or leave it out."
+            f"{flag} can't be used in multi-model mode, which loads models anew by DELETE and POST to "
+            "/models. Serve one archive, or leave it out."
         )

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tfs_proxy.layout import Workspace
 from tfs_proxy.names import is_model_name
 
 
@@ -25,14 +26,41 @@ def calls_file(folder: Path, model: str) -> Path:
     return folder / f"{model}.calls"
 
 
+class CallLocks:
+    """Files that are locked as long as there are calls; whoever wants to end a model server looks at them."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[Path] = Counter()
+        self._locked: dict[Path, int] = {}
+
+    def begin(self, path: Path) -> bool:
+        """Count a call; False if there is no such file."""
+        if not self._calls[path]:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                del self._calls[path]
+                return False
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            self._locked[path] = descriptor
+        self._calls[path] += 1
+        return True
+
+    def end(self, path: Path) -> None:
+        """A call that was counted is over."""
+        self._calls[path] -= 1
+        if not self._calls[path]:
+            del self._calls[path]
+            os.close(self._locked.pop(path))
+
+
 class Gates:
     """The gates in ``folder``, as they are at the moment of each question."""
 
     def __init__(self, folder: Path, instances: int) -> None:
         self._folder = folder
         self._instances = instances
-        self._calls: Counter[str] = Counter()
-        self._locked: dict[str, int] = {}
+        self._locks = CallLocks()
 
     def sockets(self, model: str) -> tuple[str, ...]:
         """The sockets of the model servers that have the model; none if it is not ready."""
@@ -47,43 +75,26 @@ class Gates:
     @contextmanager
     def call(self, model: str) -> Iterator[tuple[str, ...]]:
         """The same around a call, whose end an unload waits for."""
-        if not is_model_name(model) or not self._begin(model):
+        calls = calls_file(self._folder, model) if is_model_name(model) else None
+        if calls is None or not self._locks.begin(calls):
             yield ()
             return
         try:
             # After the lock: who removes the links looks for it afterwards.
             yield self.sockets(model)
         finally:
-            self._end(model)
-
-    def _begin(self, model: str) -> bool:
-        """Count a call; False if the model has no file, so no gates either."""
-        if not self._calls[model]:
-            try:
-                descriptor = os.open(calls_file(self._folder, model), os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                del self._calls[model]
-                return False
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-            self._locked[model] = descriptor
-        self._calls[model] += 1
-        return True
-
-    def _end(self, model: str) -> None:
-        self._calls[model] -= 1
-        if not self._calls[model]:
-            del self._calls[model]
-            os.close(self._locked.pop(model))
+            self._locks.end(calls)
 
 
 class SharedGates:
     """The gates of model servers that have all models of one archive: ``paths``, a link for each of them.
 
-    A call needs no file: nothing is unloaded while the router runs.
+    Other model servers may take their place. Where they listen, there is a file for calls to them.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = tuple(map(str, paths))
+        self._locks = CallLocks()
 
     def sockets(self, _: str) -> tuple[str, ...]:
         """The sockets of the model servers that are ready, whatever the model: they know which they have."""
@@ -95,8 +106,24 @@ class SharedGates:
 
     @contextmanager
     def call(self, model: str) -> Iterator[tuple[str, ...]]:
-        """The same around a call."""
-        yield self.sockets(model)
+        """The same around a call, whose end those wait for who end the model servers."""
+        calls = self._begin(model)
+        try:
+            yield self.sockets(model)
+        finally:
+            if calls is not None:
+                self._locks.end(calls)
+
+    def _begin(self, model: str) -> Path | None:
+        """Count a call where the gates lead to, also after it has been counted; None if no file is there."""
+        while sockets := self.sockets(model):
+            calls = Workspace(Path(sockets[0]).parent).grpc_calls
+            if not self._locks.begin(calls):
+                return None
+            if self.sockets(model)[:1] == sockets[:1]:
+                return calls
+            self._locks.end(calls)
+        return None
 
 
 def _link(path: str) -> str:

@@ -14,7 +14,6 @@ from typing import Final
 from tfs_proxy.capture.options import capture_options
 from tfs_proxy.errors import StartTimeout
 from tfs_proxy.layout import Workspace
-from tfs_proxy.multimodel.added_up import added_up
 from tfs_proxy.multimodel.archives.folder import ModelFolder, model_folder
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.archives.universal_script import universal_code
@@ -27,6 +26,7 @@ from tfs_proxy.multimodel.stacks.http_gates import HttpGates
 from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
 from tfs_proxy.multimodel.stacks.run_facts import RunFacts
 from tfs_proxy.multimodel.unusable_settings import refuse_unusable
+from tfs_proxy.observe.added_up import added_up
 from tfs_proxy.observe.model_counts import KnownModels
 from tfs_proxy.observe.tracing.choice import trace_choice
 from tfs_proxy.report.capacity import capacity

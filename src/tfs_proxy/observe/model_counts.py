@@ -107,6 +107,13 @@ class ModelCounts:
         inferences.seconds += seconds * times
         inferences.last_at = self._clock()
 
+    def follow(self, known: KnownModels) -> None:
+        """From here on these are the models of the run; those that have gone are forgotten."""
+        gone = self.known.versions.keys() - known.versions.keys()
+        for model in gone:
+            self.remove_model(model)
+        self.known = known
+
     def requests_of(self, model: str) -> int:
         """How many requests there have been for a model."""
         return sum(times for labels, times in self._outcomes.items() if labels[0] == model)

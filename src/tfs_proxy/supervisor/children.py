@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from tfs_proxy.deployment import BootFailure
 from tfs_proxy.errors import ModelLoadError, ModelServerEnded, ProcessGaveUp, ScriptLoadError, StopServing
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import without_workspace
@@ -56,6 +57,7 @@ class Children:
         self.log = ChildLog()
         self.deaths: Counter[tuple[str, str]] = Counter()
         self.script: str | None = None
+        self.logged_failure: BootFailure | None = None
         self.tick_seconds = TICK_SECONDS
         self.each_tick: Callable[[], None] = lambda: None
         self.model_server_died: Callable[[ChildProcess], None] = lambda _child: None
@@ -94,6 +96,19 @@ class Children:
         if self.workers is not None:
             self.beside_workers.append(self.workers)
         self.workers = new
+
+    def serves(self, group: str) -> bool:
+        """Whether the gunicorn of this process group is the one that serves."""
+        return self.workers is not None and str(self.workers.pid) == group
+
+    def succeed(self, before: "Children") -> None:
+        """Take over from ``before`` what the run has once, and count on; the rest stays with them."""
+        self.nginx, before.nginx = before.nginx, None
+        self.grpc_router, before.grpc_router = before.grpc_router, None
+        self.each_tick, before.each_tick = before.each_tick, self.each_tick
+        self.log = before.log
+        self.deaths.update(before.deaths)
+        before.deaths = self.deaths
 
     async def stop_beside(self, child: ChildProcess, seconds: float) -> None:
         """End a gunicorn beside the one that serves, within so many seconds."""
@@ -136,6 +151,7 @@ class Children:
     async def _until_one_gives_up(self) -> None:
         while True:
             self._refuse_failed_script()
+            self._log_failed_worker()
             self._watchdog.look()
             children = self.in_start_order()
             for child in children:
@@ -171,13 +187,15 @@ class Children:
             self.model_server_died(child)
             return not starting
         failed_to_boot = child is self.workers and child.exit_status in gunicorn.BOOT_FAILED
-        if failed_to_boot and not starting:
-            self._log_failed_boot()
         return not (starting and failed_to_boot)
 
-    def _log_failed_boot(self) -> None:
+    def _log_failed_worker(self) -> None:
+        """Log once why a worker that would serve beside others can't load the application."""
         failure = self._readiness.heartbeats.failure
-        if failure is not None:
+        if failure in {None, self.logged_failure} or self._readiness.phase is Phase.STARTING:
+            return
+        if failure is not None and not self.beside_workers:  # else somebody may wait for it
+            self.logged_failure = failure
             lines = "\n".join(filter(None, (failure.report, failure.text)))
             log.error("%s", without_workspace(lines, self._workspace))
 

@@ -38,6 +38,9 @@ Measure = Callable[[Mapping[str, str]], Iterable[MeasuredMetric]]
 Respond = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
 """Answers requests to paths of its own, and returns None for others."""
 
+RELEASED = "/released/"
+"""Behind it stands the process group of the worker that asks."""
+
 MAX_BODY_BYTES = 64 * 1024
 ALLOWED = "GET, HEAD"
 OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
@@ -46,7 +49,8 @@ OK, NOT_FOUND, NOT_ALLOWED, UNAVAILABLE = 200, 404, 405, 503
 class ControlApi:
     """Answers from `Readiness`; workers get ``deployment`` once it is known, clients what is measured.
 
-    ``served_models`` are those of TF Serving's REST API, None if that is not published.
+    ``served_models`` are those of TF Serving's REST API, None if that is not published. ``serves`` says
+    whether the gunicorn of a process group is the one that serves: no other's workers may accept.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class ControlApi:
         self._outside = outside or OutsideMetrics()
         self.deployment: Deployment | None = None
         self.released = False
+        self.serves: Callable[[str], bool] = lambda _group: True
         self.log_level: Callable[[HttpRequest], HttpResponse] = _refused
         self.count_early: Callable[[FinishedRequest, str], None] = lambda _request, _request_id: None
         self.models: Respond | None = None
@@ -108,10 +113,18 @@ class ControlApi:
                 return _ok_without(self.readiness.away())
             case "/deployment" if self.deployment is not None:
                 return HttpResponse(OK, self.deployment.to_json())
-            case "/deployment" | "/released":
-                return _ok_without(None if self.released else self.readiness.step)
+            case "/deployment":
+                return _ok_without(self.readiness.step)
+            case _ if path.startswith(RELEASED):
+                return self._may_serve(path.removeprefix(RELEASED))
             case _:
                 return self._state_for_clients(path)
+
+    def _may_serve(self, group: str) -> HttpResponse:
+        """Whether the workers of a process group may accept requests."""
+        if not self.released:
+            return _ok_without(self.readiness.step)
+        return _ok_without(None if self.serves(group) else "other workers serve")
 
     def _state_for_clients(self, path: str) -> HttpResponse:
         """What KServe's clients look at."""

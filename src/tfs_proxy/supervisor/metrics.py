@@ -38,6 +38,10 @@ class RunMetrics:
         self._memory_limit = available_resources().memory_bytes
         self._in_flight = RequestsInFlight(journals, self._worker_pids)
 
+    def follow(self, readiness: Readiness, children: Children) -> None:
+        """Measure these from now on; counts go on where they are."""
+        self._readiness, self._children = readiness, children
+
     def measure(self, headers: Mapping[str, str]) -> list[MeasuredMetric]:
         """Everything, now, for a scrape with these headers."""
         own = [*self._run(), *self._processes({SUPERVISOR: os.getpid()}), *self._workers(), *self._models()]

@@ -22,6 +22,7 @@ from tfs_proxy.wire.grpc_codes import GrpcCode
 
 log = logging.getLogger(__name__)
 
+LOOK_SECONDS = 0.01
 AVAILABLE = "AVAILABLE"
 ENDED = "END"
 EXHAUSTED = GrpcCode.RESOURCE_EXHAUSTED.name
@@ -115,7 +116,7 @@ class Heartbeats(asyncio.DatagramProtocol):
     """Workers send their pid; a beat is fresh for ``limit_seconds``. ``booted`` is set by the first.
 
     A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all, and
-    ``starts`` counts them. One that can't load it sends a `BootFailure`: ``failure`` is the first.
+    ``starts`` counts them. One that can't load it sends a `BootFailure`: ``failure`` is the latest.
 
     A message after the pid is for `HangingCalls`.
     """
@@ -168,9 +169,15 @@ class Heartbeats(asyncio.DatagramProtocol):
 
     def _note_failure(self, data: bytes) -> None:
         try:
-            self.failure = self.failure or BootFailure.from_json(data)
+            self.failure = BootFailure.from_json(data)
         except ValueError:  # a script can write to the socket, too
             log.warning("a message from a worker can't be read")
+
+    async def until_alive(self, count: int) -> None:
+        """Return once so many workers beat."""
+        await self.booted.wait()
+        while len(self.alive) < count:  # noqa: ASYNC110 - workers come and go
+            await asyncio.sleep(LOOK_SECONDS)
 
     def forget(self) -> None:
         """Drop all beats: their workers are gone."""
@@ -217,6 +224,11 @@ class Readiness:
         self.unreachable: set[int] = set()
         self.reported: dict[tuple[int, str], Mapping[int, ServableState]] = {}
         self.disturbed = asyncio.Event()
+
+    def succeed(self, before: "Readiness") -> None:
+        """Take the place of ``before``, whose counts and times of the start go on."""
+        self.steps = before.steps
+        self.heartbeats.starts += before.heartbeats.starts
 
     @property
     def step(self) -> str:

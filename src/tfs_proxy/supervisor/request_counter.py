@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from tfs_proxy.observe.added_up import added_up
 from tfs_proxy.observe.line_file import LineReader
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import KnownModels, ModelCounts
@@ -20,13 +21,26 @@ class RequestCounter:
         self.counts = RequestCounts()
         self._lines = LineReader(path)
         self._stages_folder = stages
-        self._stages: StageTables | None = None
+        self._stages: list[StageTables] = []
+        self._former_stages: list[MeasuredMetric] = []
 
     def expect(self, known: KnownModels) -> None:
         """From here on, count requests by model, too; ``known`` may get more models later."""
         self.read()
         self.counts.models = ModelCounts(known)
-        self._stages = StageTables(self._stages_folder, known)
+        self._stages.append(StageTables(self._stages_folder, known))
+
+    def expect_other_models(self, known: KnownModels, stages: Path) -> None:
+        """From here on these are the models of the run; their workers have their tables in ``stages``.
+
+        What has been counted stays, but for models that have gone. All but the last workers have ended.
+        """
+        self.read()
+        if self.counts.models is not None:
+            self.counts.models.follow(known)
+        for tables in self._stages[:-1]:
+            self._former_stages = added_up([*self._former_stages, *tables.measure()])
+        self._stages = [*self._stages[-1:], StageTables(stages, known)]
 
     def forget(self, model: str) -> None:
         """A model has gone: its requests so far are counted, and no series of it stays."""
@@ -38,12 +52,12 @@ class RequestCounter:
         """Count what has been written since the last time."""
         for chunk in self._lines.chunks():
             self.counts.add_lines(chunk)
-        if self._stages is not None:
-            self._stages.fold()
+        for tables in self._stages:
+            tables.fold()
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """All requests that have ended by now."""
         self.read()
         yield from self.counts.measure()
-        if self._stages is not None:
-            yield from self._stages.measure()
+        measured = [metric for tables in self._stages for metric in tables.measure()]
+        yield from added_up([*self._former_stages, *measured])

@@ -136,13 +136,18 @@ class ServingStack:
             return HostResources((), (), 0, self.request.environ, common=servers.instances)
         return await asyncio.to_thread(find_host_resources, self.request, prepared, self._held)
 
-    async def start_in_time(self, planned: ProcessPlan, prepared: Prepared) -> None:
-        """Return once everything is ready; raises StopServing if it can't be, StartTimeout at the limit."""
+    async def start_in_time(
+        self, planned: ProcessPlan, prepared: Prepared, *, every_worker: bool = False
+    ) -> None:
+        """Return once everything is ready; raises StopServing if it can't be, StartTimeout at the limit.
+
+        One worker is enough, unless ``every_worker`` has to be.
+        """
         # With flags, the model server follows its folders, which may still be filled: there is no limit.
         limit_seconds = self.settings.wait_time_seconds if self.request.flags is None else None
         try:
             async with asyncio.timeout(limit_seconds):
-                await self.children.watch_during(self._become_ready(planned, prepared))
+                await self.children.watch_during(self._become_ready(planned, prepared, every_worker))
         except TimeoutError:
             raise StartTimeout(
                 f"not ready within SAGEMAKER_TFS_WAIT_TIME_SECONDS={self.settings.wait_time_seconds:g}: "
@@ -193,13 +198,17 @@ class ServingStack:
         """Close the sockets that workers accept on, and free the model servers' ports; idempotent."""
         for listener in self.web:
             listener.close()
+        self.release_ports()
+
+    def release_ports(self) -> None:
+        """Free the model servers' ports; idempotent."""
         self._held.close()
 
     def _where_scripts_load(self) -> str:
         lines = sorted(set(self.readiness.heartbeats.hanging_calls.loading.values()))
         return f"; the script is at {' and at '.join(lines)}" if lines else ""
 
-    async def _become_ready(self, planned: ProcessPlan, prepared: Prepared) -> None:
+    async def _become_ready(self, planned: ProcessPlan, prepared: Prepared, every_worker: bool) -> None:
         """Load models, and install and import the script at the same time."""
         self.readiness.step = f"starting: loading the {'models' if planned.model_servers else 'script'}"
         self.children.model_servers = [
@@ -214,7 +223,8 @@ class ServingStack:
             raise failures.exceptions[0] from None
         if self.has_workers:
             self.readiness.step = "starting: waiting for a worker"
-            await self.readiness.heartbeats.booted.wait()
+            count = self.settings.gunicorn_workers if every_worker else 1
+            await self.readiness.heartbeats.until_alive(count)
 
     async def _models_available(self, models: Sequence[ServedModel]) -> None:
         if self._host.servers is not None and models:

@@ -1,5 +1,6 @@
 """What workers ask of the supervisor, at the unix socket of its control API."""
 
+import os
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -53,9 +54,12 @@ def ask(control_socket: Path, method: str, path: str, body: bytes) -> HttpRespon
 
 
 def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
-    """Whether the supervisor lets workers accept requests: all is ready. False if it can't be reached."""
+    """Whether the supervisor lets this worker accept requests: all is ready, and its gunicorn serves.
+
+    False if it can't be reached.
+    """
     try:
-        return _get(control_socket, "/released", timeout_seconds)[0] == OK
+        return _get(control_socket, f"/released/{os.getpgrp()}", timeout_seconds)[0] == OK
     except (UpstreamUnavailable, UpstreamTimeout):
         return False
 

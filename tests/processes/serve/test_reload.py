@@ -1,5 +1,7 @@
 """`serve --reload`: changed code is loaded in new workers, and no request fails meanwhile."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 
 from support.archives import SAVED_MODEL, has_nginx, stand_in_archive, stand_in_program, without_nginx
 from support.load_generator import load
+from support.scraping import scrape
 from support.stack import Stack
 
 FRONTS = [
@@ -52,8 +55,8 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     """Starts `serve --reload` of a folder or archive; it is stopped at the end."""
     stacks: list[Stack] = []
 
-    def start(model: Path, workers: str = "1", **env: str) -> Stack:
-        words = [str(model), "--reload", "--model-server", stand_in_program(tmp_path)]
+    def start(model: Path, workers: str = "1", *, reload: bool = True, **env: str) -> Stack:
+        words = [str(model), *(["--reload"] if reload else []), "--model-server", stand_in_program(tmp_path)]
         stack = Stack(*words, env={"SAGEMAKER_GUNICORN_WORKERS": workers, **env})
         stacks.append(stack)
         stack.wait_ready()
@@ -108,7 +111,7 @@ def test_a_broken_script_is_reported_while_the_old_one_serves(
     stack = serve(folder, workers="2", **front)
     with load(stack.port) as sending:
         write(folder / "code" / "inference.py", script("second") + BROKEN)
-        stack.wait_for_log("go on serving")
+        stack.wait_for_log("goes on serving")
         assert answer(stack) == "first"
         assert stack.ask("GET", "/ping").status == 200
         write(folder / "code" / "inference.py", script("third"))
@@ -119,6 +122,55 @@ def test_a_broken_script_is_reported_while_the_old_one_serves(
     line = f'File "{folder}/code/inference.py", line {len(script("second").splitlines()) + 2}'
     assert stack.log.count(line) == 1, stack.log
     assert "No module named 'no_such_module_here'" in stack.log
+
+
+ONLY_ONCE = """
+import os
+try:
+    os.close(os.open({marker!r}, os.O_CREAT | os.O_EXCL))
+except FileExistsError:
+    # Ends once the first worker could have accepted, if anything let it.
+    import time
+    time.sleep(1)
+    raise RuntimeError("only one worker can load this")
+"""
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_new_workers_answer_nothing_before_all_of_them_can(
+    serve: Serve, folder: Path, front: dict[str, str]
+) -> None:
+    """The first of two new workers loads the script, the second fails: no answer is the new one's, none is lost."""
+    stack = serve(folder, workers="2", **front)
+    marker = str(folder.parent / "loaded")
+    with load(stack.port) as sending:
+        write(folder / "code" / "inference.py", script("second") + ONLY_ONCE.format(marker=marker))
+        while "goes on serving" not in stack.log:
+            assert answer(stack) == "first"
+        counts = sending.finish()
+
+    assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
+    assert "only one worker can load this" in stack.log
+
+
+def test_a_worker_that_can_not_load_the_script_ends_no_other(serve: Serve, folder: Path) -> None:
+    """One of two is killed while the script is broken, and nothing is reloaded: the other serves; then both do."""
+    stack = serve(folder, workers="2", reload=False)
+    stack.wait_until(lambda: scrape(stack).total("tfs_proxy_workers") == 2, "both workers serve")
+    (folder / "code" / "inference.py").write_text(script("second") + BROKEN)
+    killed, kept = stack.workers()
+    os.kill(killed, signal.SIGKILL)
+    stack.wait_for_log("No module named 'no_such_module_here'")
+    with load(stack.port) as sending:
+        (folder / "code" / "inference.py").write_text(script("second"))
+        stack.wait_until(lambda: scrape(stack).total("tfs_proxy_workers") == 2, "a new worker serves")
+        counts = sending.finish()
+
+    assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
+    os.kill(kept, signal.SIGKILL)
+    stack.wait_until(lambda: kept not in stack.workers(), "the old worker has ended")
+    assert answer(stack) == "second"
+    assert stack.log.count("Traceback (most recent call last)") == 1
 
 
 def test_a_script_that_hangs_while_it_is_imported_does_not_hold_up_the_next(
@@ -191,7 +243,7 @@ def test_an_archive_that_is_replaced_is_unpacked_beside(serve: Serve, tmp_path: 
     archive.write_bytes(whole[: len(whole) // 2])
     stack.wait_for_log("the change can't be used: ")
     assert answer(stack) == "first"
-    stand_in_archive(tmp_path / "broken.tar.gz", script=BROKEN).rename(archive)
+    stand_in_archive(tmp_path / "broken.tar.gz", script=script("broken") + BROKEN).rename(archive)
     stack.wait_for_log("code/inference.py can't be imported")
     assert answer(stack) == "first"
     (tmp_path / "new.tar.gz").rename(archive)

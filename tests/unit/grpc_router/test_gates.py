@@ -3,8 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from tfs_proxy.grpc_router.gates import Gates
+from tfs_proxy.grpc_router.gates import Gates, SharedGates
+from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.stacks.grpc_gates import GrpcGates
+from tfs_proxy.supervisor.host.file_locks import is_path_locked
+from tfs_proxy.supervisor.programs.grpc_gates import InstanceGates, until_calls_end
 
 
 def test_calls_follow_the_gates_that_are_open(tmp_path: Path) -> None:
@@ -48,3 +51,26 @@ def test_the_end_of_a_model_waits_for_its_calls(tmp_path: Path) -> None:
         assert made.in_use
     assert not made.in_use
     asyncio.run(made.wait_for_calls(600))
+
+
+def test_model_servers_take_the_place_of_others_while_calls_are_under_way(tmp_path: Path) -> None:
+    """A call that has begun keeps the former ones from being ended; the next one goes to the new ones."""
+    run, old, new = (Workspace(tmp_path / name) for name in ("run", "old", "new"))
+    for workspace in (run, old, new):
+        workspace.root.mkdir()
+    router, made = SharedGates([run.grpc_gate(index) for index in range(2)]), InstanceGates(run, 2)
+    made.lead_to({index: old.grpc_socket(index) for index in range(2)})
+
+    with router.call("m") as sockets:
+        assert sockets == (str(old.grpc_socket(0)), str(old.grpc_socket(1)))
+        made.lead_to({1: new.grpc_socket(1)})
+        with router.call("m") as sockets_of_next:
+            assert sockets_of_next == (str(new.grpc_socket(1)),)
+        asyncio.run(until_calls_end(old.grpc_calls, 0.05))
+        assert is_path_locked(old.grpc_calls)
+        assert not is_path_locked(new.grpc_calls)
+    asyncio.run(until_calls_end(old.grpc_calls, 600))
+
+    made.lead_to({})
+    with router.call("m") as sockets:
+        assert sockets == ()

@@ -274,14 +274,23 @@ def test_no_client_says_how_many_requests_there_are(count: str) -> None:
 
 def test_the_door_hands_out_the_deployment_and_the_release(door: ControlApi) -> None:
     """Both are 503 before, so that a worker waits."""
-    assert ask(door, "GET", "/deployment").status == ask(door, "GET", "/released").status == 503
+    assert ask(door, "GET", "/deployment").status == ask(door, "GET", "/released/7").status == 503
 
     deployment = Deployment("m", {"m": (1,)}, (), None, (), 10, 5.0)
     door.deployment = deployment
     door.release()
 
     assert Deployment.from_json(ask(door, "GET", "/deployment").body) == deployment
-    assert ask(door, "GET", "/released").status == 200
+    assert ask(door, "GET", "/released/7").status == 200
+
+
+def test_the_door_releases_the_workers_that_serve_alone(door: ControlApi) -> None:
+    """Workers of another process group wait, although the run serves."""
+    door.serves = lambda group: group == "7"
+    door.release()
+
+    assert ask(door, "GET", "/released/7").status == 200
+    assert ask(door, "GET", "/released/8").status == 503
 
 
 def test_the_door_knows_no_other_path_or_method(door: ControlApi) -> None:

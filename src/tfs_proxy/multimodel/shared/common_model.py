@@ -7,8 +7,8 @@ from typing import Final
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
-from tfs_proxy.multimodel.file_locks import is_locked, is_path_locked
 from tfs_proxy.payload.media_types import JSON
+from tfs_proxy.supervisor.host.file_locks import is_locked, is_path_locked
 
 PAUSE_SECONDS: Final = 0.01
 

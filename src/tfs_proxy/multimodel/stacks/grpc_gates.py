@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tfs_proxy.grpc_router.gates import calls_file, gate
-from tfs_proxy.multimodel.file_locks import is_path_locked
+from tfs_proxy.supervisor.host.file_locks import is_path_locked
 
 LOOK_SECONDS: Final = 0.02
 

@@ -29,6 +29,7 @@ from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.gpus.placement import Placement
+from tfs_proxy.supervisor.host.workspace import make_workspace_within
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.nginx.kept_connections import WEB_SOCKET
 from tfs_proxy.supervisor.opening import ServeRequest
@@ -223,7 +224,7 @@ class ModelStack:
 
     async def _load(self) -> None:
         await self._choose_place()
-        self._make_folder()
+        make_workspace_within(self._run.workspace, self._workspace.root)
         prepared = await self._stack.open_archive()
         self.models = {model.name: model.versions for model in prepared.models}
         self._owner.opened(self)
@@ -272,20 +273,6 @@ class ModelStack:
             self._grpc_gates.wait_for_calls(seconds),
         )
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
-
-    def _make_folder(self) -> None:
-        of_run, own = self._run.workspace, self._workspace
-        own.root.mkdir(parents=True)
-        for path in (
-            of_run.requests,
-            of_run.access,
-            of_run.logging,
-            of_run.memory_ledger,
-            of_run.capture_counts,
-            of_run.traces_warning,
-            of_run.nginx,
-        ):
-            (own.root / path.name).symlink_to(path)
 
     async def _open_sockets(self) -> None:
         self._listener.bind(str(self._workspace.root / WEB_SOCKET))

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 from tfs_proxy.errors import NameTaken
-from tfs_proxy.multimodel.added_up import added_up
 from tfs_proxy.multimodel.capacity.admission import (
     COMMON_SERVER_BASE_BYTES,
     MODEL_SERVER_BYTES,
@@ -31,6 +30,7 @@ from tfs_proxy.multimodel.capacity.turns import Turns
 from tfs_proxy.multimodel.stacks.model_stack import ModelStack
 from tfs_proxy.multimodel.stacks.run_facts import RunFacts
 from tfs_proxy.observe import catalogue
+from tfs_proxy.observe.added_up import added_up
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.model_counts import OTHER
 from tfs_proxy.resources import memory_left

@@ -5,8 +5,8 @@ import logging
 import secrets
 import socket
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tfs_proxy.errors import SettingsError
@@ -178,6 +178,22 @@ def model_server_ports(ports: PortRange | None, instances: int, held: ExitStack)
         return [(ports.low + 2 * index, ports.low + 2 * index + 1) for index in range(instances)]
     free = free_ports(2 * instances, held)
     return list(zip(free[::2], free[1::2], strict=True))
+
+
+def web_listeners(ports: PortRange | None, instances: int, count: int) -> tuple[socket.socket, ...]:
+    """``count`` loopback sockets for the workers behind nginx: from the end of the range, else free ones.
+
+    What the range has beyond the ports of `model_server_ports` may be too little: the rest are free ones.
+    """
+    candidates = iter(range(ports.high, ports.low + 2 * instances - 1, -1) if ports else ())
+    return tuple(_listen_on_first(candidates) for _ in range(count))
+
+
+def _listen_on_first(candidates: Iterator[int]) -> socket.socket:
+    for port in candidates:
+        with suppress(SettingsError):
+            return listen(LOOPBACK, port)
+    return listen(LOOPBACK, 0)
 
 
 def is_free_port(port: int) -> bool:

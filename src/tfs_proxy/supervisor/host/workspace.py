@@ -3,7 +3,7 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -73,3 +73,24 @@ def temporary_workspace(home: str | None, prefix: str) -> Iterator[Workspace]:
         yield workspace
     finally:
         shutil.rmtree(workspace.root, ignore_errors=True)
+
+
+def make_workspace_within(run: Workspace, root: Path, *more: Path) -> Workspace:
+    """A new workspace at ``root``: links lead to what ``run`` has once, and to ``more`` of its paths."""
+    root.mkdir(parents=True)
+    for path in (*_once_a_run(run), *more):
+        (root / path.name).symlink_to(path)
+    return Workspace(root)
+
+
+def _once_a_run(run: Workspace) -> Sequence[Path]:
+    """What all workers of a run write to and follow, whichever models they serve."""
+    return (
+        run.requests,
+        run.access,
+        run.logging,
+        run.memory_ledger,
+        run.capture_counts,
+        run.traces_warning,
+        run.nginx,
+    )

@@ -7,7 +7,8 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfs_proxy.deployment import Deployment
@@ -24,7 +25,7 @@ from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec
 log = logging.getLogger(__name__)
 
 VERSION_SECONDS = 10.0
-RELOAD_LOOKS, RELOAD_PAUSE_SECONDS = 400, 0.005
+RELOAD_SECONDS, RELOAD_PAUSE_SECONDS = 2.0, 0.005
 
 
 class NginxProxy:
@@ -103,17 +104,25 @@ class NginxProxy:
         text = nginx.config(proxy_config, self._settings, self._workspace)
         (self._workspace.nginx / "nginx.conf").write_text(text)
 
-    async def reload(self, nginx: ChildProcess, serving: Deployment) -> None:
-        """Reload nginx once, before the first 200: only now may it send requests past the workers.
+    def begin_reload(self, nginx: ChildProcess, serving: Deployment) -> Collection[int]:
+        """Have nginx serve this from now on; the pids of its former workers, which finish their requests.
 
-        The former nginx worker closes its idle connections first, so that no client that saw a 200 is on one.
+        Only now may nginx send requests past the workers.
         """
         former = set(child_pids(nginx.pid or 0))
         self.configure(serving)
         nginx.send_signal(signal.SIGHUP)
-        for _ in range(RELOAD_LOOKS):
-            if former.isdisjoint(child_pids(nginx.pid or 0)):
-                return
+        return former
+
+    async def until_gone(
+        self, nginx: ChildProcess, former: Collection[int], seconds: float = RELOAD_SECONDS
+    ) -> None:
+        """Return once the former workers have ended, or after so many seconds.
+
+        They close their idle connections first: no client that sees a 200 after this is on one.
+        """
+        deadline = time.monotonic() + seconds
+        while not set(former).isdisjoint(child_pids(nginx.pid or 0)) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(RELOAD_PAUSE_SECONDS)
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ _MODEL = "(?P<model>[^/]+)"
 
 
 class OpenInferenceApi:
-    """Answers from the run's readiness and its ``repository``; ``times`` measures inferences now.
+    """Answers from the run's ``readiness`` and its ``repository``; ``times`` measures inferences now.
 
     ``labels`` are other names of versions.
     """
@@ -48,7 +48,7 @@ class OpenInferenceApi:
         times: Callable[[], InferenceTimes],
         labels: Mapping[str, int],
     ) -> None:
-        self._readiness = readiness
+        self.readiness = readiness
         self._repository = repository
         self._times = times
         self._labels = labels
@@ -85,7 +85,7 @@ class OpenInferenceApi:
 
     def health(self, path: str) -> HttpResponse | None:
         """The answer to a probe, which is there from the start; None for any other path."""
-        ready = self._readiness.reason() is None
+        ready = self.readiness.reason() is None
         match path:
             case "/v2/health/live":
                 return _json({"live": True})

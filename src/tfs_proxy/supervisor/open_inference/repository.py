@@ -62,7 +62,7 @@ class ServedArchive:
     can_load = False
 
     def __init__(self, readiness: Readiness, deployment: Callable[[], Deployment | None]) -> None:
-        self._readiness = readiness
+        self.readiness = readiness
         self._deployment = deployment
 
     async def index(self) -> Sequence[IndexedVersion]:
@@ -92,15 +92,15 @@ class ServedArchive:
         raise BadInput(_NO_LOADS)
 
     def _of_script(self, model: str) -> IndexedVersion:
-        reason = self._readiness.reason()
+        reason = self.readiness.reason()
         state = IndexState.READY if reason is None else IndexState.UNAVAILABLE
         return IndexedVersion(model, ONLY_VERSION, state, reason or "")
 
     def _of_model(self, model: str, versions: Sequence[int]) -> list[IndexedVersion]:
         """Each version on the model server on which it is best off; one without a number if none is known."""
         states: dict[int, list[ServableState]] = {version: [] for version in versions}
-        for (instance, of_model), reported in self._readiness.reported.items():
-            if of_model == model and instance not in self._readiness.unreachable:
+        for (instance, of_model), reported in self.readiness.reported.items():
+            if of_model == model and instance not in self.readiness.unreachable:
                 for version, state in reported.items():
                     states.setdefault(version, []).append(state)
         if not states:

@@ -1,1 +1,1 @@
-"""``serve --reload``: new workers load code that has changed, while the old ones go on serving."""
+"""``serve --reload`` and ``--watch``: changed code and models are loaded beside those that serve."""

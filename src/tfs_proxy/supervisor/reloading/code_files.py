@@ -9,7 +9,8 @@ from pathlib import Path
 Look = tuple[int, int, int]
 """A file's time of change in ns, its size in bytes, and its inode: atomic renames change that one."""
 
-Snapshot = Mapping[Path, Look]
+Snapshot = Mapping[Path, object]
+"""What tells a change by file: its `Look`, or an object's ETag."""
 
 TEMPORARY_ENDINGS = ("~", ".swp", ".swx", ".swo", ".tmp", ".pyc")
 VIM_TEST_FILE = "4913"

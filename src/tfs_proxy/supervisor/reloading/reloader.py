@@ -1,102 +1,132 @@
-"""The loop of ``serve --reload``: look, wait until a change is whole, load it in new workers, report."""
+"""The loop of ``serve --reload`` and ``--watch``: look, wait until a change is whole, load it, report."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from tfs_proxy.errors import ArchiveError, ScriptLoadError
-from tfs_proxy.layout import ModelLayout
+from tfs_proxy.errors import ScriptLoadError, StopServing
 from tfs_proxy.names import printable
-from tfs_proxy.supervisor.reloading.code_files import Snapshot, changed_files
-from tfs_proxy.supervisor.reloading.code_source import CodeSource
-from tfs_proxy.supervisor.reloading.worker_exchange import WorkerExchange
+from tfs_proxy.supervisor.reloading.code_files import Snapshot
+from tfs_proxy.supervisor.reloading.settling import SettlingFiles
 from tfs_proxy.supervisor.run_loop import cancel
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.2
-SETTLED_SECONDS = 0.05
-"""A change is whole once nothing has changed for so long: editors write several files, git many."""
+CODE_SETTLED_SECONDS = 0.05
+"""Changed code is whole once nothing has changed for so long: editors write several files, git many."""
+
+MODELS_SETTLED_SECONDS = 2.0
+"""The same for models and archives, which take longer to be copied."""
 
 SHARE_OF_TIME = 0.1
 """Of a core at most for looking: a folder of many files is looked at less often."""
 
 SHOWN_FILES = 3
-GOES_ON = "The workers that loaded the code before go on serving."
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The files that have changed; ``models`` since those that serve."""
+
+    code: tuple[Path, ...]
+    models: tuple[Path, ...]
+
+
+class ChangeLoader(Protocol):
+    """Looks at code and models, and loads them."""
+
+    def look_at_code(self) -> Snapshot:
+        """The files of the code that is followed."""
+
+    def look_at_models(self) -> Snapshot:
+        """The files of the models, or the archive."""
+
+    async def load_code(self, changed: Sequence[Path], /) -> str:
+        """Serve with changed code; what serves then. Raises StopServing if it can't be used."""
+
+    async def load_models(self) -> str:
+        """Serve changed models, and the code that is there now; what serves then. Raises StopServing."""
 
 
 class Reloader:
-    """Follows the code of ``layout`` by ``source`` from the moment that it is made."""
+    """Follows what ``loader`` sees, every ``look_seconds``; ``models`` is what has been loaded of them.
 
-    def __init__(self, source: CodeSource, layout: ModelLayout, exchange: WorkerExchange) -> None:
-        self._source, self._layout, self._exchange = source, layout, exchange
-        self._had_script = layout.script.is_file()
-        self._loaded: Snapshot = source.look()
-        self._look_seconds = LOOK_SECONDS
+    Code is followed by itself if ``follows_code``, and as long as models that have changed can't be used.
+    """
+
+    def __init__(
+        self, loader: ChangeLoader, models: Snapshot, look_seconds: float, *, follows_code: bool
+    ) -> None:
+        self._loader = loader
+        self._follows_code = follows_code
+        self._not_loaded: set[Path] = set()
+        self._code = SettlingFiles(loader.look_at_code(), CODE_SETTLED_SECONDS)
+        self._models = SettlingFiles(models, MODELS_SETTLED_SECONDS)
+        self._least_seconds = self._look_seconds = look_seconds
 
     async def run(self) -> None:
-        """Load each change in new workers; a change during that begins it anew."""
+        """Load each change; a change during that begins it anew."""
+        await self._whole_change()
         while True:
-            snapshot = await self._whole_change()
-            changed = changed_files(self._loaded, snapshot)
-            self._loaded = snapshot
-            loading = asyncio.create_task(self._load(changed))
+            self._not_loaded.update(self._models.take())
+            change = Change(self._code.take(), tuple(sorted(self._not_loaded)))
+            loading = asyncio.create_task(self._load(change))
             changing = asyncio.create_task(self._whole_change())
             try:
                 await asyncio.wait({loading, changing}, return_when=asyncio.FIRST_COMPLETED)
                 if loading.done():
                     loading.result()
+                    await changing
             finally:
                 await cancel(loading, changing)
 
-    async def _whole_change(self) -> Snapshot:
+    async def _whole_change(self) -> None:
         """Wait until files differ from those that were loaded last, and have stopped changing."""
         while True:
-            await asyncio.sleep(self._look_seconds)
-            snapshot = await self._look()
-            while snapshot != self._loaded:
-                await asyncio.sleep(SETTLED_SECONDS)
-                before, snapshot = snapshot, await self._look()
-                if snapshot == before:
-                    return snapshot
+            is_soon_whole = self._follows_code and self._code.is_pending
+            await asyncio.sleep(CODE_SETTLED_SECONDS if is_soon_whole else self._look_seconds)
+            now = await self._look()
+            counts = self._models.is_pending or (
+                self._code.is_pending and (self._follows_code or bool(self._not_loaded))
+            )
+            if counts and self._code.is_whole(now) and self._models.is_whole(now):
+                return
 
-    async def _look(self) -> Snapshot:
+    async def _look(self) -> float:
+        """Look once; when that was."""
         began = time.monotonic()
-        snapshot = await asyncio.to_thread(self._source.look)
-        self._look_seconds = max(LOOK_SECONDS, (time.monotonic() - began) / SHARE_OF_TIME)
-        return snapshot
+        code = await asyncio.to_thread(self._loader.look_at_code)
+        models = await asyncio.to_thread(self._loader.look_at_models)
+        self._code.note(code, began)
+        self._models.note(models, began)
+        now = time.monotonic()
+        self._look_seconds = max(self._least_seconds, (now - began) / SHARE_OF_TIME)
+        return began
 
-    async def _load(self, changed: Sequence[Path]) -> None:
-        log.info("%s changed: loading the code in new workers", shown(changed))
+    async def _load(self, change: Change) -> None:
         began = time.monotonic()
         try:
-            async with self._source.put_in_place(changed):
-                self._refuse_unusable(changed)
-                await self._exchange.replace_workers()
-        except (ArchiveError, ScriptLoadError, OSError) as error:
+            if change.models:
+                log.info("%s changed: loading it beside what serves", shown(change.models + change.code))
+                serving = await self._loader.load_models()
+                self._not_loaded.clear()
+            else:
+                log.info("%s changed: loading the code in new workers", shown(change.code))
+                serving = await self._loader.load_code(change.code)
+        except (StopServing, OSError) as error:
             _report(error)
         else:
-            log.info("the new code serves, after %.2f s", time.monotonic() - began)
-
-    def _refuse_unusable(self, changed: Sequence[Path]) -> None:
-        """Raise ScriptLoadError for what new workers alone can't take; warn of what they would not see."""
-        has_script = self._layout.script.is_file()
-        if has_script and not self._had_script:
-            raise ScriptLoadError(f"{self._layout.shown_script} is new: start again to serve with it.")
-        if self._had_script and not has_script:
-            raise ScriptLoadError(f"{self._layout.shown_script} is gone: put one there.")
-        if self._layout.requirements in changed:
-            log.warning(
-                "%s changed: start again to install what it asks for now", self._layout.requirements.name
-            )
+            log.info("%s serves, after %.2f s", serving, time.monotonic() - began)
 
 
-def _report(error: ArchiveError | ScriptLoadError | OSError) -> None:
+def _report(error: StopServing | OSError) -> None:
     if isinstance(error, ScriptLoadError) and error.report:
         log.error("%s", error.report)
-    log.error("the change can't be used: %s %s", printable(str(error)), GOES_ON)
+    log.error("the change can't be used: %s What was loaded before goes on serving.", printable(str(error)))
 
 
 def shown(files: Sequence[Path]) -> str:

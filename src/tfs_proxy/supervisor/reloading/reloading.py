@@ -1,75 +1,85 @@
-"""All of ``serve --reload`` in one run: the warm parent of new workers, and the loop that finds changes."""
+"""All of ``serve --reload`` and ``--watch`` in one run: what they follow, and who loads it."""
+
+from typing import Final
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import printable
-from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.front.run_status import RunStatus
+from tfs_proxy.supervisor.generations.succession import Generations
 from tfs_proxy.supervisor.host.running_process import RunningProcess
 from tfs_proxy.supervisor.opening import ServeRequest
-from tfs_proxy.supervisor.process import ProcessSpec
+from tfs_proxy.supervisor.process import ProcessSpec, spawn
 from tfs_proxy.supervisor.programs.warm_parent import WarmParent
-from tfs_proxy.supervisor.reloading.code_source import code_source
+from tfs_proxy.supervisor.reloading.code_files import Snapshot
+from tfs_proxy.supervisor.reloading.followed import Followed
+from tfs_proxy.supervisor.reloading.model_files import model_source
 from tfs_proxy.supervisor.reloading.reloader import Reloader
 from tfs_proxy.supervisor.reloading.worker_exchange import WorkerExchange
-from tfs_proxy.supervisor.stack import ServingStack
 
-SETTING = "--reload (TFS_PROXY_RELOAD)"
+RELOAD, WATCH = "--reload (TFS_PROXY_RELOAD)", "--watch (TFS_PROXY_WATCH)"
+RELOAD_LOOK_SECONDS: Final = 0.2
+WATCH_LOOK_SECONDS: Final = 1.0
 
 
 def refuse_unusable_reload(settings: Settings, request: ServeRequest) -> None:
-    """Raise SettingsError if there is no folder or archive on this machine to be followed."""
+    """Raise SettingsError if changes should be followed, and can't be."""
+    if not settings.follows_changes:
+        return
+    setting = RELOAD if settings.reload else WATCH
     if request.flags is not None:
-        raise SettingsError(
-            f"{SETTING} can't be used here: only `tfs-proxy serve` has a script to load anew."
-        )
+        raise SettingsError(f"{setting} can't be used here: only `tfs-proxy serve` follows changes.")
     model = request.model or settings.model or ""
-    if model.startswith(S3_SCHEME):
+    if settings.reload and model.startswith(S3_SCHEME):
         raise SettingsError(
-            f"{SETTING} can't be used with {printable(model)}: changes are seen in a folder or an archive on "
-            "this machine. Download it first, or leave --reload out."
+            f"{RELOAD} can't be used with {printable(model)}: it follows a folder or an archive on this "
+            "machine. Download it first, or take --watch, which looks for a new archive there."
+        )
+    ports = settings.safe_port_range
+    if ports is not None and ports.low + 4 * settings.instance_count - 1 > ports.high:
+        raise SettingsError(
+            f"{setting} can't be used with SAGEMAKER_SAFE_PORT_RANGE={ports.low}-{ports.high}: old and new "
+            f"model servers need {4 * settings.instance_count} ports while both run."
         )
 
 
 class Reloading:
-    """New workers for changed code, forked from a warm parent: they are ready sooner than started ones."""
+    """What a run follows, and loads; for ``--reload`` new workers are forked from a warm parent."""
 
     def __init__(self, settings: Settings, workspace: Workspace, request: ServeRequest) -> None:
-        self._settings, self._workspace = settings, workspace
-        self._model = request.model or settings.model
-        self._warm_parent = WarmParent(settings, workspace, request.environ)
-        self._reloader: Reloader | None = None
+        self._settings = settings
+        self._source = model_source(request.model or settings.model)
+        self._models: Snapshot = {}
+        self._warm_parent = WarmParent(settings, workspace, request.environ) if settings.reload else None
+        self._exchange = WorkerExchange(settings, self.spawn) if settings.reload else None
 
     async def spawn(self, spec: ProcessSpec, output: int) -> RunningProcess:
         """Start workers; the first ones before there is a warm parent."""
+        if self._warm_parent is None:
+            return await spawn(spec, output)
         return await self._warm_parent.spawn(spec, output)
 
-    def follow(self, prepared: Prepared, stack: ServingStack) -> None:
-        """Note what the code is like now, which the workers have not loaded yet."""
-        layout = prepared.served.layout
-        exchange = WorkerExchange(
-            stack.children,
-            stack.readiness.heartbeats,
-            self._workspace,
-            self.spawn,
-            load_seconds=self._settings.wait_time_seconds,
-            stop_seconds=self._settings.stop_seconds,
-        )
-        source = code_source(self._model, layout, self._settings, self._workspace)
-        self._reloader = Reloader(source, layout, exchange)
+    def look(self) -> None:
+        """Note what models and archive are like now, which nobody has opened yet."""
+        self._models = self._source.look()
 
-    async def run(self, children: Children) -> None:
+    async def run(self, generations: Generations, status: RunStatus) -> None:
         """Load each change from now on."""
-        self._warm_parent.start(children.start)
-        if self._reloader is not None:
-            await self._reloader.run()
+        if self._warm_parent is not None:
+            self._warm_parent.start(generations.stack.children.start)
+        look_seconds = RELOAD_LOOK_SECONDS if self._settings.reload else WATCH_LOOK_SECONDS
+        followed = Followed(self._source.look, generations, status, self._exchange)
+        follows_code = self._settings.reload
+        await Reloader(followed, self._models, look_seconds, follows_code=follows_code).run()
 
     def reap_orphans(self) -> None:
         """Forget what has ended of the warm parent."""
-        self._warm_parent.reap_orphans()
+        if self._warm_parent is not None:
+            self._warm_parent.reap_orphans()
 
     async def stop(self) -> None:
         """End the warm parent."""
-        await self._warm_parent.stop()
+        if self._warm_parent is not None:
+            await self._warm_parent.stop()

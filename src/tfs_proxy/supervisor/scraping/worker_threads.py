@@ -17,6 +17,10 @@ class WorkerThreads:
         self._journal = journal
         self._threads_each = threads_each
 
+    def follow(self, heartbeats: Heartbeats) -> None:
+        """Measure the workers that send these from now on."""
+        self._heartbeats = heartbeats
+
     def measure(self) -> Iterator[MeasuredMetric]:
         """All, busy, and stuck."""
         calls, alive = self._heartbeats.hanging_calls, self._heartbeats.alive

@@ -47,9 +47,6 @@ from tfs_proxy.worker_environment import worker_workspace
 
 log = logging.getLogger(__name__)
 
-BOOT_FAILED = 3
-"""If a worker exits with this status gunicorn ends with it, too, and starts no new one."""
-
 RELEASE_PAUSE_SECONDS = 0.02
 """Between two requests to the control API, until the supervisor leaves the socket to the workers."""
 
@@ -149,14 +146,14 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         )
 
     def give_up(self, error: Exception) -> NoReturn:
-        """End without the application: in the start when gunicorn is ended, later by ending it.
+        """Wait without the application until gunicorn ends this worker: others may serve, or load it yet.
 
         The supervisor logs the reason, once for all workers. gunicorn would report the end of each at length.
         """
         failure = boot_failure(error)
         self.heartbeat.say_failure(failure)
         if released(worker_workspace().control_socket):
-            sys.exit(BOOT_FAILED)
+            late_calls.mark(self.tmp, late_calls.FAILED)
         while self.alive and os.getppid() == self.ppid:
             super().notify()
             time.sleep(RELEASE_PAUSE_SECONDS)

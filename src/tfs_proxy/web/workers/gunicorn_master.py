@@ -1,26 +1,35 @@
 """gunicorn whose master replaces a worker with calls that hang: run as a module, in place of gunicorn.
 
-gunicorn itself starts a worker only once another has ended; here the new one is up first. gunicorn also reads
-this module as its configuration: `child_exit` and `logger_class` are settings.
+gunicorn itself starts a worker only once another has ended; here the new one is up first. It also ends with
+the first worker that can't load the application; here it goes on as long as others serve. gunicorn reads
+this module as its configuration, too: `child_exit` and `logger_class` are settings.
 """
 
 import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from gunicorn.app.wsgiapp import WSGIApplication
 from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
 
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.logs.config import FollowedLevel
-from tfs_proxy.web.workers.late_calls import HANGS, SERVES, marked
+from tfs_proxy.web.workers.late_calls import FAILED, HANGS, SERVES, marked
 from tfs_proxy.web.workers.worker_log import gunicorn_handler
 from tfs_proxy.worker_environment import worker_workspace
+
+BOOT_FAILED = 3
+"""gunicorn's exit status if no worker can load the application."""
+
+RETRY_SECONDS = 5.0
+"""How long a worker that can't load the application keeps its place, while others serve."""
 
 KEPT_RECORDS = 64
 """Records of dead workers. nginx repeats a request as soon as a worker is gone."""
@@ -79,12 +88,13 @@ def _lives(pid: int) -> bool:
 
 
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
-    """The arbiter with one more rule: a worker that hangs does not count."""
+    """The arbiter with two more rules: a worker that hangs does not count, one that fails ends no other."""
 
     log: logging.Logger
 
     def __init__(self, application: "Application") -> None:
         self._told_to_end: set[int] = set()
+        self._failed_at: dict[int, float] = {}
         self._level = FollowedLevel(worker_workspace().logging)
         super().__init__(application)
 
@@ -97,9 +107,13 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         super().stop(graceful)
 
     def manage_workers(self) -> None:
-        """Start, and end, as many workers as there should be; those that hang don't count."""
+        """Start, and end, as many workers as there should be; those that hang don't count.
+
+        Raises HaltServer if none of them can load the application.
+        """
         self._level.follow()
-        hanging = [worker for worker in self.WORKERS.values() if marked(worker.tmp) == HANGS]
+        self._replace_failed()
+        hanging = self._marked(HANGS)
         self._num_workers = self.cfg.workers + len(hanging)
         super().manage_workers()
         self._told_to_end &= self.WORKERS.keys()
@@ -110,7 +124,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 
         They finish their other requests; gunicorn's timeout is for those that do not even end.
         """
-        serving = [worker for worker in self.WORKERS.values() if marked(worker.tmp) == SERVES]
+        serving = self._marked(SERVES)
         waiting = [worker for worker in hanging if worker.pid not in self._told_to_end]
         for worker in waiting[: max(len(serving) + len(waiting) - self.cfg.workers, 0)]:
             self.log.warning(
@@ -118,6 +132,20 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             )
             self._told_to_end.add(worker.pid)
             self.kill_worker(worker.pid, signal.SIGTERM)
+
+    def _replace_failed(self) -> None:
+        """Have others try what workers could not load, after a while; raises HaltServer if all failed."""
+        failed = self._marked(FAILED)
+        if failed and len(failed) == len(self.WORKERS):
+            raise HaltServer("no worker can load the application", BOOT_FAILED)
+        now = time.monotonic()
+        self._failed_at = {worker.pid: self._failed_at.get(worker.pid, now) for worker in failed}
+        for pid, since in self._failed_at.items():
+            if now - since > RETRY_SECONDS:
+                self.kill_worker(pid, signal.SIGTERM)
+
+    def _marked(self, state: bytes) -> list[Worker]:
+        return [worker for worker in self.WORKERS.values() if marked(worker.tmp) == state]
 
 
 class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no types

@@ -19,7 +19,7 @@ from tfs_proxy.web.workers.refusals import Refusal
 
 log = logging.getLogger(__name__)
 
-SERVES, HANGS = b"S", b"H"
+SERVES, HANGS, FAILED = b"S", b"H", b"F"
 """A worker's state, in the first byte of the file that it shares with gunicorn's master."""
 
 SOCKET = "gunicorn.socket"

@@ -6,14 +6,16 @@ from contextlib import ExitStack
 
 import pytest
 
+from support.ports import free_range
 from tfs_proxy.errors import SettingsError
-from tfs_proxy.setting_values import ExtraPorts
+from tfs_proxy.setting_values import ExtraPorts, PortRange
 from tfs_proxy.supervisor.host.sockets import (
     LOOPBACK,
     free_blocks,
     free_ports,
     listen,
     listen_on_extra_ports,
+    web_listeners,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -59,3 +61,25 @@ def test_an_extra_port_that_is_taken_is_an_error_only_if_it_was_named(
         assert f"can't listen on {LOOPBACK}:{taken}" in caplog.text
         with pytest.raises(SettingsError, match=f"{taken}.*TFS_PROXY_EXTRA_PORTS"):
             listen_on_extra_ports(main, ExtraPorts((taken,), required=True))
+
+
+def test_the_workers_sockets_are_in_the_safe_range() -> None:
+    """From its end on, beyond what the model servers have, and past a port that is taken."""
+    low = free_range(6)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", low + 5))
+        taken.listen()
+        listeners = web_listeners(PortRange(low, low + 5), 1, 2)
+
+    assert [listener.getsockname()[1] for listener in listeners] == [low + 4, low + 3]
+    for listener in listeners:
+        listener.close()
+
+
+def test_a_range_without_room_leaves_free_ports_for_the_workers() -> None:
+    """The model servers' ports are never taken."""
+    low = free_range(2)
+    (listener,) = web_listeners(PortRange(low, low + 1), 1, 1)
+
+    assert listener.getsockname()[1] not in {low, low + 1}
+    listener.close()

@@ -1,4 +1,4 @@
-"""Files that other processes lock while they use a model: whether one does, for `stacks` and `shared`."""
+"""Files that other processes lock while they use a model: whether one does, for who wants to end it."""
 
 import fcntl
 import os

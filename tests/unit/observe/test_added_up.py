@@ -1,6 +1,6 @@
 """The metrics of several stacks as those of one run."""
 
-from tfs_proxy.multimodel.added_up import added_up
+from tfs_proxy.observe.added_up import added_up
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric, MetricDescription, MetricKind
 
 WORKERS = MetricDescription("workers", MetricKind.GAUGE, "Workers.", ("process",))

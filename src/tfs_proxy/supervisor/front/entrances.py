@@ -1,0 +1,140 @@
+"""Where requests come in: the public port, nginx if there is one, gRPC, and the sockets of workers.
+
+`supervisor.run` opens them once; which models and workers they lead to may change.
+"""
+
+import logging
+import socket
+from collections.abc import Collection, Mapping, Sequence
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.grpc_router.options import OFF
+from tfs_proxy.layout import Workspace
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.children import Children
+from tfs_proxy.supervisor.host import sockets
+from tfs_proxy.supervisor.nginx import config as nginx
+from tfs_proxy.supervisor.nginx.proxy import NginxProxy
+from tfs_proxy.supervisor.programs import grpc_router, gunicorn
+from tfs_proxy.supervisor.programs.grpc_gates import InstanceGates
+from tfs_proxy.supervisor.readiness import Readiness
+
+log = logging.getLogger(__name__)
+
+NO_NGINX = (
+    "no nginx in front: the workers listen on the port themselves. Without it there is no "
+    "answer to /ping while all threads are busy, no fast path for JSON, and no second try if a worker dies"
+)
+
+
+class Entrances:
+    """All that is open for requests of one run; ``web`` are the sockets that workers may accept on."""
+
+    def __init__(
+        self, settings: Settings, workspace: Workspace, listener: socket.socket, environ: Mapping[str, str]
+    ) -> None:
+        self._settings, self._workspace, self._environ = settings, workspace, environ
+        self._listener = listener
+        self.web: tuple[socket.socket, ...] = (listener,)
+        self._proxy: NginxProxy | None = None
+        self._gates = InstanceGates(workspace, settings.instance_count)
+        self._grpc_port: socket.socket | None = None  # held for the router if there is no nginx
+
+    @property
+    def behind_nginx(self) -> bool:
+        """Whether nginx is in front of the workers."""
+        return self._proxy is not None
+
+    @property
+    def port(self) -> int:
+        """The one that clients know."""
+        return int(self._listener.getsockname()[1])
+
+    def open(self, children: Children) -> None:
+        """Start nginx if it is installed, else hold the gRPC port; raises SettingsError for a port in use."""
+        program = nginx.find() if self._settings.nginx else None
+        if program is not None:
+            self._start_nginx(program, children)
+            return
+        host = self._listener.getsockname()[0]
+        self._grpc_port = sockets.hold_for_grpc(host, self._settings.grpc_port)
+        log.warning("%s", NO_NGINX)
+        if self._settings.extra_ports is not None:
+            log.warning("TFS_PROXY_EXTRA_PORTS has no effect without nginx")
+
+    def _start_nginx(self, program: str, children: Children) -> None:
+        count = gunicorn.listeners(self._settings)
+        ports, instances = self._settings.safe_port_range, self._settings.instance_count
+        self.web = sockets.web_listeners(ports, instances, count)
+        self._proxy = NginxProxy(program, self._settings, self._workspace, self._listener, self.web)
+        children.nginx = children.start(self._proxy.spec(self._environ))
+
+    def web_for(self, settings: Settings) -> Sequence[socket.socket]:
+        """What the workers of ``settings`` accept on: large models may leave memory for fewer of them."""
+        return self.web if self._proxy is None else self.web[: gunicorn.listeners(settings)]
+
+    def start_grpc_router(self, children: Children, deployment: Deployment) -> None:
+        """Start what answers the Open Inference Protocol over gRPC, and without nginx takes all calls."""
+        behind_nginx = self._proxy is not None and self._proxy.grpc_listener is not None
+        if self._grpc_port is None and (not behind_nginx or deployment.open_inference == OFF):
+            return
+        spec = grpc_router.process(
+            self._settings,
+            self._workspace,
+            nginx.answer_seconds(self._settings),
+            self._environ,
+            deployment,
+            None if self._grpc_port is None else sockets.shown_address(self._grpc_port),
+        )
+        children.grpc_router = children.start(spec)
+
+    async def listen_for_grpc(self) -> None:
+        """Return once the gRPC router listens."""
+        await sockets.until_it_listens(self._workspace.grpc_router_socket)
+        if self._grpc_port is not None:
+            log.info("listening for gRPC on %s", sockets.shown_address(self._grpc_port))
+
+    async def lead_http_to(
+        self, children: Children, deployment: Deployment, web: Sequence[socket.socket]
+    ) -> None:
+        """Have nginx send requests to these workers and model servers; it waits for its former workers."""
+        former = self.begin_leading_http_to(children, deployment, web)
+        if self._proxy is not None and children.nginx is not None:
+            await self._proxy.until_gone(children.nginx, former)
+
+    def begin_leading_http_to(
+        self, children: Children, deployment: Deployment, web: Sequence[socket.socket]
+    ) -> Collection[int]:
+        """The same without waiting; the pids of nginx's former workers, which finish their requests."""
+        if self._proxy is None or children.nginx is None:
+            return ()
+        self._proxy.web = web
+        return self._proxy.begin_reload(children.nginx, deployment)
+
+    async def until_led_elsewhere(self, children: Children, former: Collection[int], seconds: float) -> None:
+        """Return once nginx's former workers have finished their requests, or after so many seconds."""
+        if self._proxy is not None and children.nginx is not None:
+            await self._proxy.until_gone(children.nginx, former, seconds)
+
+    def lead_grpc_to(self, readiness: Readiness, workspace: Workspace) -> None:
+        """Let gRPC calls reach the model servers of ``workspace`` that are ready, and no others."""
+        if self._grpc_port is not None or (self._proxy is not None and self._proxy.grpc_listener is not None):
+            self._gates.lead_to({index: workspace.grpc_socket(index) for index in readiness.loaded()})
+
+    def public(self) -> list[socket.socket]:
+        """The open listeners that clients connect to."""
+        others = self._proxy.other_entrances if self._proxy is not None else []
+        return [entrance for entrance in (self._listener, *others) if entrance.fileno() >= 0]
+
+    def close_public(self) -> None:
+        """Accept nothing more here; children that have the listeners may. Idempotent."""
+        self._listener.close()
+        if self._proxy is not None:
+            self._proxy.close()
+
+    def close(self) -> None:
+        """Close the others, too; idempotent."""
+        for listener in self.web:
+            listener.close()
+        if self._grpc_port is not None:
+            self._grpc_port.close()

@@ -1,0 +1,93 @@
+"""What a run says of itself: to nginx, workers and probes by the control API, and to scrapes by its metrics.
+
+It follows the stack that serves: `supervisor.generations` names the next one.
+"""
+
+import logging
+from pathlib import Path
+
+from tfs_proxy.capture.files import check_folder
+from tfs_proxy.capture.options import described
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.layout import Workspace
+from tfs_proxy.observe.model_counts import KnownModels
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.logs.run_records import RunRecords
+from tfs_proxy.supervisor.metrics import RunMetrics
+from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
+from tfs_proxy.supervisor.open_inference.repository import ServedArchive
+from tfs_proxy.supervisor.plan import ProcessPlan
+from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
+from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
+from tfs_proxy.supervisor.stack import ServingStack
+
+log = logging.getLogger(__name__)
+
+
+class RunStatus:
+    """The control API and the metrics of one run, from the ``stack`` that serves and its ``records``."""
+
+    def __init__(
+        self, settings: Settings, records: RunRecords, workspace: Workspace, stack: ServingStack
+    ) -> None:
+        self._settings, self._records = settings, records
+        self._outside = OutsideMetrics()
+        readiness = stack.readiness
+        self._threads = WorkerThreads(readiness.heartbeats, workspace.journal, settings.gunicorn_threads)
+        self._metrics = RunMetrics(
+            readiness,
+            stack.children,
+            workspace.journal,
+            self._threads.measure,
+            self._outside.measure,
+            records.measure,
+        )
+        self.control_api = ControlApi(readiness, self._metrics.measure, self._outside)
+        self.control_api.log_level = records.run_log.respond
+        self._archive = ServedArchive(readiness, lambda: self.control_api.deployment)
+        self.control_api.served_models = self._archive.served
+        if settings.publishes_open_inference:
+            self.control_api.open_inference = OpenInferenceApi(
+                readiness, self._archive, records.times, settings.version_labels
+            )
+        self._show(stack)
+
+    def expect(self, planned: ProcessPlan, deployment: Deployment) -> None:
+        """The stack is going to serve this; raises SettingsError if captured records can't be written."""
+        refuse_unusable_capture(deployment)
+        self._records.requests.expect(KnownModels(deployment.default_model, deployment.models))
+        self._serve(planned, deployment)
+
+    def follow(self, stack: ServingStack, planned: ProcessPlan, deployment: Deployment, stages: Path) -> None:
+        """Another stack serves this from now on; its workers have their tables in ``stages``."""
+        known = KnownModels(deployment.default_model, deployment.models)
+        self._records.requests.expect_other_models(known, stages)
+        self._show(stack)
+        self._serve(planned, deployment)
+        self.warm_up()
+
+    def warm_up(self) -> None:
+        """Ask all whose metrics are shown, so that the first scrape has something to show."""
+        self._outside.warm_up()
+
+    def _serve(self, planned: ProcessPlan, deployment: Deployment) -> None:
+        self.control_api.deployment = deployment
+        self._outside.model_servers.begin(deployment.instances, planned.metrics_path)
+
+    def _show(self, stack: ServingStack) -> None:
+        self._records.follow(stack.children)
+        self._metrics.follow(stack.readiness, stack.children)
+        self._threads.follow(stack.readiness.heartbeats)
+        self._archive.readiness = stack.readiness
+        self.control_api.readiness = stack.readiness
+        self.control_api.serves = stack.children.serves
+        if self.control_api.open_inference is not None:
+            self.control_api.open_inference.readiness = stack.readiness
+
+
+def refuse_unusable_capture(deployment: Deployment) -> None:
+    """Raise SettingsError if records should be captured and can't be written; else say where they go."""
+    if deployment.capture is not None:
+        check_folder(deployment.capture)
+        log.info("%s", described(deployment.capture))

@@ -1,0 +1,157 @@
+"""One generation: the stack that serves an archive as it was at one moment, in a folder of its own.
+
+The first one has the folder and the control API of the run; a later one loads beside the one that serves.
+"""
+
+import asyncio
+import logging
+import math
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.errors import ArchiveError
+from tfs_proxy.layout import Workspace
+from tfs_proxy.report.prepare import Prepared
+from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, memory_left
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.control_api import ControlApi, Respond
+from tfs_proxy.supervisor.front.entrances import Entrances
+from tfs_proxy.supervisor.front.run_status import refuse_unusable_capture
+from tfs_proxy.supervisor.plan import ProcessPlan
+from tfs_proxy.supervisor.process import ChildProcess
+from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
+from tfs_proxy.supervisor.stack import ServingStack
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What a generation serves."""
+
+    prepared: Prepared
+    planned: ProcessPlan
+    deployment: Deployment
+
+    @property
+    def models(self) -> Mapping[str, tuple[int, ...]]:
+        """The versions of each model."""
+        return self.deployment.models
+
+
+class Generation:
+    """A ``stack`` in ``workspace``; ``block`` is which part of a range of ports it has."""
+
+    def __init__(self, stack: ServingStack, workspace: Workspace, block: int = 0) -> None:
+        self.stack, self.workspace, self.block = stack, workspace, block
+        self.serving: Serving | None = None
+
+    def children(self) -> Iterator[ChildProcess]:
+        """All its processes."""
+        yield from self.stack.children.all()
+
+    async def stop_model_servers(self) -> None:
+        """End the model servers, which nobody asks any more."""
+        await self.stack.stop_model_servers(LAST_STEPS_SECONDS)
+
+    async def close(self) -> None:
+        """Free its ports, and remove its folders."""
+        self.stack.release_ports()
+        self.stack.readiness.heartbeats.close()
+        for folder in self.folders():
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+    def folders(self) -> Sequence[Path]:
+        """What nobody reads once it has ended: the archive, and the packages that were installed for it."""
+        return (self.workspace.model, self.workspace.packages)
+
+
+class NextGeneration(Generation):
+    """One that loads while another serves; ``ask_run`` answers what its workers ask of the run."""
+
+    def __init__(
+        self, stack: ServingStack, workspace: Workspace, block: int, entrances: Entrances, ask_run: Respond
+    ) -> None:
+        super().__init__(stack, workspace, block)
+        self._entrances, self._ask_run = entrances, ask_run
+        self._control_api = ControlApi(stack.readiness)
+        self._control_api.models = self._of_run
+        self._control_api.serves = stack.children.serves
+
+    async def load(self, before: Serving) -> Serving:
+        """Open the archive, and return once all of its processes are ready to serve; raises StopServing.
+
+        What serves now is ``before``.
+        """
+        stack = self.stack
+        prepared = await stack.open_archive()
+        stack.web = tuple(self._entrances.web_for(stack.settings))
+        planned = await stack.expect(prepared, self._entrances.port)
+        deployment = replace(planned.deployment, counts_requests=not self._entrances.behind_nginx)
+        refuse_other_kind(before.deployment, deployment)
+        refuse_unusable_capture(deployment)
+        if short := memory_warning(stack.settings):
+            log.warning("%s", short)
+        await self._control_api.open(self.workspace.control_socket)
+        await stack.readiness.heartbeats.listen(self.workspace.heartbeat_socket)
+        self._control_api.deployment = deployment
+        await stack.start_in_time(planned, prepared, every_worker=True)
+        self.serving = Serving(prepared, planned, deployment)
+        return self.serving
+
+    def begin_serving(self) -> None:
+        """Let its workers accept requests."""
+        self.stack.begin_serving()
+        self._control_api.release()
+
+    async def abandon(self) -> None:
+        """End what has not served."""
+        self.stack.abandon_loading()
+        await asyncio.gather(self.stack.stop_workers(0), self.stack.stop_model_servers(LAST_STEPS_SECONDS))
+        await self.close()
+
+    async def close(self) -> None:
+        """As in the base; nothing of it is left."""
+        self._control_api.close()
+        await super().close()
+
+    def folders(self) -> Sequence[Path]:
+        """All of it."""
+        return (self.workspace.root,)
+
+    async def _of_run(self, request: HttpRequest) -> HttpResponse | None:
+        """The run's answer to all but what is this generation's own."""
+        own = ("/deployment", "/released/", "/settled")
+        return None if request.path.startswith(own) else await self._ask_run(request)
+
+
+def refuse_other_kind(before: Deployment, new: Deployment) -> None:
+    """Raise ArchiveError if the gRPC router, which goes on, would have to answer in another way."""
+    if before.open_inference != new.open_inference:
+        raise ArchiveError(
+            f"the Open Inference Protocol would be answered by the {new.open_inference} instead of the "
+            f"{before.open_inference}: start again to serve this."
+        )
+
+
+def memory_warning(settings: Settings) -> str | None:
+    """A sentence if memory seems too short for models and workers beside those that serve; None if not."""
+    left = memory_left()
+    models_bytes = settings.machine.models_bytes
+    wanted_bytes = MODEL_FACTOR * models_bytes + settings.gunicorn_workers * WORKER_BYTES
+    if left is None or wanted_bytes <= left.free_bytes:
+        return None
+    wanted, models = (math.ceil(size / MEGABYTE) for size in (wanted_bytes, models_bytes))
+    return (
+        f"memory is short: what is loaded beside what serves may take {wanted} MB (the models count as "
+        f"{MODEL_FACTOR} x {models} MB), and {left.free_bytes // MEGABYTE} MB are free."
+    )
+
+
+def folder_of(run: Workspace, number: int) -> Path:
+    """Where the generation of this number lives: a short name, since sockets have short paths."""
+    return run.root / str(number)

@@ -1,0 +1,147 @@
+"""The generations of a run: loads the next beside the one that serves, exchanges them, ends the former."""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from tfs_proxy.errors import ModelLoadError
+from tfs_proxy.setting_values import PortRange
+from tfs_proxy.settings import Settings
+from tfs_proxy.supervisor.front.entrances import Entrances
+from tfs_proxy.supervisor.front.run_status import RunStatus
+from tfs_proxy.supervisor.generations.generation import Generation, NextGeneration, Serving, folder_of
+from tfs_proxy.supervisor.host.load_priority import LoadPriority
+from tfs_proxy.supervisor.host.workspace import make_workspace_within
+from tfs_proxy.supervisor.opening import ServeRequest
+from tfs_proxy.supervisor.process import ChildProcess
+from tfs_proxy.supervisor.programs.grpc_gates import until_calls_end
+from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, cancel
+from tfs_proxy.supervisor.stack import ServingStack, StackHost
+
+log = logging.getLogger(__name__)
+
+LONGEST_PATH_WITHIN = "999999/control.sock"
+"""The longest path of a socket in the folder of a generation."""
+
+
+class Generations:
+    """All generations of a run, at most two at a time; ``current`` is the one that serves.
+
+    ``host`` is where the first one lives, and the run itself.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        request: ServeRequest,
+        host: StackHost,
+        entrances: Entrances,
+    ) -> None:
+        self._settings, self._request, self._host = settings, request, host
+        self._entrances = entrances
+        self._number = 1
+        stack = ServingStack(settings, request, host, entrances.web)
+        self.current = Generation(stack, host.workspace)
+        self._exchanged = asyncio.Event()
+        self._former: dict[Generation, asyncio.Task[None]] = {}
+
+    @property
+    def stack(self) -> ServingStack:
+        """The one that serves."""
+        return self.current.stack
+
+    def children(self) -> Iterator[ChildProcess]:
+        """The processes of all, as they are when somebody looks."""
+        for generation in (self.current, *self._former):
+            yield from generation.children()
+
+    async def load_next(self, status: RunStatus) -> Serving:
+        """Have the archive as it is now take the place of what serves; what it serves.
+
+        Raises StopServing, with everything as it was, if it can't be used.
+        """
+        await asyncio.gather(*self._former.values())
+        before = self.current.serving
+        if before is None:
+            raise ModelLoadError("Nothing serves yet.")
+        new = self._begin(status)
+        try:
+            serving = await new.load(before)
+        except BaseException:
+            await new.abandon()
+            raise
+        self._exchange(new, serving, status)
+        return serving
+
+    async def watch_forever(self) -> None:
+        """Watch the one that serves; raises StopServing as soon as a process of it gives up."""
+        while True:
+            self._exchanged.clear()
+            watching = asyncio.ensure_future(self.stack.watch_forever())
+            exchanging = asyncio.create_task(self._exchanged.wait())
+            try:
+                await asyncio.wait({watching, exchanging}, return_when=asyncio.FIRST_COMPLETED)
+                if watching.done():
+                    watching.result()
+            finally:
+                await cancel(watching, exchanging)
+
+    async def stop_former(self, deadline: float) -> None:
+        """Return once former ones have ended; what has not by ``deadline`` is killed."""
+        if not self._former:
+            return
+        await asyncio.wait(
+            self._former.values(), timeout=max(deadline - time.monotonic(), LAST_STEPS_SECONDS)
+        )
+        for generation in self._former:
+            for child in generation.children():
+                child.signal_group(signal.SIGKILL)
+        await asyncio.gather(*self._former.values())
+
+    def _begin(self, status: RunStatus) -> NextGeneration:
+        self._number += 1
+        workspace = make_workspace_within(
+            self._host.workspace, folder_of(self._host.workspace, self._number), self._host.workspace.journal
+        )
+        block = 1 - self.current.block
+        host = replace(self._host, workspace=workspace, priority=LoadPriority())
+        settings = replace(self._settings, safe_port_range=ports_of(self._settings, block))
+        stack = ServingStack(settings, self._request, host, self._entrances.web)
+        return NextGeneration(stack, workspace, block, self._entrances, status.control_api.respond)
+
+    def _exchange(self, new: NextGeneration, serving: Serving, status: RunStatus) -> None:
+        """Without a pause: whoever looks finds the old one or the new."""
+        old, stack = self.current, new.stack
+        new.begin_serving()
+        stack.children.succeed(old.stack.children)
+        stack.readiness.succeed(old.stack.readiness)
+        status.follow(stack, serving.planned, serving.deployment, new.workspace.stages)
+        self._entrances.lead_grpc_to(stack.readiness, new.workspace)
+        former_nginx = self._entrances.begin_leading_http_to(stack.children, serving.deployment, stack.web)
+        self.current = new
+        self._exchanged.set()
+        ending = asyncio.create_task(self._end(old, former_nginx))
+        self._former[old] = ending
+        ending.add_done_callback(lambda _: self._former.pop(old))
+
+    async def _end(self, old: Generation, former_nginx: Collection[int]) -> None:
+        """Let what is under way end, then the processes: nothing asks the model servers after that."""
+        seconds = self._settings.stop_seconds
+        await asyncio.gather(
+            old.stack.stop_workers(seconds),
+            self._entrances.until_led_elsewhere(self.stack.children, former_nginx, seconds),
+            until_calls_end(old.workspace.grpc_calls, seconds),
+        )
+        await old.stop_model_servers()
+        await old.close()
+
+
+def ports_of(settings: Settings, block: int) -> PortRange | None:
+    """The part of the range of ports for a generation's model servers: two generations have one each."""
+    ports = settings.safe_port_range
+    if ports is None:
+        return None
+    return PortRange(ports.low + 2 * settings.instance_count * block, ports.high)

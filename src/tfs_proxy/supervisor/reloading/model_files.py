@@ -1,0 +1,86 @@
+"""What the models and the archive that are served look like, so that `reloader` sees that they change."""
+
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from tfs_proxy.archive.discover import LITE_FILE, SAVED_MODEL_FILES
+from tfs_proxy.archive.s3 import objects_at
+from tfs_proxy.archive.s3_client import S3_SCHEME, s3_client
+from tfs_proxy.errors import ArchiveError
+from tfs_proxy.layout import ARCHIVE_NAME, SAGEMAKER_MODEL_DIR
+from tfs_proxy.names import printable
+from tfs_proxy.supervisor.reloading.code_files import Snapshot, snapshot_of_file, snapshot_of_folder
+
+log = logging.getLogger(__name__)
+
+CODE = "code"
+
+
+class FollowedModels(Protocol):
+    """Looks for changes; a look may take a while."""
+
+    def look(self) -> Snapshot:
+        """The files that tell a change."""
+
+
+class LocalModels:
+    """The archive at ``path`` or in it, else the models of that folder; a file is itself."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def look(self) -> Snapshot:
+        """As `FollowedModels` says."""
+        archive = self._path / ARCHIVE_NAME
+        with suppress(OSError):
+            if self._path.is_dir():
+                return snapshot_of_file(archive) if archive.is_file() else snapshot_of_models(self._path)
+        return snapshot_of_file(self._path)
+
+
+class ModelsInS3:
+    """The object or the objects at an ``s3://`` address: their ETags tell a change."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._client = cache(s3_client)
+        self._last: Mapping[Path, str] = {}
+        self._reported = ""
+
+    def look(self) -> Snapshot:
+        """As `FollowedModels` says; what can't be reached has not changed."""
+        try:
+            self._last = {Path(item.key): item.etag for item in objects_at(self._address, self._client)}
+        except ArchiveError as error:
+            if str(error) != self._reported:
+                log.warning("changes can't be seen: %s", printable(str(error)))
+            self._reported = str(error)
+        else:
+            self._reported = ""
+        return self._last
+
+
+def model_source(model: str | None) -> FollowedModels:
+    """Where changes of what is served come from: MODEL as `archive.fetch` takes it."""
+    if model is not None and model.startswith(S3_SCHEME):
+        return ModelsInS3(model)
+    return LocalModels(SAGEMAKER_MODEL_DIR if model is None else Path(model).absolute())
+
+
+def snapshot_of_models(folder: Path) -> Snapshot:
+    """The files of the models below ``folder``: those of folders that hold a model, however deep they lie.
+
+    A version whose graph has not been copied yet does not count, nor does what lies beside the models.
+    """
+    files = {
+        path: look
+        for path, look in snapshot_of_folder(folder).items()
+        if path.relative_to(folder).parts[0] != CODE
+    }
+    homes = {os.fspath(path.parent) for path in files if path.name in {*SAVED_MODEL_FILES, LITE_FILE}}
+    return {path: look for path, look in files.items() if not homes.isdisjoint(map(os.fspath, path.parents))}

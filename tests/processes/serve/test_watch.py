@@ -1,0 +1,355 @@
+"""`serve --watch`: new versions and archives are served once they are ready, and no request fails meanwhile."""
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import boto3
+import grpc
+import pytest
+
+from support.archives import (
+    SAVED_MODEL,
+    has_nginx,
+    pack,
+    stand_in_archive,
+    stand_in_program,
+    without_nginx,
+)
+from support.gates import Gate
+from support.grpc_calls import hold, ones, predict
+from support.load_generator import load
+from support.scraping import scrape
+from support.stack import Stack
+from support.transform_command import s3_server
+
+FRONTS = [
+    pytest.param(
+        {}, id="behind nginx", marks=pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+    ),
+    pytest.param(without_nginx(), id="without nginx"),
+]
+SCRIPT = """
+import json
+
+def handler(data, context):
+    if context.request_content_type == "text/plain":
+        return {answer}, "text/plain"
+    (value,) = json.loads(data.read())["instances"]
+    return json.dumps({{"predictions": [value / 2 + 2]}}), "application/json"
+"""
+MODEL_ENDED = "model server 0 ended with exit status 1 while loading"
+
+Serve = Callable[..., Stack]
+
+
+def script(answer: str) -> str:
+    """A script that answers this to a text, and the stand-in model's prediction to JSON."""
+    return SCRIPT.format(answer=repr(answer))
+
+
+def add_version(folder: Path, version: int) -> None:
+    """A whole version of the stand-in's model, in one step."""
+    new = folder.parent / f"new-{version}"
+    new.mkdir()
+    (new / "saved_model.pb").write_bytes(SAVED_MODEL)
+    new.rename(folder / "m" / str(version))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model folder with version 1, whose script answers `first`."""
+    folder = tmp_path / "models"
+    (folder / "m").mkdir(parents=True)
+    add_version(folder, 1)
+    (folder / "code").mkdir()
+    (folder / "code" / "inference.py").write_text(script("first"))
+    return folder
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Starts `serve --watch` of a folder or archive; it is stopped at the end."""
+    stacks: list[Stack] = []
+
+    def start(model: Path | str, *flags: str, **env: str) -> Stack:
+        words = [str(model), *(flags or ("--watch", "--model-server", stand_in_program(tmp_path)))]
+        stack = Stack(*words, env={"SAGEMAKER_GUNICORN_WORKERS": "2", **env})
+        stacks.append(stack)
+        stack.wait_ready()
+        return stack
+
+    yield start
+    for stack in stacks:
+        stack.close()
+
+
+def answer(stack: Stack) -> str:
+    """What the script answers to a text."""
+    reply = stack.ask("POST", "/invocations", "x", {"Content-Type": "text/plain", "Connection": "close"})
+    assert reply.status == 200, reply.body
+    return reply.body.decode()
+
+
+def answers(stack: Stack, text: str) -> bool:
+    """Whether this is what the script answers."""
+    return answer(stack) == text
+
+
+def versions(stack: Stack, model: str = "m") -> list[int]:
+    """The versions that TF Serving's REST API says are there."""
+    reply = stack.ask("GET", f"/v1/models/{model}")
+    assert reply.status == 200, reply.body
+    return sorted(int(each["version"]) for each in reply.json["model_version_status"])
+
+
+def serves(stack: Stack, *expected: int) -> bool:
+    """Whether these are the versions."""
+    return versions(stack) == list(expected)
+
+
+def wait_for_one_generation(stack: Stack) -> None:
+    """Wait until the former processes have ended."""
+    stack.wait_until(lambda: len(stack.children()["model_server"]) == 1, "one model server is left")
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_versions_come_and_go_under_load_and_no_request_fails(
+    serve: Serve, folder: Path, front: dict[str, str]
+) -> None:
+    """A second version with a changed script, and the first removed: what is told of the run follows."""
+    stack = serve(folder, **front)
+    assert answer(stack) == "first"
+    with load(stack.port) as sending:
+        (folder / "code" / "inference.py").write_text(script("second"))
+        add_version(folder, 2)
+        stack.wait_until(partial(serves, stack, 1, 2), "both versions are there")
+        stack.wait_until(partial(answers, stack, "second"), "the changed script answers")
+        wait_for_one_generation(stack)
+        shutil.rmtree(folder / "m" / "1")
+        stack.wait_until(partial(serves, stack, 2), "the first version has gone")
+        counts = sending.finish()
+
+    assert counts["answered"] > 0
+    assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
+    assert "m (versions 1, 2) serves, after" in stack.log
+    assert stack.ask("GET", "/ping").status == 200
+    index = stack.ask("POST", "/v2/repository/index").json
+    assert [(entry["version"], entry["state"]) for entry in index] == [("2", "READY")]
+    measured = scrape(stack)
+    assert [labels["version"] for labels, _ in measured.values("tfs_proxy_model_state", model="m")] == ["2"]
+    assert measured.total("tfs_proxy_model_requests_total", model="m") >= counts["answered"]
+    assert measured.total("tfs_proxy_workers") == 2
+    wait_for_one_generation(stack)
+
+
+def has_lines(stack: Stack, text: str, count: int) -> bool:
+    """Whether the log has this so many times."""
+    return stack.log.count(text) == count
+
+
+def cut_off(archive: Path) -> Path:
+    """The first half of an archive."""
+    whole = stand_in_archive(archive, script=script("cut")).read_bytes()
+    archive.write_bytes(whole[: len(whole) // 2])
+    return archive
+
+
+UNUSABLE: dict[str, Callable[[Path], Path]] = {
+    "cut short": cut_off,
+    "No module named": partial(stand_in_archive, script=script("broken") + "import no_such_module"),
+    "needs a SavedModel": partial(pack, files={"code/inference.py": "def handler(data, context): ..."}),
+}
+"""Archives that can't be served, by what is said of them."""
+
+
+@pytest.mark.parametrize("front", FRONTS)
+def test_a_new_archive_is_served_and_one_that_can_not_be_is_reported(
+    serve: Serve, tmp_path: Path, front: dict[str, str]
+) -> None:
+    """Cut off, without a model, with a script that fails: once each, and the old one serves; then a good one."""
+    archive = stand_in_archive(tmp_path / "model.tar.gz", script=script("first"))
+    new = tmp_path / "new.tar.gz"
+    stack = serve(archive, **front)
+    with load(stack.port) as sending:
+        for number, (reason, make) in enumerate(UNUSABLE.items(), 1):
+            make(new).rename(archive)
+            reported = partial(has_lines, stack, "the change can't be used: ", number)
+            stack.wait_until(reported, f"a change is reported: {reason}")
+            assert reason in stack.log
+            assert answer(stack) == "first"
+        stand_in_archive(new, script=script("second")).rename(archive)
+        stack.wait_until(partial(answers, stack, "second"), "the new archive serves")
+        counts = sending.finish()
+
+    assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
+    assert stack.log.count("What was loaded before goes on serving.") == 3
+    wait_for_one_generation(stack)
+    stack.wait_until(lambda: not list(stack.home.glob("*/model")), "the first archive is removed")
+
+
+def test_a_model_server_that_ends_while_it_loads_is_reported(
+    serve: Serve, folder: Path, tmp_path: Path
+) -> None:
+    """The old one serves on; the next version that can be loaded is taken."""
+    stack = serve(folder)
+    program = tmp_path / "tensorflow_model_server"
+    good = program.read_text()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    add_version(folder, 2)
+    stack.wait_for_log(MODEL_ENDED)
+    assert versions(stack) == [1]
+    program.write_text(good)
+    add_version(folder, 3)
+
+    stack.wait_until(partial(serves, stack, 1, 2, 3), "all versions are there")
+
+
+@pytest.mark.parametrize("flag", ["--watch", "--reload"])
+def test_a_version_is_loaded_once_the_script_that_came_with_it_is_repaired(
+    serve: Serve, folder: Path, tmp_path: Path, flag: str
+) -> None:
+    """It hangs while it is imported, or fails: what came with it is not forgotten."""
+    stack = serve(folder, flag, "--model-server", stand_in_program(tmp_path))
+    code = folder / "code" / "inference.py"
+    broken = "import no_such_module" if flag == "--watch" else "while True: pass"
+    add_version(folder, 2)
+    code.write_text(script("broken") + broken)
+    stack.wait_for_log("the change can't be used" if flag == "--watch" else "loading it beside")
+    assert (answer(stack), versions(stack)) == ("first", [1])
+    code.write_text(script("second"))
+
+    stack.wait_until(partial(serves, stack, 1, 2), "both versions are there")
+    stack.wait_until(partial(answers, stack, "second"), "the repaired script answers")
+
+
+def test_a_version_that_is_being_copied_is_not_taken(serve: Serve, folder: Path, tmp_path: Path) -> None:
+    """Nothing is loaded as long as its graph is not there, or still grows; afterwards it is loaded once."""
+    stack = serve(folder)
+    copy = folder / "m" / "2"
+    (copy / "variables").mkdir(parents=True)
+    (copy / "variables" / "variables.index").touch()
+    graph, grown = copy / "saved_model.pb", threading.Event()
+
+    def grow() -> None:
+        while not grown.wait(0.2):
+            with graph.open("ab") as file:
+                file.write(b"\0")
+
+    growing = threading.Thread(target=grow)
+    growing.start()
+    # Longer than a change has to rest, in writes: the machine may be slow.
+    stack.wait_until(lambda: graph.exists() and graph.stat().st_size > 15, "it has grown for 3 seconds")
+    assert "changed: loading" not in stack.log
+    grown.set()
+    growing.join()
+    graph.write_bytes(SAVED_MODEL)
+
+    stack.wait_until(partial(serves, stack, 1, 2), "the copied version is there")
+    assert stack.log.count("changed: loading") == 1
+
+
+def test_a_stop_while_a_new_version_loads_ends_both(serve: Serve, folder: Path, tmp_path: Path) -> None:
+    """SIGTERM while the new model server loads for ever: the exit status is 0, and no process is left."""
+    gate = Gate(tmp_path / "gate")
+    gate.open()
+    stack = serve(folder, STAND_IN_GATE=gate.mark())
+    (tmp_path / "gate" / "open").unlink()
+    add_version(folder, 2)
+    stack.wait_until(lambda: len(stack.children()["model_server"]) == 2, "the new model server runs")
+    pids = [pid for of_one_name in stack.children().values() for pid in of_one_name]
+
+    assert stack.stop() == 0
+
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_code_alone_is_not_followed_and_reload_follows_both(
+    serve: Serve, folder: Path, tmp_path: Path
+) -> None:
+    """With --reload a changed script, a new version, and again a script are taken, one after the other."""
+    stack = serve(folder, "--reload", "--model-server", stand_in_program(tmp_path))
+    (folder / "code" / "inference.py").write_text(script("second"))
+    stack.wait_until(partial(answers, stack, "second"), "the new code answers")
+    add_version(folder, 2)
+    stack.wait_until(partial(serves, stack, 1, 2), "both versions are there")
+    (folder / "code" / "inference.py").write_text(script("third"))
+
+    stack.wait_until(partial(answers, stack, "third"), "the newest code answers")
+    assert "the new code serves" in stack.log
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("front", FRONTS)
+def test_calls_over_grpc_and_the_fast_path_go_on(
+    serve: Serve, saved_models: Path, tmp_path: Path, front: dict[str, str]
+) -> None:
+    """Real model servers: a call that is under way ends at the old one, and JSON is answered all the time."""
+    folder = tmp_path / "models"
+    shutil.copytree(saved_models / "versions" / "1", folder / "versions" / "1")
+    shutil.copytree(saved_models / "gate", folder / "gate")
+    gate = Gate(tmp_path / "gate")
+    default = {"SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "versions", "TFS_PROXY_GRPC_PORT": "0"}
+    stack = serve(folder, "--watch", **default, **front)
+    with grpc.insecure_channel(stack.grpc) as channel, load(stack.port, clients=2) as sending:
+        assert predict(channel, ones(1), "versions")["y"].tolist() == [2.5]
+        held = threading.Thread(target=hold, args=(channel, gate.mark()))
+        held.start()
+        gate.wait_for()
+        shutil.copytree(saved_models / "versions" / "1", tmp_path / "new")
+        (tmp_path / "new").rename(folder / "versions" / "2")
+        stack.wait_for_log("versions (versions 1, 2) serve")
+        assert predict(channel, ones(1), "versions", version=2)["y"].tolist() == [2.5]
+        assert held.is_alive()
+        gate.open()
+        held.join()
+        counts = sending.finish()
+
+    assert counts["answered"] > 0
+    assert (counts["failed"], counts["refused"]) == (0, 0), sending.failures
+
+
+def test_a_new_archive_in_s3_is_downloaded_and_served(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ETag tells it from the old one."""
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": str(tmp_path / "no-config"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    with s3_server() as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+        s3 = boto3.client("s3")
+        s3.create_bucket(Bucket="models")
+        archive = stand_in_archive(tmp_path / "a.tar.gz", script=script("first"))
+        s3.upload_file(str(archive), "models", "model.tar.gz")
+        stack = serve("s3://models/model.tar.gz")
+        assert answer(stack) == "first"
+        archive = stand_in_archive(tmp_path / "b.tar.gz", script=script("second"))
+        s3.upload_file(str(archive), "models", "model.tar.gz")
+
+        stack.wait_until(partial(answers, stack, "second"), "the new archive serves")
+
+
+REFUSED = {
+    "many models": (("serve",), {"SAGEMAKER_MULTI_MODEL": "true"}, "can't be used in multi-model mode"),
+    "too few ports": (("serve",), {"SAGEMAKER_SAFE_PORT_RANGE": "21000-21002"}, "need 4 ports"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_can_not_be_followed_is_refused(case: str) -> None:
+    """Exit status 2 and a sentence; the setting does the same as the flag."""
+    _, env, sentence = REFUSED[case]
+    stack = Stack(env={"TFS_PROXY_WATCH": "true", **env})
+    try:
+        assert stack.wait() == 2
+        assert "--watch (TFS_PROXY_WATCH) can't be used" in stack.messages[-1]
+        assert sentence in stack.messages[-1]
+    finally:
+        stack.close()
