@@ -1,7 +1,8 @@
 """An HTTP request and an HTTP response as values, the same for the server and for the client."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tfs_proxy.wire.error_body import error_body
 
@@ -45,5 +46,36 @@ class HttpResponse:
 
     def header(self, name: str) -> str | None:
         """The value of a header, whatever the case of its name; None if there is none."""
-        lower = name.lower()
-        return next((value for known, value in self.headers.items() if known.lower() == lower), None)
+        return header_of(self.headers, name)
+
+
+class Parts(Protocol):
+    """The parts of a body as they come; `aclose` gives up the rest, and may be called at any time."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Itself."""
+
+    async def __anext__(self) -> bytes:
+        """The next part; raises StopAsyncIteration at the end."""
+
+    async def aclose(self) -> None:
+        """Read no more; idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedResponse:
+    """A response whose body is still coming: a server sends it in chunks, a client reads it as it comes."""
+
+    status: int
+    parts: Parts
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def header(self, name: str) -> str | None:
+        """The value of a header, whatever the case of its name; None if there is none."""
+        return header_of(self.headers, name)
+
+
+def header_of(headers: Mapping[str, str], name: str) -> str | None:
+    """The value of a header, whatever the case of its name; None if there is none."""
+    lower = name.lower()
+    return next((value for known, value in headers.items() if known.lower() == lower), None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tfs_proxy.wire.server.bounds import ACCEPTED_AT_ONCE, OpenConnections
-from tfs_proxy.wire.server.connection import Refused, RequestLimits, Respond, ServerConnection
+from tfs_proxy.wire.server.connection import Refused, RequestLimits, RespondOrStream, ServerConnection
 from tfs_proxy.wire.server.refusals import as_it_is
 
 BACKLOG: Final = 2048
@@ -27,7 +27,7 @@ class HttpServer:
     """
 
     def __init__(
-        self, respond: Respond, limits: RequestLimits = _NO_BODIES, refused: Refused = as_it_is
+        self, respond: RespondOrStream, limits: RequestLimits = _NO_BODIES, refused: Refused = as_it_is
     ) -> None:
         self.respond = respond
         self.refused = refused

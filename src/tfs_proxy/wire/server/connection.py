@@ -14,10 +14,11 @@ import h11
 from tfs_proxy.errors import Overloaded
 from tfs_proxy.memory import MEGABYTE, RESERVED_FROM_BYTES
 from tfs_proxy.wire.error_body import INTERNAL_ERROR, TOO_MANY_CONNECTIONS, body_too_large
-from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
+from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse, StreamedResponse
 from tfs_proxy.wire.server import bounds
 from tfs_proxy.wire.server.bounds import BodyMemory, OpenConnections
 from tfs_proxy.wire.server.refusals import UNREAD, refusal, refuse_ambiguous, request_of, unavailable
+from tfs_proxy.wire.server.sending import send_stream, taken
 
 IDLE_SECONDS: Final = 75.0
 DISCARD_BYTES: Final = 128 * 1024 * 1024
@@ -30,6 +31,9 @@ _ODD_LINE: Final = re.compile(rb"(?<!\r)\n|\n[ \t]")
 """A line that ends without a carriage return, or is folded: h11 takes both, and other servers do not."""
 
 Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
+RespondOrStream = Callable[[HttpRequest], Awaitable[HttpResponse | StreamedResponse]]
+"""The same for a server some of whose answers are streams."""
+
 Refused = Callable[[HttpRequest, HttpResponse], HttpResponse]
 """Sees a request that the server refuses by itself, and its answer, to which it may add."""
 
@@ -53,7 +57,7 @@ class RequestLimits:
 class ServerState(Protocol):
     """What a connection asks of its server."""
 
-    respond: Respond
+    respond: RespondOrStream
     refused: Refused
     limits: RequestLimits
     draining: bool
@@ -115,6 +119,7 @@ class ServerConnection:
     async def _serve_one(self) -> bool:
         """Read and answer one request; whether the connection can carry another."""
         begun = UNREAD
+        response: HttpResponse | StreamedResponse
         try:
             head = await self._next_head()
             if not isinstance(head, h11.Request):
@@ -144,12 +149,18 @@ class ServerConnection:
             response = HttpResponse.error(
                 HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR, keeps_connection=False
             )
+        self._give_back()
+        if isinstance(response, StreamedResponse):
+            await send_stream(self._protocol, self._reader, self._writer, response)
+            return self._may_go_on()
         if not self.is_owed:
             response = self._server.refused(begun, response)
-        self._give_back()
         await self._send("GET" if begun is UNREAD else begun.method, response)
+        return response.keeps_connection and self._may_go_on()
+
+    def _may_go_on(self) -> bool:
         done = self._protocol.our_state is h11.DONE and self._protocol.their_state is h11.DONE
-        return done and response.keeps_connection and not self._server.draining
+        return done and not self._server.draining
 
     async def _read(self, head: h11.Request) -> HttpRequest:
         limit = self._limits.body_bytes
@@ -262,20 +273,7 @@ class ServerConnection:
         # PERF: in one piece; the kernel would hold a second one back until the client has acknowledged
         # the first.
         self._writer.write(b"".join(part for part in parts if part))
-        await self._taken()
-
-    async def _taken(self) -> None:
-        """Wait until the client has taken the answer; raises TimeoutError if it takes nothing for long."""
-        left = None
-        while True:
-            try:
-                async with asyncio.timeout(bounds.SEND_SECONDS):
-                    return await self._writer.drain()
-            except TimeoutError:
-                before, left = left, self._writer.transport.get_write_buffer_size()
-                if before is not None and left >= before:
-                    self._writer.transport.abort()
-                    raise
+        await taken(self._writer)
 
 
 def _now() -> float:
