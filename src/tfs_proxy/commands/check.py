@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfs_proxy.capture.replay import CapturedRequest
-from tfs_proxy.commands.check_many import check_many
-from tfs_proxy.commands.request_files import read_requests
+from tfs_proxy.commands.parts.check_many import check_many
+from tfs_proxy.commands.parts.request_files import read_requests
 from tfs_proxy.errors import ScriptLoadError, SettingsError
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.packing.script_import import import_script, readable

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tfs_proxy.commands.listening import log_to_stderr
+from tfs_proxy.commands.parts.listening import log_to_stderr
 from tfs_proxy.settings import Settings
 
 INTERRUPTED = 128 + signal.SIGINT

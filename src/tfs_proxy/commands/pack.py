@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from tfs_proxy.commands.listening import log_to_stderr
-from tfs_proxy.commands.pack_preprocessing import add_preprocessing_arguments, preprocessing_of
+from tfs_proxy.commands.parts.listening import log_to_stderr
+from tfs_proxy.commands.parts.pack_preprocessing import add_preprocessing_arguments, preprocessing_of
 from tfs_proxy.commands.warmup import lines_of
 from tfs_proxy.packing.options import DEFAULT_PYTHONS, LayoutOptions, Packed, PackOptions, WheelOptions
 from tfs_proxy.packing.warmup.options import WarmupOptions
@@ -43,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the archive to write (default: %(default)s)",
     )
     parser.add_argument("--name", help="name of the model (default: that of the file or folder)")
+    add_layout_arguments(parser)
+
+
+def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say what is in the archive beside the model."""
     parser.add_argument(
         "--version", type=int, metavar="N", help="its version number (default: that of the folder, else 1)"
     )

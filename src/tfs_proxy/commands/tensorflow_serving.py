@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import replace
 
-from tfs_proxy.commands.listening import exit_on_stop_signals, listen
+from tfs_proxy.commands.parts.listening import exit_on_stop_signals, listen
 from tfs_proxy.settings import inherited_environment
 
 DESCRIPTION = "Serve as the image tensorflow/serving does, with its flags, variables and ports."

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfs_proxy.commands.listening import log_to_stderr
-from tfs_proxy.commands.request_files import read_requests
+from tfs_proxy.commands.parts.listening import log_to_stderr
+from tfs_proxy.commands.parts.request_files import read_requests
 from tfs_proxy.packing.warmup.options import Fill, WarmedVersion, WarmupOptions
 from tfs_proxy.settings import Settings
 
