@@ -7,8 +7,9 @@ In a block fenced as ```console a line that begins with `$` is a command, run by
 what it prints: `...` stands for anything, white space for any or none, decimals may differ by two hundredths,
 and JSON without `...` is compared as such. If there are no such lines only the exit status counts, which must
 be 0. A console block with a title is not run; the title says why. A block of another kind with a title is a
-file of that name, written before the commands below it. `tfs-proxy serve` and `tfs-proxy pipeline` run until
-the next one or the end; the next command begins when they are ready. Ports 8080 and 8500 become free ones.
+file of that name, written before the commands below it. `tfs-proxy serve`, `pipeline` and `endpoint` run
+until the next one or the end; the next command begins when they are ready. Ports 8080, 8500 and 8090 become
+free ones.
 
 An example's commands run in its folder. All pages share one new folder, which links to the repository's
 files, and the page that makes the model is always among those that run.
@@ -38,8 +39,8 @@ EXAMPLES, DOCS = ROOT / "code_examples", ROOT / "docs"
 MODEL_PAGE = "start/first-script.md"
 """Makes `my_model` and `model.tar.gz`, which the other pages use."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]*)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-PORTS = ("8080", "8500")
-SERVER = re.compile(r"(?:[A-Z_]+=\S* )*tfs-proxy (?:serve|pipeline)\b")
+PORTS = ("8080", "8500", "8090")
+SERVER = re.compile(r"(?:[A-Z_]+=\S* )*tfs-proxy (serve|pipeline|endpoint(?! --update))\b")
 BASH = shutil.which("bash") or "bash"
 COMMAND_SECONDS, READY_SECONDS, STOP_SECONDS = 600.0, 120.0, 40.0
 SHOWN_CHARACTERS = 800
@@ -57,9 +58,15 @@ class Step:
     printed: str
 
     @property
+    def served(self) -> str | None:
+        """The sub-command that runs until it is stopped, if it is one."""
+        match = SERVER.match(self.command)
+        return match[1] if match else None
+
+    @property
     def serves(self) -> bool:
         """Whether the command runs until it is stopped."""
-        return SERVER.match(self.command) is not None
+        return self.served is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +152,7 @@ def do(step: Step, folder: Path, ports: Mapping[str, str], server: contextlib.Ex
         print(printed[:SHOWN_CHARACTERS], flush=True)
         return printed
     server.close()
-    port = ports[PORTS[0]]
+    port = ports["8090" if step.served == "endpoint" else "8080"]
     if "--port" not in command:
         command += f" --port {port}"
     return server.enter_context(serving(command, folder, port)).read_text(errors="replace")

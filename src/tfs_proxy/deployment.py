@@ -46,9 +46,9 @@ class TraceSampling:
 class CaptureOptions:
     """What is captured of requests, and where to: ``target`` is a folder or an ``s3://`` address.
 
-    ``name`` stands where SageMaker has the endpoint's. ``percent`` of the requests are captured. A file has
-    at most ``max_bytes``, as has what waits to be written. ``keeps_input`` and ``keeps_output`` say what of a
-    request is kept.
+    ``name`` stands where SageMaker has the endpoint's, ``variant`` where it has the variant's. ``percent`` of
+    the requests are captured. A file has at most ``max_bytes``, as has what waits to be written.
+    ``keeps_input`` and ``keeps_output`` say what of a request is kept.
     """
 
     target: str
@@ -57,6 +57,7 @@ class CaptureOptions:
     max_bytes: int
     keeps_input: bool = True
     keeps_output: bool = True
+    variant: str = "AllTraffic"
 
     @property
     def is_s3(self) -> bool:

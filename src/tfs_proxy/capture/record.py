@@ -17,14 +17,14 @@ from tfs_proxy.wire.packed_body import decoded_body
 INPUT, OUTPUT = "endpointInput", "endpointOutput"
 VERSION = "0"
 _MODES: Mapping[str, str] = {INPUT: "INPUT", OUTPUT: "OUTPUT"}
-_CSV, _JSON, _BASE64 = "CSV", "JSON", "BASE64"
-_ENCODINGS: Mapping[str, str] = {
-    media.CSV: _CSV,
-    "application/csv": _CSV,
-    media.JSON: _JSON,
-    media.JSON_LINES: _JSON,
-    media.JSONS: _JSON,
-    "application/x-jsonlines": _JSON,
+CSV, JSON, _BASE64 = "CSV", "JSON", "BASE64"
+TEXT_ENCODINGS: Mapping[str, str] = {
+    media.CSV: CSV,
+    "application/csv": CSV,
+    media.JSON: JSON,
+    media.JSON_LINES: JSON,
+    media.JSONS: JSON,
+    "application/x-jsonlines": JSON,
 }
 """What is kept as text, if it is UTF-8; SageMaker's defaults for text/csv and application/json among them."""
 
@@ -62,10 +62,12 @@ class CaptureRecord:
     event_id: str = field(default_factory=lambda: str(uuid4()))
 
 
-def line_of(record: CaptureRecord) -> bytes:
-    """The record as a line, with its end."""
+def line_of(record: CaptureRecord, encodings: Mapping[str, str] = TEXT_ENCODINGS) -> bytes:
+    """The record as a line, with its end; ``encodings`` says by media type what is kept as text."""
     payloads = {INPUT: record.input, OUTPUT: record.output}
-    data = {name: _data(name, payload) for name, payload in payloads.items() if payload is not None}
+    data = {
+        name: _data(name, payload, encodings) for name, payload in payloads.items() if payload is not None
+    }
     metadata: dict[str, Any] = {"eventId": record.event_id}
     if record.custom_attributes is not None:
         metadata["customAttributes"] = [record.custom_attributes]
@@ -108,15 +110,15 @@ def _read(document: dict[str, Any]) -> CaptureRecord:
     )
 
 
-def _data(name: str, payload: Payload) -> dict[str, str]:
-    encoding, text = _encoded(payload)
+def _data(name: str, payload: Payload, encodings: Mapping[str, str]) -> dict[str, str]:
+    encoding, text = _encoded(payload, encodings)
     kind = {"observedContentType": payload.content_type, "mode": _MODES[name]}
     return {**kind, "data": text, "encoding": encoding}
 
 
-def _encoded(payload: Payload) -> tuple[str, str]:
+def _encoded(payload: Payload, encodings: Mapping[str, str]) -> tuple[str, str]:
     try:
-        encoding = _ENCODINGS.get(media.parse(payload.content_type).type, _BASE64)
+        encoding = encodings.get(media.parse(payload.content_type).type, _BASE64)
         if encoding != _BASE64:
             return encoding, payload.body.decode()
     except (UnicodeDecodeError, UnsupportedMediaType):

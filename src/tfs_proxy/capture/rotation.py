@@ -5,17 +5,16 @@ from uuid import uuid4
 
 from tfs_proxy.capture.files import CaptureFile, CaptureStore
 
-VARIANT = "AllTraffic"
 FILE_SECONDS = 60.0
 """After what time a file is complete: so old are the newest records that S3 lacks."""
 
 
 class RotatingFiles:
-    """Lines of one process; a file is complete when it is large or old, and at the end of the hour."""
+    """Lines of one process, below ``folder``; a file is complete if it is large or old, or the hour ends."""
 
-    def __init__(self, store: CaptureStore, endpoint: str, max_bytes: int) -> None:
+    def __init__(self, store: CaptureStore, folder: str, max_bytes: int) -> None:
         self._store = store
-        self._endpoint = endpoint
+        self._folder = folder
         self._max_bytes = max_bytes
         self._file: CaptureFile | None = None
         self._hour = ""
@@ -44,7 +43,7 @@ class RotatingFiles:
         """Add a line; how many lines are safe by that. Raises CaptureFailed."""
         if self._file is None:
             self._hour, self._began_at = _hour(now), now
-            self._file = self._store.create(f"{self._endpoint}/{VARIANT}/{self._hour}/{_name(now)}")
+            self._file = self._store.create(f"{self._folder}/{self._hour}/{_name(now)}")
         return self._file.append(line)
 
     def close(self) -> int:

@@ -8,14 +8,14 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from tfs_proxy.capture.counts import CaptureOutcome, Counts
 from tfs_proxy.capture.files import CaptureFailed, CaptureStore, Folder
-from tfs_proxy.capture.record import CaptureRecord, Payload, line_of
+from tfs_proxy.capture.record import TEXT_ENCODINGS, CaptureRecord, Payload, line_of
 from tfs_proxy.capture.rotation import RotatingFiles
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.errors import PayloadTooLarge
@@ -52,10 +52,19 @@ def store_of(options: CaptureOptions) -> CaptureStore:
 class CaptureWriter:
     """Takes records from any thread; `start` it in the process that offers them."""
 
-    def __init__(self, options: CaptureOptions, report: Report, store: CaptureStore | None = None) -> None:
+    def __init__(
+        self,
+        options: CaptureOptions,
+        report: Report,
+        store: CaptureStore | None = None,
+        encodings: Mapping[str, str] = TEXT_ENCODINGS,
+    ) -> None:
         self._options = options
+        self._encodings = encodings
         self._max_bytes = options.max_bytes
-        self._files = RotatingFiles(store or store_of(options), options.name, options.max_bytes)
+        self._files = RotatingFiles(
+            store or store_of(options), f"{options.name}/{options.variant}", options.max_bytes
+        )
         self._report = report
         self._counts: Counter[CaptureOutcome] = Counter()
         self._queue: deque[CaptureRecord] = deque()
@@ -182,7 +191,7 @@ class CaptureWriter:
 
     def _write(self, record: CaptureRecord) -> None:
         try:
-            line = line_of(_unpacked(record, self._max_bytes))
+            line = line_of(_unpacked(record, self._max_bytes), self._encodings)
         except PayloadTooLarge:
             line = b""
         if not 0 < len(line) <= self._max_bytes:

@@ -155,7 +155,7 @@ def test_a_record_whose_line_is_too_large_is_counted(tmp_path: Path) -> None:
 
 def test_a_file_is_complete_when_it_is_large_or_old_and_at_the_end_of_the_hour(tmp_path: Path) -> None:
     """Its name is the time of its first record, in a folder of the hour."""
-    files = RotatingFiles(Folder(tmp_path), "shop", max_bytes=10)
+    files = RotatingFiles(Folder(tmp_path), "shop/AllTraffic", max_bytes=10)
     hour = NOON - NOON % 3600
     for seconds in (0, 0.001, 1, 2 + FILE_SECONDS, 3599, 3600):
         files.complete_before(b"1234\n", hour + seconds)

@@ -1,0 +1,100 @@
+"""``tfs-proxy endpoint``: SageMaker's endpoints on this machine, for boto3 and the SDKs."""
+
+import argparse
+from pathlib import Path
+
+from tfs_proxy.commands.parts.listening import exit_on_stop_signals, listen, log_to_stderr
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.settings import inherited_environment
+
+PORT = 8090
+
+DESCRIPTION = """\
+Serve what CreateModel, CreateEndpointConfig and CreateEndpoint describe, as SageMaker does, to clients of
+sagemaker-runtime and sagemaker: boto3.client("sagemaker-runtime", endpoint_url="http://localhost:8090").
+
+CONFIG.json has the requests, by operation: {"CreateModel": {...}, "CreateEndpointConfig": {...},
+"CreateEndpoint": {...}}, each one or a list; or is one request, as `aws sagemaker create-model
+--cli-input-json` takes it. ModelDataUrl may also be file:// or a path relative to the file. A container is
+the one that --container names, else its Image if that is http://HOST:PORT or an image that Docker has, else
+this package's own, without Docker.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``endpoint``."""
+    parser.add_argument("files", nargs="*", type=Path, metavar="CONFIG.json", help="requests to AWS's API")
+    parser.add_argument(
+        "--update",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="CONFIG.json",
+        help="change endpoints that run at --url to what this file says, as UpdateEndpoint does, and end",
+    )
+    parser.add_argument(
+        "--url",
+        default=f"http://localhost:{PORT}",
+        help="where they run, for --update (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--container",
+        action="append",
+        default=[],
+        metavar="NAME=WHERE",
+        help="container for a ContainerHostname or ModelName: local, an image, or http://HOST:PORT",
+    )
+    parser.add_argument(
+        "--notifications",
+        type=Path,
+        metavar="FOLDER",
+        help="where notifications of asynchronous calls go, as one file each",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=_tolerance,
+        default=1e-5,
+        help="by how much of its value a number of a shadow variant may differ (default: %(default)s)",
+    )
+    parser.add_argument("--port", type=int, default=PORT, help="port to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine alone)"
+    )
+
+
+def _tolerance(text: str) -> float:
+    share = float(text)
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a share: it must be at least 0 and below 1")
+    return share
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a stop signal, or update what runs elsewhere."""
+    if arguments.update:
+        return _update(arguments)
+    if not arguments.files:
+        raise SettingsError("no CONFIG.json: name at least one file with requests, or --update.")
+    exit_on_stop_signals()
+    from tfs_proxy.endpoint.containers.choice import parse_choices
+    from tfs_proxy.endpoint.run import EndpointRequest, catalogue_of
+
+    choices = parse_choices(arguments.container)
+    catalogue_of(arguments.files)
+    settings, listener = listen(arguments.host, arguments.port)
+    import asyncio
+
+    from tfs_proxy.endpoint.companions import CompanionOptions
+    from tfs_proxy.endpoint.run import serve
+
+    options = CompanionOptions(arguments.notifications, arguments.tolerance)
+    request = EndpointRequest(arguments.files, choices, inherited_environment(), options)
+    return asyncio.run(serve(settings, listener, request))
+
+
+def _update(arguments: argparse.Namespace) -> int:
+    from tfs_proxy.endpoint.update import update
+
+    log_to_stderr("info")
+    update([*arguments.files, *arguments.update], arguments.url)
+    return 0

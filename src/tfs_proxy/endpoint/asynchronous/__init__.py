@@ -1,0 +1,1 @@
+"""Asynchronous inference: requests wait in a queue, and answers go where the endpoint's config says."""

@@ -1,0 +1,176 @@
+"""One request on its way through the containers of an instance, for all calls that containers answer."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from tfs_proxy.endpoint.calls.errors import LONGEST_MESSAGE, NO_ANSWER, AwsError, model_error, refused
+from tfs_proxy.endpoint.calls.headers import container_headers
+from tfs_proxy.endpoint.containers.hosted import HostedContainer
+from tfs_proxy.endpoint.containers.many_models import ManyModels
+from tfs_proxy.endpoint.description.values import ACCOUNT, DIRECT, REGION
+from tfs_proxy.endpoint.metrics import CountedInvocation
+from tfs_proxy.endpoint.variants.instance import VariantInstance
+from tfs_proxy.errors import NotReached, UpstreamError, UpstreamTimeout
+from tfs_proxy.observe.routes import INVOCATIONS
+from tfs_proxy.wire.http_messages import HttpResponse, StreamedResponse
+
+MOST_BYTES = 6_291_456
+"""Of a body, in both directions (botocore's BodyBlob)."""
+
+SUCCESSES = range(200, 300)
+UNKNOWN_TYPE = "application/octet-stream"
+TIMED_OUT = (
+    "The container did not answer in time. Look at its latency, let it answer sooner, or call it "
+    "asynchronously."
+)
+NO_CONNECTION, BROKEN = "The container can't be reached.", "The connection to the container broke."
+
+
+@dataclass(frozen=True, slots=True)
+class InvocationLimits:
+    """For all containers together ``seconds``, for the answer of each ``answer_bytes``."""
+
+    seconds: float = 60.0
+    answer_bytes: int = MOST_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A request with these ``members`` of its operation through ``instance``, which begins now."""
+
+    endpoint: str
+    instance: VariantInstance
+    members: Mapping[str, str]
+    limits: InvocationLimits
+    began: float = field(default_factory=time.monotonic)
+
+    async def through(self, body: bytes, counted: CountedInvocation) -> HttpResponse:
+        """The answer of the last container: each one's is the request of the next. Raises AwsError."""
+        *others, last = chosen_containers(self.instance, self.members)
+        body, headers = await self._before_last(others, body, counted)
+        with counted.by_container(last.name):
+            return await self._ask_one(last, body, headers)
+
+    async def streamed(
+        self, body: bytes, counted: CountedInvocation, held: AsyncExitStack
+    ) -> StreamedResponse:
+        """The same as the last container's answer comes; ``held`` ends with it. Raises AwsError."""
+        *others, last = chosen_containers(self.instance, self.members)
+        body, headers = await self._before_last(others, body, counted)
+        path = await self._path(last)
+        held.enter_context(counted.by_container(last.name))
+        with self.translated(last):
+            answer = await last.stream(path, body, headers, self._remaining_seconds)
+            held.push_async_callback(self._note_status, last, answer.status)
+            if answer.status not in SUCCESSES:
+                text = await _beginning_of(answer)
+                raise self._failed(last, answer.status, text.decode(errors="replace"))
+        return answer
+
+    async def _before_last(
+        self, containers: Sequence[HostedContainer], body: bytes, counted: CountedInvocation
+    ) -> tuple[bytes, dict[str, str]]:
+        """The body and the headers that the last container gets."""
+        headers = container_headers(self.members)
+        for container in containers:
+            with counted.by_container(container.name):
+                answer = await self._ask_one(container, body, without_accept(headers))
+            body = answer.body
+            headers = {**headers, "Content-Type": answer.header("Content-Type") or UNKNOWN_TYPE}
+        return body, headers
+
+    async def _ask_one(
+        self, container: HostedContainer, body: bytes, headers: Mapping[str, str]
+    ) -> HttpResponse:
+        path = await self._path(container)
+        with self.translated(container):
+            answer = await container.ask("POST", path, body, headers, self._remaining_seconds)
+        await self._note_status(container, answer.status)
+        return self._good(container, answer)
+
+    async def _path(self, container: HostedContainer) -> str:
+        models = self.instance.many_models.get(container.name)
+        target = target_of(models, self.members)
+        if models is None:
+            return INVOCATIONS
+        return await models.path_for(target, self.log_stream(container), self._remaining_seconds)
+
+    async def _note_status(self, container: HostedContainer, status: int) -> None:
+        models = self.instance.many_models.get(container.name)
+        if models is not None:
+            await models.answered(target_of(models, self.members), status)
+
+    @contextlib.contextmanager
+    def translated(self, container: HostedContainer) -> Iterator[None]:
+        """Raise AwsError (ModelError) in place of an UpstreamError in the block."""
+        try:
+            yield
+        except UpstreamTimeout as error:
+            raise self._failed(container, NO_ANSWER, TIMED_OUT) from error
+        except NotReached as error:
+            raise self._failed(container, NO_ANSWER, NO_CONNECTION) from error
+        except UpstreamError as error:
+            raise self._failed(container, NO_ANSWER, BROKEN) from error
+
+    def _good(self, container: HostedContainer, answer: HttpResponse) -> HttpResponse:
+        if answer.status not in SUCCESSES:
+            raise self._failed(container, answer.status, answer.body.decode(errors="replace"))
+        if len(answer.body) > self.limits.answer_bytes:
+            text = f"The answer has {len(answer.body)} bytes; the most is {self.limits.answer_bytes}."
+            raise self._failed(container, answer.status, text)
+        return answer
+
+    def _failed(self, container: HostedContainer, status: int, text: str) -> AwsError:
+        return model_error(container.name, status, text, self.log_stream(container))
+
+    @property
+    def _remaining_seconds(self) -> float:
+        return max(self.began + self.limits.seconds - time.monotonic(), 0.001)
+
+    def log_stream(self, container: HostedContainer) -> str:
+        """Where CloudWatch would have the container's log."""
+        suffix = "" if len(self.instance.containers) == 1 else f"/{container.name}"
+        group = f"/aws/sagemaker/Endpoints/{self.endpoint}"
+        return f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{group}:log-stream:{self.instance.name}{suffix}"
+
+
+async def _beginning_of(answer: StreamedResponse) -> bytes:
+    """What a client may see of an error's body; the rest is not read."""
+    found = b""
+    async with contextlib.aclosing(answer.parts):
+        async for part in answer.parts:
+            found += part
+            if len(found) >= LONGEST_MESSAGE:
+                break
+    return found
+
+
+def without_accept(headers: Mapping[str, str]) -> dict[str, str]:
+    """What a container in the middle gets: the caller's Accept is for the last one."""
+    return {name: value for name, value in headers.items() if name != "Accept"}
+
+
+def chosen_containers(instance: VariantInstance, members: Mapping[str, str]) -> tuple[HostedContainer, ...]:
+    """Those that a request goes through: all of a pipeline, or the one that is named; raises AwsError."""
+    name = members.get("TargetContainerHostname")
+    if instance.model.mode != DIRECT:
+        if name is not None:
+            raise refused("TargetContainerHostname is for models of the mode Direct.")
+        return instance.containers
+    if name is None:
+        raise refused("TargetContainerHostname is missing: the model has the mode Direct.")
+    named = tuple(container for container in instance.containers if container.name == name)
+    if not named:
+        raise refused(f"TargetContainerHostname {name} is not a container of this endpoint.")
+    return named
+
+
+def target_of(models: ManyModels | None, members: Mapping[str, str]) -> str:
+    """The archive that a request is for; raises AwsError if it should name one and does not."""
+    target = members.get("TargetModel")
+    if models is not None and target is None:
+        raise refused("TargetModel is missing: this container has many models.")
+    return target or ""

@@ -1,0 +1,173 @@
+"""What goes along with an endpoint's calls by its config: data capture, shadow copies, the queue."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.endpoint.asynchronous.config import async_config
+from tfs_proxy.endpoint.asynchronous.locations import MOST_BYTES
+from tfs_proxy.endpoint.asynchronous.notifications import Notifications
+from tfs_proxy.endpoint.asynchronous.queue import AsyncQueue
+from tfs_proxy.endpoint.calls.errors import AwsError, original_answer
+from tfs_proxy.endpoint.calls.headers import container_headers
+from tfs_proxy.endpoint.calls.invoke import Invocation, Invoked, Invoker
+from tfs_proxy.endpoint.calls.passage import InvocationLimits
+from tfs_proxy.endpoint.capturing import EndpointCapture
+from tfs_proxy.endpoint.description.values import EndpointConfig
+from tfs_proxy.endpoint.hosted_endpoint import HostedEndpoint
+from tfs_proxy.endpoint.shadows.copies import ShadowCopies, share_of
+from tfs_proxy.endpoint.shadows.differences import RELATIVE
+from tfs_proxy.endpoint.shadows.report import ShadowReport, VariantAnswer
+from tfs_proxy.endpoint.variants.group import InstanceGroup
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.wire.http_messages import HttpResponse
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 10.0
+"""How long the end of a run waits for copies and records."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompanionOptions:
+    """What the command line says: where notifications go, and which numbers of a shadow are equal."""
+
+    notifications: Path | None = None
+    tolerance: float = RELATIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """Of one endpoint while it has this ``config``; ``shadows`` by the names of both variants."""
+
+    config: EndpointConfig
+    capture: EndpointCapture
+    shadows: Mapping[tuple[str, str], ShadowCopies]
+    queue: AsyncQueue | None
+
+    async def close(self, seconds: float) -> None:
+        """Answer what waits for at most ``seconds``, write the last records, and log the reports."""
+        if self.queue is not None:
+            await self.queue.stop(seconds)
+        for copies in self.shadows.values():
+            await copies.close(FLUSH_SECONDS)
+            log.info("%s", copies.report.line())
+        for outcome, count in (await asyncio.to_thread(self.capture.close)).items():
+            log.info("data capture: %d record(s) %s", count, outcome.value.replace("_", " "))
+
+
+class Companions:
+    """The companions of all endpoints, each made when it is first asked for."""
+
+    def __init__(self, invoker: Invoker, options: CompanionOptions) -> None:
+        self._invoker, self._options = invoker, options
+        self._current: dict[str, Companion] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        invoker.on_invoked.append(self.invoked)
+
+    def of(self, endpoint: HostedEndpoint) -> Companion:
+        """That of an endpoint; raises SettingsError if captured data have nowhere to go."""
+        companion = self._current.get(endpoint.name)
+        if companion is None or companion.config is not endpoint.config:
+            if companion is not None:
+                self._close_later(companion)
+            companion = self._current[endpoint.name] = self._made(endpoint)
+        return companion
+
+    def invoked(self, invoked: Invoked) -> None:
+        """Record an invocation, and have shadows asked too."""
+        try:
+            companion = self.of(invoked.endpoint)
+        except SettingsError as error:  # of a config that UpdateEndpoint has brought: the answer is good
+            log.error("endpoint %s: %s", invoked.endpoint.name, error)  # noqa: TRY400 (the sentence says it all)
+            return
+        variant = invoked.group.plan.variant
+        headers = container_headers(invoked.invocation.members)
+        companion.capture.add(variant, invoked.invocation.body, headers.get, invoked.answer)
+        for (production, shadow), copies in companion.shadows.items():
+            group = invoked.endpoint.shadows.get(shadow)
+            if production == variant and group is not None:
+                self._copy(invoked, group, copies)
+
+    def reports(self) -> list[dict[str, Any]]:
+        """What became of the shadows' copies, a document for each."""
+        return [
+            {"endpoint": name, **copies.report.document()}
+            for name, companion in self._current.items()
+            for copies in companion.shadows.values()
+        ]
+
+    async def close(self, seconds: float) -> None:
+        """Close all, each within ``seconds``."""
+        await asyncio.gather(*(each.close(seconds) for each in self._current.values()), *self._closing)
+
+    def _made(self, endpoint: HostedEndpoint) -> Companion:
+        config = endpoint.config
+        names = [variant.name for variant in config.variants]
+        capture = EndpointCapture(endpoint.name, names, config.parameters, config.folder)
+        capture.start()
+        shadows = {
+            (production.name, shadow.name): ShadowCopies(
+                ShadowReport(production.name, shadow.name, self._options.tolerance),
+                share_of(shadow.weight, production.weight),
+            )
+            for production in config.variants
+            for shadow in config.shadows
+        }
+        return Companion(config, capture, shadows, self._queue(endpoint))
+
+    def _queue(self, endpoint: HostedEndpoint) -> AsyncQueue | None:
+        config = async_config(endpoint.config.parameters, endpoint.config.folder)
+        if config is None:
+            return None
+        folder = self._options.notifications
+        if folder is None and (config.success_topic or config.error_topic):
+            log.warning("endpoint %s: its notifications go nowhere without --notifications", endpoint.name)
+
+        async def invoke(members: Mapping[str, str], body: bytes, seconds: float) -> HttpResponse:
+            limits = InvocationLimits(seconds, MOST_BYTES)
+            return await self._asked(endpoint, endpoint.group_for(members), Invocation(members, body), limits)
+
+        instances = sum(variant.instance_count for variant in endpoint.config.variants)
+        queue = AsyncQueue(config, instances, invoke, Notifications(endpoint.name, config, folder))
+        queue.start()
+        return queue
+
+    def _copy(self, invoked: Invoked, group: InstanceGroup, copies: ShadowCopies) -> None:
+        async def ask() -> VariantAnswer:
+            answer = await self._asked(invoked.endpoint, group, invoked.invocation, InvocationLimits())
+            return _variant_answer(answer, 0.0)
+
+        members = invoked.invocation.members
+        copies.copy(members.get("InferenceId", ""), _variant_answer(invoked.answer, invoked.seconds), ask)
+
+    async def _asked(
+        self,
+        endpoint: HostedEndpoint,
+        group: InstanceGroup,
+        invocation: Invocation,
+        limits: InvocationLimits,
+    ) -> HttpResponse:
+        """The container's answer, a refusal too; raises AwsError if it gives none."""
+        try:
+            return await self._invoker.ask(endpoint, group, invocation, limits)
+        except AwsError as error:
+            answer = original_answer(error)
+            if answer is None:
+                raise
+            return answer
+
+    def _close_later(self, companion: Companion) -> None:
+        task = asyncio.create_task(companion.close(FLUSH_SECONDS))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _variant_answer(answer: HttpResponse, seconds: float) -> VariantAnswer:
+    has_body = answer.status == HTTPStatus.OK
+    body = answer.body if has_body else b""  # refusals differ in their words, which is no difference
+    return VariantAnswer(answer.status, answer.header("Content-Type") or "", body, seconds)

@@ -1,0 +1,92 @@
+"""A CONFIG.json -> requests to AWS's control plane, with where each stands; `catalogue` takes them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.names import printable
+
+OPERATIONS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint", "CreateInferenceComponent")
+"""What a file may have, in the order in which AWS takes them."""
+
+MOST_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRequest:
+    """One request to the control plane; ``folder`` is what relative paths in it start from."""
+
+    operation: str
+    parameters: Mapping[str, Any]
+    place: str
+    folder: Path
+
+
+def read_operations(path: Path) -> list[OperationRequest]:
+    """The requests of a file: an object keyed by operation, or one bare request.
+
+    Raises SettingsError with the file's name if it can't be read, or is neither.
+    """
+    content = _content(path)
+    if not isinstance(content, dict):
+        raise SettingsError(f"{_shown(path)} can't be used: it must be a JSON object.")
+    if _is_keyed(content):
+        return list(_keyed(content, path))
+    return [OperationRequest(_operation_of(content, path), content, _shown(path), path.absolute().parent)]
+
+
+def _content(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise SettingsError(f"{_shown(path)} can't be read: {error.strerror}.") from error
+    if len(text) > MOST_BYTES:
+        raise SettingsError(f"{_shown(path)} can't be used: it has more than {MOST_BYTES} bytes.")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{_shown(path)} is not JSON: {error}.") from error
+
+
+def _is_keyed(content: Mapping[str, Any]) -> bool:
+    return any(name in OPERATIONS for name in content)
+
+
+def _keyed(content: Mapping[str, Any], path: Path) -> Iterator[OperationRequest]:
+    unknown = [name for name in content if name not in OPERATIONS and not name.startswith("$")]
+    if unknown:
+        raise SettingsError(
+            f"{_shown(path)} has {printable(unknown[0])}, which is not one of {', '.join(OPERATIONS)}."
+        )
+    for operation in OPERATIONS:
+        entry = content.get(operation, [])
+        requests = entry if isinstance(entry, list) else [entry]
+        for number, request in enumerate(requests):
+            place = f"{_shown(path)}: {operation}" + (f"[{number}]" if isinstance(entry, list) else "")
+            if not isinstance(request, dict):
+                raise SettingsError(f"{place} must be an object, or a list of objects.")
+            yield OperationRequest(operation, request, place, path.absolute().parent)
+
+
+def _operation_of(content: Mapping[str, Any], path: Path) -> str:
+    """What a bare request is for, by the members that only one operation needs."""
+    if "InferenceComponentName" in content:
+        return "CreateInferenceComponent"
+    if "ProductionVariants" in content:
+        return "CreateEndpointConfig"
+    if "EndpointName" in content:
+        return "CreateEndpoint"
+    if "ModelName" in content:
+        return "CreateModel"
+    raise SettingsError(
+        f"{_shown(path)} can't be used: it has neither an operation ({', '.join(OPERATIONS)}) nor members of "
+        "one, such as ModelName."
+    )
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))

@@ -1,0 +1,192 @@
+"""One endpoint that lives: its variants and components, and how it is made, changed and ended."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from tfs_proxy.endpoint.calls.errors import NOT_READY, UNAVAILABLE, AwsError, refused
+from tfs_proxy.endpoint.containers.starter import ContainerStarter
+from tfs_proxy.endpoint.description.catalogue import Catalogue
+from tfs_proxy.endpoint.description.values import EndpointConfig, InferenceComponent, Variant
+from tfs_proxy.endpoint.variants.group import GroupPlan, InstanceGroup
+from tfs_proxy.endpoint.variants.routing import by_weight
+from tfs_proxy.errors import StopServing
+
+log = logging.getLogger(__name__)
+
+CREATING, IN_SERVICE, UPDATING, FAILED = "Creating", "InService", "Updating", "Failed"
+
+
+class HostedEndpoint:
+    """The endpoint ``name`` by ``config``; ``status`` is AWS's EndpointStatus."""
+
+    def __init__(
+        self, name: str, config: EndpointConfig, catalogue: Catalogue, starter: ContainerStarter
+    ) -> None:
+        self.name, self.config = name, config
+        self.status, self.failure_reason = CREATING, ""
+        self.changed_at = time.time()
+        self.variants: dict[str, InstanceGroup] = {}
+        self.shadows: dict[str, InstanceGroup] = {}
+        self.components: dict[str, InstanceGroup] = {}
+        self._catalogue, self._starter = catalogue, starter
+        self._draw = random.Random()  # noqa: S311 - it spreads load
+
+    async def start(self) -> None:
+        """Start all variants and components; raises StopServing, with the status Failed, if one can't be."""
+        try:
+            self.variants, self.shadows = await self._started(self.config)
+            for component in self._own_components():
+                await self.add_component(component)
+        except StopServing as error:
+            self._change(FAILED, str(error))
+            raise
+        self._change(IN_SERVICE)
+
+    async def update(self, config: EndpointConfig, *, retains_properties: bool = False) -> None:
+        """Start what ``config`` says, send new requests there, and end the old once it has answered.
+
+        With ``retains_properties``, variants that exist keep weights and counts. Raises StopServing, with the
+        old still in service, if the new can't be started.
+        """
+        self._change(UPDATING)
+        if retains_properties:
+            config = self._with_current_properties(config)
+        try:
+            variants, shadows = await self._started(config)
+        except StopServing as error:
+            self._change(IN_SERVICE, str(error))
+            raise
+        old = [*self.variants.values(), *self.shadows.values()]
+        self.config, self.variants, self.shadows = config, variants, shadows
+        self._change(IN_SERVICE)
+        await asyncio.gather(*(group.drain_and_stop() for group in old))
+
+    async def add_component(self, component: InferenceComponent) -> None:
+        """Start the copies of an inference component; raises StopServing if one can't be started."""
+        variant = next(each for each in self.config.variants if each.name == component.variant)
+        plan = GroupPlan(
+            self.name,
+            component.variant,
+            component.model,
+            component.copies,
+            component.startup_seconds,
+            variant.routing,
+            component.name,
+        )
+        group = self.components[component.name] = InstanceGroup(plan, self._starter)
+        await group.start()
+
+    async def remove_component(self, name: str) -> None:
+        """End the copies of an inference component once they have answered what they have."""
+        group = self.components.pop(name, None)
+        if group is not None:
+            await group.drain_and_stop()
+
+    def change_weight(self, variant: str, weight: float) -> None:
+        """Give a variant another share of the requests; raises AwsError if there is none of this name."""
+        self.variant(variant).weight = weight
+
+    async def scale(self, variant: str, count: int) -> None:
+        """Have another number of instances; raises AwsError if the variant is unknown, or as `start`."""
+        self._change(UPDATING)
+        try:
+            await self.variant(variant).scale(count)
+        finally:
+            self._change(IN_SERVICE)
+
+    def variant(self, name: str) -> InstanceGroup:
+        """The instances of a variant; raises AwsError if there is none of this name."""
+        if name not in self.variants:
+            raise refused(f"Variant {name} not found on endpoint {self.name}.")
+        return self.variants[name]
+
+    def group_for(self, members: Mapping[str, str]) -> InstanceGroup:
+        """The variant or the component that a request with these members goes to; raises AwsError."""
+        component = members.get("InferenceComponentName")
+        if component is not None:
+            if component not in self.components:
+                raise refused(f"Inference component {component} not found on endpoint {self.name}.")
+            return self.components[component]
+        if self.status == CREATING:
+            raise AwsError(NOT_READY, f"Endpoint {self.name} is not in service yet; try again.")
+        wanted = members.get("TargetVariant")
+        if wanted is not None:
+            return self.variant(wanted)
+        if not self.variants:
+            raise refused(f"Endpoint {self.name} has inference components: name one of them.")
+        ready = [group for group in self.variants.values() if group.in_service]
+        if not ready:
+            raise AwsError(UNAVAILABLE, f"No instance of endpoint {self.name} is in service.")
+        return by_weight(ready, self._draw)
+
+    @property
+    def draw(self) -> random.Random:
+        """What chances are drawn from."""
+        return self._draw
+
+    def groups(self) -> list[InstanceGroup]:
+        """All that has instances."""
+        return [*self.variants.values(), *self.shadows.values(), *self.components.values()]
+
+    async def replace_failed(self) -> None:
+        """Start instances anew whose containers have ended."""
+        await asyncio.gather(*(group.replace_failed() for group in self.groups()))
+
+    async def stop(self) -> None:
+        """End all instances, once they have answered what they have."""
+        await asyncio.gather(*(group.drain_and_stop() for group in self.groups()))
+
+    def _change(self, status: str, reason: str = "") -> None:
+        self.status, self.failure_reason, self.changed_at = status, reason, time.time()
+        log.info("endpoint %s: %s%s", self.name, status, f": {reason}" if reason else "")
+
+    def _own_components(self) -> Iterable[InferenceComponent]:
+        return [each for each in self._catalogue.components.values() if each.endpoint == self.name]
+
+    def _with_current_properties(self, config: EndpointConfig) -> EndpointConfig:
+        def kept(variant: Variant) -> Variant:
+            group = self.variants.get(variant.name)
+            if group is None:
+                return variant
+            return replace(variant, weight=group.weight, instance_count=len(group.instances))
+
+        return replace(config, variants=tuple(map(kept, config.variants)))
+
+    async def _started(
+        self, config: EndpointConfig
+    ) -> tuple[dict[str, InstanceGroup], dict[str, InstanceGroup]]:
+        """The variants and the shadow variants of ``config``, in service; or StopServing."""
+        variants, shadows = self._groups_of(config.variants), self._groups_of(config.shadows)
+        groups = [*variants.values(), *shadows.values()]
+        starting = [asyncio.create_task(group.start()) for group in groups]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            await asyncio.gather(*(group.stop() for group in groups))
+            raise
+        return variants, shadows
+
+    def _groups_of(self, variants: Iterable[Variant]) -> dict[str, InstanceGroup]:
+        return {
+            each.name: InstanceGroup(
+                GroupPlan(
+                    self.name,
+                    each.name,
+                    self._catalogue.models[each.model],
+                    each.instance_count,
+                    each.startup_seconds,
+                    each.routing,
+                ),
+                self._starter,
+                each.weight,
+            )
+            for each in variants
+            if each.model is not None
+        }

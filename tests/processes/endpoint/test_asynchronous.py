@@ -1,0 +1,161 @@
+"""InvokeEndpointAsync as boto3 makes it: objects in moto's S3, files, failures and notifications."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from support.endpoints import RunningEndpoint, of_image, running_endpoint, variant
+from support.remote_container import RemoteContainer, remote_container
+from support.transform_command import S3_SETTINGS, s3_server
+from support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+TOPIC = "arn:aws:sns:us-east-1:123456789012:"
+TOPICS = {"SuccessTopic": f"{TOPIC}good", "ErrorTopic": f"{TOPIC}bad"}
+IN_S3 = {"S3OutputPath": "s3://bucket/out", "S3FailurePath": "s3://bucket/failed"}
+
+
+@pytest.fixture(scope="module")
+def s3() -> "Iterator[S3Client]":
+    """moto's S3, to which the environment points."""
+    with s3_server() as address, pytest.MonkeyPatch.context() as environment:
+        for name, value in {**S3_SETTINGS, "AWS_ENDPOINT_URL": address}.items():
+            environment.setenv(name, value)
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="bucket")
+        client.put_object(Bucket="bucket", Key="in.csv", Body=b"abc")
+        yield client
+
+
+@pytest.fixture(scope="module")
+def container() -> Iterator[RemoteContainer]:
+    with remote_container(headers={"Content-Type": "text/plain"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("endpoint")
+
+
+@pytest.fixture(scope="module")
+def endpoint(s3: "S3Client", container: RemoteContainer, folder: Path) -> Iterator[RunningEndpoint]:
+    """Asynchronous endpoints on S3 and on files, and one that is not asynchronous."""
+    outputs = {"objects": {**IN_S3, "NotificationConfig": TOPICS}, "files": {"S3OutputPath": "out"}}
+    configs: list[dict[str, Any]] = [
+        {"EndpointConfigName": name, "AsyncInferenceConfig": {"OutputConfig": output}}
+        for name, output in outputs.items()
+    ]
+    configs.append({"EndpointConfigName": "direct"})
+    content = {
+        "CreateModel": {"ModelName": "m", **of_image(container.address)},
+        "CreateEndpointConfig": [{**config, "ProductionVariants": [variant("v", "m")]} for config in configs],
+        "CreateEndpoint": [
+            {"EndpointName": config["EndpointConfigName"], "EndpointConfigName": config["EndpointConfigName"]}
+            for config in configs
+        ],
+    }
+    with running_endpoint(folder, content, "--notifications", str(folder / "told")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _as_told(container: RemoteContainer) -> None:
+    container.status, container.answer = 200, None
+    container.requests.clear()
+
+
+def object_at(s3: "S3Client", address: str) -> bytes:
+    """The object's bytes, once it is there."""
+    key = address.removeprefix("s3://bucket/")
+
+    def read() -> bytes | None:
+        try:
+            return s3.get_object(Bucket="bucket", Key=key)["Body"].read()
+        except s3.exceptions.NoSuchKey:
+            return None
+
+    return wait_until(read, 30, f"{address} is there") or b""
+
+
+def notification(folder: Path, topic: str, inference_id: str) -> Any:
+    """The notification about a request, once it is there."""
+
+    def read() -> Any:
+        found = [json.loads(path.read_text()) for path in (folder / "told").glob(f"{topic}-*.json")]
+        return next((each for each in found if each["inferenceId"] == inference_id), None)
+
+    return wait_until(read, 30, f"{topic} is told about {inference_id}")
+
+
+def test_an_object_in_s3_becomes_another(
+    endpoint: RunningEndpoint, s3: "S3Client", container: RemoteContainer, folder: Path
+) -> None:
+    """The call is answered with 202, the id and both places; the container gets the client's headers."""
+    answer = endpoint.runtime.invoke_endpoint_async(
+        EndpointName="objects",
+        InputLocation="s3://bucket/in.csv",
+        ContentType="text/csv",
+        Accept="text/plain",
+        InferenceId="first",
+        RequestTTLSeconds=3600,
+        InvocationTimeoutSeconds=30,
+    )
+    assert answer["ResponseMetadata"]["HTTPStatusCode"] == 202
+    assert answer["InferenceId"] == "first"
+    assert answer["FailureLocation"].startswith("s3://bucket/failed/")
+    assert object_at(s3, answer["OutputLocation"]) == b"cba"
+    (request,) = container.requests
+    headers = {"Content-Type": "text/csv", "Accept": "text/plain", "X-Amzn-SageMaker-Inference-Id": "first"}
+    assert headers.items() <= dict(request.headers).items()
+    told = notification(folder, "good", "first")
+    assert told["responseParameters"] == {
+        "contentType": "text/plain",
+        "outputLocation": answer["OutputLocation"],
+    }
+
+
+def test_a_refusal_goes_to_the_place_of_failures(
+    endpoint: RunningEndpoint, s3: "S3Client", container: RemoteContainer, folder: Path
+) -> None:
+    """The container's own words are kept, and the topic of errors is told."""
+    container.status, container.answer = 500, b"out of memory"
+    answer = endpoint.runtime.invoke_endpoint_async(EndpointName="objects", Body=b"abc")
+    assert object_at(s3, answer["FailureLocation"]) == b"out of memory"
+    assert "(500)" in notification(folder, "bad", answer["InferenceId"])["failureReason"]
+
+
+def test_files_do_instead_of_s3(endpoint: RunningEndpoint, folder: Path) -> None:
+    """Nobody needs S3 on a laptop: the config's path may be a folder, and the client's input a file."""
+    (folder / "in.txt").write_bytes(b"file")
+    answer = endpoint.runtime.invoke_endpoint_async(
+        EndpointName="files", InputLocation=(folder / "in.txt").as_uri(), Filename="answer.txt"
+    )
+    assert answer["OutputLocation"] == (folder / "out" / "answer.txt").as_uri()
+    written = folder / "out" / "answer.txt"
+    wait_until(written.is_file, 30, "the answer is written")
+    assert written.read_bytes() == b"elif"
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "text"),
+    [
+        ("direct", "invoke_endpoint_async", "no AsyncInferenceConfig"),
+        ("objects", "invoke_endpoint", "call InvokeEndpointAsync"),
+        ("objects", "invoke_endpoint_with_response_stream", "call InvokeEndpointAsync"),
+    ],
+)
+def test_each_kind_of_endpoint_takes_its_own_call(
+    endpoint: RunningEndpoint, name: str, call: str, text: str
+) -> None:
+    """The other is a ValidationError, as with AWS."""
+    with pytest.raises(ClientError, match=text) as raised:
+        getattr(endpoint.runtime, call)(EndpointName=name, Body=b"abc")
+    assert raised.value.response["Error"]["Code"] == "ValidationError"

@@ -1,0 +1,158 @@
+"""Endpoints start, change and end without losing a request."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from support.endpoints import RunningEndpoint, described, of_image, running_endpoint, variant
+from support.multi_model import saying, script_model
+from support.remote_container import RemoteContainer, remote_container
+from support.waiting import wait_until
+
+SECONDS = 60.0
+COMMAND = (sys.executable, "-m", "tfs_proxy.cli", "endpoint")
+
+
+def config_of(container: RemoteContainer, name: str) -> dict[str, object]:
+    """A CONFIG.json whose model and config have this name."""
+    content = described({name: of_image(container.address)}, [variant("v", name)])
+    content["CreateEndpointConfig"]["EndpointConfigName"] = name
+    content["CreateEndpoint"]["EndpointConfigName"] = name
+    return content
+
+
+def status_of(endpoint: RunningEndpoint) -> str:
+    """AWS's EndpointStatus."""
+    return str(endpoint.control_plane.describe_endpoint(EndpointName="shop")["EndpointStatus"])
+
+
+def test_endpoint_waits_for_pings(tmp_path: Path) -> None:
+    """Until then it is Creating, and calls are told to come again."""
+    with remote_container(healthy=False) as container:
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config_of(container, "first")))
+        endpoint = RunningEndpoint(str(path))
+        try:
+            endpoint.wait_for_log("listening on")
+            assert status_of(endpoint) == "Creating"
+            with pytest.raises(ClientError) as raised:
+                endpoint.invoke_endpoint()
+            assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 429
+            container.healthy = True
+            endpoint.wait_ready()
+            assert status_of(endpoint) == "InService"
+            assert endpoint.invoke_endpoint()["Body"].read() == b"cba"
+        finally:
+            endpoint.close()
+
+
+def test_container_that_ends_at_its_start_ends_the_run(tmp_path: Path) -> None:
+    """With the variant, and the end of the container's log."""
+    content = described({"m": {"PrimaryContainer": {"ModelDataUrl": "none.tar.gz"}}}, [variant("v", "m")])
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    endpoint = RunningEndpoint(str(tmp_path / "config.json"))
+    try:
+        assert endpoint.wait() == 1
+        assert "v/1: the container primary has ended" in endpoint.log
+        assert "none.tar.gz" in endpoint.log
+    finally:
+        endpoint.close()
+
+
+def test_update_loses_no_request(tmp_path: Path) -> None:
+    """What the old container has it answers, while all new requests go to the new one."""
+    with (
+        remote_container(answer=b"old") as old,
+        remote_container(answer=b"new") as new,
+        running_endpoint(tmp_path, config_of(old, "first")) as endpoint,
+    ):
+        old.open.clear()
+        answers: list[bytes] = []
+        asking = threading.Thread(target=lambda: answers.append(endpoint.invoke_endpoint()["Body"].read()))
+        asking.start()
+        assert old.arrived.wait(SECONDS)
+        second = tmp_path / "second.json"
+        second.write_text(json.dumps(config_of(new, "second")))
+
+        done = subprocess.run(
+            [*COMMAND, "--update", str(second), "--url", f"http://127.0.0.1:{endpoint.port}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+
+        assert done.returncode == 0, done.stderr
+        assert "in service with the config second" in done.stderr
+        assert endpoint.invoke_endpoint()["Body"].read() == b"new"
+        assert answers == []
+        old.open.set()
+        asking.join()
+        assert answers == [b"old"]
+
+
+def test_update_that_fails_leaves_the_old_in_service(tmp_path: Path) -> None:
+    """And says why."""
+    with (
+        remote_container(answer=b"old") as old,
+        running_endpoint(tmp_path, config_of(old, "first")) as endpoint,
+    ):
+        client = endpoint.control_plane
+        client.create_model(ModelName="m", PrimaryContainer={"ModelDataUrl": "/none.tar.gz"})
+        client.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant("v", "m")])
+        client.update_endpoint(EndpointName="shop", EndpointConfigName="c")
+        with pytest.raises(ClientError, match="is being updated"):
+            client.update_endpoint(EndpointName="shop", EndpointConfigName="first")
+
+        wait_until(lambda: status_of(endpoint) == "InService", SECONDS, "the update has ended")
+
+        assert "has ended" in client.describe_endpoint(EndpointName="shop")["FailureReason"]
+        assert endpoint.invoke_endpoint()["Body"].read() == b"old"
+
+
+def test_our_container_serves_and_is_started_anew(tmp_path: Path) -> None:
+    """Without Docker, as a process; two instances by a call, and another one for one that dies."""
+    script_model(tmp_path / "model.tar.gz", saying("hello"))
+    content = described(
+        {"m": {"PrimaryContainer": {"ModelDataUrl": "model.tar.gz", "Image": "no-image:1"}}},
+        [variant("v", "m")],
+    )
+    with running_endpoint(tmp_path, content) as endpoint:
+        assert "it is served by tfs_proxy itself" in endpoint.log
+        unknown = {"VariantName": "none", "DesiredInstanceCount": 2}
+        with pytest.raises(ClientError, match="Variant none"):
+            endpoint.control_plane.update_endpoint_weights_and_capacities(
+                EndpointName="shop", DesiredWeightsAndCapacities=[unknown]
+            )
+        first = endpoint.invoke_endpoint("x", ContentType="text/plain")["Body"].read()
+        assert first.startswith(b"hello ")
+        wanted = {"VariantName": "v", "DesiredInstanceCount": 2}
+        endpoint.control_plane.update_endpoint_weights_and_capacities(
+            EndpointName="shop", DesiredWeightsAndCapacities=[wanted]
+        )
+        endpoint.wait_for_log("v/2 is in service")
+        (dead, _) = endpoint.children()["gunicorn"][:2]
+        endpoint.wait_for_log("endpoint shop: InService")
+        kill_container_of(endpoint, dead)
+        endpoint.wait_for_log("v/3 is in service")
+        again = endpoint.invoke_endpoint("x", ContentType="text/plain")["Body"].read()
+        assert again.startswith(b"hello ")
+
+
+def kill_container_of(endpoint: RunningEndpoint, process: int) -> None:
+    """Kill the container that a process belongs to, which is a child of the endpoint's own process."""
+    while parent_of(process) != endpoint.process.pid:
+        process = parent_of(process)
+    os.kill(process, signal.SIGKILL)
+
+
+def parent_of(process: int) -> int:
+    """The process that has started another one."""
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[1])

@@ -1,0 +1,89 @@
+"""Starts the real `tfs-proxy endpoint` for tests, and clients of boto3 for it."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+from botocore.config import Config
+
+from support.stack import Stack
+
+ROLE = "arn:aws:iam::123456789012:role/endpoint"
+
+
+def variant(name: str, model: str, **more: object) -> dict[str, Any]:
+    """A ProductionVariant of one instance."""
+    return {
+        "VariantName": name,
+        "ModelName": model,
+        "InstanceType": "ml.m5.large",
+        "InitialInstanceCount": 1,
+        **more,
+    }
+
+
+def described(
+    models: Mapping[str, Mapping[str, Any]], variants: Sequence[Mapping[str, Any]], **config: object
+) -> dict[str, Any]:
+    """A CONFIG.json with the endpoint ``shop``: ``models`` have the members of CreateModel by name."""
+    return {
+        "CreateModel": [{"ModelName": name, **model} for name, model in models.items()],
+        "CreateEndpointConfig": {
+            "EndpointConfigName": "first",
+            "ProductionVariants": list(variants),
+            **config,
+        },
+        "CreateEndpoint": {"EndpointName": "shop", "EndpointConfigName": "first"},
+    }
+
+
+def of_image(address: str, **more: object) -> dict[str, Any]:
+    """A model with one container that runs at an address."""
+    return {"PrimaryContainer": {"Image": address, **more}}
+
+
+class RunningEndpoint(Stack):
+    """A running `tfs-proxy endpoint`."""
+
+    def __init__(self, *words: str, env: Mapping[str, str] | None = None) -> None:
+        super().__init__(*words, env=env, command="endpoint", workers=None)
+
+    @property
+    def runtime(self) -> Any:
+        """A client of sagemaker-runtime, which tries each call once."""
+        return self._client("sagemaker-runtime")
+
+    @property
+    def control_plane(self) -> Any:
+        """A client of sagemaker."""
+        return self._client("sagemaker")
+
+    def invoke_endpoint(self, body: bytes | str = b"abc", **members: str) -> Any:
+        """InvokeEndpoint of ``shop``."""
+        return self.runtime.invoke_endpoint(EndpointName="shop", Body=body, **members)
+
+    def _client(self, service: str) -> Any:
+        return botocore.session.get_session().create_client(
+            service,
+            endpoint_url=f"http://{self.host}:{self.port}",
+            region_name="us-east-1",
+            aws_access_key_id="nobody",
+            aws_secret_access_key="nothing",
+            config=Config(retries={"total_max_attempts": 1}, read_timeout=90),
+        )
+
+
+@contextlib.contextmanager
+def running_endpoint(folder: Path, content: Mapping[str, Any], *words: str) -> Iterator[RunningEndpoint]:
+    """An endpoint that is in service, by a CONFIG.json in ``folder``; stopped at the end."""
+    config = folder / "config.json"
+    config.write_text(json.dumps(content))
+    endpoint = RunningEndpoint(str(config), *words)
+    try:
+        endpoint.wait_ready()
+        yield endpoint
+    finally:
+        endpoint.close()
