@@ -68,6 +68,9 @@ def s3_errors(address: str, error_type: type[TfsProxyError]) -> Iterator[None]:
     except boto.ClientError as error:
         raise error_type(_refusal(address, error_code(error.response))) from error
     except (boto.BotoCoreError, Boto3Error) as error:
+        refused = error.__context__  # of an upload in parts
+        if isinstance(refused, boto.ClientError):
+            raise error_type(_refusal(address, error_code(refused.response))) from error
         raise error_type(
             f"{address} can't be reached ({one_line(error)}): check the network, "
             "AWS_ENDPOINT_URL_S3 and AWS_REGION."

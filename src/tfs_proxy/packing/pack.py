@@ -38,6 +38,12 @@ def pack(options: PackOptions, settings: Settings) -> Packed:
     return Packed(options.output, size, prepared.report[1:], warnings, warmed)
 
 
+def check_archive(archive: Path, settings: Settings) -> tuple[str, ...]:
+    """The warnings on an archive that exists; raises as `pack` does if it would not be packed like that."""
+    with temporary_workspace(settings.home, "tfs-proxy-check-") as workspace:
+        return _checked(prepare(str(archive), settings, workspace, inherited_environment()), workspace)
+
+
 def _check_output(output: Path) -> None:
     """Raise ArchiveError before the work if the archive can't be written, or has a name that isn't one."""
     shown = printable(str(output))

@@ -1,0 +1,159 @@
+"""``tfs-proxy deploy``: from a trained model to an endpoint on SageMaker."""
+
+import argparse
+import hashlib
+import json
+import logging
+import re
+from pathlib import Path
+
+from tfs_proxy.commands.pack import add_layout_arguments, layout_options
+from tfs_proxy.commands.parts.listening import log_to_stderr
+from tfs_proxy.deploy.call_plan import DeployOptions, call_plan, requests
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.names import printable
+from tfs_proxy.packing.options import PackOptions
+from tfs_proxy.packing.warmup.options import WarmupOptions
+from tfs_proxy.settings import Settings
+
+log = logging.getLogger(__name__)
+
+ENDINGS = (".tar.gz", ".tgz")
+NOT_YET = "dry-run"
+"""The end of names where nothing is uploaded."""
+
+DESCRIPTION = """\
+Pack and check MODEL, upload it, and make the calls CreateModel, CreateEndpointConfig and CreateEndpoint.
+
+MODEL is what `tfs-proxy pack` takes, or an archive. Region, profile and credentials are those of the AWS
+SDK. The same model and flags give the same names, so a call that failed can be made again. With --dry-run
+nothing is sent to AWS: the requests are printed, as `tfs-proxy endpoint` takes them, with the path of the
+archive, so that what was tried on this machine is what is deployed.
+
+Exit status: 0; 1 if SageMaker does not bring the endpoint into service (--wait); 2 if the model, a flag or
+a call is refused; 3 if the script or its requirements can't be used.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``deploy``."""
+    parser.add_argument("model", metavar="MODEL", type=Path, help="the trained model, or a model.tar.gz")
+    target = parser.add_argument_group("on SageMaker")
+    target.add_argument(
+        "--name", dest="endpoint", required=True, help="name of the endpoint; the others begin with it"
+    )
+    target.add_argument("--role", required=True, metavar="ARN", help="role that the model runs under")
+    target.add_argument("--instance-type", required=True, metavar="TYPE", help="ml.m5.large, for example")
+    target.add_argument("--image", required=True, metavar="ECR_URI", help="this package's image in ECR")
+    target.add_argument(
+        "--bucket", required=True, metavar="s3://BUCKET/PREFIX", help="where the archive is uploaded"
+    )
+    target.add_argument("--count", type=int, default=1, metavar="N", help="instances (default: 1)")
+    target.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of the container"
+    )
+    target.add_argument(
+        "--update", action="store_true", help="change the endpoint that exists, without a gap"
+    )
+    target.add_argument("--wait", action="store_true", help="wait until the endpoint is in service")
+    target.add_argument("--dry-run", action="store_true", help="print the requests, and send nothing")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        default=Path("model.tar.gz"),
+        help="the archive to write, if MODEL is not one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--model-name",
+        dest="name",
+        metavar="NAME",
+        help="name of the model in the archive (default: that of the file)",
+    )
+    add_layout_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Deploy MODEL; the exit status."""
+    log_to_stderr("info")
+    options = options_of(arguments)
+    _refuse_early(options)
+    archive = _archive(arguments)
+    if arguments.dry_run:
+        _print_requests(options, archive)
+        return 0
+    from tfs_proxy.deploy.calls import SageMaker, upload
+
+    plan = call_plan(options, _digest(archive))
+    sagemaker = SageMaker()
+    _refuse_existing(sagemaker.status(options.name), options.name, update=arguments.update)
+    upload(archive, plan)
+    sagemaker.deploy(plan, update=arguments.update)
+    if arguments.wait:
+        sagemaker.wait(options.name)
+    return 0
+
+
+def options_of(arguments: argparse.Namespace) -> DeployOptions:
+    """What is asked for; raises SettingsError for a variable that is not NAME=VALUE."""
+    environment: dict[str, str] = {}
+    for text in arguments.env:
+        name, equals, value = text.partition("=")
+        if not (re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) and equals):
+            raise SettingsError(f"--env {printable(text)} can't be used: it must be NAME=VALUE.")
+        environment[name] = value
+    return DeployOptions(
+        arguments.endpoint,
+        arguments.role,
+        arguments.instance_type,
+        arguments.image,
+        arguments.bucket,
+        arguments.count,
+        environment,
+    )
+
+
+def _refuse_early(options: DeployOptions) -> None:
+    """Raise SettingsError for what AWS would refuse, before the long work."""
+    call_plan(options, "")
+
+
+def _archive(arguments: argparse.Namespace) -> Path:
+    """The archive: MODEL itself, checked, or packed from it. Raises StopServing."""
+    from tfs_proxy.packing.pack import check_archive, pack
+
+    model: Path = arguments.model
+    settings = Settings.from_env()
+    if model.name.endswith(ENDINGS):
+        _show(check_archive(model, settings))
+        return model
+    warmup = WarmupOptions() if arguments.warmup else None
+    packed = pack(PackOptions(layout_options(arguments), arguments.output, warmup), settings)
+    _show(packed.warnings)
+    return packed.output
+
+
+def _show(warnings: tuple[str, ...]) -> None:
+    for warning in warnings:
+        log.warning("%s", warning)
+
+
+def _print_requests(options: DeployOptions, archive: Path) -> None:
+    name = f"{options.name}-{NOT_YET}"
+    print(json.dumps(requests(options, name, archive.absolute().as_uri()), indent=2))
+
+
+def _refuse_existing(status: str | None, name: str, *, update: bool) -> None:
+    """Raise SettingsError if there is an endpoint that should not be there, or none that should."""
+    if status is not None and not update:
+        raise SettingsError(
+            f"The endpoint {name} exists ({status}): add --update to change it, or take another --name."
+        )
+    if status is None and update:
+        raise SettingsError(f"There is no endpoint {name} to update: leave --update out.")
+
+
+def _digest(archive: Path) -> str:
+    with archive.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
