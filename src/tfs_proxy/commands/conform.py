@@ -1,0 +1,148 @@
+"""``tfs-proxy conform``: whether a container, of whatever framework, keeps SageMaker's contract."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.settings import Settings, inherited_environment
+
+if TYPE_CHECKING:
+    from tfs_proxy.conform.check import Check
+    from tfs_proxy.conform.judge import CheckResult
+    from tfs_proxy.conform.wanted import Wanted
+
+INTERRUPTED = 128 + signal.SIGINT
+
+DESCRIPTION = """\
+Judge whether a container keeps SageMaker's contract: one that runs at URL, an image, or a command that
+serves on this machine.
+
+A check is a must, which SageMaker needs, or advice. What a good request is stands in the file of --requests,
+or is found by trying. Each check is printed as it ends; one that does not apply is listed with the reason.
+With a URL, nothing is started or stopped.
+
+In --command, {port} is replaced by a free port, {model} by the folder of --model. Without {port} the command
+gets SAGEMAKER_BIND_TO_PORT, and is expected to listen there. For the checks of multi-model endpoints a word
+that is {model} is left out.
+
+Exit status: 0 if nothing was found but advice; 1 if a must failed; 2 if nothing could be run.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of ``conform``."""
+    parser.add_argument("url", nargs="?", metavar="URL", help="http://HOST:PORT of a container that runs")
+    parser.add_argument("--image", help="an image that Docker has, run as `docker run IMAGE serve`")
+    parser.add_argument("--command", dest="command_line", metavar="COMMAND", help="a command that serves")
+    parser.add_argument(
+        "--model", type=Path, metavar="MODEL", help="folder or archive: /opt/ml/model of an image"
+    )
+    parser.add_argument(
+        "--requests", type=Path, metavar="FILE", help="JSON: a good request, a bad one, a slow one, and so on"
+    )
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the container")
+    parser.add_argument(
+        "--docker-option", action="append", default=[], metavar="WORD", help="one more word for `docker run`"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=8080,
+        help="what a --command without {port} is told (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--start-timeout",
+        type=float,
+        default=240.0,
+        metavar="SECONDS",
+        help="until ping must answer 200 (default: 240)",
+    )
+    for name in ("multi-model", "pipeline", "websocket"):
+        parser.add_argument(
+            f"--{name}", action="store_true", help="the container says that it can do this: judge it"
+        )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="GROUP[/CHECK]", help="run these alone"
+    )
+    parser.add_argument(
+        "--skip", action="append", default=[], metavar="GROUP[/CHECK]", help="leave these out"
+    )
+    parser.add_argument("--list", action="store_true", help="print the checks, and run none")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the results as JUnit's XML")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge; the exit status."""
+    from tfs_proxy.conform.checks import ALL
+    from tfs_proxy.conform.results.table import list_lines
+    from tfs_proxy.conform.selection import selected
+
+    checks = selected(ALL, arguments.only, arguments.skip)
+    if arguments.list:
+        print(*list_lines(checks), sep="\n")
+        return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what it started goes
+    try:
+        return _judge(arguments, checks)
+    except KeyboardInterrupt:
+        print("tfs-proxy: stopped", file=sys.stderr)
+        return INTERRUPTED
+
+
+def wanted_from(arguments: argparse.Namespace) -> "Wanted":
+    """What the flags ask for. Raises SettingsError."""
+    from tfs_proxy.conform.capability import Capability
+    from tfs_proxy.conform.wanted import Wanted, variables
+
+    said = [each for each in Capability if getattr(arguments, each.value.replace("-", "_"))]
+    return Wanted(
+        url=arguments.url,
+        image=arguments.image,
+        command=arguments.command_line,
+        model=arguments.model,
+        requests=arguments.requests,
+        env=variables(arguments.env),
+        port=arguments.port,
+        docker_options=arguments.docker_option,
+        capabilities=frozenset(said),
+        start_seconds=arguments.start_timeout,
+    )
+
+
+def _judge(arguments: argparse.Namespace, checks: Sequence["Check"]) -> int:
+    from tfs_proxy.conform.judge import Judge, exit_status
+    from tfs_proxy.conform.results.table import result_lines, summary_lines
+    from tfs_proxy.conform.wanted import extract_limits, judging_of
+
+    wanted = wanted_from(arguments)
+    with judging_of(wanted, inherited_environment(), extract_limits(Settings.from_env())) as judging:
+        print(f"Judging {judging.target.name}", flush=True)
+        with Judge(judging) as judge:
+            results = judge.run(checks, lambda result: print(*result_lines(result), sep="\n", flush=True))
+        print(*summary_lines(results, judging.probed), sep="\n")
+        _write_files(arguments, judging.target.name, results, judging.probed)
+    return exit_status(results)
+
+
+def _write_files(
+    arguments: argparse.Namespace, target: str, results: Sequence["CheckResult"], probed: Sequence[str]
+) -> None:
+    from tfs_proxy.conform.results.json_file import json_text
+    from tfs_proxy.conform.results.junit import junit_text
+
+    if arguments.junit:
+        _write(arguments.junit, junit_text(target, results))
+    if arguments.json:
+        _write(arguments.json, json_text(target, results, probed))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{path} can't be written: {error.strerror}.") from None

@@ -1,0 +1,118 @@
+"""One check of the contract: its name, level, sentence and source, and the function that tries it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from tfs_proxy.errors import TfsProxyError
+
+if TYPE_CHECKING:
+    from tfs_proxy.conform.judging import Judging
+
+Trial = Callable[["Judging"], str | None]
+"""Returns what is worth knowing of a check that passed; raises `Violation` or `NotRun`."""
+
+
+class Level(Enum):
+    """How much a finding weighs."""
+
+    MUST = "must"
+    """SageMaker needs it: see the source."""
+    SHOULD = "should"
+    """Advice; never a failure."""
+
+
+class RuleSource(Enum):
+    """Where a rule comes from: the sections of docs/reference/sagemaker.md."""
+
+    START_AND_STOP = "Start and stop"
+    MODEL = "Model artefacts"
+    PING = "Ping"
+    INVOCATIONS = "Invocations"
+    METRICS = "Metrics"
+    HEADERS = "Headers"
+    STREAMING = "Streaming"
+    MULTI_MODEL = "Multi-model endpoints"
+    PIPELINES = "Inference pipelines"
+    BATCH = "Batch transform"
+
+
+class Occasion(Enum):
+    """The start of the container that a check needs; those of one occasion share it, in this order."""
+
+    RUNNING = "the container as it is"
+    FRESH = "a new container"
+    STOPPING = "that container, stopped in the middle of a request"
+    STARTING = "a container that is stopped while it starts"
+    READ_ONLY = "a container whose model folder is read-only"
+    ENVIRONMENT = "a container with an environment of 100 entries"
+    EMPTY_MODEL = "a container with an empty model folder"
+    BATCH = "a container of a transform job"
+    PIPELINE = "a container of a pipeline"
+    MULTI_MODEL = "a container of a multi-model endpoint"
+
+
+class Violation(TfsProxyError):
+    """What a check found: what the contract expects, what the container did, and how to mend it."""
+
+    def __init__(self, *, expected: str, got: str, mend: str = "") -> None:
+        super().__init__(f"expected {expected}; got {got}")
+        self.expected, self.got, self.mend = expected, got, mend
+
+
+class NotRun(TfsProxyError):
+    """A check does not apply, or could not be tried: the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A rule and how it is tried; ``name`` is ``group/short-name``."""
+
+    name: str
+    level: Level
+    sentence: str
+    source: RuleSource
+    trial: Trial
+    occasion: Occasion = Occasion.RUNNING
+
+    @property
+    def group(self) -> str:
+        """The part of the name before the slash."""
+        return self.name.partition("/")[0]
+
+
+class CheckGroup:
+    """The checks of one module: its functions add themselves by the decorators `must` and `should`."""
+
+    def __init__(self, name: str, source: RuleSource, occasion: Occasion = Occasion.RUNNING) -> None:
+        self.name, self.source, self.occasion = name, source, occasion
+        self.checks: list[Check] = []
+
+    def must(
+        self, sentence: str, source: RuleSource | None = None, occasion: Occasion | None = None
+    ) -> Callable[[Trial], Trial]:
+        """Add a function as a check of the contract; its name is the check's."""
+        return self._adding(Level.MUST, sentence, source, occasion)
+
+    def should(
+        self, sentence: str, source: RuleSource | None = None, occasion: Occasion | None = None
+    ) -> Callable[[Trial], Trial]:
+        """Add a function as advice."""
+        return self._adding(Level.SHOULD, sentence, source, occasion)
+
+    def add(self, name: str, level: Level, sentence: str, trial: Trial) -> None:
+        """Add a check under a name of its own, for those that are made from a table."""
+        self.checks.append(Check(f"{self.name}/{name}", level, sentence, self.source, trial, self.occasion))
+
+    def _adding(
+        self, level: Level, sentence: str, source: RuleSource | None, occasion: Occasion | None
+    ) -> Callable[[Trial], Trial]:
+        def added(trial: Trial) -> Trial:
+            name = f"{self.name}/{trial.__name__.strip('_').replace('_', '-')}"
+            self.checks.append(
+                Check(name, level, sentence, source or self.source, trial, occasion or self.occasion)
+            )
+            return trial
+
+        return added

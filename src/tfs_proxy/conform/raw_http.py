@@ -1,0 +1,240 @@
+"""A request to the container byte by byte -> what it answered, and when; between the checks and the socket.
+
+Nothing is repeated, followed or mended on the way: what the container does is what a check sees.
+"""
+
+import select
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import h11
+
+from tfs_proxy.errors import TfsProxyError
+
+PIECE_BYTES = 256 * 1024
+CONNECT_SECONDS = 5.0
+Headers = Mapping[str, str]
+
+
+class NoReply(TfsProxyError):
+    """The container did not answer a request in HTTP: the sentence says what it did instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawReply:
+    """An answer; ``arrivals`` are the seconds after the request at which a part of its body came."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    seconds: float
+    arrivals: tuple[float, ...] = ()
+    continued: bool = False
+
+    def header(self, name: str) -> str | None:
+        """The value of the first header of that name, in any case."""
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+    @property
+    def content_type(self) -> str:
+        """The media type without parameters, in lower case; empty if there is none."""
+        return (self.header("Content-Type") or "").partition(";")[0].strip().lower()
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the body came in chunks."""
+        return "chunked" in (self.header("Transfer-Encoding") or "").lower()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the status is 2xx."""
+        return 200 <= self.status < 300  # noqa: PLR2004 - the class of status that is said
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the status says that the container is to blame: 5xx."""
+        return self.status >= 500  # noqa: PLR2004
+
+    def shown(self, characters: int = 160) -> str:
+        """Status and the beginning of the body, for a sentence."""
+        text = " ".join(self.body[: 4 * characters].decode(errors="replace").split())
+        text = text if len(text) <= characters else f"{text[:characters]}..."
+        return f"{self.status} {text}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class RawRequest:
+    """What is sent. ``chunk_bytes`` is the size of chunks if the body goes in chunked transfer encoding."""
+
+    method: str = "GET"
+    path: str = "/ping"
+    headers: Headers = field(default_factory=dict)
+    body: bytes = b""
+    chunk_bytes: int = 0
+    pause_seconds: float = 0.0
+    """Between two parts of ``piece_bytes``."""
+    piece_bytes: int = PIECE_BYTES
+    waits_for_continue: float = 0.0
+    """How long the body waits for 100 Continue."""
+
+    def all_headers(self, host: str) -> list[tuple[str, str]]:
+        """The headers with those that HTTP needs."""
+        headers = dict(self.headers)
+        given = {name.lower() for name in headers}
+        if "host" not in given:
+            headers = {"Host": host, **headers}
+        if self.chunk_bytes:
+            headers["Transfer-Encoding"] = "chunked"
+        elif self.body or self.method in {"POST", "PUT"}:
+            headers["Content-Length"] = str(len(self.body))
+        return list(headers.items())
+
+    def pieces(self) -> Iterable[bytes]:
+        """The body in the parts in which it is sent."""
+        size = self.chunk_bytes or self.piece_bytes
+        return (self.body[start : start + size] for start in range(0, len(self.body), size))
+
+
+class RawConnection:
+    """One connection to ``address``, opened at once; ``connect_seconds`` says how long that took.
+
+    Raises NoReply if it is not accepted.
+    """
+
+    def __init__(self, address: tuple[str, int], timeout_seconds: float = CONNECT_SECONDS) -> None:
+        began = time.monotonic()
+        try:
+            self.socket = socket.create_connection(address, timeout_seconds)
+        except OSError as error:
+            seconds = time.monotonic() - began
+            raise NoReply(f"no connection to port {address[1]} within {seconds:.2f} s ({error})") from None
+        self.connect_seconds = time.monotonic() - began
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._host = f"{address[0]}:{address[1]}"
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
+        self._deadline = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it; nothing is raised."""
+        self.socket.close()
+
+    def ask(self, request: RawRequest, timeout_seconds: float) -> RawReply:
+        """Send a request and read the whole answer. Raises NoReply."""
+        began = time.monotonic()
+        self._deadline = began + timeout_seconds
+        continued = self.send(request, timeout_seconds)
+        return self.read(began, continued=continued)
+
+    def send(self, request: RawRequest, timeout_seconds: float) -> bool:
+        """Send a request, or what is taken of it before the container answers; whether 100 Continue came."""
+        self._deadline = time.monotonic() + timeout_seconds
+        head = h11.Request(
+            method=request.method, target=request.path, headers=request.all_headers(self._host)
+        )
+        try:
+            self._send(self._http.send(head))
+            continued = bool(request.waits_for_continue) and self._readable(request.waits_for_continue)
+            for piece in request.pieces():
+                if self._readable(request.pause_seconds) and not continued:
+                    return continued  # it has answered already: what is left would only be thrown away
+                self._send(self._http.send(h11.Data(piece)))
+            self._send(self._http.send(h11.EndOfMessage()))
+        except (BrokenPipeError, ConnectionResetError):
+            return False  # it may have answered all the same
+        except OSError as error:
+            raise NoReply(f"the request could not be sent ({error})") from None
+        return continued
+
+    def read(self, began: float, *, continued: bool = False) -> RawReply:
+        """Read the answer to what was sent. Raises NoReply."""
+        head: h11.Response | None = None
+        body, arrivals = bytearray(), []
+        while not isinstance(event := self._next_event(began), h11.EndOfMessage):
+            if isinstance(event, h11.Response):
+                head = event
+            elif isinstance(event, h11.Data):
+                body += event.data
+                arrivals.append(time.monotonic() - began)
+            elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
+                raise NoReply("the connection was closed before there was an answer")
+        if head is None:
+            raise NoReply("the answer has no status")
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
+        seconds = time.monotonic() - began
+        return RawReply(head.status_code, headers, bytes(body), seconds, tuple(arrivals), continued)
+
+    def next_request(self) -> None:
+        """Make ready for another request on this connection. Raises NoReply if the container closes it."""
+        try:
+            self._http.start_next_cycle()
+        except h11.LocalProtocolError:
+            raise NoReply("the connection does not take another request") from None
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes that need not be HTTP; an error is the container's business."""
+        try:
+            self.socket.sendall(data)
+        except OSError:
+            return
+
+    def wait_for_bytes(self, seconds: float) -> None:
+        """Wait until a part of the answer is there, at most ``seconds``."""
+        self._readable(seconds)
+
+    def receive_until(self, mark: bytes, seconds: float) -> bytes:
+        """Bytes up to and with ``mark``. Raises NoReply."""
+        received = b""
+        while not received.endswith(mark):
+            received += self.receive_exactly(1, seconds)
+        return received
+
+    def receive_exactly(self, count: int, seconds: float) -> bytes:
+        """As many bytes. Raises NoReply."""
+        self.socket.settimeout(seconds)
+        received = b""
+        try:
+            while len(received) < count:
+                part = self.socket.recv(min(count - len(received), PIECE_BYTES))
+                if not part:
+                    raise NoReply("the connection was closed")
+                received += part
+        except OSError as error:
+            raise NoReply(f"the connection broke ({error})") from None
+        return received
+
+    def _next_event(self, began: float) -> object:
+        while True:
+            try:
+                event = self._http.next_event()
+                if event is not h11.NEED_DATA:
+                    return event
+                self.socket.settimeout(max(self._deadline - time.monotonic(), 0.001))
+                self._http.receive_data(self.socket.recv(PIECE_BYTES))
+            except TimeoutError:
+                raise NoReply(f"no whole answer within {time.monotonic() - began:.1f} s") from None
+            except h11.RemoteProtocolError as error:
+                raise NoReply(f"the answer is not HTTP/1.1, or it ends too early ({error})") from None
+            except OSError as error:
+                raise NoReply(f"the connection broke before the end of the answer ({error})") from None
+
+    def _send(self, data: bytes | None) -> None:
+        self.socket.settimeout(max(self._deadline - time.monotonic(), 0.001))
+        self.socket.sendall(data or b"")
+
+    def _readable(self, seconds: float) -> bool:
+        return bool(select.select([self.socket], [], [], seconds)[0])
+
+
+def ask_once(address: tuple[str, int], request: RawRequest, timeout_seconds: float) -> RawReply:
+    """One request on a connection of its own. Raises NoReply."""
+    with RawConnection(address) as connection:
+        return connection.ask(request, timeout_seconds)

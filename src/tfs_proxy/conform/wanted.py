@@ -1,0 +1,89 @@
+"""What the command line, or pytest's, asks for -> a target and its `Judging`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tfs_proxy.archive.extract import ExtractLimits, extract
+from tfs_proxy.conform.capability import Capability
+from tfs_proxy.conform.judging import Judging, JudgingOptions
+from tfs_proxy.conform.requests_file import KnownRequests, read_requests_file
+from tfs_proxy.conform.target.address import AddressTarget
+from tfs_proxy.conform.target.command import CommandTarget
+from tfs_proxy.conform.target.image import ImageTarget
+from tfs_proxy.conform.target.target import ConformTarget
+from tfs_proxy.errors import SettingsError
+from tfs_proxy.settings import Settings
+
+DEFAULT_PORT = 8080
+START_SECONDS = 240.0
+"""The start-up window of an endpoint: docs/reference/sagemaker.md, Ping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One of ``url``, ``image`` and ``command``, and what is known of the container."""
+
+    url: str | None = None
+    image: str | None = None
+    command: str | None = None
+    model: Path | None = None
+    requests: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    port: int = DEFAULT_PORT
+    docker_options: Sequence[str] = ()
+    capabilities: frozenset[Capability] = frozenset()
+    start_seconds: float = START_SECONDS
+
+
+@contextmanager
+def judging_of(wanted: Wanted, environ: Mapping[str, str], limits: ExtractLimits) -> Iterator[Judging]:
+    """What checks need; an archive of a model is unpacked meanwhile, as SageMaker does.
+
+    Commands get ``environ`` and the variables that are asked for, containers these alone.
+    Raises SettingsError and ArchiveError.
+    """
+    known = read_requests_file(wanted.requests) if wanted.requests else KnownRequests()
+    with TemporaryDirectory(prefix="tfs-proxy-conform-") as folder:
+        model = _unpacked(wanted.model, Path(folder), limits) if wanted.model else None
+        options = JudgingOptions(model, wanted.capabilities, wanted.start_seconds)
+        judging = Judging(_target(wanted, model, environ), known, options)
+        try:
+            yield judging
+        finally:
+            judging.close()
+
+
+def _target(wanted: Wanted, model: Path | None, environ: Mapping[str, str]) -> ConformTarget:
+    if [wanted.url, wanted.image, wanted.command].count(None) != 2:  # noqa: PLR2004 - of three
+        raise SettingsError("conform takes one of URL, --image IMAGE and --command COMMAND.")
+    if wanted.image:
+        return ImageTarget(wanted.image, model, wanted.env, wanted.docker_options)
+    if wanted.command is not None:
+        return CommandTarget(wanted.command, model, {**environ, **wanted.env}, wanted.port)
+    target = AddressTarget(wanted.url or "")
+    target.refuse_unreachable()
+    return target
+
+
+def _unpacked(model: Path, folder: Path, limits: ExtractLimits) -> Path:
+    if model.is_dir():
+        return model.resolve()
+    extract(model, folder / "model", limits)
+    return folder / "model"
+
+
+def variables(assignments: Sequence[str]) -> dict[str, str]:
+    """``NAME=VALUE`` words as a mapping. Raises SettingsError."""
+    pairs = [assignment.partition("=") for assignment in assignments]
+    for assignment, (name, equals, _) in zip(assignments, pairs, strict=True):
+        if not (name and equals):
+            raise SettingsError(f"--env {assignment} can't be used: it must be NAME=VALUE.")
+    return {name: value for name, _, value in pairs}
+
+
+def extract_limits(settings: Settings) -> ExtractLimits:
+    """What an archive may unpack to."""
+    return ExtractLimits(settings.max_archive_bytes, settings.max_archive_members, settings.max_archive_ratio)

@@ -1,0 +1,39 @@
+"""The toy as `tfs-proxy conform` judges it."""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tfs_proxy.conform.capability import Capability
+from tfs_proxy.conform.judge import Judge
+from tfs_proxy.conform.judging import Judging, JudgingOptions
+from tfs_proxy.conform.requests_file import KnownRequest, KnownRequests
+from tfs_proxy.conform.target.command import CommandTarget
+
+JSON = "application/json"
+REQUESTS = KnownRequests(
+    good=KnownRequest(JSON, b'{"instances": [1.0]}', expected_content_type=JSON),
+    bad=KnownRequest(JSON, b'{"instances": '),
+    slow=KnownRequest(JSON, b'{"instances": [1.0], "slow": true}'),
+    streaming=KnownRequest(JSON, b'{"instances": [], "stream": true}'),
+    records=KnownRequest("text/csv", b"1.0\n2.0\n3.0\n"),
+)
+CAPABILITIES = frozenset({Capability.MULTI_MODEL, Capability.PIPELINE})
+TESTS = Path(__file__).parents[2]
+
+
+@contextmanager
+def judged(
+    model: Path, fault: str = "", port: str = "{port}", start_seconds: float = 60.0
+) -> Iterator[Judge]:
+    """A judge of the toy with that fault; it waits less for an end than SageMaker does."""
+    words = [sys.executable, "-m", "support.toy_container", "--port", port, "--model={model}"]
+    words += ["--fault", fault] if fault else []
+    env = {**os.environ, "PYTHONPATH": str(TESTS)}
+    target = CommandTarget(shlex.join(words).replace("'", ""), model, env, 0)
+    options = JudgingOptions(model, CAPABILITIES, start_seconds, stop_seconds=3.0)
+    with Judge(Judging(target, REQUESTS, options)) as judge:
+        yield judge
