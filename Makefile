@@ -57,7 +57,7 @@ test: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run all tests,
 	@$(MAKE) --no-print-directory attack-short
 	@$(MAKE) --no-print-directory test-container
 
-JUDGES := kserve mlserver schemathesis tritonclient typing
+JUDGES := hosting kserve mlserver schemathesis tritonclient typing
 .PHONY: judges test-judges test-judges-short
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
@@ -69,7 +69,8 @@ test-judges-short: judges try-nginx  ## the same without what takes long
 
 .PHONY: test-container
 test-container: $(READY)  ## run the tests that need real containers, if a Docker engine can be had
-	@if scripts/docker-engine --if-allowed; then scripts/build-image embedded; else [ $$? = 3 ]; fi
+	@if scripts/docker-engine --if-allowed; then scripts/build-image embedded; scripts/install-judge sagemaker2 sagemaker3; \
+		else [ $$? = 3 ]; fi
 	$(BIN)/python -m pytest tests/container
 
 .PHONY: image-cpu image-gpu image-embedded

@@ -1,0 +1,33 @@
+"""`tfs-proxy endpoint` with containers of our image, by Docker."""
+
+from pathlib import Path
+
+from support import containers
+from support.containers import EMBEDDED
+from support.endpoints import described, of_image, running_endpoint, variant
+
+
+def test_image_that_docker_has_is_started_asked_and_removed(plain: Path, tmp_path: Path) -> None:
+    """With the archive unpacked at /opt/ml/model, and the variables of the config."""
+    environment = {"SAGEMAKER_GUNICORN_WORKERS": "1"}
+    model = of_image(EMBEDDED, ModelDataUrl=str(plain), Environment=environment)
+    with running_endpoint(tmp_path, described({"m": model}, [variant("v", "m")])) as endpoint:
+        answer = endpoint.invoke_endpoint('{"instances": [1.0]}', ContentType="application/json")
+        body = answer["Body"].read()
+        names = containers.docker("ps", "--format", "{{.Names}}")
+
+    assert b"2.5" in body
+    assert "tfs-proxy-endpoint-" in names
+    assert "tfs-proxy-endpoint-" not in containers.docker("ps", "-a", "--format", "{{.Names}}")
+
+
+def test_many_models_are_unpacked_where_the_container_sees_them(plain: Path, tmp_path: Path) -> None:
+    """The platform's part: /opt/ml/models/ID/model, loaded by the first request."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "a.tar.gz").write_bytes(plain.read_bytes())
+    model = of_image(EMBEDDED, ModelDataUrl="models", Mode="MultiModel")
+    with running_endpoint(tmp_path, described({"m": model}, [variant("v", "m")])) as endpoint:
+        answer = endpoint.invoke_endpoint(
+            '{"instances": [1.0]}', ContentType="application/json", TargetModel="a.tar.gz"
+        )
+        assert b"2.5" in answer["Body"].read()
