@@ -10,6 +10,8 @@ from pathlib import Path
 
 from settings_table import tables
 
+from tfs_proxy.conform.check import CheckGroup, Level
+from tfs_proxy.conform.checks import ALL, GROUPS
 from tfs_proxy.observe.catalogue import METRICS
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -18,9 +20,12 @@ COMMANDS = {
     "pack": "Write a checked archive of a trained model: [how to](../how-to/pack.md).",
     "warmup": "Record requests in a model: [how to](../how-to/warm-up.md).",
     "init": "Begin a script: [how to](../how-to/scripts.md#begin-one).",
+    "conform": "Judge any container against SageMaker's contract: [all checks](conform.md).",
     "check": "Say what would be served, and try a script on a request.",
     "transform": "Run a batch transform job: [how to](../how-to/batch-transform.md).",
     "pipeline": "Serve several archives as an inference pipeline: [how to](../how-to/pipelines.md).",
+    "endpoint": "Serve SageMaker's endpoints on this machine: [how to](../how-to/endpoint.md).",
+    "deploy": "Make a model an endpoint on SageMaker: [how to](../how-to/sagemaker.md#by-one-command).",
     "log-level": "Change how much a run logs, while it runs: [how to](../how-to/logs.md).",
     "model-server": "The [embedded model server](embedded.md), with the flags of `tensorflow_model_server`.",
 }
@@ -36,7 +41,12 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """The text of each page by its file's name."""
-    return {"settings.md": settings_page(), "commands.md": commands_page(), "metrics.md": metrics_page()}
+    return {
+        "settings.md": settings_page(),
+        "commands.md": commands_page(),
+        "metrics.md": metrics_page(),
+        "conform.md": conform_page(),
+    }
 
 
 def settings_page() -> str:
@@ -102,6 +112,31 @@ under names that OpenMetrics allows: `:tensorflow:serving:request_count` is
 
 {table}
 """
+
+
+def conform_page() -> str:
+    """Every check of `tfs-proxy conform`, by group."""
+    groups = "\n\n".join(f"## {group.name}\n\n{checks_table(group)}" for group in GROUPS)
+    musts = sum(check.level is Level.MUST for check in ALL)
+    return f"""{GENERATED}
+# Checks of a container
+
+What `tfs-proxy conform` checks: {musts} rules that SageMaker needs (must), and {len(ALL) - musts} pieces of
+advice (should), which never fail a run. The last column says where a rule comes from. With a URL alone, those
+that need a start or a stop are not run.
+
+{groups}
+"""
+
+
+def checks_table(group: CheckGroup) -> str:
+    """The rows of one group."""
+    rows = [
+        f"| `{check.name.partition('/')[2]}` | {check.level.value} | {check.sentence} "
+        f"| [{check.source.value}](sagemaker.md#{check.source.value.lower().replace(' ', '-')}) |"
+        for check in group.checks
+    ]
+    return "\n".join(["| check | level | what it says | source |", "|---|---|---|---|", *rows])
 
 
 def help_of(*command: str) -> str:

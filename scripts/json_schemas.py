@@ -11,13 +11,18 @@ from typing import Any
 from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
 from botocore.session import get_session
 
+from tfs_proxy.conform.capability import Capability
+from tfs_proxy.conform.requests_file import CAPABILITIES, PATHS, REQUEST_FIELDS, REQUESTS
+from tfs_proxy.endpoint.description.operations_file import OPERATIONS
+
 FOLDER = Path(__file__).parents[1] / "src" / "tfs_proxy" / "schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+FEW = 20
 TYPES = {"boolean": "boolean", "integer": "integer", "long": "integer", "float": "number", "double": "number"}
 
 
-def numbers(one: Mapping[str, Any]) -> Mapping[str, Any]:
-    """One number, or a list of them."""
+def one_or_more(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    """One of a kind, or a list of them."""
     return {"anyOf": [one, {"type": "array", "minItems": 1, "items": one}]}
 
 
@@ -30,11 +35,11 @@ STANDARDIZE: Mapping[str, Any] = {
         "properties": {
             "mean": {
                 "description": "A number for each column, or one for all; it is subtracted.",
-                **numbers({"type": "number"}),
+                **one_or_more({"type": "number"}),
             },
             "std": {
                 "description": "As many numbers, which are divided by then.",
-                **numbers({"type": "number", "exclusiveMinimum": 0}),
+                **one_or_more({"type": "number", "exclusiveMinimum": 0}),
             },
         },
         "required": ["mean", "std"],
@@ -50,26 +55,83 @@ def transform_job() -> Mapping[str, Any]:
     return {"title": title, **schema_of(model.input_shape)}
 
 
-def schema_of(shape: Shape | None) -> Mapping[str, Any]:
-    """The schema of one of botocore's shapes. Names of a closed set are offered, not demanded, as there."""
+def schema_of(shape: Shape | None, shared: dict[str, Any] | None = None) -> Mapping[str, Any]:
+    """The schema of one of botocore's shapes. Names of a closed set are offered, not demanded, as there.
+
+    Those of long sets go into ``shared``, if it is given, once for all places.
+    """
     match shape:
         case StructureShape():
             return {
                 "type": "object",
-                "properties": {name: schema_of(member) for name, member in shape.members.items()},
+                "properties": {name: schema_of(member, shared) for name, member in shape.members.items()},
                 "required": list(shape.required_members),
                 "additionalProperties": False,
             }
         case ListShape():
-            return {"type": "array", "items": schema_of(shape.member), **least(shape, "minItems")}
+            return {"type": "array", "items": schema_of(shape.member, shared), **least(shape, "minItems")}
         case MapShape():
-            return {"type": "object", "additionalProperties": schema_of(shape.value)}
+            return {"type": "object", "additionalProperties": schema_of(shape.value, shared)}
         case StringShape():
-            any_text = {"type": "string", **least(shape, "minLength")}
-            return {"anyOf": [{"enum": list(shape.enum)}, any_text]} if shape.enum else any_text
+            return text_schema(shape, shared)
         case None:
             return {}
     return {"type": TYPES[shape.type_name], **least(shape, "minimum")}
+
+
+def text_schema(shape: StringShape, shared: dict[str, Any] | None) -> Mapping[str, Any]:
+    """The schema of a text, which may be one of a set of names."""
+    any_text = {"type": "string", **least(shape, "minLength")}
+    offered = {"anyOf": [{"enum": list(shape.enum)}, any_text]} if shape.enum else any_text
+    if shared is None or len(shape.enum or ()) < FEW:
+        return offered
+    shared[shape.name] = offered
+    return {"$ref": f"#/$defs/{shape.name}"}
+
+
+def endpoint_config() -> Mapping[str, Any]:
+    """The schema of what an endpoint is described by: requests by operation, or one bare request."""
+    model = get_session().get_service_model("sagemaker")
+    shared: dict[str, Any] = {}
+    requests = {name: schema_of(model.operation_model(name).input_shape, shared) for name in OPERATIONS}
+    by_operation = {
+        "type": "object",
+        "properties": {
+            **{name: one_or_more({"$ref": f"#/$defs/{name}"}) for name in OPERATIONS},
+            "$schema": {"type": "string"},
+        },
+        "minProperties": 1,
+        "additionalProperties": False,
+    }
+    return {
+        "title": "Endpoints, by requests as AWS takes them: tfs-proxy endpoint",
+        "anyOf": [by_operation, *({"$ref": f"#/$defs/{name}"} for name in OPERATIONS)],
+        "$defs": {**requests, **shared},
+    }
+
+
+def conform_requests() -> Mapping[str, Any]:
+    """The schema of the file that says what a container takes."""
+    request = {
+        "type": "object",
+        "properties": REQUEST_FIELDS,
+        "required": ["content_type"],
+        "oneOf": [{"required": ["body"]}, {"required": ["file"]}],
+        "additionalProperties": False,
+    }
+    requests = {name: {"description": text, **request} for name, text in REQUESTS.items()}
+    paths = {name: {"description": text, "type": "string", "pattern": "^/"} for name, text in PATHS.items()}
+    capability = {"enum": [each.value for each in Capability]}
+    return {
+        "title": "What a container takes: tfs-proxy conform --requests",
+        "type": "object",
+        "properties": {
+            **requests,
+            **paths,
+            "capabilities": {"description": CAPABILITIES, "type": "array", "items": capability},
+        },
+        "additionalProperties": False,
+    }
 
 
 def least(shape: Shape, keyword: str) -> Mapping[str, Any]:
@@ -84,7 +146,12 @@ def text_of(schema: Mapping[str, Any]) -> str:
 
 def schemas() -> Mapping[str, str]:
     """Every file by its name."""
-    return {"standardize.json": text_of(STANDARDIZE), "transform-job.json": text_of(transform_job())}
+    return {
+        "standardize.json": text_of(STANDARDIZE),
+        "transform-job.json": text_of(transform_job()),
+        "endpoint.json": text_of(endpoint_config()),
+        "conform-requests.json": text_of(conform_requests()),
+    }
 
 
 if __name__ == "__main__":

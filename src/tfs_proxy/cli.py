@@ -38,10 +38,13 @@ COMMANDS = {
         foreign_flags=True,
     ),
     "pipeline": Command("pipeline", "serve an inference pipeline of several archives"),
+    "endpoint": Command("endpoint", "SageMaker's endpoints on this machine, for boto3 and the SDKs"),
     "transform": Command("transform", "run a batch transform job"),
     "init": Command("init", "write a new script, its test and its README"),
     "pack": Command("pack", "write a model.tar.gz from a SavedModel, or from a .keras, .h5 or .tflite file"),
+    "deploy": Command("deploy", "pack a model and make it an endpoint on SageMaker"),
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
+    "conform": Command("conform", "judge whether any container keeps SageMaker's contract"),
     "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),
     "log-level": Command("log_level", "change how much a run logs, while it runs"),
     "model-server": Command(

@@ -40,10 +40,13 @@ ROOMS = (
     "supervisor",
     "multimodel",
     "pipeline",
+    "endpoint",
+    "conform",
     "transform",
     "embedded",
     "savedmodel_export",
     "packing",
+    "deploy",
     "commands",
     "cli",
 )

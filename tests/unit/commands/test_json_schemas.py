@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from support.loading import load_script
 from tfs_proxy.cli import main
 from tfs_proxy.commands.editors.json_schemas import SCHEMAS
+from tfs_proxy.endpoint.run import catalogue_of
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.savedmodel_export.preprocessing import read_standardize
 from tfs_proxy.transform.description import read_description
@@ -18,6 +19,7 @@ from tfs_proxy.transform.description import read_description
 READERS: Mapping[str, Callable[[Path], object]] = {
     "standardize": read_standardize,
     "transform-job": read_description,
+    "endpoint": lambda path: catalogue_of([path]),
 }
 JOB: Mapping[str, Any] = {
     "TransformJobName": "job",
@@ -25,6 +27,21 @@ JOB: Mapping[str, Any] = {
     "TransformInput": {"DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://b/in"}}},
     "TransformOutput": {"S3OutputPath": "s3://b/out"},
     "TransformResources": {"InstanceType": "ml.m5.large", "InstanceCount": 1},
+}
+ENDPOINT: Mapping[str, Any] = {
+    "CreateModel": [{"ModelName": "m", "PrimaryContainer": {"ModelDataUrl": "model.tar.gz"}}],
+    "CreateEndpointConfig": {
+        "EndpointConfigName": "c",
+        "ProductionVariants": [
+            {
+                "VariantName": "v",
+                "ModelName": "m",
+                "InstanceType": "ml.m5.large",
+                "InitialInstanceCount": 1,
+            }
+        ],
+    },
+    "CreateEndpoint": {"EndpointName": "e", "EndpointConfigName": "c"},
 }
 SAMPLES: tuple[tuple[str, object, bool], ...] = (
     ("standardize", {"x": {"mean": [1, 2.5], "std": [1, 2]}, "y": {"mean": 0, "std": 1}}, True),
@@ -43,6 +60,12 @@ SAMPLES: tuple[tuple[str, object, bool], ...] = (
     ("transform-job", {**JOB, "Environment": {"A": 1}}, False),
     ("transform-job", {key: JOB[key] for key in JOB if key != "TransformOutput"}, False),
     ("transform-job", [], False),
+    ("endpoint", ENDPOINT, True),
+    ("endpoint", {**ENDPOINT, "CreateEndpoint": [ENDPOINT["CreateEndpoint"]]}, True),
+    ("endpoint", {**ENDPOINT, "CreateModel": [{"Name": "m"}]}, False),
+    ("endpoint", {**ENDPOINT, "CreateEndpoint": {"EndpointName": "e"}}, False),
+    ("endpoint", {**ENDPOINT, "DeleteModel": {}}, False),
+    ("endpoint", {}, False),
 )
 
 

@@ -1,7 +1,7 @@
 """The JSON schemas of the files that commands read; ``tfs-proxy --json-schema`` prints them for editors."""
 
-SCHEMAS = ("standardize", "transform-job")
-"""Means and standard deviations for ``pack --standardize``; the job of ``transform``."""
+SCHEMAS = ("standardize", "transform-job", "endpoint", "conform-requests")
+"""For ``pack --standardize``, ``transform``, ``endpoint`` and ``conform --requests``."""
 
 
 def schema_text(name: str) -> str:
