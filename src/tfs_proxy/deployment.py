@@ -95,7 +95,8 @@ class Deployment:
     ``open_inference`` says who answers inferences of the Open Inference Protocol: model, script or off.
     ``version_labels`` are those that the settings give to versions.
     ``console`` publishes the page to try the models. ``graph_folders`` are those of the newest version of
-    each model, by its name, if it is known where they lie.
+    each model, by its name, if it is known where they lie. ``adaptive_limit_seconds`` is the target of the
+    workers' adaptive limit, None if they refuse no requests because of the load.
     """
 
     default_model: str
@@ -125,6 +126,7 @@ class Deployment:
     version_labels: tuple[str, ...] = ()
     console: bool = False
     graph_folders: Mapping[str, str] = field(default_factory=dict)
+    adaptive_limit_seconds: float | None = None
 
     def served_name(self, name: str) -> str:
         """What the model server calls the model that a request for this deployment calls ``name``."""

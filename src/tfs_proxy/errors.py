@@ -24,6 +24,7 @@ TfsProxyError
     ├── NotAcceptable            the answer can't be given in any type of Accept
     ├── PayloadTooLarge          the body is over the limit
     ├── Overloaded               too much else is being answered; try again
+    │   └── OverLimit            it could not be answered within the adaptive limit's target
     ├── UnknownModel             no model of this name is loaded
     ├── AlreadyLoaded            a model of this name is loaded, or being loaded
     │   └── NameTaken            another archive has a model of a name in this one
@@ -191,6 +192,10 @@ class PayloadTooLarge(RequestError):
 
 class Overloaded(RequestError):
     """Too much else is being answered; the same request can be sent again later."""
+
+
+class OverLimit(Overloaded):
+    """So many requests are under way that this one would be answered after the adaptive limit's target."""
 
 
 class UnknownModel(RequestError):

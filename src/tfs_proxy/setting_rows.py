@@ -1,5 +1,6 @@
-"""The rows of the table of settings: each is the metadata of a dataclass field."""
+"""The rows of the table of settings: each is the metadata of a dataclass field; and what durations are."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -8,6 +9,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import Machine
 
 Value = TypeVar("Value")
+_SECONDS = {"ms": 0.001, "s": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +90,20 @@ def unknown_variables(environ: Mapping[str, str], table: Iterable[Setting]) -> l
     known = {row.variable for row in table}
     prefixes = ("SAGEMAKER_TFS_", "SAGEMAKER_GUNICORN_", "SAGEMAKER_NGINX_", "TFS_PROXY_")
     return sorted(name for name in environ if name.startswith(prefixes) and name not in known)
+
+
+def duration(low_ms: float, high_ms: float) -> Callable[[str], float]:
+    """A duration with its unit, ``50ms`` or ``0.05s``, from ``low_ms`` to ``high_ms``: in seconds.
+
+    The parser raises ValueError with the phrase that follows "it must be" in the error.
+    """
+
+    def parse(value: str) -> float:
+        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?(ms|s)", value.strip().lower())
+        if match is not None:
+            seconds = float(match[1]) * _SECONDS[match[2]]
+            if low_ms <= seconds * 1000 <= high_ms:
+                return seconds
+        raise ValueError(f"a duration from {low_ms:g}ms to {high_ms:g}ms, with its unit: 50ms or 0.05s")
+
+    return parse

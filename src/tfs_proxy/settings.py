@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tfs_proxy import setting_values as parse
 from tfs_proxy.resources import Machine, Resources, available_resources
-from tfs_proxy.setting_rows import Group, patient, table_of
+from tfs_proxy.setting_rows import Group, duration, patient, table_of
 from tfs_proxy.setting_values import HIGHEST_PORT, AccessLog, ExtraPorts, GrpcPort, PortRange
 
 CONCURRENCY = 256
@@ -229,6 +229,11 @@ class Settings:
         "s that nginx waits for an answer; the workers' timeout if that is longer")
     omp_num_threads: str = WORKERS.setting(
         "OMP_NUM_THREADS", parse.thread_counts, "1", "OpenMP threads in the workers and model servers")
+    adaptive_limit_seconds: float | None = WORKERS.setting(
+        "TFS_PROXY_ADAPTIVE_LIMIT", duration(1, 600_000), None,
+        "time, such as 50ms, within which inferences are answered: those that could not be are refused with "
+        "503 and Retry-After instead of waiting; then all HTTP requests go through the workers",
+        shown="off")
     stop_seconds: float = WORKERS.setting(
         "TFS_PROXY_STOP_SECONDS", parse.number(0, 86400), 25.0,
         "s for requests in flight to finish after SIGTERM")

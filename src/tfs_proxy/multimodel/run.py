@@ -228,12 +228,14 @@ class MultiModelSupervisor:
         choice = trace_choice(self._request.environ)
         if choice.warning:
             log.warning("%s", choice.warning)
+        is_limited = self._settings.adaptive_limit_seconds is not None
         routes = MultiModelRoutes(
             load_seconds=self._settings.wait_time_seconds + UNLOAD_SECONDS,
             takes_target_model=self._on_demand is not None,
             traces=choice.sampling,
             capture=capture_options(self._settings, ""),
-            instances=() if self._shared is None else self._shared.servers.instances,
+            # The workers hold the adaptive limit, so nothing may go past them.
+            instances=self._shared.servers.instances if self._shared and not is_limited else (),
             common=() if self._shared is None else self._shared.addresses,
         )
         return NginxProxy(

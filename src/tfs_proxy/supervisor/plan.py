@@ -127,6 +127,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         version_labels=tuple(settings.version_labels),
         console=settings.console,
         graph_folders=served.graph_folders,
+        adaptive_limit_seconds=settings.adaptive_limit_seconds,
     )
 
 

@@ -68,8 +68,13 @@ class ProxyConfig:
 
     @property
     def fast(self) -> str | None:
-        """The default model if requests may bypass the workers: no script, no default Accept; else None."""
+        """The default model if requests may bypass the workers; else None.
+
+        They may without a script, a default Accept and an adaptive limit, which the workers hold.
+        """
         serving = self.serving
+        if serving is not None and serving.adaptive_limit_seconds is not None:
+            return None
         if serving is None or serving.script is not None or serving.default_accept not in {None, JSON}:
             return None
         if not is_model_name(serving.default_model):  # a flag may give a model any name
@@ -170,16 +175,21 @@ def _one_archive(
         workers.locations("\n            ".join((fast_path.ENTRANCE, *pages)) if fast else "", marks),
         fast_path.location() if fast else "",
         *(open_inference.of_one_archive() if settings.publishes_open_inference else ()),
-        *(_rest(sampling, marks) if serving and serving.publishes_rest else ()),
+        *(
+            _rest(sampling, marks, is_limited=serving.adaptive_limit_seconds is not None)
+            if serving and serving.publishes_rest
+            else ()
+        ),
     )
     return Routing("\n\n    ".join(upstreams_and_maps), "\n\n        ".join(locations), workers.AGAIN)
 
 
-def _rest(sampling: TraceSampling | None, marks: Sequence[str]) -> Iterator[str]:
+def _rest(sampling: TraceSampling | None, marks: Sequence[str], *, is_limited: bool) -> Iterator[str]:
     """TF Serving's REST API, with KServe's list of models."""
     yield open_inference.control_api(f"= {SERVED_MODELS}")
     yield open_inference.location(f'~* "{open_inference.STATUS_OF_MODEL}"', workers.directives("web", marks))
-    yield serving_api.rest_location(sampling)
+    if not is_limited:  # else the workers, which pass requests on, hold the limit
+        yield serving_api.rest_location(sampling)
 
 
 def _multi_model(

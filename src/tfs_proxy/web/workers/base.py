@@ -26,6 +26,7 @@ from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLan
 from tfs_proxy.setting_values import AccessLog, access_log
 from tfs_proxy.upstream.instances import fetch_deployment, released
 from tfs_proxy.web.workers import late_calls
+from tfs_proxy.web.workers.admission.gate import AdmissionGate
 from tfs_proxy.web.workers.around_requests.access_log import AccessObserver, StagesForNginx
 from tfs_proxy.web.workers.around_requests.boundary import RequestBoundary, RequestObserver
 from tfs_proxy.web.workers.around_requests.counting import RequestCounting
@@ -68,6 +69,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     journal: RequestJournal
     access_log: AccessLog
+    adaptive_limit_seconds: float | None
     counting: RequestCounting | None = None
     """Only without nginx, which counts requests itself."""
 
@@ -111,7 +113,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.capture.start(self.blocking())
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
         self.boundary = RequestBoundary(
-            self.wsgi,
+            self._limited(self.wsgi),
             self.journal,
             self.watch,
             self.observers,
@@ -120,9 +122,16 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         )
         self.wsgi = self.boundary
 
+    def _limited(self, app: WsgiApp) -> WsgiApp:
+        """The application behind the gate of the adaptive limit, if there is one."""
+        if self.adaptive_limit_seconds is None:
+            return app
+        return AdmissionGate(app, self.adaptive_limit_seconds, behind_nginx=self.counting is None)
+
     def _watched_loading(self, workspace: Workspace) -> AbstractContextManager[None]:
         deployment = fetch_deployment(workspace.control_socket)
         self.access_log = access_log(deployment.access_log)
+        self.adaptive_limit_seconds = deployment.adaptive_limit_seconds
         self.traces = begin_traces(deployment, workspace)
         self.observers = [*self.traces.observers, self.printed]
         if deployment.many_models is None:

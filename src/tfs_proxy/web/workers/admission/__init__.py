@@ -1,0 +1,1 @@
+"""The adaptive limit: how many requests a worker answers at once, and which it refuses beyond that."""

@@ -1,0 +1,166 @@
+"""The gate between a worker's requests and the application: runs an inference now, soon, or refuses it.
+
+It stands inside of `around_requests.boundary`, so that refusals are counted and logged as all answers are.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from typing import Any
+
+from tfs_proxy.errors import OverLimit
+from tfs_proxy.observe.request_record import current_request
+from tfs_proxy.observe.routes import is_inference
+from tfs_proxy.web.workers.admission.limit import AdaptiveLimit
+from tfs_proxy.web.workers.admission.rare_lines import RareLines
+from tfs_proxy.web.workers.admission.turns import AdmissionQueue, Turn, TurnState
+from tfs_proxy.web.workers.admission.waiting import seconds_waited
+from tfs_proxy.web.workers.around_requests.journal import WsgiApp
+from tfs_proxy.wire.error_body import error_body
+from tfs_proxy.wire.error_status import status_of_error
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1
+"""Retry-After has whole seconds; a limit that targets milliseconds has room again long before."""
+
+READ_AWAY_BYTES = 1024 * 1024
+"""Up to this size, a refused request's body is read, so that its connection can take the next request."""
+
+WARNING_SECONDS, REFUSAL_LINE_SECONDS = 60.0, 1.0
+
+
+class AdmissionGate:
+    """``app`` with at most as many inferences at once as `AdaptiveLimit` allows; all else passes."""
+
+    def __init__(
+        self,
+        app: WsgiApp,
+        target_seconds: float,
+        *,
+        behind_nginx: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._app = app
+        self._behind_nginx = behind_nginx
+        self._clock = clock
+        self._limit = AdaptiveLimit(target_seconds)
+        self._turns = AdmissionQueue(self._limit)
+        self._lock = threading.Lock()
+        self._decided: dict[Turn, threading.Event] = {}
+        self._refusals = RareLines(REFUSAL_LINE_SECONDS, clock)
+        self._warnings = RareLines(WARNING_SECONDS, clock)
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer one request, as WSGI has it."""
+        if environ["REQUEST_METHOD"] != "POST" or not is_inference(environ["PATH_INFO"]):
+            return self._app(environ, start_response)
+        waited = seconds_waited(environ, current_request(), behind_nginx=self._behind_nginx)
+        turn = self._take_in(waited)
+        if turn.state is TurnState.REFUSED:
+            return self._refuse(environ, start_response)
+        try:
+            pieces = self._app(environ, start_response)
+        except BaseException:
+            self._end(turn)
+            raise
+        if isinstance(pieces, list):
+            self._end(turn)
+            return pieces
+        return UntilFirstByte(pieces, lambda: self._end(turn))
+
+    def _take_in(self, waited_seconds: float) -> Turn:
+        with self._lock:
+            now = self._clock()
+            turn = self._turns.enter(now - waited_seconds, now)
+            if turn.state is not TurnState.WAITS:
+                return turn
+            decided = self._decided[turn] = threading.Event()
+        decided.wait(turn.latest_start - now)
+        with self._lock:
+            del self._decided[turn]
+            self._turns.give_up(turn)
+        return turn
+
+    def _end(self, turn: Turn) -> None:
+        record = current_request()
+        status = HTTPStatus.OK if record is None else record.status
+        # What is refused as malformed takes no time, and says nothing about answers.
+        is_answer = not HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR
+        with self._lock:
+            now = self._clock()
+            for decided in self._turns.leave(turn, now, learn=is_answer):
+                self._decided[decided].set()
+        if turn.alone and now - turn.began > self._limit.target_seconds:
+            self._warn(now - turn.began)
+
+    def _warn(self, seconds: float) -> None:
+        if self._warnings.count():
+            log.warning(
+                "a request that ran alone in its worker took %.0f ms, more than "
+                "TFS_PROXY_ADAPTIVE_LIMIT=%gms: no limit can keep this target",
+                seconds * 1000,
+                self._limit.target_seconds * 1000,
+            )
+
+    def _refuse(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        count = self._refusals.count()
+        if count:
+            log.warning(
+                "refused %d requests with 503: %d at once are what TFS_PROXY_ADAPTIVE_LIMIT=%gms allows",
+                count,
+                self._limit.most,
+                self._limit.target_seconds * 1000,
+            )
+        error = OverLimit("too many requests are under way to answer this one in time: try again")
+        body = error_body(str(error))
+        headers = [
+            ("Content-Type", "application/json"),
+            ("Content-Length", str(len(body))),
+            ("Retry-After", str(RETRY_SECONDS)),
+        ]
+        if not self._read_away(environ):
+            headers.append(("Connection", "close"))
+        status = HTTPStatus(status_of_error(error))
+        start_response(f"{status.value} {status.phrase}", headers)
+        return [body]
+
+    def _read_away(self, environ: dict[str, Any]) -> bool:
+        """Whether the body has been read; a long one, or one of unknown length, might take too long."""
+        length = environ.get("CONTENT_LENGTH") or ""
+        if not length.isdecimal() or int(length) > READ_AWAY_BYTES:
+            return False
+        return len(environ["wsgi.input"].read(int(length))) == int(length)
+
+
+class UntilFirstByte:
+    """The pieces of an answer; ``ended`` is called once the first is there, or there is none."""
+
+    def __init__(self, pieces: Iterable[bytes], ended: Callable[[], None]) -> None:
+        self._pieces = pieces
+        self._iterator: Iterator[bytes] | None = None
+        self._ended: Callable[[], None] | None = ended
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            if self._iterator is None:
+                self._iterator = iter(self._pieces)
+            return next(self._iterator)
+        finally:
+            self._end()
+
+    def close(self) -> None:
+        """Close the pieces; called by the server."""
+        self._end()
+        if hasattr(self._pieces, "close"):
+            self._pieces.close()
+
+    def _end(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended()

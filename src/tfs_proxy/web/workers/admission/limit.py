@@ -1,0 +1,76 @@
+"""How many requests a worker may answer at once, from the times that answers took: pure.
+
+The limit grows slowly while answers are well within the target, and shrinks by a factor when they near it
+(additive increase, multiplicative decrease, as TCP's congestion window).
+"""
+
+from collections import deque
+
+SERVING_SHARE = 0.5
+"""Of the target, that answering may take; the rest is for the wait before it."""
+
+CALM_SHARE = 0.3
+"""Of the target, up to which answering is quick enough for a higher limit."""
+
+KEPT_SHARE = 0.8
+"""Of the target, within which an answer is to begin: what comes after it is not measured here."""
+
+SHRINK = 0.75
+SLOW_QUANTILE, SLOWEST_QUANTILE = 0.9, 0.98
+FEWEST_TIMES = 10
+REMEMBERED_TIMES = 64
+
+
+class AdaptiveLimit:
+    """The limit of one worker, at least 1, for a target in seconds; not safe for several threads."""
+
+    def __init__(self, target_seconds: float) -> None:
+        self.target_seconds = target_seconds
+        self._limit = 1.0
+        self._has_shrunk = False
+        self._was_reached = False
+        self._round: list[float] = []
+        self._remembered: deque[float] = deque(maxlen=REMEMBERED_TIMES)
+        self.usual_seconds = 0.0
+        self.slowest_seconds = 0.0
+
+    @property
+    def most(self) -> int:
+        """How many requests may be under way."""
+        return int(self._limit)
+
+    def latest_start(self, arrived: float) -> float:
+        """Until when a request that arrived then must begin, so that it can still end within the target."""
+        return arrived + KEPT_SHARE * self.target_seconds - self.slowest_seconds
+
+    def note(self, seconds: float, under_way: int) -> None:
+        """Learn from an answer that took so long while so many were under way, itself included."""
+        self._was_reached = self._was_reached or under_way >= self.most
+        self._round.append(seconds)
+        self._remembered.append(seconds)
+        if len(self._remembered) < FEWEST_TIMES:
+            self._estimate()
+        if len(self._round) >= max(FEWEST_TIMES, 2 * self.most):
+            self._adapt()
+
+    def _adapt(self) -> None:
+        """End a round: change the limit by what was slow in it."""
+        slow = _quantile(sorted(self._round), SLOW_QUANTILE)
+        if slow > SERVING_SHARE * self.target_seconds:
+            self._limit = max(1.0, self._limit * SHRINK)
+            self._has_shrunk = True
+        elif slow < CALM_SHARE * self.target_seconds and self._was_reached:
+            # Until it has been too high once, nobody knows its magnitude.
+            self._limit = self._limit + 1.0 if self._has_shrunk else self._limit * 2.0
+        self._round.clear()
+        self._was_reached = False
+        self._estimate()
+
+    def _estimate(self) -> None:
+        times = sorted(self._remembered)
+        self.usual_seconds = sum(times) / len(times)
+        self.slowest_seconds = _quantile(times, SLOWEST_QUANTILE)
+
+
+def _quantile(ascending: list[float], share: float) -> float:
+    return ascending[min(int(share * len(ascending)), len(ascending) - 1)]
