@@ -122,9 +122,9 @@ audit: $(READY)  ## ask for known vulnerabilities of what requirements.lock pins
 	@scripts/audit
 
 .PHONY: bench
-bench: $(READY) try-nginx  ## measure requests per second, start-up and memory
+bench: $(READY) try-nginx  ## measure rates, CPU time, start-up and memory; WRITE=1 writes them into the documentation
 	@scripts/install-program wrk --if-allowed
-	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python benchmarks/serving.py $(if $(WRITE),--write) $(OPTIONS)
 
 .PHONY: bench-multi-model
 bench-multi-model: $(READY) try-nginx  ## load 300 and 40 models: seconds, memory, cost of a request, p99 while others load

@@ -1,25 +1,33 @@
-"""Measures what the stack costs: images per second on ResNet-50, seconds to start, megabytes per worker.
+"""Measures what the stack costs beside the model server: seconds to start, memory, idle CPU, ResNet-50.
 
-`serving.py` prints these after its table, each beside a figure of the same run without the stack.
+`serving.py` prints these after its rates, each beside its target.
 """
 
-import json
 import shutil
 import statistics
-import sys
 import tempfile
-from collections.abc import Callable
+import threading
+import time
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import embedded
-from stack import SCRIPT, Running, free_port, memory, running, serve
+from load import TINY, Request, by_wrk
+from report import Figure
+from rows import Row, Servers, Side
+from stack import SCRIPT, Running, serve, server_alone
 
-TINY = b'{"instances": [1.0, 2.0, 5.0]}'
+from processes import MODEL_SERVER, cpu_seconds, megabytes, spent_since
+
 REQUESTS = 10_000
-ROUNDS = 3
-
-Load = Callable[[str, bytes, dict[str, str], int, int], float]
-"""Requests per second at a URL: body, headers, connections, seconds."""
+IDLE_SECONDS = 20
+SETTLE_SECONDS = 3
+START_SECONDS, START_CPU_SECONDS = 0.25, 0.6
+MEGABYTES_BARE, MEGABYTES_SCRIPTED = 70, 90
+IDLE_PERCENT = 0.3
 
 
 def with_script(model: Path, folder: Path) -> Path:
@@ -30,70 +38,113 @@ def with_script(model: Path, folder: Path) -> Path:
     return folder
 
 
-def resnet(load: Load, model_server: str, seconds: int) -> str:
-    """ResNet-50 on JPEG files through the classic script, as a batch job sends them, beside in-process calls."""
-    cache = embedded.build()
-    photo = (cache / "image.jpg").read_bytes()
-    with tempfile.TemporaryDirectory() as name:
-        model = with_script(cache / "resnet", Path(name) / "model")
-        batch = {"SAGEMAKER_BATCH": "true", "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "resnet"}
-        with serve(model, model_server, batch) as stack:
-            url, headers = f"{stack.url}/invocations", {"Content-Type": "image/jpeg"}
-            load(url, photo, headers, 8, 1)
-            ours, alone = [], []
-            for _ in range(ROUNDS):
-                alone.append(embedded.in_process("resnet", intra=1, callers=8, seconds=float(seconds)))
-                ours.append(load(url, photo, headers, 8, seconds))
-    ratio = statistics.median(one / other for one, other in zip(ours, alone, strict=True))
-    return (
-        f"ResNet-50 on JPEG through the classic script, 8 connections, SAGEMAKER_BATCH=true: "
-        f"{statistics.median(ours):.1f} images/s, {ratio:.2f} of {statistics.median(alone):.1f} in process."
-    )
-
-
-def start(tiny: Path, model_server: str) -> str:
-    """Seconds until /ping says 200, beside the model server alone on the same model, in turns."""
+def start(tiny: Path, choice: str, rounds: int) -> Iterator[Figure]:
+    """Until /ping says 200, tiny model and script, beside the model server alone on the same model, in turns."""
     ours, alone = [], []
-    for _ in range(ROUNDS):
-        with serve(tiny, model_server) as stack:
-            ours.append(stack.start_seconds)
-        port = free_port()
-        words = [sys.executable, "-m", "tfs_proxy.embedded", f"--rest_api_port={port}", "--port=0"]
-        words += ["--model_name=tiny", f"--model_base_path={tiny / 'tiny'}"]
-        url = f"http://127.0.0.1:{port}"
-        with running(words, url, "/v1/models/tiny/metadata", {}) as server:
-            alone.append(server.start_seconds)
-    more = statistics.median(one - other for one, other in zip(ours, alone, strict=True))
-    return (
-        f"Start to 200 on /ping, tiny model and script: {statistics.median(ours):.2f} s, {more:+.2f} s beside the "
-        f"embedded model server alone ({statistics.median(alone):.2f} s to its first 200)."
+    for _ in range(rounds):
+        with serve(tiny, choice) as stack:
+            ours.append(stack)
+        with server_alone(tiny, ["tiny"], choice) as one:
+            alone.append(one.server)
+    pairs = list(zip(ours, alone, strict=True))
+    more = statistics.median(own.start_seconds - other.start_seconds for own, other in pairs)
+    cpu = statistics.median(own.start_cpu_seconds - other.start_cpu_seconds for own, other in pairs)
+    took = statistics.median(each.start_seconds for each in alone)
+    spent = statistics.median(each.start_cpu_seconds for each in alone)
+    yield Figure(
+        "start to the first 200 of `/ping`",
+        f"model server alone {took:.2f} s {more:+.2f} s",
+        f"+{START_SECONDS} s",
+        more <= START_SECONDS,
+    )
+    yield Figure(
+        "CPU time of the start",
+        f"model server alone {spent:.2f} s {cpu:+.2f} s",
+        f"+{START_CPU_SECONDS} s",
+        cpu <= START_CPU_SECONDS,
     )
 
 
-def worker_memory(load: Load, tiny: Path, model_server: str) -> str:
-    """PSS of each worker after 10,000 requests through the script, and after as many again."""
-    with serve(tiny, model_server) as stack:
-        first, second = (after_requests(load, stack) for _ in range(2))
-    return (
-        f"PSS of the gunicorn master and its workers after {REQUESTS} requests at 64 connections: "
-        f"{json.dumps(first)} MB, after {REQUESTS} more {json.dumps(second)} MB."
-    )
+def own_megabytes(stack: Running) -> float:
+    """PSS of a stack without its model server."""
+    return sum(size for part, size in megabytes(stack.pid).items() if part != MODEL_SERVER)
 
 
-def after_requests(load: Load, stack: Running) -> list[int]:
-    """Send about `REQUESTS` requests; the sizes then, in MB."""
+def send_requests(stack: Running, folder: Path) -> None:
+    """At least `REQUESTS` tiny requests."""
     sent = 0.0
     while sent < REQUESTS:
-        sent += load(f"{stack.url}/invocations", TINY, {"Content-Type": "application/json"}, 64, 1)
-    return [round(size) for size in memory(stack.pid)["gunicorn"]]
+        sent += max(by_wrk(Request(f"{stack.url}/invocations", TINY), 64, 2, folder).rate * 2, 1.0)
 
 
-def lines(load: Load, tiny: Path, model_server: str, seconds: int) -> list[str]:
-    """All of it; ``tiny`` is a model folder with a model of that name."""
+def memory(name: str, model: Path, choice: str, most: int, folder: Path) -> Iterator[Figure]:
+    """PSS beside the model server once it serves, and after `REQUESTS` requests; then what it does if idle."""
+    with serve(model, choice) as stack:
+        time.sleep(SETTLE_SECONDS)
+        fresh = own_megabytes(stack)
+        yield Figure(
+            f"memory beside the model server, {name}", f"{fresh:.0f} MB", f"{most} MB", fresh <= most
+        )
+        send_requests(stack, folder)
+        used = own_megabytes(stack)
+        yield Figure(f"the same after {REQUESTS:,} requests", f"{used:.0f} MB", f"{most} MB", used <= most)
+        time.sleep(SETTLE_SECONDS)
+        before = cpu_seconds(stack.pid)
+        time.sleep(IDLE_SECONDS)
+        spent = spent_since(before, stack.pid)
+    server = spent.pop(MODEL_SERVER, 0.0) * 100 / IDLE_SECONDS
+    percent = sum(spent.values()) * 100 / IDLE_SECONDS
+    yield Figure(
+        f"CPU of the idle stack, {name}, in % of a core",
+        f"{percent:.2f} (and the model server {server:.2f})",
+        f"{IDLE_PERCENT}",
+        percent <= IDLE_PERCENT,
+    )
+
+
+def ping_under_load(servers: Servers, folder: Path, pings: int = 40) -> Figure:
+    """The slowest of some calls of /ping while 256 connections wait for the model that waits."""
+    url = servers.scripted.url
+    headers = {
+        "Content-Type": "application/json",
+        "X-Amzn-SageMaker-Custom-Attributes": "tfs-model-name=waiting",
+    }
+    request = Request(f"{url}/invocations", TINY, headers)
+    loading = threading.Thread(target=by_wrk, args=(request, 256, 5, folder))
+    loading.start()
+    time.sleep(1)
+    slowest = 0.0
+    for _ in range(pings):
+        began = time.monotonic()
+        urllib.request.urlopen(f"{url}/ping", timeout=10).close()
+        slowest = max(slowest, time.monotonic() - began)
+        time.sleep(0.05)
+    loading.join()
+    return Figure("slowest `/ping` under 256 waiting requests", f"{slowest * 1000:.0f} ms", "", None)
+
+
+@contextmanager
+def resnet(choice: str, folder: Path) -> Iterator[Row]:
+    """ResNet-50 on JPEG files through the classic script with the settings of a batch job."""
+    cache = embedded.build()
+    photo = (cache / "image.jpg").read_bytes()
+    encoded = b64encode(photo).decode()
+    document = f'{{"instances": [{{"b64": "{encoded}"}}]}}'.encode()
+    batch = {"SAGEMAKER_BATCH": "true", "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "resnet"}
     with tempfile.TemporaryDirectory() as name:
-        scripted = with_script(tiny / "tiny", Path(name) / "model")
-        return [
-            start(scripted, model_server),
-            worker_memory(load, scripted, model_server),
-            resnet(load, model_server, seconds),
-        ]
+        model = with_script(cache / "resnet", Path(name) / "model")
+        flags = ("--tensorflow_intra_op_parallelism=1",)
+        with serve(model, choice, batch) as stack, server_alone(cache, ["resnet"], choice, flags) as alone:
+            ours = Request(f"{stack.url}/invocations", photo, {"Content-Type": "image/jpeg"})
+            other = Request(f"{alone.models_url}/resnet:predict", document)
+            yield Row(
+                "ResNet-50 on JPEG, classic script, batch settings",
+                8,
+                Side("tfs_proxy", lambda count, seconds: by_wrk(ours, count, seconds, folder), (stack.pid,)),
+                Side(
+                    "model server alone, one thread a call",
+                    lambda count, seconds: by_wrk(other, count, seconds, folder),
+                    (alone.server.pid,),
+                ),
+                0.98,
+            )

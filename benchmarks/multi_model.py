@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import stack
-from compare import cpu_seconds
-from serving import TINY
+from load import TINY
+
+from processes import cpu_seconds, tree
 
 MEGABYTE_KB = 1024
 LONG_SECONDS = 600
@@ -83,10 +84,7 @@ class Endpoint:
 
     def memory(self) -> float:
         """Anonymous memory of the whole process tree in MB."""
-        texts = (
-            Path(f"/proc/{process}/smaps_rollup").read_text()
-            for process in (self.pid, *stack.descendants(self.pid))
-        )
+        texts = (Path(f"/proc/{process}/smaps_rollup").read_text() for process in tree(self.pid))
         lines = (re.search(r"^Pss_Anon:\s+(\d+)", text, re.MULTILINE) for text in texts)
         return sum(int(line[1]) for line in lines if line) / MEGABYTE_KB
 

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import stack
-from compare import Measured, measure
-from serving import TINY, Row
+from load import TINY, Request, by_wrk
+from rows import Side
 
 CONNECTIONS = (1, 8, 64)
 MODEL = "tiny"
 JSON, CSV = ({"Content-Type": kind} for kind in ("application/json", "text/csv"))
 ROW = b"1.0\n2.0\n5.0\n"
 ONE_WORKER = {"SAGEMAKER_GUNICORN_WORKERS": "1"}
-PARTS = ("nginx", "gunicorn")
+PARTS = ("nginx", "workers")
 
 
 @dataclass
@@ -31,9 +31,9 @@ class Way:
     """One way to serve the model of a group: its stack, its requests, and their results by connections."""
 
     name: str
-    row: Row
+    request: Request
     pid: int
-    measured: dict[int, Measured] = field(default_factory=dict)
+    measured: dict[int, Side] = field(default_factory=dict)
 
     def rate(self, connections: int) -> float:
         """Requests per second, the median of the rounds."""
@@ -41,9 +41,14 @@ class Way:
 
     def milliseconds(self, connections: int) -> float:
         """CPU time of nginx and workers per request, the median of the rounds."""
-        by_part = self.measured[connections].milliseconds
-        rounds = zip(*(by_part[part] for part in PARTS if part in by_part), strict=True)
-        return statistics.median(sum(parts) for parts in rounds)
+        costs = self.measured[connections].costs
+        return statistics.median(sum(cost.get(part, 0.0) for part in PARTS) for cost in costs)
+
+    def side(self, folder: Path) -> Side:
+        """The load and its results, none yet."""
+        return Side(
+            self.name, lambda count, seconds: by_wrk(self.request, count, seconds, folder), (self.pid,)
+        )
 
 
 def post(url: str, body: object, seconds: float = 300.0) -> None:
@@ -75,7 +80,7 @@ def groups(running: ExitStack, folder: Path, model_server: str) -> Iterator[list
         post(f"{many.url}/models", {"model_name": name, "url": str(archive)})
 
     def way(name: str, served: stack.Running, path: str, body: bytes, headers: dict[str, str]) -> Way:
-        return Way(name, Row("", name, f"{served.url}{path}", body, headers, CONNECTIONS), served.pid)
+        return Way(name, Request(f"{served.url}{path}", body, headers), served.pid)
 
     for work, body, headers in (("tiny JSON, fast path", TINY, JSON), ("tiny CSV, common workers", ROW, CSV)):
         yield [
@@ -94,8 +99,8 @@ def take_turns(ways: Sequence[Way], connections: int, rounds: int, seconds: int,
     """Measure all ways of a group, one after the other, after a round that does not count."""
     for turn in range(rounds + 1):
         for way in ways:
-            into = way.measured.setdefault(connections, Measured()) if turn else Measured()
-            measure(way.row, way.pid, connections, seconds, folder, into)
+            into = way.measured.setdefault(connections, way.side(folder)) if turn else way.side(folder)
+            into.measure(connections, seconds)
 
 
 def lines(ways: Sequence[Way], connections: int) -> Iterator[str]:

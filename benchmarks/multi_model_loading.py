@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import stack
+from load import TINY
 from multi_model import Endpoint
-from serving import TINY
 
 LOADS = 16
 PACE_SECONDS = 0.005

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 import perf_analyzer
-import serving
 import stack
+from load import Request, by_wrk
 
 import tfs_proxy
 
@@ -98,8 +98,13 @@ def documents(
     name = {"f224": "image", "tiny": "x"}[model]
 
     def way(title: str, path: str, document: object) -> Way:
-        row = serving.Row(work, title, url + path, json.dumps(document).encode(), JSON, connections)
-        return Way(title, lambda count: serving.load(row, count, seconds, folder))
+        request = Request(url + path, json.dumps(document).encode(), JSON)
+
+        def measured(count: int) -> tuple[float, float, float]:
+            report = by_wrk(request, count, seconds, folder)
+            return report.rate, report.p50, report.p99
+
+        return Way(title, measured)
 
     def tensor(data: object) -> object:
         described = {"name": name, "shape": array.shape, "datatype": "FP32", "data": data}

@@ -7,13 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from processes import cpu_seconds, tree
 
 EXPORT = """
 import sys
@@ -69,11 +72,21 @@ def output_handler(response, context):
 
 @dataclass(frozen=True)
 class Running:
-    """A server that answers: its address, its process, and the seconds that its start took."""
+    """A server that answers: its address, its process, and the seconds and CPU seconds that its start took."""
 
     url: str
     pid: int
     start_seconds: float
+    start_cpu_seconds: float
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A model server without a stack: the process, the URL of its models, and its gRPC address."""
+
+    server: Running
+    models_url: str
+    grpc_address: str
 
 
 def export_models(folder: Path) -> Path:
@@ -132,69 +145,74 @@ def baseline(rest_url: str) -> Iterator[Running]:
         f"127.0.0.1:{port}",
         "--no-control-socket",
     ]
-    with running(words, f"http://127.0.0.1:{port}", "/nothing", {"BASELINE_REST": rest_url}) as server:
+    url = f"http://127.0.0.1:{port}"
+    with running(words, url, "/nothing", {"BASELINE_REST": rest_url}, status=404) as server:
         yield server
 
 
 @contextmanager
-def running(words: list[str], url: str, path: str, env: Mapping[str, str]) -> Iterator[Running]:
+def running(
+    words: list[str], url: str, path: str, env: Mapping[str, str], *, status: int = 200
+) -> Iterator[Running]:
     """A process until it answers, and its end."""
     began = time.monotonic()
     process = subprocess.Popen(
         words, env={**os.environ, **env}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        while not answers(url + path):
+        while not answers(url + path, status):
             if process.poll() is not None:
                 sys.exit(f"{words[2]} ended with {process.returncode}")
             time.sleep(0.005)
-        yield Running(url, process.pid, time.monotonic() - began)
+        took = time.monotonic() - began
+        yield Running(url, process.pid, took, sum(cpu_seconds(process.pid).values()))
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
 
 
-def answers(url: str) -> bool:
-    """Whether a GET is answered with anything but 503."""
+def answers(url: str, status: int) -> bool:
+    """Whether a GET is answered with this status."""
     try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == status)
     except urllib.error.HTTPError as error:
-        return error.code == 404
+        return error.code == status
     except OSError:
         return False
 
 
-def descendants(pid: int) -> Iterator[int]:
-    """All processes below ``pid``."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield int(child)
-            yield from descendants(int(child))
+def model_server_words(choice: str) -> list[str]:
+    """The program that ``--model-server`` stands for: ``auto`` takes the official binary if it is on PATH."""
+    program = shutil.which("tensorflow_model_server") if choice == "auto" else None
+    if program or choice not in {"auto", "embedded"}:
+        return [program or choice]
+    return [sys.executable, "-m", "tfs_proxy.embedded"]
 
 
-def memory(pid: int) -> dict[str, list[float]]:
-    """Proportional set size in MB of every process of a run, by name."""
-    sizes: dict[str, list[float]] = {}
-    for each in (pid, *descendants(pid)):
-        words = Path(f"/proc/{each}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        names = (
-            "nginx",
-            "gunicorn",
-            "tfs_proxy.embedded",
-            "tensorflow_model_server",
-            "watchdog",
-            "tfs_proxy.cli",
-        )
-        name = next((known for known in names if known in words), words[:20])
-        pss = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{each}/smaps_rollup").read_text(), re.MULTILINE)
-        sizes.setdefault(name, []).append(int(pss[1]) / 1024 if pss else 0.0)
-    return sizes
+@contextmanager
+def server_alone(
+    models: Path, names: Sequence[str], choice: str, flags: Sequence[str] = ()
+) -> Iterator[Alone]:
+    """The model server without a stack, once all models answer."""
+    rest, rpc = free_port(), free_port()
+    with tempfile.NamedTemporaryFile("w", suffix=".config") as config:
+        entries = [
+            f'config {{ name: "{name}" base_path: "{models / name}" model_platform: "tensorflow" }}'
+            for name in names
+        ]
+        config.write("model_config_list { " + " ".join(entries) + " }")
+        config.flush()
+        words = [*model_server_words(choice), f"--port={rpc}", f"--rest_api_port={rest}"]
+        words += [f"--model_config_file={config.name}", *flags]
+        url = f"http://127.0.0.1:{rest}"
+        with running(words, url, f"/v1/models/{names[-1]}/metadata", {}) as server:
+            yield Alone(server, f"{url}/v1/models", f"127.0.0.1:{rpc}")
 
 
 def rest_url(pid: int) -> str:
     """The REST address of a run's model server, from its command line."""
-    for each in descendants(pid):
+    for each in tree(pid):
         match = re.search(rb"--rest_api_port=(\d+)", Path(f"/proc/{each}/cmdline").read_bytes())
         if match:
             return f"http://127.0.0.1:{int(match[1])}"

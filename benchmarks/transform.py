@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from pathlib import Path
 import requests
 import stack
 
+from processes import tree
 from tfs_proxy.payload.formats.framing import tfrecord_frame
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -136,7 +138,7 @@ def spent_since(before: dict[str, float], pid: int) -> dict[str, float]:
 def cpu_seconds(pid: int) -> dict[str, float]:
     """What the processes of a run have used, by kind."""
     used = {"model server": 0.0, "nginx": 0.0, "workers and supervisor": 0.0}
-    for each in (pid, *stack.descendants(pid)):
+    for each in tree(pid):
         words = Path(f"/proc/{each}/cmdline").read_text()
         kind = (
             "model server"
@@ -155,7 +157,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--resnet", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print the driver's CPU ms of each job as JSON")
     arguments = parser.parse_args()
+    if arguments.json:
+        print(json.dumps(driver_costs()))
+        return
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
     if arguments.resnet:
         resnet(arguments.rounds)
@@ -163,14 +169,38 @@ def main() -> None:
         driver(arguments.rounds)
 
 
+def driver_costs() -> dict[str, float]:
+    """CPU ms of the driver, with its start: per record of single lines, and per MB of TFRecord."""
+    costs = {}
+    with tempfile.TemporaryDirectory() as folder, server(FIXED_ANSWER="0.5") as address:
+        lines, records = Path(folder) / "lines", Path(folder) / "records"
+        write_records(lines, records)
+        single = ("--split-type", "Line", "--strategy", "SingleRecord", "--assemble-with", "Line")
+        for name, data, amount, flags in (
+            ("transform: single lines, per record", lines, LINES, single),
+            ("transform: TFRecord, per MB", records, TFRECORD_MB, ("--split-type", "TFRecord")),
+        ):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            transform(address, data, *flags, "--max-concurrent", "4")
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            costs[name] = spent * 1000 / amount
+    return costs
+
+
+def write_records(lines: Path, records: Path) -> None:
+    """The inputs of both jobs."""
+    lines.write_bytes(b"".join(b"%d,1,2,3\n" % number for number in range(LINES)))
+    frame = tfrecord_frame(os.urandom(RECORD_BYTES))
+    records.write_bytes(frame * (TFRECORD_MB * 1_000_000 // len(frame)))
+
+
 def driver(rounds: int) -> None:
     """Requests and bytes per second of the driver, beside a plain loop."""
     posts, sent, megabytes = [], [], []
     with tempfile.TemporaryDirectory() as folder, server(FIXED_ANSWER="0.5") as address:
         lines, records = Path(folder) / "lines", Path(folder) / "records"
-        lines.write_bytes(b"".join(b"%d,1,2,3\n" % number for number in range(LINES)))
-        frame = tfrecord_frame(os.urandom(RECORD_BYTES))
-        records.write_bytes(frame * (TFRECORD_MB * 1_000_000 // len(frame)))
+        write_records(lines, records)
         single = ("--split-type", "Line", "--strategy", "SingleRecord", "--assemble-with", "Line")
         for _ in range(rounds):
             posts.append(loop_of_posts(address))

@@ -1,0 +1,127 @@
+"""Turns the results of `serving.py` into Markdown tables and a picture, and writes them into the pages."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from rows import Row, Side
+
+from processes import MODEL_SERVER, SUPERVISOR
+
+BEGIN = "<!-- benchmark {}: written by make bench WRITE=1 -->"
+END = "<!-- end of benchmark {} -->"
+OWN_PARTS = ("nginx", "workers", SUPERVISOR, MODEL_SERVER)
+SHOWN_CONNECTIONS = 8
+LABEL_WIDTH, BAR_WIDTH, LINE_HEIGHT = 300, 270, 22
+OURS, OTHERS = "#2f7d4f", "#8b95a5"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that is not a rate: what it is, as reached, the target, and whether it is kept."""
+
+    what: str
+    reached: str
+    target: str
+    met: bool | None
+
+
+def median_ratio(ours: Sequence[float], others: Sequence[float]) -> float:
+    """The median of the rounds' ratios: what disturbs a whole round is in both of its sides.
+
+    Rounds in which the other side answered nothing do not count; nan without any other.
+    """
+    pairs = [own / other for own, other in zip(ours, others, strict=True) if other]
+    return statistics.median(pairs) if pairs else math.nan
+
+
+def median_costs(costs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median of each part's CPU milliseconds per request."""
+    parts = {part for cost in costs for part in cost}
+    return {part: statistics.median(cost.get(part, 0.0) for cost in costs) for part in parts}
+
+
+def verdict(met: bool | None) -> str:
+    """A word for a target that is met, missed or not set."""
+    return {None: "", True: "met", False: "missed"}[met]
+
+
+def ratios(rows: Iterable[Row]) -> str:
+    """The rates and ratios beside their targets."""
+    lines = [
+        "| work | connections | requests/s | compared with (requests/s) | ratio | target | |",
+        "|---|--:|--:|---|--:|--:|---|",
+    ]
+    for row in rows:
+        ratio = median_ratio(row.ours.rates, row.other.rates)
+        rate, other = (_rate(side) for side in (row.ours, row.other))
+        lines.append(
+            f"| {row.work} | {row.connections} | {rate} | {row.other.name} {other} | {ratio:.2f} "
+            f"| {row.target:g} | {'no answer in time' if math.isnan(ratio) else verdict(ratio >= row.target)} |"
+        )
+    return "\n".join(lines)
+
+
+def costs(rows: Iterable[Row]) -> str:
+    """CPU milliseconds per request of each process."""
+    head = ["work", "connections", *OWN_PARTS, "compared with"]
+    lines = [f"| {' | '.join(head)} |", "|---|" + "--:|" * (len(head) - 2) + "---|"]
+    for row in rows:
+        own, other = median_costs(row.ours.costs), median_costs(row.other.costs)
+        cells = [_milliseconds(own[part]) if part in own else "-" for part in OWN_PARTS]
+        beside = ", ".join(f"{part} {_milliseconds(cost)}" for part, cost in sorted(other.items()))
+        lines.append(f"| {row.work} | {row.connections} | {' | '.join(cells)} | {beside} |")
+    return "\n".join(lines)
+
+
+def figures(rows: Iterable[Figure]) -> str:
+    """Start, memory and idle CPU beside their targets."""
+    lines = ["| | reached | target | |", "|---|---|---|---|"]
+    lines += [f"| {row.what} | {row.reached} | {row.target} | {verdict(row.met)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def picture(rows: Iterable[Row]) -> str:
+    """Bars of both sides of the rows at 8 connections, each row to its own scale, as SVG."""
+    parts, y = [], 10
+    for row in rows:
+        if row.connections != SHOWN_CONNECTIONS:
+            continue
+        parts.append(f'<text x="10" y="{y + 14}" font-weight="bold">{escape(row.work)}</text>')
+        most = max(statistics.median(side.rates) for side in (row.ours, row.other))
+        for side, color in ((row.ours, OURS), (row.other, OTHERS)):
+            y += LINE_HEIGHT
+            width = max(statistics.median(side.rates) / (most or 1.0) * BAR_WIDTH, 1)
+            parts += [
+                f'<text x="10" y="{y + 14}">{escape(side.name)}</text>',
+                f'<rect x="{LABEL_WIDTH}" y="{y + 2}" width="{width:.0f}" height="15" fill="{color}"/>',
+                f'<text x="{LABEL_WIDTH + 10 + width:.0f}" y="{y + 14}">{_rate(side)} requests/s</text>',
+            ]
+        y += LINE_HEIGHT + 12
+    width = LABEL_WIDTH + BAR_WIDTH + 150
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" width="{width}" height="{y}" role="img"'
+    style = 'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="#ffffff"/>'
+    title = "<title>Requests per second at 8 connections</title>"
+    return f"{head} {style}{title}{''.join(parts)}</svg>\n"
+
+
+def replace_section(page: Path, name: str, text: str) -> None:
+    """Put ``text`` between the page's markers of this name. Raises ValueError if the page has none."""
+    begin, end = BEGIN.format(name), END.format(name)
+    before, found, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"{page} lacks the markers {begin} and {end}")
+    page.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+
+
+def _rate(side: Side) -> str:
+    rate = statistics.median(side.rates)
+    return f"{rate:,.{0 if rate >= 100 else 1}f}"
+
+
+def _milliseconds(cost: float) -> str:
+    return f"{cost:.3f}" if cost < 1 else f"{cost:.2f}"
