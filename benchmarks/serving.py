@@ -36,6 +36,7 @@ MODELS = ("tiny", "jpeg", "f224", "rows", "waiting")
 GRPC_THREADS = "--grpc_max_threads=64"
 RESNET_SECONDS = 10
 BUSY_LOAD = 1.0
+BUSY = "Other work ran on the machine at the same time, so rates and ratios are rough; CPU times are less disturbed."
 WITHOUT_RESNET = "ResNet-50 was not measured (`--resnet`)."
 
 
@@ -102,7 +103,7 @@ def conditions(given: argparse.Namespace, load_before: float) -> str:
         f"Medians of {given.rounds} alternating rounds of {given.seconds} s; HTTP load by wrk, gRPC load by grpcio "
         "in two Python processes of four threads, all on the same cores as the servers."
     )
-    busy = ["Other work ran on the machine."] if load_before > BUSY_LOAD else []
+    busy = [BUSY] if load_before > BUSY_LOAD else []
     return "\n".join([measured, method, *busy, *([] if given.resnet else [WITHOUT_RESNET])])
 
 
