@@ -183,6 +183,13 @@ class Settings:
         lambda machine: 1 if machine.busy else machine.tensorflow_threads,
         "TensorFlow's intra-op threads; 0 lets TensorFlow choose",
         shown="0; cores under a CPU limit; 1 in a batch job of as many requests at a time as cores", aws="0")
+    rest_threads: int | None = MODEL_SERVERS.setting(
+        "TFS_PROXY_REST_THREADS", parse.whole(1, 4096), None,
+        "threads of each model server's REST API: more let more requests wait for a model that waits for "
+        "something else than a core, and make each small request dearer",
+        shown="4 x cores, at least 16, for one model without a script; with batching twice what batches "
+        "hold, at most 1024; else as many as all workers' threads",
+        aws="4 x cores")
     gpu_memory_margin: float = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", parse.number(0, 1), 0.2,
         "share of a GPU's memory left free if several instances share it")

@@ -3,16 +3,22 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import UpstreamError
+from tfs_proxy.errors import UpstreamError, UpstreamTimeout
+from tfs_proxy.supervisor.host.daemon_thread import in_daemon_thread
 from tfs_proxy.supervisor.readiness import Readiness, ServableState, read_status
+from tfs_proxy.supervisor.scraping.busy_servers import answers_grpc
 from tfs_proxy.wire.connections import get_async
 from tfs_proxy.wire.http_messages import HttpResponse
 
 POLL_SECONDS: Final = 2.0
+ONE_API_SECONDS: Final = POLL_SECONDS / 2
+"""What a status call may take over REST, and then over gRPC."""
+
 LOADING_PAUSE_SECONDS: Final = 0.01
 SERVING_PAUSE_SECONDS: Final = 1.0
 PAUSE_SECONDS_A_MODEL: Final = 0.02
@@ -24,18 +30,25 @@ MISSES: Final = 3
 NOT_FOUND: Final = 404
 
 Get = Callable[[str, int, str, float], Awaitable[HttpResponse]]
+Answers = Callable[[Instance, float], bool]
 
 
 class ModelWatch:
     """Keeps `Readiness` up to date about models and versions."""
 
     def __init__(
-        self, instances: Iterable[Instance], models: Iterable[str], readiness: Readiness, get: Get = get_async
+        self,
+        instances: Iterable[Instance],
+        models: Iterable[str],
+        readiness: Readiness,
+        get: Get = get_async,
+        answers: Answers = answers_grpc,
     ) -> None:
         self._instances = tuple(instances)
         self._models = tuple(models)
         self._readiness = readiness
         self._get = get
+        self._answers = answers
         self._pause_seconds = max(SERVING_PAUSE_SECONDS, len(self._models) * PAUSE_SECONDS_A_MODEL)
         self._misses = dict.fromkeys((instance.index for instance in self._instances), 0)
 
@@ -65,8 +78,11 @@ class ModelWatch:
         for model in self._models or ("",):
             path = f"/v1/models/{quote(model, safe='')}"
             try:
-                reply = await self._get(instance.host, instance.rest_port, path, POLL_SECONDS)
+                reply = await self._get(instance.host, instance.rest_port, path, ONE_API_SECONDS)
                 states = self._states(reply)
+            except UpstreamTimeout:
+                await self._ask_busy(instance)
+                return
             except (UpstreamError, ValueError):
                 self._miss(instance)
                 return
@@ -78,6 +94,13 @@ class ModelWatch:
         if reply.status == NOT_FOUND or not self._models:
             return {}
         return read_status(reply.body)
+
+    async def _ask_busy(self, instance: Instance) -> None:
+        """Requests may have all threads of its REST API: then what it has said of its models still holds."""
+        if await in_daemon_thread(partial(self._answers, instance, ONE_API_SECONDS), "busy model server"):
+            self._misses[instance.index] = 0
+        else:
+            self._miss(instance)
 
     def _miss(self, instance: Instance) -> None:
         """A busy model server may answer slowly: it is unreachable only after several misses in a row."""

@@ -67,7 +67,9 @@ def plan(
         deployment=deployment_of(served, settings, instances),
         files=files,
         model_servers=tuple(
-            model_server_process(instance, settings, workspace, host, script=served.script is not None)
+            model_server_process(
+                instance, settings, workspace, host, script=served.script is not None, models=len(models)
+            )
             for instance in instances
         ),
         metrics_path=host.monitoring.path,
@@ -147,9 +149,18 @@ def transform_limits(settings: Settings) -> TransformLimits:
 
 
 def model_server_process(
-    instance: Instance, settings: Settings, workspace: Workspace, host: HostResources, *, script: bool
+    instance: Instance,
+    settings: Settings,
+    workspace: Workspace,
+    host: HostResources,
+    *,
+    script: bool,
+    models: int,
 ) -> ProcessSpec:
-    """The process of one model server, which reads its models from the workspace's `model_config`."""
+    """The process of one model server, which reads so many ``models`` from the workspace's `model_config`.
+
+    If those come and go, ``models`` is 0.
+    """
     placement = host.placements[instance.index] if host.placements else None
     return ProcessSpec(
         name=f"model server {instance.index}",
@@ -162,6 +173,7 @@ def model_server_process(
             placement=placement,
             monitoring_config=workspace.monitoring_config if host.monitoring.config else None,
             script=script,
+            models=models,
         ),
         env=model_server.environment(host.environ, settings, placement),
         drops_output=True,

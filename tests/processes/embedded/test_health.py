@@ -4,6 +4,7 @@ import queue
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from support.model_fixtures import EmbeddedServer, StartServer
 from support.predict_messages import request_bytes, response_arrays
 from support.warmup_files import recorded, warm_up_with
 from tfs_proxy import protos
+from tfs_proxy.deployment import Instance
 from tfs_proxy.protos.predict import model_spec
+from tfs_proxy.supervisor.scraping.busy_servers import answers_grpc
 
 pytestmark = pytest.mark.tensorflow
 
@@ -165,3 +168,13 @@ def test_open_watches_do_not_keep_a_server_that_stops(saved_models: Path, model_
             assert watch.next() == "NOT_SERVING"
             assert watch.next() == "UNAVAILABLE: The model server is stopping"
         assert started.wait(60) == 0
+
+
+def test_a_status_call_over_grpc_tells_whether_a_server_is_there(
+    server: EmbeddedServer, tmp_path: Path
+) -> None:
+    """The supervisor asks so if the REST API is busy: the refusal of a call that names no model is enough."""
+    instance = Instance(0, server.rest_port, server.grpc_port, server.grpc_socket)
+
+    assert answers_grpc(instance, 10)
+    assert not answers_grpc(replace(instance, grpc_socket=str(tmp_path / "nobody.sock")), 10)

@@ -42,13 +42,40 @@ def flags(
     words: tuple[str, ...] = OFFICIAL,
     *,
     script: bool = True,
+    models: int = 1,
 ) -> tuple[str, ...]:
     """A model server's flags."""
     return model_server.argv(
         *(words, INSTANCE, configured, WORKSPACE.model_config, WORKSPACE.batching_config),
         placement=placement,
         script=script,
+        models=models,
     )
+
+
+@pytest.mark.parametrize(
+    ("environ", "cores", "served", "threads"),
+    [
+        ({}, 2, {"script": False}, 16),
+        ({}, 8, {"script": False}, 32),
+        ({}, 2, {"script": True}, 256),
+        ({"SAGEMAKER_GUNICORN_WORKERS": "1", "SAGEMAKER_GUNICORN_THREADS": "1"}, 2, {"script": True}, 16),
+        ({}, 2, {"script": False, "models": 2}, 256),
+        ({}, 2, {"script": True, "models": 0}, 256),
+        ({"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "32"}, 2, {"script": False}, 128),
+        ({"SAGEMAKER_TFS_ENABLE_BATCHING": "true", "SAGEMAKER_TFS_MAX_BATCH_SIZE": "9999"}, 2, {"script": False}, 1024),
+        ({"TFS_PROXY_REST_THREADS": "5"}, 2, {"script": True}, 5),
+    ],
+)  # fmt: skip
+def test_one_model_without_a_script_gets_few_rest_threads(
+    environ: dict[str, str], cores: int, served: dict[str, int], threads: int
+) -> None:
+    """Each makes a request dearer; scripts, several models and batches have requests that wait for others."""
+    configured = Settings.from_env(environ, Resources(cores))
+
+    words = flags(configured, script=bool(served["script"]), models=served.get("models", 1))
+
+    assert f"--rest_api_num_threads={threads}" in words
 
 
 def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:

@@ -6,8 +6,10 @@ import json
 import pytest
 
 from tfs_proxy.deployment import BootFailure, Instance
-from tfs_proxy.supervisor.model_states import ModelWatch
+from tfs_proxy.errors import UpstreamTimeout
+from tfs_proxy.supervisor.model_states import MISSES, ModelWatch
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness, ServableState, read_status
+from tfs_proxy.wire.http_messages import HttpResponse
 
 INSTANCE = Instance(0, rest_port=1, grpc_port=2, grpc_socket="")
 AVAILABLE = ServableState("AVAILABLE")
@@ -171,6 +173,25 @@ def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
         return was_cancelled
 
     assert asyncio.run(ended())
+
+
+@pytest.mark.parametrize("answers_grpc", [True, False])
+def test_a_model_server_whose_rest_threads_are_all_busy_is_there(answers_grpc: bool) -> None:
+    """Slow requests may keep all of them: it is away only if it does not answer over gRPC either."""
+
+    async def busy(_host: str, _port: int, _path: str, _seconds: float) -> HttpResponse:
+        raise UpstreamTimeout("no answer in time")
+
+    async def watched() -> str | None:
+        readiness = health_of({"m": [1]}, Clock())
+        readiness.note(INSTANCE.index, "m", {1: AVAILABLE})
+        watch = ModelWatch([INSTANCE], ["m"], readiness, busy, lambda _instance, _seconds: answers_grpc)
+        for _ in range(MISSES):
+            await watch.refresh()
+        return readiness.missing()
+
+    missing = asyncio.run(watched())
+    assert missing is None if answers_grpc else "does not answer" in str(missing)
 
 
 @pytest.mark.parametrize("message", [b"{", b"{}", b"\xff", b'{"text": 1}', b'{"a": 1}', b'{"a":' * 3000])

@@ -81,7 +81,9 @@ class SharedModelServers:
         for path, text in files_of_model_servers((), settings, workspace, host.monitoring).items():
             path.write_text(text)
         self._children.model_servers = [
-            self._children.start(model_server_process(instance, settings, workspace, host, script=True))
+            self._children.start(
+                model_server_process(instance, settings, workspace, host, script=True, models=0)
+            )
             for instance in self.instances
         ]
         open_ports = open_to_the_outside(host.model_server, self.instances, script=True)

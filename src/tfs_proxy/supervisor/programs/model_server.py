@@ -12,6 +12,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.gpus.placement import Placement
 from tfs_proxy.supervisor.programs import monitoring
+from tfs_proxy.supervisor.programs.rest_threads import rest_threads
 
 OFFICIAL_BINARY = "tensorflow_model_server"
 EMBEDDED = "embedded"
@@ -71,12 +72,14 @@ def argv(
     batching_config: Path,
     *,
     script: bool,
+    models: int,
     placement: Placement | None = None,
     monitoring_config: Path | None = None,
 ) -> tuple[str, ...]:
     """The whole command of one instance (flags: docs/reference/tensorflow-serving.md).
 
-    Without a ``script`` no client needs gRPC over TCP, which the official binary opens on all addresses.
+    It has so many ``models``, 0 if they come and go. Without a ``script`` no client needs
+    gRPC over TCP, which the official binary opens on all addresses.
     """
     callers = settings.gunicorn_workers * settings.gunicorn_threads
     flags = [
@@ -87,7 +90,7 @@ def argv(
         "--max_num_load_retries=0",
         "--allow_version_labels_for_unavailable_models=true",
         f"--rest_api_timeout_in_ms={int(settings.request_timeout_seconds * 1000)}",
-        f"--rest_api_num_threads={max(callers, 4 * settings.gunicorn_workers)}",
+        f"--rest_api_num_threads={rest_threads(settings, script=script, models=models)}",
         # PERF: with fewer than 4 threads a caller, gRPC refuses calls with "Server Threadpool Exhausted".
         f"--grpc_max_threads={4 * callers}",
     ]
