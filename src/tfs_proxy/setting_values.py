@@ -111,6 +111,20 @@ def whole(low: int, high: int | None = None) -> Callable[[str], int]:
     return _bounded("a whole number", r"[0-9]{1,18}", int, low, high)
 
 
+def inter_op_threads(value: str) -> int | None:
+    """A number of threads, -1 for the caller's own, or ``auto``, which is None."""
+    match value.strip().lower():
+        case "auto":
+            return None
+        case "-1":
+            return -1
+        case digits:
+            try:
+                return whole(0)(digits)
+            except ValueError as error:
+                raise ValueError(f"{error}, -1 or auto") from None
+
+
 def number(low: float, high: float | None = None) -> Callable[[str], float]:
     """A number from ``low`` to ``high``, both allowed."""
     return _bounded("a number", r"[0-9]{1,12}(\.[0-9]{1,9})?", float, low, high)

@@ -45,7 +45,8 @@ class Settings:
 
     ``changed`` has the variables whose values are not the defaults, ``given`` all those that are set;
     ``machine`` is what the defaults are taken from. ``universal_code`` is a folder with the script for
-    archives that have none; no variable sets it.
+    archives that have none, ``inter_op_reason`` says why the inter-op threads are what they are; no variable
+    sets these.
     """
 
     port: int = ADDRESSES.setting(
@@ -174,10 +175,11 @@ class Settings:
 
     instance_count: int = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_INSTANCE_COUNT", parse.whole(1, 128), 1, "number of model-server processes")
-    inter_op_parallelism: int = MODEL_SERVERS.setting(
-        "SAGEMAKER_TFS_INTER_OP_PARALLELISM", parse.whole(0), lambda machine: machine.tensorflow_threads,
-        "TensorFlow's inter-op threads; 0 lets TensorFlow choose",
-        shown="0; cores under a CPU limit", aws="0")
+    inter_op_parallelism: int | None = MODEL_SERVERS.setting(
+        "SAGEMAKER_TFS_INTER_OP_PARALLELISM", parse.inter_op_threads, None,
+        "TensorFlow's inter-op threads; 0 lets TensorFlow choose, -1 runs a graph on its request's thread; "
+        "auto is -1 if all graphs are small, outside of batch jobs and without batching",
+        shown="auto; if not -1, 0, or cores under a CPU limit", aws="0")
     intra_op_parallelism: int = MODEL_SERVERS.setting(
         "SAGEMAKER_TFS_INTRA_OP_PARALLELISM", parse.whole(0),
         lambda machine: 1 if machine.busy else machine.tensorflow_threads,
@@ -299,6 +301,7 @@ class Settings:
     given: frozenset[str] = frozenset()
     universal_code: str | None = None
     loaded_as: str | None = None
+    inter_op_reason: str = ""
 # fmt: on
 
     @classmethod

@@ -99,6 +99,8 @@ def test_a_variable_becomes_a_typed_field(variable: str, value: str, field: str,
         ("TFS_PROXY_GRPC_PORT", "65536"),
         ("TFS_PROXY_GRPC_PORT", "on"),
         ("SAGEMAKER_TFS_ENABLE_BATCHING", "1"),
+        ("SAGEMAKER_TFS_INTER_OP_PARALLELISM", "-2"),
+        ("TFS_PROXY_REST_THREADS", "0"),
         ("SAGEMAKER_TFS_INSTANCE_COUNT", "0"),
         ("SAGEMAKER_TFS_MAX_BATCH_SIZE", "1.5"),
         ("SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN", "2"),
@@ -232,7 +234,7 @@ def test_defaults_follow_the_cpu_limit() -> None:
 
     assert (settings.gunicorn_workers, settings.gunicorn_threads) == (2, 128)
     assert settings.num_batch_threads == 2
-    assert (settings.intra_op_parallelism, settings.inter_op_parallelism) == (2, 2)
+    assert (settings.intra_op_parallelism, settings.machine.tensorflow_threads) == (2, 2)
     assert (
         Settings.from_env({"SAGEMAKER_BATCH": "true"}, resources=Resources(64, 1.5)).intra_op_parallelism == 1
     )

@@ -17,7 +17,10 @@ def capacity(settings: Settings, *, models: bool) -> str:
     if not models:
         return workers
     servers = _count(settings.instance_count, "model server")
-    intra, inter = settings.intra_op_parallelism or "auto", settings.inter_op_parallelism or "auto"
+    intra = settings.intra_op_parallelism or "auto"
+    inter = settings.inter_op_parallelism or settings.machine.tensorflow_threads or "auto"
+    if settings.inter_op_reason:
+        inter = f"{inter} ({settings.inter_op_reason})"
     return f"{workers}; {servers}, intra-op {intra}, inter-op {inter}, {_batching(settings)}"
 
 

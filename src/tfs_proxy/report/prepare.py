@@ -15,6 +15,7 @@ from tfs_proxy.errors import ArchiveError, DiscoveryError, ScriptLoadError, Sett
 from tfs_proxy.layout import Workspace
 from tfs_proxy.names import printable
 from tfs_proxy.report.first_request import FirstRequest, first_request
+from tfs_proxy.report.graph_threads import with_graph_threads
 from tfs_proxy.report.served import Served, look_into
 from tfs_proxy.report.serving_flags import ServingFlags
 from tfs_proxy.report.startup import describe
@@ -74,6 +75,7 @@ def prepare(
         settings = _of_lite_models(settings, served)
         refuse_unreadable(path for model in served.models for path in model.files())
         settings = settings.sized_for(sum(model.bytes_on_disk for model in served.models))
+        settings = with_graph_threads(settings, served)
         bases = base_paths(served.models, workspace.root / "models")
         report = describe(served, settings, environ)
     except (ArchiveError, DiscoveryError, ScriptLoadError) as error:

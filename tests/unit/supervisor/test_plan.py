@@ -78,6 +78,33 @@ def test_one_model_without_a_script_gets_few_rest_threads(
     assert f"--rest_api_num_threads={threads}" in words
 
 
+@pytest.mark.parametrize(
+    ("environ", "resources", "threads"),
+    [
+        ({}, Resources(2), []),
+        ({}, Resources(64, 1.5), ["inter_op_parallelism=2", "intra_op_parallelism=2"]),
+        ({"SAGEMAKER_TFS_INTER_OP_PARALLELISM": "0"}, Resources(64, 1.5), ["intra_op_parallelism=2"]),
+        (
+            {"SAGEMAKER_TFS_INTER_OP_PARALLELISM": "-1"},
+            Resources(4),
+            ["inter_op_parallelism=-1", "intra_op_parallelism=4"],
+        ),
+        (
+            {"SAGEMAKER_TFS_INTER_OP_PARALLELISM": "-1", "SAGEMAKER_TFS_INTRA_OP_PARALLELISM": "3"},
+            Resources(4),
+            ["inter_op_parallelism=-1", "intra_op_parallelism=3"],
+        ),
+    ],
+)
+def test_the_callers_thread_comes_with_a_number_of_intra_op_threads(
+    environ: dict[str, str], resources: Resources, threads: list[str]
+) -> None:
+    """The official binary takes -1 only beside one; a CPU limit, which TensorFlow does not see, is told."""
+    words = flags(Settings.from_env(environ, resources))
+
+    assert [word.removeprefix("--tensorflow_") for word in words if "_op_" in word] == threads
+
+
 def test_a_model_server_gets_its_addresses_and_the_request_timeout() -> None:
     """REST, gRPC and unix socket belong to one instance; the wait time is no request timeout."""
     words = flags(settings(TFS_PROXY_REQUEST_TIMEOUT_SECONDS="7", SAGEMAKER_TFS_WAIT_TIME_SECONDS="3"))

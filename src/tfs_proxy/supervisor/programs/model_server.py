@@ -3,7 +3,7 @@
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -98,13 +98,24 @@ def argv(
         flags.append(f"--{monitoring.FLAG}={monitoring_config}")
     if settings.enable_batching:
         flags += ["--enable_batching=true", f"--batching_parameters_file={batching_config}"]
-    if settings.inter_op_parallelism:
-        flags.append(f"--tensorflow_inter_op_parallelism={settings.inter_op_parallelism}")
-    if settings.intra_op_parallelism:
-        flags.append(f"--tensorflow_intra_op_parallelism={settings.intra_op_parallelism}")
+    flags += _tensorflow_threads(settings)
     if placement is not None:
         flags += placement.arguments
     return (*words, *flags, *settings.extra_args)
+
+
+def _tensorflow_threads(settings: Settings) -> Iterator[str]:
+    """The flags of TensorFlow's pools; without one TensorFlow chooses."""
+    inter, intra = settings.inter_op_parallelism, settings.intra_op_parallelism
+    if inter is None:
+        inter = settings.machine.tensorflow_threads
+    if inter:
+        yield f"--tensorflow_inter_op_parallelism={inter}"
+    if inter < 0 and not intra:
+        # NOTE: the official binary takes a negative number only beside one of intra-op threads.
+        intra = settings.machine.cores
+    if intra:
+        yield f"--tensorflow_intra_op_parallelism={intra}"
 
 
 def _doors(embedded: bool, instance: Instance, *, script: bool) -> tuple[str, ...]:
