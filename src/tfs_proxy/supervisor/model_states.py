@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
@@ -20,6 +21,10 @@ ONE_API_SECONDS: Final = POLL_SECONDS / 2
 """What a status call may take over REST, and then over gRPC."""
 
 LOADING_PAUSE_SECONDS: Final = 0.01
+LONGEST_LOADING_PAUSE_SECONDS: Final = 0.1
+SHARE_OF_LOADING: Final = 0.02
+"""How much later than it was loaded a model may be seen, as a share of the time that the load took."""
+
 SERVING_PAUSE_SECONDS: Final = 1.0
 PAUSE_SECONDS_A_MODEL: Final = 0.02
 """With hundreds of models their statuses are requested less often, to save processor time."""
@@ -31,6 +36,15 @@ NOT_FOUND: Final = 404
 
 Get = Callable[[str, int, str, float], Awaitable[HttpResponse]]
 Answers = Callable[[Instance, float], bool]
+
+
+def loading_pause(elapsed_seconds: float) -> float:
+    """Seconds until the next status call of a model that has been loading for so long.
+
+    A short load is seen at once, and a long one costs few calls.
+    """
+    pause_seconds = elapsed_seconds * SHARE_OF_LOADING
+    return min(max(pause_seconds, LOADING_PAUSE_SECONDS), LONGEST_LOADING_PAUSE_SECONDS)
 
 
 class ModelWatch:
@@ -54,12 +68,14 @@ class ModelWatch:
 
     async def until_available(self) -> None:
         """Return once every version is AVAILABLE, or one has failed for good."""
+        began = time.monotonic()
         while self._readiness.missing() and not self._readiness.failure():
             await self.refresh()
-            await asyncio.sleep(LOADING_PAUSE_SECONDS)
+            await asyncio.sleep(loading_pause(time.monotonic() - began))
 
     async def forever(self) -> None:
         """Refresh about once a second; at once, and then fast, after an instance has died."""
+        disturbed_at: float | None = None
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_seconds):
@@ -67,8 +83,11 @@ class ModelWatch:
             await self.refresh()
             if self._readiness.missing() is None:
                 self._readiness.disturbed.clear()
+                disturbed_at = None
             elif self._readiness.disturbed.is_set():
-                await asyncio.sleep(LOADING_PAUSE_SECONDS)
+                now = time.monotonic()
+                disturbed_at = now if disturbed_at is None else disturbed_at
+                await asyncio.sleep(loading_pause(now - disturbed_at))
 
     async def refresh(self) -> None:
         """Request the state of every model once from every instance, from all instances at the same time."""

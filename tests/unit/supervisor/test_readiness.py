@@ -7,7 +7,7 @@ import pytest
 
 from tfs_proxy.deployment import BootFailure, Instance
 from tfs_proxy.errors import UpstreamTimeout
-from tfs_proxy.supervisor.model_states import MISSES, ModelWatch
+from tfs_proxy.supervisor.model_states import MISSES, ModelWatch, loading_pause
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness, ServableState, read_status
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -173,6 +173,16 @@ def test_the_watch_ends_when_it_is_told_to(turns: int) -> None:
         return was_cancelled
 
     assert asyncio.run(ended())
+
+
+@pytest.mark.parametrize(
+    ("elapsed_seconds", "pause_seconds"), [(0, 0.01), (0.5, 0.01), (2, 0.04), (5, 0.1), (600, 0.1)]
+)
+def test_a_model_that_loads_is_asked_about_less_and_less_often(
+    elapsed_seconds: float, pause_seconds: float
+) -> None:
+    """The end of a short load is seen at once, that of a long one a tenth of a second late."""
+    assert loading_pause(elapsed_seconds) == pytest.approx(pause_seconds)
 
 
 @pytest.mark.parametrize("answers_grpc", [True, False])
