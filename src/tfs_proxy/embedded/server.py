@@ -217,7 +217,7 @@ class Server:
             self._health.close()
             stopped = grpc_running.stop(_AS_LONG_AS_THEY_TAKE)
             if rest:
-                rest.should_exit = True
+                rest.stop()
             impatient = asyncio.create_task(_cut_off_at(signals, grpc_running, rest))
             if serving:
                 await serving

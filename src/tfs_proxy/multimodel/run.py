@@ -250,12 +250,14 @@ class MultiModelSupervisor:
             work.append(self._shared.servers.watch())
         await together(*work)
 
-    def _tick(self) -> None:
+    def _tick(self) -> bool:
+        """See to what has changed; models come and go at any time, so the next tick comes soon."""
         self._orphans.collect()
         self._records.read()
         self._warm_parent.reap_orphans()
         self._stacks.look()
         self._stacks.forget_all_but(self._registry.names)
+        return True
 
     async def _drain(self, stop_requested: bool) -> None:
         """Stop accepting, let requests finish, then unload all models; bounded in time."""

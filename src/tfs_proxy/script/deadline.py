@@ -23,6 +23,9 @@ from tfs_proxy.script.tracebacks_of_threads import frames_of_coroutine, frames_o
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
+IDLE_TICK_SECONDS = 1.0
+"""While nothing runs: no call that begins meanwhile is over its deadline sooner."""
+
 GRACE_SECONDS = 1.0
 """What a call has to end in once it is interrupted; beyond that it counts as one that hangs."""
 
@@ -233,7 +236,7 @@ class DeadlineWatch:
 
     def _keep_looking(self) -> None:
         while True:
-            time.sleep(TICK_SECONDS)
+            time.sleep(TICK_SECONDS if self._running or self._cancelled else IDLE_TICK_SECONDS)
             try:
                 self.look()
             except Exception:

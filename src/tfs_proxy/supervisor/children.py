@@ -1,6 +1,7 @@
 """All child processes of one run: start them, watch them, and end the run if one gives up."""
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections import Counter
@@ -24,6 +25,10 @@ from tfs_proxy.supervisor.run_loop import cancel
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.05
+IDLE_TICK_SECONDS = 0.5
+"""While nothing happens the looks at the processes become this rare: each takes 0.3 ms."""
+
+TICK_GROWTH = 1.5
 SPARE_WORKERS = 3
 """The start fails if this many workers more than configured end while they load the application."""
 
@@ -33,6 +38,8 @@ class Children:
 
     ``deaths`` counts by name of the child and how it ended. ``beside_workers`` are gunicorns that don't serve
     yet, or finish their last requests.
+
+    ``each_tick`` is called at each look, and says whether the next one should come soon.
 
     With ``own_exit_status`` a model server that ends during the start ends the run with its exit status; with
     a ``priority`` what is started then begins at low priority, until `restore_priority`.
@@ -59,7 +66,7 @@ class Children:
         self.script: str | None = None
         self.logged_failure: BootFailure | None = None
         self.tick_seconds = TICK_SECONDS
-        self.each_tick: Callable[[], None] = lambda: None
+        self.each_tick: Callable[[], bool | None] = lambda: None
         self.model_server_died: Callable[[ChildProcess], None] = lambda _child: None
         self._readiness = readiness
         self._workspace = workspace
@@ -67,6 +74,7 @@ class Children:
         self._own_exit_status = own_exit_status
         self._priority = priority
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stirred = asyncio.Event()
 
     def start(self, spec: ProcessSpec, spawn: Spawn = spawn) -> ChildProcess:
         """Start a process with ``spawn``, and restart it whenever it ends."""
@@ -81,8 +89,12 @@ class Children:
         )
         task = asyncio.create_task(child.run())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget_task)
         return child
+
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._stirred.set()
 
     def start_beside(self, spec: ProcessSpec, spawn: Spawn) -> ChildProcess:
         """Start another gunicorn beside the one that serves, which is not restarted if it ends."""
@@ -149,7 +161,9 @@ class Children:
             await cancel(doing, watching)
 
     async def _until_one_gives_up(self) -> None:
+        pause_seconds = self.tick_seconds
         while True:
+            self._stirred.clear()
             self._refuse_failed_script()
             self._log_failed_worker()
             self._watchdog.look()
@@ -161,10 +175,22 @@ class Children:
             for beside in self.beside_workers:
                 beside.reap_orphans()
             self._readiness.down = {child.name for child in children if child.state is ProcessState.BACKOFF}
-            self.each_tick()
-            await asyncio.sleep(self.tick_seconds)
+            soon = self.each_tick() or self._is_changing()
+            pause_seconds = self.tick_seconds if soon else min(pause_seconds * TICK_GROWTH, IDLE_TICK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_seconds):
+                    await self._stirred.wait()
+
+    def _is_changing(self) -> bool:
+        """Whether processes or models come or go."""
+        return (
+            self._readiness.phase is not Phase.SERVING
+            or self._readiness.disturbed.is_set()
+            or bool(self.beside_workers or self._readiness.down)
+        )
 
     def _begun(self, pid: int) -> None:
+        self._stirred.set()
         self._watchdog.guard(pid)
         if self._priority is not None and self._readiness.phase is Phase.STARTING:
             self._priority.lower_until_ready(pid)
@@ -176,6 +202,7 @@ class Children:
 
     def _may_restart(self, child: ChildProcess) -> bool:
         """During the start, a model server or a script that fails is not restarted."""
+        self._stirred.set()
         if child in self.beside_workers:
             return False
         self.deaths[child.name, describe_exit(child.exit_status)] += 1

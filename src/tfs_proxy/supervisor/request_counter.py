@@ -48,12 +48,15 @@ class RequestCounter:
         if self.counts.models is not None:
             self.counts.models.remove_model(model)
 
-    def read(self) -> None:
-        """Count what has been written since the last time."""
+    def read(self) -> bool:
+        """Count what has been written since the last time; whether there was any."""
+        found = False
         for chunk in self._lines.chunks():
             self.counts.add_lines(chunk)
+            found = True
         for tables in self._stages:
             tables.fold()
+        return found
 
     def measure(self) -> Iterator[MeasuredMetric]:
         """All requests that have ended by now."""

@@ -132,12 +132,13 @@ class Supervisor:
         url = sockets.local_url(self._listener)
         log.info("%s", ready_line(url, first.command(url)))
 
-    def _tick(self) -> None:
+    def _tick(self) -> bool:
+        """See to what has changed; whether requests have ended since the last time."""
         self._orphans.collect()
         if self._reloading is not None:
             self._reloading.reap_orphans()
         self._lead_grpc()
-        self._records.read()
+        return self._records.read()
 
     def _lead_grpc(self) -> None:
         self._entrances.lead_grpc_to(self._stack.readiness, self._generations.current.workspace)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tfs_proxy.deployment import BootFailure
-from tfs_proxy.errors import ModelLoadError, NotEnoughResources, ScriptLoadError
+from tfs_proxy.errors import ModelLoadError, NotEnoughResources, ProcessGaveUp, ScriptLoadError
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.lifecycle.load_failures import load_failure
 from tfs_proxy.supervisor.children import Children
@@ -52,6 +52,24 @@ def failed_start(run: tuple[Workspace, Watchdog], script: str) -> ModelLoadError
     with pytest.raises(ModelLoadError) as raised:
         asyncio.run(start())
     return raised.value
+
+
+def test_a_death_is_noticed_however_rare_the_looks_are(run: tuple[Workspace, Watchdog]) -> None:
+    """While nothing happens they become rare; a child that ends wakes the watch."""
+
+    async def serve() -> None:
+        readiness = Readiness(Heartbeats(1.0))
+        readiness.phase = Phase.SERVING
+        children = Children(readiness, *run, own_exit_status=False)
+        children.tick_seconds = 3600
+        spec = ProcessSpec("nginx", ("/bin/sh", "-c", "exit 3"), dict(os.environ), backoff=Backoff(tries=0))
+        watching = asyncio.create_task(children.watch_during(asyncio.sleep(30)))
+        await asyncio.sleep(0)
+        children.nginx = children.start(spec)
+        await watching
+
+    with pytest.raises(ProcessGaveUp, match="nginx ended with exit status 3"):
+        asyncio.run(serve())
 
 
 def test_one_that_the_kernel_kills_says_so(run: tuple[Workspace, Watchdog]) -> None:

@@ -48,15 +48,20 @@ class RequestLines:
         else:
             self._held[event.connection].append((self._clock() + HELD_SECONDS, event))
 
-    def read(self) -> None:
+    def read(self) -> bool:
         """Show requests that have ended since the last time, and what has waited for too long.
+
+        Returns whether there were any, or events still wait.
 
         Not more of them than take the time between two calls: `/ping` waits meanwhile.
         """
+        found = False
         for chunk in self._lines.chunks(1):
             self._take_all(chunk)
+            found = True
         if self._held:
             self._show_overdue()
+        return found or bool(self._held)
 
     def close(self) -> None:
         """Show everything that is left."""

@@ -48,11 +48,11 @@ class RunRecords:
         self.requests.counts.add(request)
         self.request_lines.log.show(RequestLine(request, request_id), COMMAND)
 
-    def read(self) -> None:
-        """Count and log what nginx and the workers have written since the last time."""
-        self.requests.read()
+    def read(self) -> bool:
+        """Count and log what nginx and the workers have written by now; whether there was anything new."""
+        counted = self.requests.read()
         self._captured.read()
-        self.request_lines.read()
+        return self.request_lines.read() or counted
 
     async def keep_reading(self) -> None:
         """Read for ever, often."""
