@@ -24,7 +24,11 @@ _JSON_CHARACTERS = b"0123456789+-.eE \t\r\n"
 _CSV_WHOLES = b"0123456789+- \t\r\n"
 _CSV_FLOATS = _CSV_WHOLES + b".eEnaiftyNAIFTY"
 _BRACKETS_OR_SPACE = b"[] \t\r\n"
-_LINE_END = 10
+_LINE_END, _COMMA = ord("\n"), ord(",")
+_LOWEST = b""
+_LOW_CHARACTERS = (b" ", b"\r", b"+")
+"""Those that numbers may have and whose codes, like that of a line's end, lie below the comma's."""
+
 _PIECE_BYTES = 1 << 16
 """PERF: a parser of this size is allocated without the kernel, in half the time of one for a megabyte."""
 _TAIL_BYTES = 4096
@@ -95,19 +99,33 @@ def _regular_csv(body: bytes, spec: TensorSpec, delimiter: bytes) -> npt.NDArray
         return None
     first = body.find(b"\n", 0, end)
     width = body.count(delimiter, 0, end if first < 0 else first) + 1
-    rows = body.count(b"\n", 0, end) + 1
+    rows = _lines(body, end)
     if rows * width > end:
         return None
     pieces = _pieces(body, b"\n", end)
-    lists = (_as_list(piece, delimiter) if _is_regular(piece, delimiter, width) else b"?" for piece in pieces)
+    mark = _LOWEST if delimiter == b"," and not any(each in body for each in _LOW_CHARACTERS) else delimiter
+    lists = (_as_list(piece, delimiter) if _is_regular(piece, mark, width) else b"?" for piece in pieces)
     flat = _flat(lists, rows * width, spec)
     return None if flat is None else flat.reshape(rows, width)
 
 
+def _lines(body: bytes, end: int) -> int:
+    """PERF: how many lines the text up to ``end`` has; ``bytes.count`` takes three times as long."""
+    codes = np.frombuffer(body, np.uint8, end)
+    starts = range(0, end, _PIECE_BYTES)
+    return sum(int(np.count_nonzero(codes[at : at + _PIECE_BYTES] == _LINE_END)) for at in starts) + 1
+
+
 def _is_regular(piece: bytes, delimiter: bytes, width: int) -> bool:
-    """Whether of the delimiters and line ends every ``width``th, and no other, ends a line."""
+    """Whether of the delimiters and line ends every ``width``th, and no other, ends a line.
+
+    With `_LOWEST` for a delimiter all low characters count. If others than commas are among them, there are
+    fewer numbers than ``width`` in a line, which the number of all tells.
+    """
     codes = np.frombuffer(piece, np.uint8)
-    ends = codes[np.flatnonzero((codes == ord(delimiter)) | (codes == _LINE_END))] == _LINE_END
+    # PERF: one comparison instead of two, and none to tell delimiters from the rest.
+    marked = codes <= _COMMA if delimiter == _LOWEST else (codes == ord(delimiter)) | (codes == _LINE_END)
+    ends = codes[np.flatnonzero(marked)] == _LINE_END
     return (
         bool(ends[width - 1 :: width].all()) and int(np.count_nonzero(ends)) == (ends.size + 1) // width - 1
     )

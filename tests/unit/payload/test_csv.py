@@ -170,6 +170,23 @@ def test_whole_numbers_keep_to_their_range(dtype: str) -> None:
     assert csv_array(b"1,1.5", spec) is None
 
 
+@pytest.mark.parametrize(
+    "text", ["1,2\n\t3,4\n", "1,\t2\n3,4", "\t1,2\n3\t,4\n", "1, 2\n3,4\n", "1,2\r\n3,4\r\n", "+1,2\n3,+4"]
+)
+def test_white_space_and_signs_are_no_delimiters(text: str) -> None:
+    """Lines are told apart by their low characters first, and these are low, too."""
+    assert _decoded(text, FLOATS).inputs["x"].tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "text", ["1,2\n\t3\n", "1,2\n3\t\n4,5", "\t1\n2,3", "1,2\n#3\n", "1,2\n 3\n", "1\t2\n3,4\n5,6"]
+)
+def test_a_low_character_replaces_no_delimiter(text: str) -> None:
+    """A line with as many of them as another has commas is still too short."""
+    with pytest.raises(BadInput, match="Row"):
+        _decoded(text, FLOATS)
+
+
 @pytest.mark.parametrize("rows", [1, 299_999, 300_000])
 def test_bodies_of_many_pieces(rows: int) -> None:
     """Megabytes are read piece by piece, and a ragged or bad row is found in any of them."""
