@@ -28,6 +28,9 @@ class Orphans:
         if now - self._looked < LOOK_SECONDS:
             return []
         self._looked = now
+        if not _any_ended():
+            self._seen.clear()
+            return []
         self._seen = {pid: self._seen.get(pid, now) for pid in self._zombies()}
         old = [pid for pid, since in self._seen.items() if now - since >= GRACE_SECONDS]
         for pid in old:
@@ -41,6 +44,14 @@ class Orphans:
                 state = (self._proc / str(pid) / "stat").read_text().rpartition(") ")[2]
                 if state.startswith("Z"):
                     yield pid
+
+
+def _any_ended() -> bool:
+    """PERF: whether any child waits to be collected, in one call: it need not be read of each in /proc."""
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
 
 
 def child_pids(of: int | str, proc: Path = PROC) -> Iterator[int]:
