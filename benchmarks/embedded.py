@@ -1,87 +1,52 @@
-"""Measures the embedded model server: ``python benchmarks/embedded.py [SECONDS]``.
+"""Measures the embedded model server: ``python benchmarks/embedded.py [SECONDS] [--against CHECKOUT]``.
 
 Needs wrk on PATH. Each figure is printed beside one of the same run that does not depend on the server: the
-same model called in process, or a fixed answer of the same HTTP server.
+same model called in process, or a fixed answer of the same HTTP server. With ``--against`` it is printed
+beside that of another checkout's server, run by the same Python.
 """
 
-import hashlib
-import json
-import os
+import argparse
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import grpc
-import numpy as np
+from embedded_load import (
+    CACHE,
+    ROOT,
+    array_request,
+    bodies,
+    build,
+    cpu_seconds,
+    free_port,
+    grpc_rate,
+    photograph_request,
+    resident_megabytes,
+    running,
+    wrk,
+)
 
-from tfs_proxy.protos import PredictRequest
-from tfs_proxy.protos.tensors import to_bytes
-
-ROOT = Path(__file__).resolve().parents[1]
 CONNECTIONS = (1, 8, 64)
 ROUNDS = 3
+ROUNDS_AGAINST = 5
 RESNET_SECONDS = 10.0
 """Calls that the end cuts off are not counted; so long they are few beside the others."""
-
-BUILD = """
-import sys
-from pathlib import Path
-import keras, numpy as np, tensorflow as tf
-root = Path(sys.argv[1])
-def save(name, function, spec):
-    module = tf.Module()
-    module.run = tf.function(function, input_signature=[spec])
-    tf.saved_model.save(module, str(root / name / "1"), signatures=module.run)
-save("tiny", lambda x: {"y": 0.5 * x + 2.0}, tf.TensorSpec([None], tf.float32, name="x"))
-mean_spec = tf.TensorSpec([None, 224, 224, 3], tf.float32, name="x")
-save("mean", lambda x: {"y": tf.reduce_mean(x, [1, 2, 3])}, mean_spec)
-network = keras.applications.ResNet50(weights=None)
-dice = np.random.default_rng(0)
-for weights in network.weights:
-    kind = weights.path.rsplit("/", 1)[-1]
-    if kind in {"gamma", "moving_variance"}:
-        weights.assign(dice.uniform(0.5, 1.5, weights.shape) * (0.3 if "_3_bn" in weights.path else 1))
-    elif kind in {"beta", "moving_mean", "bias"}:
-        weights.assign(dice.normal(0, 0.2, weights.shape))
-def decode(image):
-    pixels = tf.cast(tf.io.decode_jpeg(image, channels=3), tf.float32)
-    return tf.ensure_shape(tf.image.resize(pixels, [224, 224]), [224, 224, 3])
-def classify(image_bytes):
-    spec = tf.TensorSpec([224, 224, 3], tf.float32)
-    return {"probabilities": network(tf.map_fn(decode, image_bytes, fn_output_signature=spec))}
-archive = keras.export.ExportArchive()
-archive.track(network)
-jpeg_spec = tf.TensorSpec([None], tf.string, name="image_bytes")
-archive.add_endpoint("serve", classify, input_signature=[jpeg_spec])
-archive.write_out(str(root / "resnet" / "1"))
-picture = np.random.default_rng(0).integers(0, 255, (384, 512, 3), np.uint8)
-(root / "image.jpg").write_bytes(tf.io.encode_jpeg(picture, quality=60).numpy())
-"""
-
-CACHE = ROOT / ".cache" / "benchmarks" / hashlib.sha256(BUILD.encode()).hexdigest()[:8]
-"""One folder for each text of BUILD. ResNet-50's statistics are like trained ones: additions of nothing but
-zeros, which fresh ones come to, are left out by TensorFlow if it can, and no trained model has them."""
 
 IN_PROCESS = """
 import json, sys, threading, time
 from pathlib import Path
 import numpy as np
-from tfs_proxy.embedded.flags import Flags
+from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.tensorflow.session import SessionBackend, session_config
 root, model = Path(sys.argv[1]), sys.argv[2]
 intra, callers, seconds = int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])
-config = session_config(Flags(tensorflow_intra_op_parallelism=intra))
+config = session_config(ModelServerFlags(tensorflow_intra_op_parallelism=intra))
 backend = SessionBackend(root / model / "1", ["serve"], config)
 signature = backend.signatures["serving_default"]
 inputs, outputs = ([tensor.name for tensor in ends.values()] for ends in (signature.inputs, signature.outputs))
@@ -119,124 +84,11 @@ uvicorn.run(app, port=int(sys.argv[1]), http="httptools", loop="uvloop", lifespa
             access_log=False, log_level="warning", server_header=False, proxy_headers=False)
 """
 
-POST = """
-wrk.method = "POST"
-wrk.headers["Content-Type"] = "application/json"
-local file = io.open(os.getenv("BODY"), "rb")
-wrk.body = file:read("*a")
-file:close()
-"""
-
-
-def free_port() -> int:
-    """A free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def build() -> Path:
-    """The models, built once per machine."""
-    if not (CACHE / "image.jpg").exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        subprocess.run([sys.executable, "-c", BUILD, str(CACHE)], check=True, capture_output=True)
-    return CACHE
-
 
 def in_process(model: str, *, intra: int, callers: int, seconds: float) -> float:
     """Calls per second of a model without any server: a plain session's."""
     argv = [sys.executable, "-c", IN_PROCESS, str(CACHE), model, str(intra), str(callers), str(seconds)]
     return float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
-
-
-@contextmanager
-def running(argv: list[str], url: str) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
-    """A process that answers at a URL, and how long it took to."""
-    began = time.monotonic()
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        while not answers(url):
-            time.sleep(0.01)
-        yield process, time.monotonic() - began
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def answers(url: str) -> bool:
-    """Whether a model is available there, or another server answers."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            body = reply.read()
-            return b"AVAILABLE" in body or b"predictions" in body
-    except OSError:
-        return False
-
-
-def wrk(url: str, body: Path, connections: int, seconds: float) -> float:
-    """Requests per second that wrk counts. Raises if one was refused."""
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        script.write(POST)
-        script.flush()
-        done = subprocess.run(
-            ["wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "-s", script.name, url],
-            check=True,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "BODY": str(body)},
-        )
-    if "Non-2xx" in done.stdout:
-        raise SystemExit(done.stdout)
-    return float(done.stdout.split("Requests/sec:")[1].split()[0])
-
-
-def grpc_rate(address: str, request: bytes, callers: int, seconds: float) -> float:
-    """Predict calls per second of a Python client with this many threads on one channel."""
-    counts = [0] * callers
-    with grpc.insecure_channel(address, [("grpc.max_receive_message_length", -1)]) as channel:
-        run = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
-        run(request)
-        stop = time.monotonic() + seconds
-
-        def call(at: int) -> None:
-            while time.monotonic() < stop:
-                run(request)
-                counts[at] += 1
-
-        threads = [threading.Thread(target=call, args=(at,)) for at in range(callers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return sum(counts) / seconds
-
-
-def resident_megabytes(process: "subprocess.Popen[bytes]") -> float:
-    """Its resident memory."""
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def bodies(folder: Path) -> tuple[Path, Path, Path]:
-    """The JSON bodies: three numbers, 224 x 224 x 3 numbers, one photograph."""
-    from base64 import b64encode
-
-    dice = np.random.default_rng(0)
-    image = b64encode((CACHE / "image.jpg").read_bytes()).decode()
-    texts = {
-        "tiny": {"instances": [1.0, 2.0, 5.0]},
-        "mean": {"instances": [dice.random((224, 224, 3)).round(8).tolist()]},
-        "resnet": {"instances": [{"b64": image}]},
-    }
-    for name, document in texts.items():
-        (folder / name).write_text(json.dumps(document), encoding="ascii")
-    return folder / "tiny", folder / "mean", folder / "resnet"
-
-
-def cpu_seconds(process: "subprocess.Popen[bytes]") -> float:
-    """The time that it has computed."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -315,12 +167,9 @@ def measure_grpc(table: Table, address: str) -> None:
         ("tiny", "tiny", (3,)),
         ("mean", "224x224x3 floats (602 KB)", (1, 224, 224, 3)),
     ):
-        request = PredictRequest()
-        request.model_spec.name = model
-        request.inputs["x"].ParseFromString(to_bytes(np.ones(shape, np.float32)))
         table.row(
             f"{what} over gRPC, 8 callers",
-            partial(grpc_rate, address, request.SerializeToString(), 8, table.seconds),
+            partial(grpc_rate, address, array_request(model, shape), 8, table.seconds),
             "in process, 1 caller,",
             partial(in_process, model, intra=0, callers=1, seconds=table.seconds),
         )
@@ -338,15 +187,103 @@ def measure_resnet(table: Table, url: str, body: Path, count: int, intra: int) -
     )
 
 
+@dataclass(frozen=True)
+class Side:
+    """One of two servers that take turns."""
+
+    process: "subprocess.Popen[bytes]"
+    url: str
+    address: str
+
+    def measure(self, load: Callable[["Side"], float], seconds: float) -> tuple[float, float]:
+        """Requests per second, and the CPU milliseconds of each."""
+        before = cpu_seconds(self.process)
+        rate = load(self)
+        return rate, (cpu_seconds(self.process) - before) / (rate * seconds) * 1000
+
+
+def measure_against(checkout: Path, seconds: float, folder: Path, only: str) -> None:
+    """Start this server and the other one, and print the ratios of each round's rates and costs."""
+    names = ("tiny", "bytes", "mean")
+    entries = [f'config {{ name: "{name}" base_path: "{CACHE / name}" }}' for name in names]
+    config = folder / "models.config"
+    config.write_text(f"model_config_list {{ {' '.join(entries)} }}", encoding="utf-8")
+    with ExitStack() as opened:
+        sides, starts = [], []
+        for root in (checkout, ROOT):
+            side, ready_seconds = opened.enter_context(serving_from(root, config))
+            sides.append(side)
+            starts.append(ready_seconds)
+        print(f"\nReady after {starts[1]:.2f} s, the other one after {starts[0]:.2f} s.\n")
+        print("| work | per second | the other one | ratio | CPU ms a request | the other one | ratio |")
+        print("|---|---|---|---|---|---|---|")
+        for what, load in loads_of_both(bodies(folder), seconds):
+            if only in what:
+                compare(what, sides, load, seconds)
+
+
+@contextmanager
+def serving_from(root: Path, config: Path) -> Iterator[tuple[Side, float]]:
+    """The server of a checkout, and how long it took to be ready."""
+    rest, rpc = free_port(), free_port()
+    argv = [sys.executable, "-m", "tfs_proxy.embedded", f"--port={rpc}", f"--rest_api_port={rest}"]
+    url = f"http://127.0.0.1:{rest}/v1/models"
+    variables = {"PYTHONPATH": str(root / "src")}
+    with running([*argv, f"--model_config_file={config}"], f"{url}/mean", variables) as (process, ready):
+        yield Side(process, url, f"127.0.0.1:{rpc}"), ready
+
+
+def loads_of_both(sent: tuple[Path, Path, Path], seconds: float) -> list[tuple[str, Callable[[Side], float]]]:
+    """The rows of the comparison: a load on one side gives requests per second."""
+
+    def rest(model: str, body: Path, count: int) -> Callable[[Side], float]:
+        return lambda side: wrk(f"{side.url}/{model}:predict", body, count, seconds)
+
+    def rpc(request: bytes, callers: int) -> Callable[[Side], float]:
+        return lambda side: grpc_rate(side.address, request, callers, seconds)
+
+    tiny, mean, photograph = sent
+    return [
+        *((f"tiny JSON, {count} connections", rest("tiny", tiny, count)) for count in CONNECTIONS),
+        *((f"JPEG in base64, {count} connections", rest("bytes", photograph, count)) for count in (1, 8)),
+        *((f"224x224x3 JSON (1.9 MB), {count} connections", rest("mean", mean, count)) for count in (1, 8)),
+        ("tiny over gRPC, 8 callers", rpc(array_request("tiny", (3,)), 8)),
+        ("JPEG over gRPC, 8 callers", rpc(photograph_request(), 8)),
+        ("224x224x3 floats over gRPC (602 KB), 8 callers", rpc(array_request("mean", (1, 224, 224, 3)), 8)),
+    ]
+
+
+def compare(what: str, sides: list[Side], load: Callable[[Side], float], seconds: float) -> None:
+    """Measure both sides in turns, and print the line: medians, and of the ratios that of each round."""
+    rounds = [[side.measure(load, seconds) for side in sides] for _ in range(ROUNDS_AGAINST)]
+    columns = []
+    for at in (0, 1):
+        other, ours = (statistics.median(pair[side][at] for pair in rounds) for side in (0, 1))
+        ratio = statistics.median(pair[1][at] / pair[0][at] for pair in rounds)
+        columns.append(f"{ours:,.4g} | {other:,.4g} | {ratio:.2f}")
+    print(f"| {what} | {' | '.join(columns)} |", flush=True)
+
+
 def main() -> int:
     """Build, measure, print."""
+    parser = argparse.ArgumentParser(description="Measure the embedded model server.")
+    parser.add_argument("seconds", nargs="?", type=float, default=3.0, help="of each measurement")
+    parser.add_argument(
+        "--against", type=Path, help="another checkout, whose server takes turns with this one"
+    )
+    parser.add_argument(
+        "--only", default="", help="with --against: rows that have this in their first column"
+    )
+    arguments = parser.parse_args()
     if shutil.which("wrk") is None:
         print("wrk is not on PATH: nothing is measured.", file=sys.stderr)
         return 1
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
     build()
     with tempfile.TemporaryDirectory() as folder:
-        measure_server(seconds, Path(folder))
+        if arguments.against:
+            measure_against(arguments.against, arguments.seconds, Path(folder), arguments.only)
+        else:
+            measure_server(arguments.seconds, Path(folder))
     return 0
 
 
