@@ -4,51 +4,26 @@ import asyncio
 import gzip
 import re
 import threading
-import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
+from support.rest_app import Passed, RestAppOnAModel
 from support.running import Answer
 from tfs_proxy.embedded.core.call_threads import never_wait_here, next_of
-from tfs_proxy.embedded.core.catalog import Catalog, Model
-from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger
-from tfs_proxy.embedded.core.servable import Array, Backend, LoadedServable, PreparedCall
+from tfs_proxy.embedded.core.servable import Array, PreparedCall
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.rest import request_body, routes
-from tfs_proxy.embedded.rest.app import RestApp, RestOptions
-from tfs_proxy.protos import SignatureDef, TensorInfo, TensorProto
-from tfs_proxy.signature import PREDICT_METHOD
-from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.server import bounds
 
-FLOAT = 1
 METRICS = "/monitoring/prometheus/metrics"
 BODY = b'{"instances": [1.0]}'
-
-
-class Passed:
-    """A backend that gives its first input back, after a while."""
-
-    def __init__(self, seconds: float = 0.0, *, waits: bool = False) -> None:
-        self.seconds = seconds
-        self.waits = waits
-
-    def prepare(self, feeds: Sequence[str], fetches: Sequence[str]) -> PreparedCall:
-        def call(arrays: Sequence[Array]) -> Sequence[Array]:
-            time.sleep(self.seconds)
-            return [arrays[-1] for _ in fetches]
-
-        return call
-
-    def close(self) -> None:
-        pass
 
 
 class Held(Passed):
@@ -84,93 +59,6 @@ class Lends(Passed):
         return call
 
 
-def signature(method_name: str = "own", **inputs: int) -> SignatureDef:
-    """From these inputs to one output of the last one's type."""
-    made = SignatureDef(method_name=method_name)
-    for alias, data_type in inputs.items():
-        made.inputs[alias].CopyFrom(TensorInfo(name=f"{alias}:0", dtype=data_type))  # type: ignore[arg-type]
-    made.outputs["y"].CopyFrom(TensorInfo(name="y:0", dtype=data_type))  # type: ignore[arg-type]
-    return made
-
-
-class Server:
-    """The application over one model, `m`, that is there."""
-
-    def __init__(
-        self,
-        pool: ThreadPoolExecutor,
-        seconds: float = 0.0,
-        backend: Backend | None = None,
-        *,
-        check_methods: bool = False,
-        ledger: ProcessLedger | None = None,
-        **options: Any,
-    ) -> None:
-        self.metrics = Metrics()
-        self.ledger = ledger or ProcessLedger()
-        catalog = Catalog()
-        defaulted = signature(a=DataType.DT_STRING, b=DataType.DT_STRING)
-        for alias in "ab":
-            defaulted.defaults[alias].MergeFrom(TensorProto(dtype="DT_STRING", string_val=[b"d"]))
-        signatures = {
-            "serving_default": signature(x=FLOAT),
-            "pair": signature(a=DataType.DT_STRING, b=DataType.DT_STRING),
-            "defaulted": defaulted,
-            "named": signature(x=FLOAT, method_name=PREDICT_METHOD),
-        }
-        catalog.models["m"] = Model()
-        self.servable = LoadedServable(
-            "m", 1, signatures, backend or Passed(seconds), self.metrics, check_methods=check_methods
-        )
-        catalog.models["m"].publish({1: self.servable})
-        catalog.names = frozenset({"m"})
-        catalog.starting = False
-        self.app = RestApp(catalog, pool, self.metrics, self.ledger, RestOptions(**options))
-
-    def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
-        """One request; header names have underscores for dashes."""
-        return asyncio.run(self.answer(method, target, body, **headers))
-
-    async def answer(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
-        """The same on a loop that runs."""
-        return await self._sent(method, target, [body], headers)
-
-    async def answer_to_parts(self, parts: Sequence[bytes | None], **headers: str) -> Answer:
-        """The answer to a prediction whose body comes in parts, None for one that never comes."""
-        return await self._sent("POST", "/v1/models/m:predict", parts, headers)
-
-    async def _sent(
-        self, method: str, target: str, parts: Sequence[bytes | None], headers: Mapping[str, str]
-    ) -> Answer:
-        path, _, query = target.partition("?")
-        scope = {
-            "method": method,
-            "raw_path": path.encode(),
-            "query_string": query.encode(),
-            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
-        }
-        sent: list[dict[str, Any]] = []
-
-        coming = iter(parts)
-
-        async def receive() -> dict[str, Any]:
-            part = next(coming)
-            assert part is not None, "the body is read on"
-            return {"type": "http.request", "body": part, "more_body": part is not parts[-1]}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        await self.app(scope, receive, send)
-        start, rest = sent
-        found = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Answer(start["status"], found, rest["body"])
-
-    def predict(self, body: bytes, **headers: str) -> Answer:
-        """A prediction of the model."""
-        return self.ask("POST", "/v1/models/m:predict", body, **headers)
-
-
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
     """Threads for what is not quick."""
@@ -181,7 +69,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 @pytest.mark.parametrize("cors", [True, False])
 def test_a_browser_may_ask_first_from_any_origin(pool: ThreadPoolExecutor, cors: bool) -> None:
     """OPTIONS is fine with an origin of the web and refused without, the flag or not; neither has a body."""
-    server = Server(pool, cors=cors)
+    server = RestAppOnAModel(pool, cors=cors)
     for path in ("/v1/models/m:predict", "/v1/models/nope", "/v1/x"):
         asked = server.ask("OPTIONS", path, origin="https://example.org")
         assert (asked.status, asked.body) == (200, b"")
@@ -193,7 +81,7 @@ def test_a_browser_may_ask_first_from_any_origin(pool: ThreadPoolExecutor, cors:
 
 def test_only_the_api_speaks_of_origins(pool: ThreadPoolExecutor) -> None:
     """With the flag its answers have the headers, refusals too; other pages and metrics have none."""
-    server = Server(pool, cors=True, metrics_path=METRICS)
+    server = RestAppOnAModel(pool, cors=True, metrics_path=METRICS)
     for method, path in (("POST", "/v1/models/m:predict"), ("GET", "/v1/models/nope"), ("PUT", "/v1/x")):
         headers = server.ask(method, path, BODY).headers
         assert headers["access-control-allow-methods"] == "POST, GET"
@@ -203,7 +91,7 @@ def test_only_the_api_speaks_of_origins(pool: ThreadPoolExecutor) -> None:
 
 def test_metrics_have_one_path_and_every_method(pool: ThreadPoolExecutor) -> None:
     """A query makes it another path, which is told in plain text; without the option there is no page."""
-    server = Server(pool, metrics_path=METRICS)
+    server = RestAppOnAModel(pool, metrics_path=METRICS)
     server.predict(BODY)
     for method in ("GET", "POST", "PUT"):
         page = server.ask(method, METRICS, BODY)
@@ -212,7 +100,7 @@ def test_metrics_have_one_path_and_every_method(pool: ThreadPoolExecutor) -> Non
     other = server.ask("GET", f"{METRICS}?x=1")
     assert other.status == 400
     assert other.body.decode() == f"Unexpected path: {METRICS}?x=1. Should be {METRICS}"
-    assert Server(pool).ask("GET", METRICS).status == 404
+    assert RestAppOnAModel(pool).ask("GET", METRICS).status == 404
 
 
 @pytest.mark.parametrize(
@@ -220,7 +108,7 @@ def test_metrics_have_one_path_and_every_method(pool: ThreadPoolExecutor) -> Non
 )
 def test_a_path_that_is_no_uri_is_a_plain_400(pool: ThreadPoolExecutor, path: str) -> None:
     """TF Serving's HTTP server refuses it before anybody looks at what it asks for."""
-    reply = Server(pool).ask("GET", path)
+    reply = RestAppOnAModel(pool).ask("GET", path)
     assert (reply.status, reply.headers["content-type"]) == (400, "text/html")
     assert b"<TITLE>400 Bad Request</TITLE>" in reply.body
 
@@ -243,7 +131,7 @@ def test_a_version_of_any_length_is_a_number_or_a_400(digits: str, version: int 
 
 def test_a_packed_body_is_one_whole_packed_document(pool: ThreadPoolExecutor) -> None:
     """Whatever is not unpacks to nothing, and nothing is the empty document."""
-    server = Server(pool)
+    server = RestAppOnAModel(pool)
     packed = gzip.compress(BODY)
     for value in ("gzip", "x-gzip", "gzip, identity"):
         assert server.predict(packed, content_encoding=value).status == 200
@@ -258,18 +146,18 @@ def test_a_packed_body_has_a_limit(pool: ThreadPoolExecutor, monkeypatch: pytest
     """A small body can't unpack to any size."""
     monkeypatch.setattr(request_body, "MAX_UNPACKED_BYTES", 1000)
     fits = BODY + b" " * (1000 - len(BODY))
-    assert Server(pool).predict(gzip.compress(fits), content_encoding="gzip").status == 200
-    reply = Server(pool).predict(gzip.compress(fits + b" "), content_encoding="gzip")
+    assert RestAppOnAModel(pool).predict(gzip.compress(fits), content_encoding="gzip").status == 200
+    reply = RestAppOnAModel(pool).predict(gzip.compress(fits + b" "), content_encoding="gzip")
     assert reply.json["error"] == "JSON Parse error: The document is empty"
 
 
 def test_a_request_that_takes_too_long_is_given_up(pool: ThreadPoolExecutor) -> None:
     """With TensorFlow's own words for it; without a limit it is waited for."""
     held = Held()
-    slow = Server(pool, backend=held, timeout_seconds=0.01).predict(BODY)
+    slow = RestAppOnAModel(pool, backend=held, timeout_seconds=0.01).predict(BODY)
     held.gate.set()
     assert (slow.status, slow.json["error"]) == (504, "Timed out waiting for notification")
-    assert Server(pool, seconds=0.05, timeout_seconds=None).predict(BODY).status == 200
+    assert RestAppOnAModel(pool, seconds=0.05, timeout_seconds=None).predict(BODY).status == 200
 
 
 def test_a_request_that_was_given_up_is_not_begun() -> None:
@@ -279,7 +167,7 @@ def test_a_request_that_was_given_up_is_not_begun() -> None:
     backend.idle.put(1)
     with ThreadPoolExecutor(1) as only:
         only.submit(free.wait, 60)
-        server = Server(only, backend=backend, timeout_seconds=0.01)
+        server = RestAppOnAModel(only, backend=backend, timeout_seconds=0.01)
         packed = server.predict(gzip.compress(BODY), content_encoding="gzip")
         assert [server.predict(BODY).status, packed.status] == [504, 504]
         free.set()
@@ -291,7 +179,7 @@ def test_quick_requests_wait_for_nothing_on_the_event_loop(pool: ThreadPoolExecu
     """Where there is nothing idle to run it on, a quick request waits on the pool, and others are answered."""
     backend = Lends()
     backend.idle.put(1)
-    server = Server(pool, backend=backend)
+    server = RestAppOnAModel(pool, backend=backend)
     for _ in range(5):
         assert server.predict(BODY).status == 200
     taken = backend.idle.get()
@@ -313,7 +201,7 @@ def test_quick_requests_wait_for_nothing_on_the_event_loop(pool: ThreadPoolExecu
 def test_method_names_are_checked_where_that_is_asked_for(pool: ThreadPoolExecutor) -> None:
     """A prediction needs a signature of one of TF Serving's methods then; what is no request comes first."""
     named = b'{"signature_name": "named", "instances": [1.0]}'
-    unchecked, checked = Server(pool), Server(pool, check_methods=True)
+    unchecked, checked = RestAppOnAModel(pool), RestAppOnAModel(pool, check_methods=True)
     assert [unchecked.predict(body).status for body in (BODY, named)] == [200, 200]
     assert checked.predict(named).status == 200
     refused = checked.predict(BODY)
@@ -327,18 +215,18 @@ def test_method_names_are_checked_where_that_is_asked_for(pool: ThreadPoolExecut
 
 def test_base64_rows_fill_one_input_only(pool: ThreadPoolExecutor) -> None:
     """A first row of base64 is a plain value: a signature that needs more inputs says which are missing, or takes defaults."""
-    reply = Server(pool).predict(b'{"signature_name": "pair", "instances": [{"b64": "YQ=="}]}')
+    reply = RestAppOnAModel(pool).predict(b'{"signature_name": "pair", "instances": [{"b64": "YQ=="}]}')
     assert reply.status == 400
     assert re.match(
         r"input size does not match signature: 1!=2 len\(\{[ab]\}\) != len\(\{a,b\}\)", reply.json["error"]
     )
-    filled = Server(pool).predict(b'{"signature_name": "defaulted", "instances": [{"b64": "YQ=="}]}')
+    filled = RestAppOnAModel(pool).predict(b'{"signature_name": "defaulted", "instances": [{"b64": "YQ=="}]}')
     assert filled.status < 500
 
 
 def test_only_requests_that_went_well_have_a_latency(pool: ThreadPoolExecutor) -> None:
     """Both are counted by their status."""
-    server = Server(pool)
+    server = RestAppOnAModel(pool)
     server.predict(BODY)
     server.predict(b"nonsense")
     text = server.metrics.text().decode()
@@ -349,7 +237,7 @@ def test_only_requests_that_went_well_have_a_latency(pool: ThreadPoolExecutor) -
 
 def test_paths_that_clients_make_up_fill_no_memory(pool: ThreadPoolExecutor) -> None:
     """What a path means is remembered for a bounded number of short ones."""
-    server = Server(pool)
+    server = RestAppOnAModel(pool)
     for number in range(5000):
         server.ask("GET", f"/v1/models/nope/versions/{number}")
     server.ask("GET", f"/v1/models/{'m' * 10_000}")
@@ -374,7 +262,7 @@ def test_a_large_request_without_memory_is_asked_to_come_again(
     pool: ThreadPoolExecutor, packed: bool
 ) -> None:
     """503 with Retry-After; small ones go on, without a look at what the others have."""
-    server = Server(pool, ledger=full_ledger())
+    server = RestAppOnAModel(pool, ledger=full_ledger())
     headers = {"content_encoding": "gzip"} if packed else {}
     answer = server.predict(gzip.compress(LARGE_BODY, 1) if packed else LARGE_BODY, **headers)
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
@@ -386,21 +274,21 @@ def test_a_large_request_without_memory_is_asked_to_come_again(
 
 def test_a_large_request_gives_its_memory_back(pool: ThreadPoolExecutor) -> None:
     """The next one may be as large."""
-    server = Server(pool, ledger=ProcessLedger(100_000_000, wait_seconds=0.0))
+    server = RestAppOnAModel(pool, ledger=ProcessLedger(100_000_000, wait_seconds=0.0))
     for _ in range(3):
         assert server.predict(LARGE_BODY).status == 200
 
 
 def test_a_body_that_becomes_too_much_is_refused(pool: ThreadPoolExecutor) -> None:
     """413, in the form of all errors, which says what is too large."""
-    answer = Server(pool).predict(b'{"instances": [' + b"[]," * 6_000_000 + b"[]]}")
+    answer = RestAppOnAModel(pool).predict(b'{"instances": [' + b"[]," * 6_000_000 + b"[]]}")
     assert answer.status == 413
     assert answer.json["error"].startswith("The body becomes more than 400 MB of values: ")
 
 
 def test_a_body_that_is_declared_too_large_is_not_read(pool: ThreadPoolExecutor) -> None:
     """413 after the head, however much of the body there is."""
-    server = Server(pool)
+    server = RestAppOnAModel(pool)
     answer = asyncio.run(server.answer_to_parts([b"[", None], content_length=str(9 * 10**18)))
     assert answer.status == 413
     assert "1000 MB" in answer.json["error"]

@@ -22,45 +22,35 @@ from tfs_proxy.embedded.core.call_threads import WouldWait
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger, budget_of
-from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
+from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.rest import request_body
 from tfs_proxy.embedded.rest import routes as rest_routes
+from tfs_proxy.embedded.rest.answers import (
+    BAD_REQUEST,
+    CORS,
+    JSON,
+    NOT_FOUND,
+    TEXT,
+    RestAnswer,
+    memory_refusal,
+    refused,
+    too_slow,
+)
 from tfs_proxy.embedded.rest.handlers import HANDLERS, Handler
 from tfs_proxy.embedded.rest.request_body import Headers, Receive, TooSlow
 from tfs_proxy.embedded.rest.routes import Route
 from tfs_proxy.errors import Overloaded, PayloadTooLarge
 from tfs_proxy.memory import RESERVED_FROM_BYTES
-from tfs_proxy.serving_json.answer_text import error as error_body
-from tfs_proxy.wire.error_body import TOO_LATE
-from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
+from tfs_proxy.wire.grpc_codes import GrpcCode
 
 log = logging.getLogger(__name__)
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-_JSON: Headers = [(b"content-type", b"application/json")]
-_TEXT: Headers = [(b"content-type", b"text/plain")]
-_RETRY = (b"retry-after", b"1")
-_CLOSE = (b"connection", b"close")
-_HTML: Headers = [(b"content-type", b"text/html")]
-_CORS: Headers = [
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-allow-methods", b"POST, GET"),
-    (b"access-control-allow-headers", b"Content-Type"),
-]
 _WEB_ORIGIN = re.compile(rb"https?://")
 _MAX_ROUTES = 4096
 _LONGEST_KEPT = 512
 _SMALL_BODY = 65536
-
-
-class RestAnswer(NamedTuple):
-    """A whole HTTP answer; one that is not ``of_api`` says nothing of other origins."""
-
-    status: int
-    body: bytes
-    headers: Headers
-    of_api: bool = True
 
 
 class _Pending(NamedTuple):
@@ -70,26 +60,13 @@ class _Pending(NamedTuple):
     run: Callable[[], RestAnswer]
 
 
-def _page(status: int, reason: str) -> RestAnswer:
-    """What TF Serving's HTTP server answers with if no handler is responsible."""
-    body = (
-        f"<HTML><HEAD>\n<TITLE>{status} {reason}</TITLE>\n</HEAD><BODY>\n<H1>{reason}</H1>\n</BODY></HTML>\n"
-    )
-    return RestAnswer(status, body.encode(), _HTML, of_api=False)
+class UnfinishedAnswer(NamedTuple):
+    """A request whose answer is still to be waited for, since ``began`` on `perf_counter`'s clock."""
 
-
-_NOT_FOUND = _page(404, "Not Found")
-_BAD_REQUEST = _page(400, "Bad Request")
-
-
-def _memory_refusal(error: PayloadTooLarge | Overloaded) -> RestAnswer:
-    if isinstance(error, PayloadTooLarge):
-        return RestAnswer(413, error_body(str(error)), _JSON)
-    return RestAnswer(503, error_body(str(error)), [*_JSON, _RETRY])
-
-
-def _refusal(error: ServingError) -> RestAnswer:
-    return RestAnswer(HTTP_STATUS[error.code], error_body(error.text), _JSON)
+    route: Route
+    began: float
+    pending: _Pending
+    ledger: RequestLedger
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,63 +107,92 @@ class RestApp:
             body = await request_body.read(receive, scope["headers"], ledger)
             if body is None:
                 return
-            answer = await self._answer(scope["method"], _target(scope), scope["headers"], body, ledger)
+            answer = self._begun(scope["method"], _target(scope), scope["headers"], body, ledger)
+            if not isinstance(answer, RestAnswer):
+                answer = await self._finished(answer)
         except (PayloadTooLarge, Overloaded) as error:
-            answer = _memory_refusal(error)
+            answer = memory_refusal(error)
         except TooSlow:
-            answer = RestAnswer(408, error_body(TOO_LATE), [*_JSON, _CLOSE])
+            answer = too_slow()
         finally:
             ledger.close()
-        length = (b"content-length", b"%d" % len(answer.body))
-        cors = _CORS if self._options.cors and answer.of_api else ()
-        headers = [*answer.headers, *cors, length]
+        await self._send(answer, send)
+
+    def begin(self, target: bytes, body: bytes) -> "RestAnswer | UnfinishedAnswer":
+        """The answer to a POST whose whole body is there, or what `finish` needs if it takes a while.
+
+        ``target`` is all that follows the host.
+        """
+        return self._begun("POST", target, [], body, RequestLedger(self._ledger))
+
+    async def finish(
+        self, unfinished: "UnfinishedAnswer", _scope: Mapping[str, Any], _receive: Receive, send: Send
+    ) -> None:
+        """Answer what was begun; with it in front this is an ASGI application."""
+        try:
+            answer = await self._finished(unfinished)
+        finally:
+            unfinished.ledger.close()
+        await self._send(answer, send)
+
+    async def _send(self, answer: RestAnswer, send: Send) -> None:
+        headers = self.headers_of(answer)
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body})
 
-    async def _answer(
-        self, method: str, raw_path: bytes, headers: Headers, body: bytes, ledger: RequestLedger
-    ) -> RestAnswer:
-        """PERF: the one coroutine between a body and its answer; a quick request never waits in it."""
+    def headers_of(self, answer: RestAnswer) -> Headers:
+        """All headers of an answer."""
+        length = (b"content-length", b"%d" % len(answer.body))
+        cors = CORS if self._options.cors and answer.of_api else ()
+        return [*answer.headers, *cors, length]
+
+    def _begun(
+        self, method: str, target: bytes, headers: Headers, body: bytes, ledger: RequestLedger
+    ) -> "RestAnswer | UnfinishedAnswer":
+        """PERF: a quick request waits for nothing between its body and its answer."""
         began = perf_counter()
         route, code = None, GrpcCode.OK
         try:
-            route = self._routes.get((method, raw_path))
+            route = self._routes.get((method, target))
             if route is None:
-                path = raw_path.decode("latin-1")
+                path = target.decode("latin-1")
                 outside = self._outside(path)
                 if outside is not None:
                     return outside
                 route = rest_routes.match(method, path)
-                self._keep(method, raw_path, route)
+                self._keep(method, target, route)
             answer = self._act(route, headers, body, ledger)
             if not isinstance(answer, RestAnswer):
-                answer = await self._in_pool(answer, ledger)
-        except (PayloadTooLarge, Overloaded) as error:
-            code, answer = of_memory(error).code, _memory_refusal(error)
-        except ServingError as error:
-            code, answer = error.code, _refusal(error)
-        except RecursionError:
-            code = GrpcCode.INVALID_ARGUMENT
-            answer = _refusal(invalid("JSON Parse error: The document is nested too deeply"))
-        except Exception:
-            log.exception("%s %r failed", method, raw_path)
-            code = GrpcCode.INTERNAL
-            answer = _refusal(ServingError(code, "Internal error: see the model server's log"))
+                return UnfinishedAnswer(route, began, answer, ledger)
+        except Exception as error:  # noqa: BLE001 (the answer says it)
+            code, answer = refused(error, f"{method} {target!r}")
+        self._count(route, code, began)
+        return answer
+
+    async def _finished(self, unfinished: "UnfinishedAnswer") -> RestAnswer:
+        code = GrpcCode.OK
+        try:
+            answer = await self._in_pool(unfinished.pending, unfinished.ledger)
+        except Exception as error:  # noqa: BLE001 (the answer says it)
+            code, answer = refused(error, f"{unfinished.route}")
+        self._count(unfinished.route, code, unfinished.began)
+        return answer
+
+    def _count(self, route: Route | None, code: GrpcCode, began: float) -> None:
         if route is not None and route.action in HANDLERS and route.model in self._catalog.names:
             self._metrics.request(route.model, route.action, "REST", code, (perf_counter() - began) * 1e6)
-        return answer
 
     def _outside(self, path: str) -> RestAnswer | None:
         """The answer to a path that is not the API's; None for one that is."""
         if not rest_routes.is_uri(path):
-            return _BAD_REQUEST
+            return BAD_REQUEST
         metrics = self._options.metrics_path
         if metrics is not None and path.partition("?")[0] == metrics:
             if path != metrics:
                 text = f"Unexpected path: {path}. Should be {metrics}"
-                return RestAnswer(400, text.encode(), _TEXT, of_api=False)
-            return RestAnswer(200, self._metrics.text(), _TEXT, of_api=False)
-        return None if rest_routes.is_api(path) else _NOT_FOUND
+                return RestAnswer(400, text.encode(), TEXT, of_api=False)
+            return RestAnswer(200, self._metrics.text(), TEXT, of_api=False)
+        return None if rest_routes.is_api(path) else NOT_FOUND
 
     def _keep(self, method: str, raw_path: bytes, route: Route) -> None:
         """PERF: matching takes as long as a quick prediction. Clients that make paths up fill no memory."""
@@ -206,8 +212,8 @@ class RestApp:
         if route.action == rest_routes.PREFLIGHT:
             return _preflight(headers)
         if route.action == "status":
-            return RestAnswer(200, _status(self._catalog, route), _JSON)
-        return RestAnswer(200, _metadata(self._catalog, route), _JSON)
+            return RestAnswer(200, _status(self._catalog, route), JSON)
+        return RestAnswer(200, _metadata(self._catalog, route), JSON)
 
     async def _in_pool(self, pending: _Pending, ledger: RequestLedger) -> RestAnswer:
         running = self._pool.submit(pending.run)
@@ -230,7 +236,7 @@ def _predict(handler: Handler, headers: Headers, body: bytes, ledger: RequestLed
     try:
         handler.read(body, budget_of())
         if handler.quick:
-            answer = RestAnswer(200, handler.answer(), _JSON)
+            answer = RestAnswer(200, handler.answer(), JSON)
             handler.close()
             return answer
     except WouldWait:
@@ -245,12 +251,12 @@ def _read_and_run(handler: Handler, body: bytes, ledger: RequestLedger, *, packe
     with closing(handler):
         plain = request_body.unpacked(body, ledger) if packed else body
         handler.read(plain, budget_of(ledger if len(plain) >= RESERVED_FROM_BYTES else None))
-        return RestAnswer(200, handler.answer(), _JSON)
+        return RestAnswer(200, handler.answer(), JSON)
 
 
 def _run(handler: Handler) -> RestAnswer:
     with closing(handler):
-        return RestAnswer(200, handler.answer(), _JSON)
+        return RestAnswer(200, handler.answer(), JSON)
 
 
 def _target(scope: Mapping[str, Any]) -> bytes:

@@ -9,7 +9,7 @@ import uvicorn
 from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.rest.app import RestApp, RestOptions
-from tfs_proxy.embedded.rest.http_protocol import bounded_connections
+from tfs_proxy.embedded.rest.quick_connection import quick_connections
 from tfs_proxy.protos import MonitoringConfig
 
 BACKLOG = 1024
@@ -30,7 +30,7 @@ class RestServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=bounded_connections(),  # type: ignore[arg-type]
+                http=quick_connections(app),  # type: ignore[arg-type]
                 lifespan="off",
                 ws="none",
                 log_config=None,
