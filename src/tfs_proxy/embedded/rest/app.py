@@ -231,10 +231,9 @@ class RestApp:
 def _predict(handler: Handler, headers: Headers, body: bytes, ledger: RequestLedger) -> RestAnswer | _Pending:
     """The answer, if reading and running take next to no time."""
     packed = request_body.is_packed(headers)
-    if packed or len(body) > _SMALL_BODY:
-        return _Pending(handler, lambda: _read_and_run(handler, body, ledger, packed=packed))
     try:
-        handler.read(body, budget_of())
+        if packed or not _read_now(handler, body):
+            return _Pending(handler, lambda: _read_and_run(handler, body, ledger, packed=packed))
         if handler.quick:
             answer = RestAnswer(200, handler.answer(), JSON)
             handler.close()
@@ -245,6 +244,14 @@ def _predict(handler: Handler, headers: Headers, body: bytes, ledger: RequestLed
         handler.close()
         raise
     return _Pending(handler, lambda: _run(handler))
+
+
+def _read_now(handler: Handler, body: bytes) -> bool:
+    """Read a body that takes next to no time; whether it is one."""
+    if len(body) <= _SMALL_BODY:
+        handler.read(body, budget_of())
+        return True
+    return len(body) < RESERVED_FROM_BYTES and handler.read_at_once(body)
 
 
 def _read_and_run(handler: Handler, body: bytes, ledger: RequestLedger, *, packed: bool) -> RestAnswer:

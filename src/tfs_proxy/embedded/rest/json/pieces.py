@@ -35,7 +35,7 @@ def decode(
 
     None for every other body. Raises ServingError only if ``inputs_of`` does, and what the budget does.
     """
-    parts = _parts(body)
+    parts = array_parts(body)
     if parts is None:
         return None
     signature, by_row, start, end = parts
@@ -53,8 +53,11 @@ def decode(
     return signature, by_row, {name: array}
 
 
-def _parts(body: bytes) -> tuple[str, bool, int, int] | None:
-    """The signature's name, whether by row, and where the array begins and ends."""
+def array_parts(body: bytes) -> tuple[str, bool, int, int] | None:
+    """The signature's name, whether by row, and where the array of a body with no other begins and ends.
+
+    None for every other body; what stands in the array is not looked at.
+    """
     head = _HEAD.match(body)
     last = body.rfind(b"]", max(0, len(body) - _TAIL_BYTES)) + 1
     tail = _TAIL.match(body, last) if head and last else None
