@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from support.rest_app import RestAppOnAModel
+from tfs_proxy.embedded.rest import quick_connection
 from tfs_proxy.embedded.rest.app import RestApp
 from tfs_proxy.embedded.rest.http_protocol import RestConnection, bounded_connections
 from tfs_proxy.embedded.rest.known_heads import KnownHeads, KnownPost
@@ -170,6 +171,28 @@ def test_a_known_head_needs_no_parser(pool: ThreadPoolExecutor, monkeypatch: pyt
     first, more = asyncio.run(run())
     assert first.startswith(b"HTTP/1.1 200 OK")
     assert more == first * 2
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_body_that_takes_its_time_goes_the_general_way(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """It is answered all the same, and one that breaks off gives back what it held."""
+    monkeypatch.setattr(quick_connection, "AT_ONCE_SECONDS", 0.0)
+    body = BODY + b" " * 2_000_000
+    request = HEAD % len(body) + body
+    server = RestAppOnAModel(pool)
+
+    async def run() -> tuple[bytes, bytes]:
+        connections = quick_connections(server.app)
+        whole, _ = await said(server.app, connections, [request])
+        parts = [request[:1000], request[1000:2000], *([] if ends else [request[2000:]])]
+        return whole, (await said(server.app, connections, parts))[0]
+
+    whole, in_parts = asyncio.run(run())
+    assert whole.startswith(b"HTTP/1.1 200 OK")
+    assert in_parts == (b"" if ends else whole)
+    assert server.ledger.try_reserve(1 << 62)
 
 
 @pytest.mark.parametrize(

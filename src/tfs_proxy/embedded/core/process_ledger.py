@@ -28,7 +28,7 @@ class ProcessLedger:
 
     def reserve(self, size_bytes: int) -> None:
         """Wait for ``size_bytes`` to be free; raises Overloaded without them."""
-        if self._try(size_bytes):
+        if self.try_reserve(size_bytes):
             return
         with aside(), self._freed:
             if not self._freed.wait_for(lambda: self._fits(size_bytes), self._wait_seconds):
@@ -38,7 +38,7 @@ class ProcessLedger:
     async def reserve_soon(self, size_bytes: int) -> None:
         """The same for an event loop, which must not wait."""
         deadline = time.monotonic() + self._wait_seconds
-        while not self._try(size_bytes):
+        while not self.try_reserve(size_bytes):
             if time.monotonic() >= deadline:
                 raise _overloaded()
             await asyncio.sleep(_LOOK_SECONDS)
@@ -49,7 +49,8 @@ class ProcessLedger:
             self._held -= size_bytes
             self._freed.notify_all()
 
-    def _try(self, size_bytes: int) -> bool:
+    def try_reserve(self, size_bytes: int) -> bool:
+        """The same without waiting; whether there is room."""
         with self._freed:
             if not self._fits(size_bytes):
                 return False
@@ -86,6 +87,13 @@ class RequestLedger:
         """Wait for ``size_bytes`` that `reserve` gives later; raises Overloaded without them."""
         await self._process.reserve_soon(size_bytes)
         self._held += size_bytes
+
+    def try_ahead(self, size_bytes: int) -> bool:
+        """The same without waiting; whether there is room."""
+        has_room = self._process.try_reserve(size_bytes)
+        if has_room:
+            self._held += size_bytes
+        return has_room
 
     def reserve(self, size_bytes: int, _is_wanted: Callable[[], bool] = lambda: True) -> None:
         """Wait for ``size_bytes`` to be free; raises Overloaded without them."""

@@ -1,6 +1,7 @@
 """Whole answers of `rest.app`: their headers, the pages of a plain HTTP server, and refusals."""
 
 import logging
+import re
 from typing import NamedTuple
 
 from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
@@ -22,6 +23,7 @@ CORS: Headers = [
     (b"access-control-allow-methods", b"POST, GET"),
     (b"access-control-allow-headers", b"Content-Type"),
 ]
+_WEB_ORIGIN = re.compile(rb"https?://")
 
 
 class RestAnswer(NamedTuple):
@@ -71,3 +73,9 @@ def refused(error: Exception, request: str) -> tuple[GrpcCode, RestAnswer]:
 def too_slow() -> RestAnswer:
     """The answer to a body that did not arrive in time."""
     return RestAnswer(408, error_body(TOO_LATE), [*JSON, _CLOSE])
+
+
+def preflight(headers: Headers) -> RestAnswer:
+    """What a browser asks in front of a request: fine for any origin of the web."""
+    origins = (value for name, value in headers if name == b"origin")
+    return RestAnswer(200 if _WEB_ORIGIN.search(next(origins, b"")) else 400, b"", [])

@@ -7,7 +7,6 @@ and its body is small; otherwise on a bounded pool, so that everything else answ
 import asyncio
 import json
 import logging
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
@@ -33,6 +32,7 @@ from tfs_proxy.embedded.rest.answers import (
     TEXT,
     RestAnswer,
     memory_refusal,
+    preflight,
     refused,
     too_slow,
 )
@@ -47,7 +47,6 @@ log = logging.getLogger(__name__)
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-_WEB_ORIGIN = re.compile(rb"https?://")
 _MAX_ROUTES = 4096
 _LONGEST_KEPT = 512
 _SMALL_BODY = 65536
@@ -118,12 +117,16 @@ class RestApp:
             ledger.close()
         await self._send(answer, send)
 
-    def begin(self, target: bytes, body: bytes) -> "RestAnswer | UnfinishedAnswer":
+    def ledger(self) -> RequestLedger:
+        """What a request that is to `begin` reserves memory with."""
+        return RequestLedger(self._ledger)
+
+    def begin(self, target: bytes, body: bytes, ledger: RequestLedger) -> "RestAnswer | UnfinishedAnswer":
         """The answer to a POST whose whole body is there, or what `finish` needs if it takes a while.
 
-        ``target`` is all that follows the host.
+        ``target`` is all that follows the host. Who calls closes the ledger if there is nothing to finish.
         """
-        return self._begun("POST", target, [], body, RequestLedger(self._ledger))
+        return self._begun("POST", target, [], body, ledger)
 
     async def finish(
         self, unfinished: "UnfinishedAnswer", _scope: Mapping[str, Any], _receive: Receive, send: Send
@@ -210,7 +213,7 @@ class RestApp:
         if handler_class is not None:
             return _predict(handler_class(self._catalog, route), headers, body, ledger)
         if route.action == rest_routes.PREFLIGHT:
-            return _preflight(headers)
+            return preflight(headers)
         if route.action == "status":
             return RestAnswer(200, _status(self._catalog, route), JSON)
         return RestAnswer(200, _metadata(self._catalog, route), JSON)
@@ -271,12 +274,6 @@ def _target(scope: Mapping[str, Any]) -> bytes:
     query: bytes = scope["query_string"]
     path: bytes = scope["raw_path"]
     return path + b"?" + query if query else path
-
-
-def _preflight(headers: Headers) -> RestAnswer:
-    """What a browser asks in front of a request: fine for any origin of the web."""
-    origins = (value for name, value in headers if name == b"origin")
-    return RestAnswer(200 if _WEB_ORIGIN.search(next(origins, b"")) else 400, b"", [])
 
 
 def _status(catalog: Catalog, route: Route) -> bytes:

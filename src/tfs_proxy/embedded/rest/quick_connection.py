@@ -1,23 +1,30 @@
 """A client's connection that answers most predictions without the steps of the general `http_protocol`.
 
-PERF: a request that comes whole, behind a head that the parser has read before, is answered within the call
-that brings its bytes: no parser, no task, no messages between server and application. Whatever else comes
-goes the general way, and so does the rest of an answer that has to be waited for.
+PERF: a request behind a head that the parser has read before is answered within the call that brings its last
+bytes: no parser, no task, no messages between server and application, and a large body is copied once.
+Whatever else comes goes the general way: bodies that take their time, too, and the rest of an answer that
+has to be waited for.
 """
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+from tfs_proxy.embedded.core.process_ledger import RequestLedger
 from tfs_proxy.embedded.rest.answers import JSON, RestAnswer
 from tfs_proxy.embedded.rest.app import RestApp, UnfinishedAnswer
 from tfs_proxy.embedded.rest.http_protocol import RestConnection
 from tfs_proxy.embedded.rest.known_heads import KnownHeads, KnownPost
+from tfs_proxy.embedded.rest.request_body import AT_ONCE_SECONDS, room_for
+from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.wire.server.bounds import OpenConnections
+
+_MOST_MISSING_BYTES = 32 * MEGABYTE
 
 Defaults = list[tuple[bytes, bytes]]
 """The headers of every answer of a server: the date, of which uvicorn makes a new list each second."""
@@ -49,6 +56,22 @@ class AnswerHeads:
         return b"".join((STATUS_LINE[answer.status], *lines, b"\r\n"))
 
 
+@dataclass(slots=True)
+class ArrivingBody:
+    """A known request, the parts of it that have come, and what is reserved for it until ``timer`` rings."""
+
+    request: KnownPost
+    parts: list[bytes]
+    missing_bytes: int
+    ledger: RequestLedger
+    timer: asyncio.TimerHandle
+
+    def whole(self) -> bytes:
+        """The body of a request that is whole."""
+        self.parts[0] = self.parts[0][self.request.body_start :]
+        return b"".join(self.parts)
+
+
 class QuickConnection(RestConnection):
     """One client's connection to a `RestApp`; heads of requests and answers are those of all connections."""
 
@@ -66,18 +89,80 @@ class QuickConnection(RestConnection):
         self._answer_heads = answer_heads
         self._is_between_requests = True
         self._unknown: bytes | None = None
+        self._arriving: ArrivingBody | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of a request but a part of its head has come."""
+        return self._arriving is None and super().is_idle
 
     def data_received(self, data: bytes) -> None:
-        """Answer a known request that is whole; let the parser read anything else."""
+        """Answer a known request once it is whole; let the parser read anything else."""
         self._unknown = None
-        if self._is_between_requests and self.is_idle and not (self._is_refused or self.flow.write_paused):
-            request = self._heads.find(data)
-            if request is None:
-                self._unknown = data
-            elif request.body_end == len(data):
-                self._answer(request, data)
-                return
-        super().data_received(data)
+        if self._arriving is not None:
+            self._go_on_with(self._arriving, data)
+        elif not (self._may_know() and self._begin_with(data)):
+            super().data_received(data)
+
+    def _may_know(self) -> bool:
+        """Whether what comes now begins a request, and may be answered at once."""
+        is_free = self._is_between_requests and self.is_idle
+        return is_free and not (self._is_refused or self.flow.write_paused)
+
+    def _begin_with(self, data: bytes) -> bool:
+        """Answer a request, or wait for the rest of its body; whether it is a known one."""
+        request = self._heads.find(data)
+        if request is None:
+            self._unknown = data
+            return False
+        missing_bytes = request.body_end - len(data)
+        if not missing_bytes:
+            self._answer(request.target, data[request.body_start :], self._rest_app.ledger())
+            return True
+        room = room_for(request.body_end - request.body_start)
+        ledger = self._rest_app.ledger()
+        if not 0 < missing_bytes <= _MOST_MISSING_BYTES or (room and not ledger.try_ahead(room)):
+            return False
+        self._unset_keepalive_if_required()
+        timer = self.loop.call_later(AT_ONCE_SECONDS, self._let_parser_read)
+        self._arriving = ArrivingBody(request, [data], missing_bytes, ledger, timer)
+        return True
+
+    def _go_on_with(self, body: ArrivingBody, data: bytes) -> None:
+        body.parts.append(data)
+        body.missing_bytes -= len(data)
+        if body.missing_bytes < 0:
+            self._let_parser_read()
+        elif not body.missing_bytes:
+            self._arriving = None
+            body.timer.cancel()
+            self._answer(body.request.target, body.whole(), body.ledger)
+
+    def _let_parser_read(self) -> None:
+        """Give up to wait for a body here: the general way has all the rules for slow ones."""
+        body, self._arriving = self._arriving, None
+        if body is not None:
+            body.timer.cancel()
+            body.ledger.close()
+            super().data_received(b"".join(body.parts))
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether to stay open until all whole requests are answered."""
+        self._let_parser_read()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        body, self._arriving = self._arriving, None
+        if body is not None:
+            body.timer.cancel()
+            body.ledger.close()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Take no more requests than this one, if there is one."""
+        self._let_parser_read()
+        super().shutdown()
 
     def on_message_begin(self) -> None:
         """Begin to read a request in parts."""
@@ -100,9 +185,10 @@ class QuickConnection(RestConnection):
         self._is_between_requests = True
         super().on_message_complete()
 
-    def _answer(self, request: KnownPost, data: bytes) -> None:
-        answer = self._rest_app.begin(request.target, data[request.body_start :])
+    def _answer(self, target: bytes, body: bytes, ledger: RequestLedger) -> None:
+        answer = self._rest_app.begin(target, body, ledger)
         if isinstance(answer, RestAnswer):
+            ledger.close()
             self._write(self._answer_heads.of(answer, self.server_state.default_headers), answer.body)
             self.on_response_complete()
         else:

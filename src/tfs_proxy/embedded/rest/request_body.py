@@ -91,7 +91,7 @@ class _Arrival:
                 async with asyncio.timeout_at(self._began + AT_ONCE_SECONDS):
                     return await receive()
             self._comes_at_once = False
-            self._ledger.keep_ahead(_room(self._body.tell()))
+            self._ledger.keep_ahead(room_for(self._body.tell()))
         try:
             async with asyncio.timeout_at(deadline):
                 return await receive()
@@ -103,12 +103,13 @@ async def _reserve_up_to(ledger: RequestLedger, size_bytes: int) -> None:
     """Reserve what a body of this size needs and has not yet."""
     if size_bytes > MAX_BODY_BYTES:
         raise PayloadTooLarge(body_too_large(f"{MAX_BODY_BYTES // MEGABYTE} MB"))
-    missing = _room(size_bytes) - ledger.held
+    missing = room_for(size_bytes) - ledger.held
     if missing > 0:
         await ledger.reserve_ahead(missing)
 
 
-def _room(size_bytes: int) -> int:
+def room_for(size_bytes: int) -> int:
+    """The memory to reserve for a body, in bytes; a small one needs none."""
     return _COPIES * size_bytes if size_bytes >= RESERVED_FROM_BYTES else 0
 
 
