@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import simdjson
 
 from tfs_proxy.memory import PARSED_NUMBER_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
-from tfs_proxy.serving_json.simd import numbers_of
+from tfs_proxy.serving_json.simd import numbers_of, parse
 from tfs_proxy.signature import TensorSpec
 from tfs_proxy.wire.dtypes import DTYPES, MAX_DIMENSIONS, Kind
 
@@ -40,13 +39,17 @@ def is_numeric(spec: TensorSpec) -> bool:
     return known is not None and known[0] in {Kind.FLOAT, Kind.INTEGER}
 
 
-def json_array(body: bytes, spec: TensorSpec, budget: MemoryBudget) -> npt.NDArray[Any] | None:
+def json_array(
+    body: bytes, spec: TensorSpec, budget: MemoryBudget, start: int = 0, end: int | None = None
+) -> npt.NDArray[Any] | None:
     """A JSON document of nested lists of equal sizes, holding numbers only, as an array.
 
-    None for every other body, errors included: those go the long way, which can explain them.
-    Raises PayloadTooLarge if the array is more than the budget has left.
+    The document is the body from ``start`` to ``end``. None for every other body, errors included: those
+    go the long way, which can explain them. Raises PayloadTooLarge if the array is more than the budget
+    has left.
     """
-    skeleton = body.translate(None, _JSON_CHARACTERS)
+    end = len(body) if end is None else end
+    skeleton = _skeleton(body, start, end)
     depth = len(skeleton) - len(skeleton.lstrip(b"["))
     if not 0 < depth <= MAX_DIMENSIONS:
         return None
@@ -58,25 +61,35 @@ def json_array(body: bytes, spec: TensorSpec, budget: MemoryBudget) -> npt.NDArr
         return None
     budget.take(size * TEXT_NUMBER_BYTES)
     # simdjson makes one flat buffer of lists in lists, and refuses whatever is not JSON.
-    array = _flat(_lists_of(body, shape, budget), size, spec)
+    array = _flat(_lists_of(body, start, end, shape, budget), size, spec)
     return None if array is None else array.reshape(shape)
 
 
-def _lists_of(body: bytes, shape: Sequence[int], budget: MemoryBudget) -> Iterator[bytes]:
-    """A regular array's text in pieces, each a list of whole rows: so a parser needs little memory.
+def _skeleton(body: bytes, start: int, end: int) -> bytes:
+    """What is neither a number nor white space."""
+    # PERF: in pieces, for memory as large as a body comes fresh from the kernel, which takes longer.
+    starts = range(start, end, _PIECE_BYTES)
+    return b"".join(body[at : min(at + _PIECE_BYTES, end)].translate(None, _JSON_CHARACTERS) for at in starts)
+
+
+def _lists_of(
+    body: bytes, start: int, end: int, shape: Sequence[int], budget: MemoryBudget
+) -> Iterator[bytes]:
+    """The text of a regular array in pieces, each a list of whole rows: so a parser needs little memory.
 
     The rows are those of the first dimension that has several. If white space stands between closing
     brackets, a piece holds more of them.
     """
     level = next((level for level, size in enumerate(shape) if size > 1), len(shape) - 1)
     budget.require(math.prod(shape[level + 1 :]) * PARSED_NUMBER_BYTES)
-    start, end = -1, len(body)
+    opened, closed = start - 1, end
     for _ in range(level + 1):
-        start, end = body.index(b"[", start + 1), body.rindex(b"]", 0, end)
-    if body[: start + 1].strip(_BRACKETS_OR_SPACE) or body[end:].strip(_BRACKETS_OR_SPACE):
+        opened, closed = body.index(b"[", opened + 1), body.rindex(b"]", start, closed)
+    outside = body[start : opened + 1] + body[closed:end]
+    if outside.strip(_BRACKETS_OR_SPACE):
         yield b"?"  # a number stands outside of the lists
     brackets = len(shape) - 1 - level
-    for piece in _pieces(body, b"]" * brackets + b",", end, start + 1, brackets):
+    for piece in _pieces(body, b"]" * brackets + b",", closed, opened + 1, brackets):
         yield b"[%b]" % piece
 
 
@@ -195,11 +208,11 @@ def _pieces(text: bytes, mark: bytes, end: int, start: int = 0, kept: int = 0) -
 def _flat(pieces: Iterable[bytes], size: int, spec: TensorSpec) -> npt.NDArray[Any] | None:
     """The ``size`` numbers of some JSON lists as one array; None if the lists hold anything else."""
     _, dtype = DTYPES[spec.dtype]
-    array, filled, parser = np.empty(size, dtype), 0, simdjson.Parser()
+    array, filled = np.empty(size, dtype), 0
     for piece in pieces:
         try:
             # The parsed list is let go at once: until then the parser parses nothing else.
-            values = numbers_of(parser.parse(piece), dtype)
+            values = numbers_of(parse(piece), dtype)
         except (ValueError, TypeError, RuntimeError):
             return None
         if values is None or filled + values.size > size:

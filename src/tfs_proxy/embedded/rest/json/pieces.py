@@ -46,7 +46,8 @@ def decode(
     if tensor.data_type not in data_types:
         return None
     taken = budget.taken
-    array = json_array(body[start:end], TensorSpec(name, data_type_name(tensor.data_type), None), budget)
+    spec = TensorSpec(name, data_type_name(tensor.data_type), None)
+    array = json_array(body, spec, budget, start, end)
     if array is None:
         budget.give_back(budget.taken - taken)
         return None
