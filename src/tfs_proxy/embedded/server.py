@@ -16,6 +16,7 @@ from typing import Any
 import tfs_proxy
 from tfs_proxy.embedded import flags as command_line
 from tfs_proxy.embedded import model_config
+from tfs_proxy.embedded.core.allocator import keep_freed_memory
 from tfs_proxy.embedded.core.call_threads import CallThreads, never_wait_here
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.metrics import Metrics
@@ -68,6 +69,7 @@ def main(argv: Sequence[str]) -> int:
         few_descriptors = raise_descriptor_limit()
         if few_descriptors:
             log.warning("%s", few_descriptors)
+        keep_freed_memory()
         return Server(flags).run()
     except StopServing as error:
         print(error, file=sys.stderr)  # noqa: T201
