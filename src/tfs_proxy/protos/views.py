@@ -18,6 +18,7 @@ from tfs_proxy.protos.bfloat16 import from_bits
 from tfs_proxy.protos.tensors import CONTENT, DTYPE, FIXED_LISTS, NUMPY_TYPES, SHAPE, to_array
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, read_fields, read_varint
+from tfs_proxy.wire.protobuf_writer import Piece
 
 _OUTPUTS, _MODEL_SPEC = 1, 2
 _KEY, _VALUE = 1, 2
@@ -33,7 +34,7 @@ class Predicted:
     version: int | None
 
 
-def read_response(message: bytes) -> Predicted:
+def read_response(message: Piece) -> Predicted:
     """Outputs by name, bfloat16 as float32, strings as object arrays of bytes.
 
     Arrays that share the message's memory are read-only. Raises ValueError if it can't be read.

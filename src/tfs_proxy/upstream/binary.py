@@ -67,7 +67,7 @@ class BinaryUpstream:
         timeout_seconds: float | None = None,
         as_json: bool = False,
     ) -> ModelAnswer:
-        """Send a `Batch` over gRPC, its arrays copied once, into the message; all else over REST.
+        """Send a `Batch` over gRPC, large arrays from where they are; all else over REST.
 
         A small one goes over REST if its answer is wanted ``as_json``, and all types of the model have JSON.
         """
@@ -81,7 +81,7 @@ class BinaryUpstream:
         # more for each number (benchmarks/README.md).
         if as_json and _bytes_of(records) <= SMALL_BYTES and has_json(signature):
             return self._rest.predict(target, records, instance=instance, timeout_seconds=timeout_seconds)
-        message = request_message(target, records, signature)
+        message = request_pieces(target, records, signature)
         path = f"{model_path(target)}:{target.method}"
 
         def ask(chosen: Instance) -> ModelAnswer:
@@ -95,7 +95,7 @@ class BinaryUpstream:
         return answer
 
     def close(self) -> None:
-        """Close channels and idle connections; idempotent."""
+        """Close idle connections; idempotent."""
         self._grpc.close()
         self._rest.close()
 
@@ -110,10 +110,15 @@ def _bytes_of(batch: Batch) -> int:
 
 def request_message(target: Target, batch: Batch, signature: Signature) -> bytes:
     """A serialized PredictRequest; raises BadInput for an array that no tensor can be made of."""
+    return b"".join(request_pieces(target, batch, signature))
+
+
+def request_pieces(target: Target, batch: Batch, signature: Signature) -> list[Piece]:
+    """The same in pieces: an array whose memory is in order is not copied."""
     pieces = message_field(1, [_spec(target)])
     for name, array in batch.inputs.items():
         pieces += map_entry(2, name, _tensor(name, array, signature))
-    return b"".join(pieces)
+    return pieces
 
 
 @lru_cache(maxsize=1024)

@@ -1,115 +1,79 @@
-"""PredictionService.Predict over gRPC, on the model server's unix socket: bytes out, bytes in.
-
-grpc is imported when the first channel is opened, so after the fork of the workers: it does not
-survive one. Under gevent the worker class has made it wait on gevent's loop before that.
-"""
+"""PredictionService.Predict over gRPC, on the model server's unix socket: a message out, a message in."""
 
 import socket
-from collections.abc import Callable
-from threading import Lock
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 from tfs_proxy.deployment import Instance
-from tfs_proxy.errors import NotReached, UpstreamTimeout, UpstreamUnavailable
+from tfs_proxy.errors import UpstreamUnavailable
 from tfs_proxy.observe.tracing.outgoing import OUTGOING
 from tfs_proxy.serving_json import answer_text as serving_text
-from tfs_proxy.upstream.grpc_channels import CONNECT_FAILED, OPTIONS
 from tfs_proxy.upstream.interface import JSON_HEADERS, ModelAnswer
 from tfs_proxy.upstream.tensor_answer import TensorAnswer
-from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed, not_answered, not_reached
+from tfs_proxy.wire.connect import authority, connect_tcp, connect_unix_patiently
+from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed
+from tfs_proxy.wire.grpc_client.answer import CallAnswer
+from tfs_proxy.wire.grpc_client.pool import GrpcPool
 from tfs_proxy.wire.grpc_codes import HTTP_STATUS, GrpcCode
+from tfs_proxy.wire.protobuf_writer import Piece
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
 _PROBE_SECONDS = 1.0
-INTERNAL_ERROR = 500
-
-
-def open_channel(instance: Instance) -> Any:
-    """A ``grpc.Channel`` to ``instance``: over its unix socket, or its port if it has none."""
-    import grpc
-
-    address = (
-        f"unix:{instance.grpc_socket}" if instance.grpc_socket else f"{instance.host}:{instance.grpc_port}"
-    )
-    return grpc.insecure_channel(address, options=OPTIONS)
-
-
-class Channels:
-    """One channel per instance, opened when first needed, shared by threads and greenlets."""
-
-    def __init__(self, open_channel: Callable[[Instance], Any] = open_channel) -> None:
-        self._open_channel = open_channel
-        self._channels: dict[Instance, Any] = {}
-        self._lock = Lock()
-
-    def get(self, instance: Instance) -> Any:
-        """The ``grpc.Channel`` to ``instance``."""
-        with self._lock:
-            if instance not in self._channels:
-                self._channels[instance] = self._open_channel(instance)
-            return self._channels[instance]
-
-    def close(self) -> None:
-        """Close every channel; idempotent."""
-        with self._lock:
-            while self._channels:
-                self._channels.popitem()[1].close()
+_UNIX_AUTHORITY = "localhost"
 
 
 class GrpcCalls:
-    """Calls of Predict over one channel per instance, shared by threads and greenlets."""
+    """Calls of Predict over a pool of connections per instance, shared by threads and greenlets."""
 
-    def __init__(
-        self, timeout_seconds: float, open_channel: Callable[[Instance], Any] = open_channel
-    ) -> None:
+    def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
-        self._channels = Channels(open_channel)
-        self._methods: dict[Instance, Any] = {}
+        self._pools: dict[Instance, GrpcPool] = {}
 
     def predict(
-        self, instance: Instance, message: bytes, url: str = "", timeout_seconds: float | None = None
+        self,
+        instance: Instance,
+        message: Sequence[Piece],
+        url: str = "",
+        timeout_seconds: float | None = None,
     ) -> ModelAnswer:
-        """Send a serialized PredictRequest to ``instance``.
+        """Send a serialized PredictRequest, in pieces, to ``instance``.
 
         What the model server refuses is an answer with the status and body that its REST side gives.
         Raises NotReached if no connection opens, UpstreamUnavailable if one breaks,
         UpstreamTimeout if no answer comes in time, UpstreamError if it can't be read.
         """
-        import grpc
-
-        timeout_seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        metadata = tuple(OUTGOING.headers().items())
-        try:
-            answer = self._method(instance)(message, timeout=timeout_seconds, metadata=metadata or None)
-            return TensorAnswer(answer, url)
-        except grpc.RpcError as error:
-            return _refusal(error, instance, url, timeout_seconds)
+        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        answer = self._pool(instance).call(PREDICT, message, seconds, OUTGOING.headers())
+        if answer.code is GrpcCode.OK:
+            return TensorAnswer(answer.message, url)
+        return _refusal(answer, instance, url)
 
     def close(self) -> None:
-        """Close every channel; idempotent."""
-        self._methods.clear()
-        self._channels.close()
+        """Close every connection; idempotent."""
+        while self._pools:
+            self._pools.popitem()[1].close()
 
-    def _method(self, instance: Instance) -> Any:
-        method = self._methods.get(instance)
-        if method is None:
-            method = self._methods[instance] = self._channels.get(instance).unary_unary(PREDICT)
-        return method
+    def _pool(self, instance: Instance) -> GrpcPool:
+        pool = self._pools.get(instance)
+        return self._pools.setdefault(instance, _pool_of(instance)) if pool is None else pool
 
 
-def _refusal(error: Any, instance: Instance, url: str, timeout_seconds: float) -> ModelAnswer:
-    """What a failed call comes to: an answer if the model server said so, else an exception."""
-    code, text = GrpcCode(error.code().value[0]), error.details() or ""
-    if code is GrpcCode.DEADLINE_EXCEEDED:
-        raise UpstreamTimeout(not_answered(MODEL_SERVER, timeout_seconds)) from error
-    if code is GrpcCode.UNAVAILABLE:
-        if CONNECT_FAILED in text:
-            raise NotReached(not_reached(MODEL_SERVER)) from error
-        # NOTE: grpc does not tell a server's own word, a full queue, from its end: the socket does.
-        if not _listens(instance):
-            raise UpstreamUnavailable(connection_closed(MODEL_SERVER)) from error
-    return ModelAnswer(HTTP_STATUS[code], serving_text.error(text), JSON_HEADERS, url)
+def _pool_of(instance: Instance) -> GrpcPool:
+    """Connections to the unix socket of ``instance``, or to its port if it has none."""
+    if instance.grpc_socket:
+        return GrpcPool(partial(connect_unix_patiently, Path(instance.grpc_socket)), _UNIX_AUTHORITY)
+    open_connection = partial(connect_tcp, instance.host, instance.grpc_port)
+    return GrpcPool(open_connection, authority(instance.host, instance.grpc_port))
+
+
+def _refusal(answer: CallAnswer, instance: Instance, url: str) -> ModelAnswer:
+    """The answer that a refused call comes to; raises UpstreamUnavailable if the server has ended."""
+    # NOTE: a server that ends says the same as one whose queue is full: the socket tells them apart.
+    if answer.code is GrpcCode.UNAVAILABLE and not _listens(instance):
+        raise UpstreamUnavailable(connection_closed(MODEL_SERVER))
+    return ModelAnswer(HTTP_STATUS[answer.code], serving_text.error(answer.text), JSON_HEADERS, url)
 
 
 def _listens(instance: Instance) -> bool:

@@ -1,4 +1,13 @@
-"""How a channel to a model server is set up, for the workers' calls and for the gRPC router's."""
+"""Channels of grpcio to a model server: for scripts that ask; their options are the gRPC router's, too.
+
+grpc is imported when a script first asks, so after the fork of the workers: a channel does not survive one.
+"""
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from tfs_proxy.deployment import Instance
 
 OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -18,3 +27,35 @@ model server that is busy is not down.
 
 CONNECT_FAILED = "failed to connect"
 """What the text of an UNAVAILABLE has if no connection could be opened, so that nothing was sent."""
+
+
+def open_channel(instance: Instance) -> Any:
+    """A ``grpc.Channel`` to ``instance``: over its unix socket, or its port if it has none."""
+    import grpc
+
+    address = (
+        f"unix:{instance.grpc_socket}" if instance.grpc_socket else f"{instance.host}:{instance.grpc_port}"
+    )
+    return grpc.insecure_channel(address, options=OPTIONS)
+
+
+class Channels:
+    """One channel per instance, opened when first needed, shared by threads and greenlets."""
+
+    def __init__(self, open_channel: Callable[[Instance], Any] = open_channel) -> None:
+        self._open_channel = open_channel
+        self._channels: dict[Instance, Any] = {}
+        self._lock = Lock()
+
+    def get(self, instance: Instance) -> Any:
+        """The ``grpc.Channel`` to ``instance``."""
+        with self._lock:
+            if instance not in self._channels:
+                self._channels[instance] = self._open_channel(instance)
+            return self._channels[instance]
+
+    def close(self) -> None:
+        """Close every channel; idempotent."""
+        with self._lock:
+            while self._channels:
+                self._channels.popitem()[1].close()

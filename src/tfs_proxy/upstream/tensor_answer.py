@@ -11,6 +11,7 @@ from tfs_proxy.protos.views import read_response
 from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.signature import Signature
 from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer
+from tfs_proxy.wire.protobuf_writer import Piece
 
 BAD_REQUEST = 400
 
@@ -28,7 +29,7 @@ class TensorAnswer(ModelAnswer):
 
     __slots__ = ("_json", "_outputs", "_version")
 
-    def __init__(self, message: bytes, url: str = "") -> None:
+    def __init__(self, message: Piece, url: str = "") -> None:
         """Read ``message``; raises UpstreamError if it can't be."""
         try:
             predicted = read_response(message)

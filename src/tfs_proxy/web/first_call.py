@@ -27,9 +27,7 @@ def begin(deployment: Deployment, upstream: Upstream, serves: Callable[[Target],
     folder = deployment.graph_folders.get(deployment.default_model)
     if folder is None or not (Path(folder) / WARMUP_FILE).is_file():
         return
-    # PERF: a quarter of a second, while the model is loaded: the first call over gRPC would wait for it.
-    import grpc  # noqa: F401
-
+    # PERF: while the model is loaded: the first call would wait for it.
     from tfs_proxy.payload.formats import npy  # noqa: F401
 
     Thread(

@@ -6,6 +6,8 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
+from tfs_proxy.wire.exchange import set_timeout
+
 Connect = Callable[[str, int, float | None], socket.socket]
 """Opens a connection to host and port, within a time in seconds, None for any; raises OSError."""
 
@@ -53,6 +55,21 @@ def connect_unix(path: Path) -> Connect:
     return connect
 
 
+def connect_unix_patiently(path: Path, timeout_seconds: float) -> socket.socket:
+    """A connection to the unix socket at ``path``; a full queue of the server is waited for. Raises OSError.
+
+    A socket with a timeout of Python's own would be refused at once.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        set_timeout(connection, timeout_seconds, socket.SO_SNDTIMEO)
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
 def authority(host: str, port: int) -> str:
     """HOST:PORT, as the Host header has it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -73,8 +90,20 @@ def has_unread_tcp(connection: socket.socket) -> bool:
     """
     try:
         # The end that came right behind the answer is read with it: only the state tells.
-        if connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, len(_ESTABLISHED)) != _ESTABLISHED:
+        if _tcp_state(connection) != _ESTABLISHED:
             return True
         return connection.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, len(_NO_BYTES)) != _NO_BYTES
     except (AttributeError, OSError):  # not on Linux
         return has_unread(connection)
+
+
+def has_ended_tcp(connection: socket.socket) -> bool:
+    """Whether the other side has closed a connection over TCP; False if the system does not say."""
+    try:
+        return _tcp_state(connection) != _ESTABLISHED
+    except (AttributeError, OSError):  # not on Linux
+        return False
+
+
+def _tcp_state(connection: socket.socket) -> bytes:
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, len(_ESTABLISHED))

@@ -40,9 +40,9 @@ def test_a_call_over_grpc_carries_the_trace_as_metadata(
     """As OpenTelemetry's instrumentation of a server reads it; off there is none."""
     instance, seen = metadata
     calls = GrpcCalls(20)
-    calls.predict(instance, b"")
+    calls.predict(instance, [b""])
     monkeypatch.setattr(OUTGOING, "inject", lambda: HEADERS)
-    calls.predict(instance, b"")
+    calls.predict(instance, [b""])
     calls.close()
 
     without, carried = seen

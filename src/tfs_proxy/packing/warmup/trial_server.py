@@ -19,7 +19,7 @@ from tfs_proxy.supervisor.plan import ProcessPlan
 from tfs_proxy.supervisor.readiness import Heartbeats, Readiness
 from tfs_proxy.upstream.grpc import GrpcCalls
 from tfs_proxy.wire.connections import get
-from tfs_proxy.wire.protobuf_writer import message_field
+from tfs_proxy.wire.protobuf_writer import Piece, message_field
 
 LOG = "model-server.log"
 NO_MODEL = "no-such-model"
@@ -73,8 +73,8 @@ def trial_server(
         yield TrialServer(instance, calls, planned.metrics_path)
 
 
-def _empty_request(model: str) -> bytes:
-    return b"".join(message_field(1, [model_spec(model)]))
+def _empty_request(model: str) -> list[Piece]:
+    return message_field(1, [model_spec(model)])
 
 
 @contextmanager

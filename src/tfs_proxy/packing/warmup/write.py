@@ -166,7 +166,7 @@ def _measured(server: TrialServer, version: _Version, cold_ms: float) -> WarmedV
 def _milliseconds(server: TrialServer, version: _Version, request: RecordedRequest) -> float:
     message = request_message(request.target, request.batch, version.signature_of(request))
     began = time.perf_counter()
-    answer = server.calls.predict(server.instance, message)
+    answer = server.calls.predict(server.instance, [message])
     if not answer.ok:
         raise BadInput(error_text(answer.body) or f"status {answer.status}")
     return (time.perf_counter() - began) * 1000

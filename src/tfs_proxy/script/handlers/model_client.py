@@ -13,7 +13,7 @@ from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
 from tfs_proxy.script.values import check_version_or_label
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.grpc import Channels
+from tfs_proxy.upstream.grpc_channels import Channels
 
 Result = TypeVar("Result")
 

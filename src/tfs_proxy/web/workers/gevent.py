@@ -12,6 +12,7 @@ from gunicorn.workers.ggevent import GeventWorker as GunicornGeventWorker
 from tfs_proxy.capture.writer import Blocking
 from tfs_proxy.script.tracebacks_of_threads import frames_from
 from tfs_proxy.web.workers.base import ContainerWorker
+from tfs_proxy.web.workers.grpc_on_gevent import GrpcOnGevent
 
 
 class Expired(BaseException):
@@ -50,10 +51,8 @@ class GeventWorker(ContainerWorker, GunicornGeventWorker):  # type: ignore[misc]
         return int(self.worker_connections)
 
     def load_wsgi(self) -> None:
-        """Make gRPC wait on gevent's loop before anything opens a channel, then load the application."""
-        from grpc.experimental import gevent as grpc_gevent
-
-        grpc_gevent.init_gevent()
+        """Let gRPC wait on gevent's loop if a script imports it, then load the application."""
+        GrpcOnGevent.install()
         super().load_wsgi()
 
     def blocking(self) -> Blocking:

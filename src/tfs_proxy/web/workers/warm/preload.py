@@ -27,9 +27,8 @@ SCRIPT: Final = (
     "tfs_proxy.script.handlers.call",
     "tfs_proxy.script.script_model.call",
     "tfs_proxy.upstream.pooled_requests",
-    "grpc",
 )
-"""What workers with a script import besides. grpc has neither threads nor channels before its first one."""
+"""What workers with a script import besides."""
 
 AT_START: Final = frozenset({"sitecustomize", "usercustomize", "setproctitle", "inotify"})
 """Python and gunicorn have imported these by the time that `preload` looks, if there are any."""

@@ -1,0 +1,273 @@
+"""One HTTP/2 connection, on which one gRPC call at a time is made: a request out, an answer in."""
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from socket import MSG_WAITALL, SO_RCVTIMEO, SO_SNDTIMEO
+
+from tfs_proxy.errors import UpstreamUnavailable
+from tfs_proxy.wire.connect import has_ended_tcp
+from tfs_proxy.wire.error_body import MODEL_SERVER, connection_closed
+from tfs_proxy.wire.exchange import Deadline, set_timeout
+from tfs_proxy.wire.grpc_client import frames
+from tfs_proxy.wire.grpc_client.answer import AnswerReader, CallAnswer
+from tfs_proxy.wire.grpc_client.frames import BrokenFrames, FrameHead
+from tfs_proxy.wire.grpc_client.header_blocks import MOST_HEADER_BYTES, SMALLER_TABLE, BlockReader
+from tfs_proxy.wire.grpc_client.messages import OutgoingMessage
+from tfs_proxy.wire.grpc_client.receive_buffer import BUFFER_BYTES, ReceiveBuffer
+from tfs_proxy.wire.grpc_client.windows import ReceiveWindow, SendWindows
+from tfs_proxy.wire.protobuf_writer import Piece
+
+_SETTINGS: Mapping[int, int] = {
+    frames.ENABLE_PUSH: 0,
+    frames.INITIAL_WINDOW_SIZE: frames.MOST_WINDOW,
+    frames.MAX_FRAME_SIZE: frames.MOST_FRAME_BYTES,
+    frames.MAX_HEADER_LIST_SIZE: MOST_HEADER_BYTES,
+}
+_HELLO = frames.hello(_SETTINGS, frames.MOST_WINDOW)
+_DEFAULT_TABLE_BYTES = 4096
+_MOST_BUFFERS = 512
+"""How many buffers one call of the kernel takes; Linux's limit is 1024."""
+
+_MOST_CONTROL_BYTES = 1 << 14
+
+
+class NotBegun(Exception):
+    """The server has surely not begun the call: it may be made again, on another connection."""
+
+
+class ServerEnded(ConnectionError):
+    """The server has closed the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """What one call sends: its header block, and its message in pieces that stay where they are."""
+
+    block: bytes
+    message: Sequence[Piece]
+
+
+class GrpcConnection:
+    """An open connection; `usable` says whether it is fit for a call after this one."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._buffer = ReceiveBuffer(self._receive)
+        self._blocks = BlockReader()
+        self._send_windows = SendWindows()
+        self._receive_window = ReceiveWindow()
+        self._stream = -1
+        self._goes_away = False
+        self._complete = True
+        self._unsent = _HELLO
+        self._table_update = b""
+        self._on_frame: Mapping[int, Callable[[FrameHead], None]] = {
+            frames.DATA: self._on_data,
+            frames.HEADERS: self._on_headers,
+            frames.RST_STREAM: self._on_reset,
+            frames.SETTINGS: self._on_settings,
+            frames.PUSH_PROMISE: self._on_misplaced,
+            frames.PING: self._on_ping,
+            frames.GOAWAY: self._on_goaway,
+            frames.WINDOW_UPDATE: self._on_window_update,
+            frames.CONTINUATION: self._on_misplaced,
+        }
+
+    @property
+    def usable(self) -> bool:
+        """Whether the last call ended as it should, and the server does not leave."""
+        return self._complete and not self._goes_away and self._stream + 2 <= frames.MOST_STREAM
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has closed it, as far as this can be known before something is sent."""
+        # Over a unix socket the first bytes are refused then; TCP takes them.
+        return self._socket.family != socket.AF_UNIX and has_ended_tcp(self._socket)
+
+    def call(self, request: CallRequest, deadline: Deadline) -> CallAnswer:
+        """Make one call, and read its answer to the end.
+
+        Raises NotBegun, UpstreamUnavailable if the connection breaks, UpstreamTimeout, and BrokenFrames for
+        what is not gRPC. The connection is not `usable` after any of them.
+        """
+        self._deadline, self._stream, self._sent = deadline, self._stream + 2, False
+        self._answer = AnswerReader(self._blocks, deadline)
+        self._send_windows.begin_stream()
+        self._complete = False
+        message = OutgoingMessage(request.message)
+        try:
+            self._send_request(request.block, message)
+            while not self._answer.ended:
+                self._take_frame()
+            if self._unsent:
+                self._send([])
+        except ConnectionError as error:
+            if not self._sent:
+                raise NotBegun from error
+            if not self._answer.ended:
+                raise UpstreamUnavailable(connection_closed(MODEL_SERVER)) from error
+        else:
+            self._complete = not message.remaining
+        return self._answer.answer()
+
+    def close(self) -> None:
+        """Close the socket; the server ends a call that is under way."""
+        self._socket.close()
+
+    def _send_request(self, block: bytes, message: OutgoingMessage) -> None:
+        block, self._table_update = self._table_update + block, b""
+        most = self._send_windows.most_frame_bytes
+        buffers: list[Piece] = [frames.header_frames(self._stream, block, most)]
+        while message.remaining and not self._answer.ended:
+            count = min(message.remaining, self._send_windows.available())
+            if count:
+                self._send_windows.spend(count)
+                pieces = message.take(count)
+                last = not message.remaining
+                buffers += frames.data_frames(
+                    self._stream, pieces, self._send_windows.most_frame_bytes, last=last
+                )
+            if buffers:
+                try:
+                    self._send(buffers)
+                except ConnectionError:
+                    if not self._sent:
+                        raise
+                    # A server may refuse a request and close before it has read it: its answer is there.
+                    self._goes_away = True
+                    return
+                buffers = []
+            if message.remaining and not self._send_windows.available():
+                self._take_frame()
+
+    def _send(self, buffers: list[Piece]) -> None:
+        if self._unsent:
+            buffers, self._unsent = [self._unsent, *buffers], b""
+        while buffers:
+            set_timeout(self._socket, self._deadline.to_write(), SO_SNDTIMEO)
+            try:
+                count = self._socket.sendmsg(buffers[:_MOST_BUFFERS])
+            except (TimeoutError, BlockingIOError) as error:
+                raise self._deadline.over() from error
+            self._sent = self._sent or bool(count)
+            buffers = _after(buffers, count)
+
+    def _receive(self, room: memoryview) -> int:
+        if self._unsent:
+            self._send([])
+        set_timeout(self._socket, self._deadline.to_read(), SO_RCVTIMEO)
+        try:
+            # PERF: once for all, as every return of the kernel waits for the interpreter's lock.
+            count = self._socket.recv_into(room, 0, MSG_WAITALL if len(room) > BUFFER_BYTES else 0)
+        except (TimeoutError, BlockingIOError) as error:
+            raise self._deadline.over() from error
+        if not count:
+            raise ServerEnded
+        return count
+
+    def _take_frame(self) -> None:
+        head = frames.read_head(self._buffer.read(frames.HEAD_BYTES))
+        if head.length > frames.MOST_FRAME_BYTES:
+            raise BrokenFrames("a frame is larger than allowed")
+        self._on_frame.get(head.kind, self._payload)(head)
+
+    def _payload(self, head: FrameHead) -> bytes:
+        """The payload of a frame that is neither DATA nor headers; of an unknown one nobody reads it."""
+        if head.length > _MOST_CONTROL_BYTES:
+            raise BrokenFrames("a frame is larger than any of its kind")
+        return self._buffer.read(head.length)
+
+    def _on_data(self, head: FrameHead) -> None:
+        self._check_stream(head)
+        count, padding = head.length, 0
+        if head.flags & frames.PADDED and count:
+            padding = self._buffer.read(1)[0]
+            count -= 1 + padding
+            if count < 0:
+                raise BrokenFrames("a DATA frame is shorter than its padding")
+        self._answer.take_data(self._buffer, count)
+        self._buffer.read(padding)
+        report = self._receive_window.to_report(head.length)
+        if report:
+            # The message may be as large as the window of its stream: only the connection's is renewed.
+            self._unsent += frames.window_update(0, report)
+        if head.flags & frames.END_STREAM:
+            self._answer.end()
+
+    def _on_headers(self, head: FrameHead) -> None:
+        self._check_stream(head)
+        self._answer.take_headers(self._header_block(head))
+        if head.flags & frames.END_STREAM:
+            self._answer.end()
+
+    def _header_block(self, head: FrameHead) -> bytes:
+        """A whole block, of bounded size and of a bounded number of frames."""
+        first, part = head, self._buffer.read(_bounded(head.length))
+        block = frames.header_fragment(head, part)
+        frames_left = 64
+        while not head.flags & frames.END_HEADERS:
+            head = frames.read_head(self._buffer.read(frames.HEAD_BYTES))
+            frames_left -= 1
+            if head.kind != frames.CONTINUATION or head.stream != first.stream or not frames_left:
+                raise BrokenFrames("a header block breaks off, or has no end")
+            _bounded(len(block) + head.length)
+            block += self._buffer.read(head.length)
+        return block
+
+    def _on_reset(self, head: FrameHead) -> None:
+        code = frames.read_reset(self._payload(head))
+        if head.stream != self._stream:
+            return  # a call before this one, whose answer has come
+        if code == frames.REFUSED_STREAM:
+            raise NotBegun
+        if code == frames.CANCEL:
+            self._deadline.to_read()  # the server keeps the same deadline
+        raise BrokenFrames(f"the call was broken off, with HTTP/2's error code {code}")
+
+    def _on_settings(self, head: FrameHead) -> None:
+        payload = self._payload(head)
+        if head.flags & frames.ACK:
+            return
+        for number, value in frames.read_settings(payload):
+            self._send_windows.set(number, value)
+            if number == frames.HEADER_TABLE_SIZE and value < _DEFAULT_TABLE_BYTES:
+                self._table_update = SMALLER_TABLE
+        self._unsent += frames.frame(frames.SETTINGS, frames.ACK, 0, b"")
+
+    def _on_ping(self, head: FrameHead) -> None:
+        payload = frames.read_ping(self._payload(head))
+        if not head.flags & frames.ACK:
+            self._unsent += frames.frame(frames.PING, frames.ACK, 0, payload)
+
+    def _on_goaway(self, head: FrameHead) -> None:
+        self._goes_away = True
+        if frames.read_goaway(self._payload(head)) < self._stream:
+            raise NotBegun
+
+    def _on_window_update(self, head: FrameHead) -> None:
+        increment = frames.read_increment(self._payload(head))
+        if head.stream in {0, self._stream}:
+            self._send_windows.open(increment, stream=bool(head.stream))
+
+    def _on_misplaced(self, head: FrameHead) -> None:
+        raise BrokenFrames(f"a frame of type {head.kind} has no place there")
+
+    def _check_stream(self, head: FrameHead) -> None:
+        if head.stream != self._stream:
+            raise BrokenFrames(f"a frame belongs to stream {head.stream}, which is not open")
+
+
+def _bounded(length: int) -> int:
+    if length > MOST_HEADER_BYTES:
+        raise BrokenFrames("its headers are larger than allowed")
+    return length
+
+
+def _after(buffers: list[Piece], count: int) -> list[Piece]:
+    """What is left of ``buffers`` behind their first ``count`` bytes."""
+    for number, buffer in enumerate(buffers):
+        if count < len(buffer):
+            return [memoryview(buffer)[count:], *buffers[number + 1 :]]
+        count -= len(buffer)
+    return []

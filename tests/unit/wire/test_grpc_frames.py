@@ -1,0 +1,205 @@
+"""The frames, header blocks and messages of our gRPC client, as pure functions of bytes."""
+
+from collections.abc import Callable
+
+import pytest
+from hpack import Decoder, Encoder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfs_proxy.wire.grpc_client import frames
+from tfs_proxy.wire.grpc_client.frames import BrokenFrames
+from tfs_proxy.wire.grpc_client.header_blocks import BlockReader, request_block, status_text
+from tfs_proxy.wire.grpc_client.messages import IncomingMessage, OutgoingMessage
+from tfs_proxy.wire.grpc_client.receive_buffer import ReceiveBuffer
+from tfs_proxy.wire.grpc_client.windows import ReceiveWindow, SendWindows
+
+
+def arriving(content: bytes, sizes: list[int]) -> ReceiveBuffer:
+    """A buffer whose bytes arrive in parts of these sizes, over and over; then the connection ends."""
+    position, turn = 0, 0
+
+    def receive(room: memoryview) -> int:
+        nonlocal position, turn
+        part = content[position : position + min(len(room), sizes[turn % len(sizes)])]
+        if not part:
+            raise ConnectionError
+        room[: len(part)] = part
+        position, turn = position + len(part), turn + 1
+        return len(part)
+
+    return ReceiveBuffer(receive)
+
+
+def read(decoder: Decoder, block: bytes) -> dict[str, str]:
+    """A header block as the library reads it."""
+    return {str(name): str(value) for name, value in decoder.decode(block)}
+
+
+def split(content: bytes) -> list[tuple[frames.FrameHead, bytes]]:
+    """Frames out of bytes."""
+    found = []
+    while content:
+        head = frames.read_head(content[: frames.HEAD_BYTES])
+        content = content[frames.HEAD_BYTES :]
+        found.append((head, content[: head.length]))
+        content = content[head.length :]
+    return found
+
+
+@given(
+    st.lists(st.integers(0, 70_000), max_size=8),
+    st.lists(st.integers(1, 40_000), min_size=1, max_size=5),
+)
+def test_bytes_come_in_order_however_they_arrive(wanted: list[int], sizes: list[int]) -> None:
+    """Small and large reads give what was sent, wherever the parts of it end."""
+    content = bytes(number % 251 for number in range(sum(wanted)))
+    buffer, read = arriving(content, sizes), b""
+    for number, count in enumerate(wanted):
+        if number % 2:
+            target = bytearray(count)
+            buffer.read_into(memoryview(target))
+            read += target
+        else:
+            read += buffer.read(count)
+
+    assert read == content
+
+
+@given(
+    st.lists(st.binary(max_size=50), max_size=6), st.integers(1, 20), st.lists(st.integers(1, 9), min_size=1)
+)
+def test_a_message_survives_its_frames(pieces: list[bytes], most: int, parts: list[int]) -> None:
+    """Cut into any frames as the windows allow, and read back, it is the same; the last frame ends the stream."""
+    outgoing, sent, turn = OutgoingMessage(pieces), b"", 0
+    while outgoing.remaining:
+        count = min(outgoing.remaining, parts[turn % len(parts)])
+        taken = outgoing.take(count)
+        sent += b"".join(frames.data_frames(3, taken, most, last=not outgoing.remaining))
+        turn += 1
+    found, incoming = split(sent), IncomingMessage()
+    for head, payload in found:
+        assert (head.kind, head.stream, head.length <= most) == (frames.DATA, 3, True)
+        incoming.take(arriving(payload, [7]), head.length)
+
+    assert bytes(incoming.whole()) == b"".join(pieces)
+    assert [head.flags for head, _ in found] == [0] * (len(found) - 1) + [frames.END_STREAM]
+
+
+@given(st.binary(min_size=1, max_size=200), st.integers(1, 50))
+def test_a_header_block_survives_its_frames(block: bytes, most: int) -> None:
+    """One HEADERS frame, then CONTINUATION frames, of which the last one says so."""
+    found = split(frames.header_frames(5, block, most))
+
+    assert b"".join(payload for _, payload in found) == block
+    assert [head.kind for head, _ in found] == [frames.HEADERS] + [frames.CONTINUATION] * (len(found) - 1)
+    assert [bool(head.flags & frames.END_HEADERS) for head, _ in found] == [False] * (len(found) - 1) + [True]
+
+
+@given(st.integers(0, 2**24 - 1), st.integers(0, 255), st.integers(0, 255), st.integers(0, 2**31 - 1))
+def test_a_head_survives(length: int, kind: int, flags: int, stream: int) -> None:
+    """Its nine bytes give back what went in."""
+    assert frames.read_head(frames.frame_head(length, kind, flags, stream)) == (length, kind, flags, stream)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(20, "20000000u"), (0.0000001, "1u"), (600, "600000m"), (1e6, "1000000S"), (1e12, "99999999S")],
+)
+def test_a_deadline_has_eight_digits_at_most(seconds: float, text: str) -> None:
+    """In the smallest unit that fits, never 0."""
+    assert read(Decoder(), request_block("/s/m", "localhost", seconds, {}))["grpc-timeout"] == text
+
+
+def test_a_request_block_leaves_tables_as_they_are() -> None:
+    """So the same bytes serve every connection; names of metadata are in lower case."""
+    decoder = Decoder()
+    block = request_block("/s/m", "localhost", 1, {"Traceparent": "00-1"})
+    headers = read(decoder, block)
+
+    assert headers[":path"] == "/s/m"
+    assert headers[":authority"] == "localhost"
+    assert headers["traceparent"] == "00-1"
+    assert not decoder.header_table.dynamic_entries
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["a", "b", ":status"]), st.sampled_from(["1", "2"])), max_size=12
+    )
+)
+def test_blocks_are_read_as_they_are_meant(lists: list[dict[str, str]]) -> None:
+    """What a block meant is kept until the table changes."""
+    encoder, reader = Encoder(), BlockReader()
+    for headers in lists:
+        assert reader.read(encoder.encode(headers.items())) == headers
+
+
+@given(st.binary(max_size=60))
+def test_no_header_block_does_more_than_fail(block: bytes) -> None:
+    """Whatever it is, it is read or refused."""
+    try:
+        headers = BlockReader().read(block)
+    except BrokenFrames:
+        return
+    assert all(isinstance(text, str) for pair in headers.items() for text in pair)
+
+
+def test_a_header_list_has_a_limit() -> None:
+    """A block of few bytes may mean many: one entry, again and again."""
+    encoder = Encoder()
+    bomb = encoder.encode([("a", "x" * 4000)]) + b"\xbe" * 1000
+
+    with pytest.raises(BrokenFrames, match="header"):
+        BlockReader().read(bomb)
+
+
+def test_a_status_has_its_own_encoding() -> None:
+    """Percent-encoded UTF-8; what is none stands for itself."""
+    assert status_text({"grpc-message": "caf%C3%A9 %"}) == "café %"
+    assert status_text({"grpc-message": "%FF"}) == "\ufffd"
+    assert status_text({}) == ""
+
+
+MALFORMED: dict[str, Callable[[], object]] = {
+    "SETTINGS": lambda: list(frames.read_settings(b"12345")),
+    "window": lambda: list(frames.read_settings(b"\0\4\x80\0\0\0")),
+    "size of frames": lambda: list(frames.read_settings(b"\0\5\0\0\0\1")),
+    "opens no window": lambda: frames.read_increment(b"\0\0\0\0"),
+    "WINDOW_UPDATE": lambda: frames.read_increment(b"\0"),
+    "RST_STREAM": lambda: frames.read_reset(b"12345"),
+    "GOAWAY": lambda: frames.read_goaway(b"1234567"),
+    "PING": lambda: frames.read_ping(b""),
+    "padding": lambda: frames.header_fragment(frames.FrameHead(3, 1, frames.PADDED, 1), b"\3ab"),
+    "further": lambda: SendWindows().open(2**31 - 1, stream=False),
+    "compressed": lambda: IncomingMessage().take(arriving(b"\1\0\0\0\1x", [9]), 6),
+    "4294967295 bytes": lambda: IncomingMessage().take(arriving(b"\0\xff\xff\xff\xff", [9]), 5),
+    "more than one": lambda: IncomingMessage().take(arriving(b"\0\0\0\0\1xy", [9]), 7),
+    "no message": lambda: IncomingMessage().whole(),
+}
+
+
+@pytest.mark.parametrize("words", MALFORMED)
+def test_malformed_frames_are_named(words: str) -> None:
+    """Each says what is wrong with it."""
+    with pytest.raises(BrokenFrames, match=words):
+        MALFORMED[words]()
+
+
+def test_the_server_is_told_in_time_that_its_data_is_read() -> None:
+    """Long before its window closes, and then about all of it."""
+    window = ReceiveWindow()
+    reports = [window.to_report(1 << 27) for _ in range(4)]
+
+    assert reports == [0, 1 << 28, 0, 1 << 28]
+
+
+def test_a_smaller_initial_window_may_close_the_present_one() -> None:
+    """By as much as it shrinks, below nothing if need be (RFC 9113, 6.9.2)."""
+    windows = SendWindows()
+    windows.spend(60_000)
+    windows.set(frames.INITIAL_WINDOW_SIZE, 1_000)
+    assert windows.available() == 0
+    windows.open(60_000, stream=True)
+
+    assert windows.available() == 1_000 - 60_000 + 60_000
