@@ -2,6 +2,8 @@
 
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -38,12 +40,14 @@ def pool_at(path: Path) -> GrpcPool:
 @pytest.fixture(scope="module")
 def grpc_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
     """A server of grpcio, at a unix socket and a port: echoes, and does what the first word of a request says."""
-    path = tmp_path_factory.mktemp("grpc") / "s"
+    path, meeting = tmp_path_factory.mktemp("grpc") / "s", threading.Barrier(2)
 
     def answer(message: bytes, context: grpc.ServicerContext) -> bytes:
         word = message[:10].partition(b" ")[0]
         if word == b"refuse":
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "caf\u00e9 100% " + "x" * 6_000)
+        if word == b"meet":
+            meeting.wait(SECONDS)
         if word == b"sleep":
             time.sleep(0.5)
         if word == b"metadata":
@@ -112,6 +116,28 @@ def test_threads_have_connections_of_their_own(grpc_server: tuple[Path, int]) ->
         answers = threads.map(lambda message: bytes(pool.call(METHOD, [message], SECONDS).message), asked)
         assert list(answers) == asked
     pool.close()
+
+
+GREENLETS = """
+from gevent import monkey; monkey.patch_all()
+import sys
+from functools import partial
+from pathlib import Path
+from gevent.pool import Pool
+from tfs_proxy.wire.connect import connect_unix_patiently
+from tfs_proxy.wire.grpc_client.pool import GrpcPool
+calls = GrpcPool(partial(connect_unix_patiently, Path(sys.argv[1])), "localhost")
+sent = [b"meet " + bytes(300_000), b"meet "]
+print(Pool(2).map(lambda message: bytes(calls.call("/test.Service/Method", [message], 20).message), sent) == sent)
+"""
+
+
+def test_greenlets_let_each_other_go_on(grpc_server: tuple[Path, int]) -> None:
+    """Each of two calls is answered once the server has both: none may hold up the thread that they share."""
+    command = [sys.executable, "-c", GREENLETS, str(grpc_server[0])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=SECONDS)
+
+    assert done.stdout.strip() == "True"
 
 
 @pytest.fixture
