@@ -40,6 +40,7 @@ ROOMS = (
     "supervisor",
     "multimodel",
     "pipeline",
+    "inner_stack",
     "endpoint",
     "conform",
     "transform",

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from tfs_proxy.archive.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.inner_stack.stack import serving
 from tfs_proxy.transform.job import MANIFEST, Job
 from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.isolation import FAIL
-from tfs_proxy.transform.send.stack import serving, stack_environment
+from tfs_proxy.transform.send.stack import stack_environment
 from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import LocalTarget, open_file
 from tfs_proxy.transform.stores.s3 import S3Stream

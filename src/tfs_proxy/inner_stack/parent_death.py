@@ -1,6 +1,6 @@
-"""Ends the serving stack of a job when the job ends: run as a module, it is the parent of `tfs-proxy serve`.
+"""Ends an inner stack when its owner ends: run as a module, it is the parent of `tfs-proxy serve`.
 
-Its standard input is a pipe that only the job holds open. However the job ends, even by kill -9, the pipe
+Its standard input is a pipe that only the owner holds open. However the owner ends, even by kill -9, the pipe
 closes, and this process sends SIGTERM to the stack. If this process is killed itself, as Ray does to the
 children of an actor that ends, Linux sends the SIGTERM.
 """
@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     stack = subprocess.Popen(argv, stdin=subprocess.DEVNULL, preexec_fn=before_exec)  # noqa: PLW1509 - no threads yet
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole process group, but the job decides
+    )  # Ctrl-C reaches the whole process group, but the owner decides
     threading.Thread(target=_terminate_at_end_of_input, args=(stack,), daemon=True).start()
     return stack.wait()
 
