@@ -46,6 +46,7 @@ COMMANDS = {
     "check": Command("check", "report what would be served, import the script, and try it on a request"),
     "conform": Command("conform", "judge whether any container keeps SageMaker's contract"),
     "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),
+    "tune": Command("tune", "find the settings with which this machine answers most requests to a model"),
     "log-level": Command("log_level", "change how much a run logs, while it runs"),
     "model-server": Command(
         "model_server",

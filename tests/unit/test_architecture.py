@@ -43,6 +43,7 @@ ROOMS = (
     "inner_stack",
     "endpoint",
     "conform",
+    "tuning",
     "transform",
     "embedded",
     "savedmodel_export",

@@ -1,0 +1,188 @@
+"""What a search may change: axes of settings, each with few options, from the machine and the model."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tfs_proxy.settings import TABLE, Settings
+
+VARIABLES: Mapping[str, str] = {row.field: row.variable for row in TABLE}
+EXTRA_ARGS = VARIABLES["extra_args"]
+REST_THREADS_FLAG = "--rest_api_num_threads"
+
+Point = tuple[int, ...]
+"""The number of the chosen option on each axis; 0 is what the stack does without being told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One value of an axis: how a table shows it, and the ``variables`` that set it.
+
+    ``arguments`` are further flags of the model server.
+    """
+
+    label: str
+    variables: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Options of one setting, the default first; ``needs`` is an axis without which this one is nothing."""
+
+    name: str
+    options: tuple[Option, ...]
+    needs: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TunedModel:
+    """What is measured: whether requests pass the workers, and whether batching can join them.
+
+    ``has_script`` says that a script answers them, ``batches`` that every input and output has a first
+    dimension of an open size.
+    """
+
+    through_workers: bool
+    has_script: bool
+    batches: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All points of some axes; ``fixed`` are variables that the user has set, which stay as they are.
+
+    ``extra_args`` are the user's own flags of the model server.
+    """
+
+    axes: tuple[Axis, ...]
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    extra_args: tuple[str, ...] = ()
+
+    @property
+    def default(self) -> Point:
+        """What the stack does without being told."""
+        return (0,) * len(self.axes)
+
+    def place(self, name: str) -> int | None:
+        """Where the axis ``name`` stands, None if there is none."""
+        return next((place for place, axis in enumerate(self.axes) if axis.name == name), None)
+
+    def canonical(self, point: Point) -> Point:
+        """The point that means the same, with 0 on each axis that has no effect."""
+        return tuple(
+            0 if axis.needs and (place := self.place(axis.needs)) is not None and not point[place] else chosen
+            for axis, chosen in zip(self.axes, point, strict=True)
+        )
+
+    def chosen(self, point: Point) -> Iterator[tuple[Axis, Option]]:
+        """The options of a point that are not the default."""
+        for axis, number in zip(self.axes, self.canonical(point), strict=True):
+            if number:
+                yield axis, axis.options[number]
+
+    def environment(self, point: Point) -> dict[str, str]:
+        """The variables that make a stack be ``point``; none for the default."""
+        options = [option for _, option in self.chosen(point)]
+        variables = {name: value for option in options for name, value in option.variables.items()}
+        arguments = [argument for option in options for argument in option.arguments]
+        if arguments:
+            variables[EXTRA_ARGS] = shlex.join([*self.extra_args, *arguments])
+        return variables
+
+    def label(self, point: Point) -> str:
+        """The point in a few words."""
+        return ", ".join(option.label for _, option in self.chosen(point)) or "defaults"
+
+
+def space_of(workload: TunedModel, settings: Settings) -> Space:
+    """The settings to search for ``workload``; those that are set in the environment are not searched."""
+    fixed = {VARIABLES[name] for name in _SEARCHED} & settings.given
+    axes = [
+        *(_worker_axes(workload, settings) if workload.through_workers else ()),
+        *(() if workload.has_script else (_rest_threads(settings),)),
+        _intra_op(settings),
+        *(_batching_axes(settings) if workload.batches else ()),
+    ]
+    free = [axis for axis in axes if len(axis.options) > 1 and not _variables(axis) & fixed]
+    given = {
+        VARIABLES[row.field]: f"{getattr(settings, row.field)}" for row in TABLE if row.variable in fixed
+    }
+    rest = [word for word in settings.extra_args if word.startswith(REST_THREADS_FLAG)]
+    if rest:
+        free = [axis for axis in free if not any(option.arguments for option in axis.options)]
+        given[EXTRA_ARGS] = shlex.join(settings.extra_args)
+    return Space(_without_orphans(free, settings), given, settings.extra_args)
+
+
+_SEARCHED = (
+    "gunicorn_workers",
+    "gunicorn_threads",
+    "intra_op_parallelism",
+    "enable_batching",
+    "max_batch_size",
+    "batch_timeout_micros",
+)
+
+
+def _variables(axis: Axis) -> set[str]:
+    return {name for option in axis.options for name in option.variables}
+
+
+def _without_orphans(axes: Sequence[Axis], settings: Settings) -> tuple[Axis, ...]:
+    """The axes without those that need batching if it is switched off for good."""
+    names = {axis.name for axis in axes}
+    return tuple(
+        axis for axis in axes if axis.needs is None or axis.needs in names or settings.enable_batching
+    )
+
+
+def _numbers(field_name: str, unit: str, default: int, values: Sequence[int]) -> tuple[Option, ...]:
+    """The default, and the other values."""
+    others = [value for value in dict.fromkeys(values) if value != default and value > 0]
+    return (
+        Option(f"{default} {unit}"),
+        *(Option(f"{value} {unit}", {VARIABLES[field_name]: str(value)}) for value in others),
+    )
+
+
+def _worker_axes(workload: TunedModel, settings: Settings) -> Iterator[Axis]:
+    cores, workers = settings.machine.cores, settings.gunicorn_workers
+    # The script's own work is done by the workers; without one, a worker only passes requests on.
+    counts = [max(1, cores // 2), cores, *([2 * cores] if workload.has_script else ())]
+    yield Axis("workers", _numbers("gunicorn_workers", "workers", workers, counts))
+    yield Axis("threads", _numbers("gunicorn_threads", "threads", settings.gunicorn_threads, (4, 16)))
+
+
+def _rest_threads(settings: Settings) -> Axis:
+    """Threads of the model server's REST API; without a script it answers most requests itself."""
+    cores = settings.machine.cores
+    counts = (2 * cores, 8 * cores)
+    options = [
+        Option(f"{count} REST threads", arguments=(f"{REST_THREADS_FLAG}={count}",)) for count in counts
+    ]
+    return Axis("rest_threads", (Option("default REST threads"), *options))
+
+
+def _intra_op(settings: Settings) -> Axis:
+    cores = settings.machine.cores
+    counts = (1, cores) if cores > 2 else (1,)  # noqa: PLR2004 - as many as 2 cores is TensorFlow's own choice
+    return Axis(
+        "intra_op",
+        _numbers("intra_op_parallelism", "intra-op threads", settings.intra_op_parallelism, counts),
+    )
+
+
+def _batching_axes(settings: Settings) -> Iterator[Axis]:
+    switch = VARIABLES["enable_batching"]
+    on = {switch: "true"}
+    if not settings.enable_batching:
+        yield Axis("batching", (Option("no batching"), Option("batching", on)))
+    yield Axis(
+        "batch_size", _numbers("max_batch_size", "in a batch", settings.max_batch_size, (32, 128)), "batching"
+    )
+    yield Axis(
+        "batch_timeout",
+        _numbers("batch_timeout_micros", "µs to fill it", settings.batch_timeout_micros, (200, 5000)),
+        "batching",
+    )

@@ -1,0 +1,73 @@
+"""What was measured: one load, the loads of one start of a stack, and the scores that a search compares."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tfs_proxy.tuning.axes import Point
+
+FAILED = -math.inf
+"""The score of settings with which requests fail, or the stack does not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLevel:
+    """One load: so many ``connections``, each with one request at a time.
+
+    ``rate`` counts good answers per second; latencies are in milliseconds. ``failures`` has what else
+    became of requests, and how often.
+    """
+
+    connections: int
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    failures: Mapping[str, int] = field(default_factory=dict)
+
+    def holds(self, p99_ms: float) -> bool:
+        """Whether every request was answered, and 99 of 100 in time."""
+        return not self.failures and self.rate > 0 and self.p99_ms <= p99_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One start of a stack with the settings of ``point``; ``fault`` says why it could not be measured."""
+
+    point: Point
+    levels: tuple[LoadLevel, ...]
+    fault: str = ""
+
+    def best(self, p99_ms: float) -> LoadLevel | None:
+        """The highest rate within the target, None if no load was."""
+        return max((level for level in self.levels if level.holds(p99_ms)), key=_rate, default=None)
+
+    def score(self, p99_ms: float) -> float:
+        """The highest rate within the target; without one, the lowest p99 with a minus."""
+        best = self.best(p99_ms)
+        if best is not None:
+            return best.rate
+        answered = [-level.p99_ms for level in self.levels if not level.failures and level.rate > 0]
+        return max(answered, default=FAILED)
+
+    @property
+    def failure(self) -> str:
+        """What went wrong with requests, or with the start; "" if nothing did."""
+        counts = [f"{count} x {name}" for level in self.levels for name, count in level.failures.items()]
+        return self.fault or "; ".join(counts)
+
+
+def percentile(ascending: Sequence[float], share: float) -> float:
+    """The smallest value that ``share`` of the values do not exceed; 0 without values."""
+    if not ascending:
+        return 0.0
+    return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
+
+
+def median_score(trials: Sequence[Trial], p99_ms: float) -> float:
+    """The median of the scores of some trials of one point."""
+    return statistics.median(trial.score(p99_ms) for trial in trials)
+
+
+def _rate(level: LoadLevel) -> float:
+    return level.rate

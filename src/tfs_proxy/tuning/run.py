@@ -1,0 +1,77 @@
+"""The whole of `tfs-proxy tune`: open the model, search, and keep what is known if it is interrupted."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfs_proxy.capture.replay import CapturedRequest
+from tfs_proxy.layout import Workspace
+from tfs_proxy.report.prepare import prepare
+from tfs_proxy.settings import Settings
+from tfs_proxy.tuning.axes import Point, space_of
+from tfs_proxy.tuning.bodies import made_request, workload_of
+from tfs_proxy.tuning.measured import Trial
+from tfs_proxy.tuning.results.findings import Findings, findings_of
+from tfs_proxy.tuning.search import Search
+from tfs_proxy.tuning.stacks import StackTrials
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """What is asked for: without ``requests`` one is made of the model's signature.
+
+    ``flags`` are those of `serve`, ``environ`` is what stacks inherit.
+    """
+
+    model: str | None
+    p99_ms: float
+    budget_seconds: float
+    requests: Sequence[CapturedRequest]
+    flags: Sequence[str]
+    environ: Mapping[str, str]
+
+
+class Tuning:
+    """One search, from the model to what was found; times count from here."""
+
+    def __init__(self, request: TuneRequest, settings: Settings, workspace: Workspace) -> None:
+        """Open the model. Raises what `prepare` does, and SettingsError if no request can be made for it."""
+        self._began = time.monotonic()
+        self._request = request
+        prepared = prepare(request.model, settings, workspace, request.environ)
+        prepared.refuse_unusable_script()
+        requests = request.requests or [made_request(prepared.served)]
+        self.space = space_of(workload_of(prepared.served, requests, settings), prepared.settings)
+        self._trials = StackTrials(
+            str(prepared.served.layout.root),
+            requests,
+            self.space,
+            request.p99_ms,
+            request.environ,
+            request.flags,
+            request.budget_seconds,
+        )
+        self._search = Search(self.space, request.p99_ms, self._measure, self._clock, request.budget_seconds)
+
+    def run(self) -> None:
+        """Search; raises SettingsError for a request that is refused, StopServing if no stack starts."""
+        for name, value in self.space.fixed.items():
+            log.info("%s=%s is set, so it is not searched", name, value)
+        self._search.run()
+
+    def findings(self) -> Findings:
+        """What is known so far."""
+        return findings_of(self._search, self.space, self._request.p99_ms, self._clock())
+
+    def _measure(self, point: Point, times: int) -> Trial:
+        trial = self._trials(point, times)
+        best = trial.best(self._request.p99_ms)
+        found = f"{best.rate:.0f} req/s, p99 {best.p99_ms:.1f} ms" if best else "the target is not kept"
+        log.info("%3.0f s  %s: %s", self._clock(), self.space.label(point), trial.failure or found)
+        return trial
+
+    def _clock(self) -> float:
+        return time.monotonic() - self._began

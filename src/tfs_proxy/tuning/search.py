@@ -1,0 +1,151 @@
+"""The search itself: which points are tried, in which order, and which one is the best; pure.
+
+Coordinate descent: from the best point so far each axis is tried alone, with one short trial a value, until
+a whole round brings no gain. Then pairs of axes are tried together, since settings act on each other:
+batching may only pay with more threads. The last part of the budget repeats the best few, longer each time
+and fewer each time, so that a lucky short trial does not decide.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+from tfs_proxy.tuning.axes import Point, Space
+from tfs_proxy.tuning.measured import FAILED, Trial, median_score
+
+FINAL_SHARE = 0.3
+"""The part of the budget that is for repeats of the best points."""
+
+FINALISTS = 3
+LONGER = 0.5
+"""What a trial that measures twice as long takes more: the start of the stack stays as it is."""
+
+SAME = 1.03
+"""Scores within this factor are the same: the point with fewer changes is better then."""
+
+MeasurePoint = Callable[[Point, int], Trial]
+"""Starts a stack at a point and measures it; the second is 1 for a short trial, n for n times as long."""
+
+Clock = Callable[[], float]
+"""Seconds since the search began."""
+
+
+class Search:
+    """One search; ``trials`` has all that was measured so far, also if `run` is interrupted."""
+
+    def __init__(
+        self, space: Space, p99_ms: float, measure: MeasurePoint, clock: Clock, budget_seconds: float
+    ) -> None:
+        self._space, self._p99_ms, self._measure = space, p99_ms, measure
+        self._clock, self._budget_seconds = clock, budget_seconds
+        self._longest_seconds = 0.0
+        self.trials: list[Trial] = []
+
+    def run(self) -> None:
+        """Search until nothing is left to try, or the budget is used up."""
+        deadline = self._budget_seconds * (1 - FINAL_SHARE)
+        self._try(self._space.default, deadline)
+        self._descend(deadline)
+        while self._try_pairs(deadline):
+            self._descend(deadline)
+        self._repeat_the_best()
+
+    def ranked(self) -> list[Point]:
+        """All tried points, the best first; of those that are the same, the one with fewer changes."""
+        by_score = sorted(self._scores().items(), key=lambda item: item[1], reverse=True)
+        if not by_score:
+            return []
+        top = by_score[0][1]
+        same = [point for point, score in by_score if _is_same(score, top)]
+        others = [point for point, score in by_score if not _is_same(score, top)]
+        return [*sorted(same, key=lambda point: len(list(self._space.chosen(point)))), *others]
+
+    def trials_of(self, point: Point) -> list[Trial]:
+        """The trials of one point."""
+        return [trial for trial in self.trials if trial.point == point]
+
+    def _scores(self) -> dict[Point, float]:
+        points = dict.fromkeys(trial.point for trial in self.trials)
+        return {point: median_score(self.trials_of(point), self._p99_ms) for point in points}
+
+    def _best(self) -> Point:
+        """The point with the highest score: on the way up, a small gain counts too."""
+        scores = self._scores()
+        return max(scores, key=lambda point: scores[point])
+
+    def _try(self, point: Point, deadline: float, times: int = 1) -> bool:
+        """Measure a point unless it would end behind ``deadline``; whether it was measured."""
+        estimate = self._longest_seconds * (1 + LONGER * (times - 1))
+        began = self._clock()
+        if self.trials and began + estimate > deadline:
+            return False
+        self.trials.append(self._measure(self._space.canonical(point), times))
+        if times == 1:
+            self._longest_seconds = max(self._longest_seconds, self._clock() - began)
+        return True
+
+    def _try_new(self, points: Iterator[Point] | Sequence[Point], deadline: float) -> bool:
+        """Measure those that have not been; whether the best point is another one now."""
+        before = self._best()
+        for point in points:
+            known = {trial.point for trial in self.trials}
+            if self._space.canonical(point) not in known and not self._try(point, deadline):
+                break
+        return self._best() != before
+
+    def _descend(self, deadline: float) -> None:
+        """Try each axis alone from the best point, until a round of all axes changes nothing."""
+        changed = True
+        while changed:
+            changed = False
+            for place in range(len(self._space.axes)):
+                changed |= self._try_new(self._along(self._best(), (place,)), deadline)
+
+    def _try_pairs(self, deadline: float) -> bool:
+        """Try two axes together, from the best point; whether that has changed it.
+
+        Pairs of options that did best alone come first: they are the likelier ones, and time may end.
+        """
+        pairs = itertools.combinations(range(len(self._space.axes)), 2)
+        best = self._best()
+        points = [point for pair in pairs for point in self._along(best, pair)]
+        alone = self._scores()
+        points.sort(key=lambda point: self._promise(best, point, alone), reverse=True)
+        for point in dict.fromkeys(map(self._space.canonical, points)):
+            if self._try_new([point], deadline):
+                return True
+        return False
+
+    def _promise(self, best: Point, point: Point, scores: dict[Point, float]) -> float:
+        """The sum of what the changes of ``point`` scored alone."""
+        changed = [place for place, chosen in enumerate(point) if chosen != best[place]]
+        single = (_with(best, {place: point[place]}) for place in changed)
+        return sum(scores.get(self._space.canonical(each), FAILED) for each in single) / max(1, len(changed))
+
+    def _along(self, point: Point, places: Sequence[int]) -> list[Point]:
+        """All points that differ from ``point`` on the axes at ``places``, on each of them."""
+        counts = [range(len(self._space.axes[place].options)) for place in places]
+        values = (dict(zip(places, chosen, strict=True)) for chosen in itertools.product(*counts))
+        moved = (each for each in values if all(point[place] != number for place, number in each.items()))
+        return [_with(point, each) for each in moved]
+
+    def _repeat_the_best(self) -> None:
+        """Halve the best points, each time with a longer trial of each, the default's too."""
+        count, times = FINALISTS, 2
+        while count:
+            scores = self._scores()
+            finalists = [point for point in self.ranked() if scores[point] > FAILED][:count]
+            if count == FINALISTS and self._space.default not in finalists:
+                finalists.append(self._space.default)
+            for point in finalists:
+                if not self._try(point, self._budget_seconds, times):
+                    return
+            count, times = (count + 1) // 2 if count > 1 else 0, times + 1
+
+
+def _with(point: Point, changes: dict[int, int]) -> Point:
+    return tuple(changes.get(place, chosen) for place, chosen in enumerate(point))
+
+
+def _is_same(score: float, top: float) -> bool:
+    """Whether a score is as good as the highest one, but for noise."""
+    return score == top or (score > 0 and score * SAME >= top)

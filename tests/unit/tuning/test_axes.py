@@ -1,0 +1,89 @@
+"""What is searched: by the machine, the model, and what the user has set."""
+
+import itertools
+
+import pytest
+
+from tfs_proxy.resources import Resources
+from tfs_proxy.settings import Settings
+from tfs_proxy.tuning.axes import Space, TunedModel, space_of
+
+SCRIPT = TunedModel(through_workers=True, has_script=True, batches=True)
+PLAIN = TunedModel(through_workers=False, has_script=False, batches=True)
+UNBATCHED = TunedModel(through_workers=False, has_script=False, batches=False)
+
+
+def names(workload: TunedModel, environ: dict[str, str] | None = None, cores: int = 4) -> list[str]:
+    return [axis.name for axis in space(workload, environ, cores).axes]
+
+
+def space(workload: TunedModel, environ: dict[str, str] | None = None, cores: int = 4) -> Space:
+    return space_of(workload, Settings.from_env(environ or {}, Resources(cores)))
+
+
+def test_a_script_has_workers_and_a_model_alone_has_rest_threads() -> None:
+    """Only what requests pass is searched."""
+    assert names(SCRIPT) == ["workers", "threads", "intra_op", "batching", "batch_size", "batch_timeout"]
+    assert names(PLAIN) == ["rest_threads", "intra_op", "batching", "batch_size", "batch_timeout"]
+    assert names(UNBATCHED) == ["rest_threads", "intra_op"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "gone"),
+    [
+        ("SAGEMAKER_GUNICORN_WORKERS", "3", {"workers"}),
+        ("SAGEMAKER_TFS_MAX_BATCH_SIZE", "16", {"batch_size"}),
+        ("SAGEMAKER_TFS_ENABLE_BATCHING", "true", {"batching"}),
+        ("SAGEMAKER_TFS_ENABLE_BATCHING", "false", {"batching", "batch_size", "batch_timeout"}),
+        ("SAGEMAKER_TFS_INTRA_OP_PARALLELISM", "2", {"intra_op"}),
+    ],
+)
+def test_what_is_set_stays(variable: str, value: str, gone: set[str]) -> None:
+    """A variable of the user's is not searched, is named, and stands in no environment block."""
+    searched = space(SCRIPT, {variable: value})
+
+    assert set(names(SCRIPT)) - {axis.name for axis in searched.axes} == gone
+    assert variable in searched.fixed
+    everything = itertools.product(*(range(len(axis.options)) for axis in searched.axes))
+    assert all(variable not in searched.environment(point) for point in everything)
+
+
+def test_flags_of_the_user_stay_beside_those_of_the_search() -> None:
+    """REST threads go into the same variable as the user's own flags."""
+    searched = space(UNBATCHED, {"SAGEMAKER_TFS_EXTRA_ARGS": "--a='b c'"})
+
+    assert searched.environment((1, 0)) == {"SAGEMAKER_TFS_EXTRA_ARGS": "'--a=b c' --rest_api_num_threads=8"}
+    assert searched.environment(searched.default) == {}
+
+
+def test_rest_threads_of_the_user_are_not_searched() -> None:
+    """The flag that the search would set is there already."""
+    searched = space(UNBATCHED, {"SAGEMAKER_TFS_EXTRA_ARGS": "--rest_api_num_threads=3"})
+
+    assert [axis.name for axis in searched.axes] == ["intra_op"]
+    assert searched.fixed == {"SAGEMAKER_TFS_EXTRA_ARGS": "--rest_api_num_threads=3"}
+
+
+def test_sizes_without_batching_are_the_default() -> None:
+    """Points that mean the same are one point."""
+    searched = space(PLAIN)
+
+    assert searched.canonical((0, 0, 0, 2, 1)) == searched.default
+    assert searched.environment((0, 0, 0, 2, 1)) == {}
+    assert searched.environment((0, 0, 1, 1, 0)) == {
+        "SAGEMAKER_TFS_ENABLE_BATCHING": "true",
+        "SAGEMAKER_TFS_MAX_BATCH_SIZE": "32",
+    }
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 96])
+@pytest.mark.parametrize("workload", [SCRIPT, PLAIN, UNBATCHED])
+def test_every_point_can_be_used(workload: TunedModel, cores: int) -> None:
+    """What the search sets is what the settings understand, and no two options of an axis are the same."""
+    searched = space(workload, cores=cores)
+    for place, axis in enumerate(searched.axes):
+        environments = [{**option.variables, "": " ".join(option.arguments)} for option in axis.options]
+        assert all(one != other for one, other in itertools.combinations(environments, 2))
+        for number in range(len(axis.options)):
+            point = tuple(number if each == place else 1 for each in range(len(searched.axes)))
+            Settings.from_env(searched.environment(point), Resources(cores))
