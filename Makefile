@@ -139,6 +139,10 @@ bench-open-inference: $(READY) try-nginx  ## measure the Open Inference Protocol
 	@scripts/install-judge perf
 	$(BIN)/python benchmarks/open_inference.py
 
+.PHONY: bench-tune
+bench-tune: $(READY) try-nginx  ## compare what `tfs-proxy tune` finds in five minutes with the best of a whole grid
+	$(BIN)/python benchmarks/tune_grid.py
+
 .PHONY: protos
 protos: $(READY)  ## compile src/tfs_proxy/protos/schema/*.proto into the descriptor set that the package ships
 	$(BIN)/python scripts/compile_protos.py

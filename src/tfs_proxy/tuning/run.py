@@ -54,7 +54,7 @@ class Tuning:
             request.flags,
             request.budget_seconds,
         )
-        self._search = Search(self.space, request.p99_ms, self._measure, self._clock, request.budget_seconds)
+        self._search = Search(self.space, request.p99_ms, self.measure, self._clock, request.budget_seconds)
 
     def run(self) -> None:
         """Search; raises SettingsError for a request that is refused, StopServing if no stack starts."""
@@ -66,7 +66,8 @@ class Tuning:
         """What is known so far."""
         return findings_of(self._search, self.space, self._request.p99_ms, self._clock())
 
-    def _measure(self, point: Point, times: int) -> Trial:
+    def measure(self, point: Point, times: int) -> Trial:
+        """One trial on a stack of its own, which is logged; ``times`` as long as a short one."""
         trial = self._trials(point, times)
         best = trial.best(self._request.p99_ms)
         found = f"{best.rate:.0f} req/s, p99 {best.p99_ms:.1f} ms" if best else "the target is not kept"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tfs_proxy.tuning.axes import Space
+from tfs_proxy.tuning.axes import Point, Space
 from tfs_proxy.tuning.measured import LoadLevel, Trial, median_score
 from tfs_proxy.tuning.search import Search
 
@@ -12,6 +12,7 @@ from tfs_proxy.tuning.search import Search
 class Finding:
     """One point: its settings, and all its trials; ``score`` is their median, a rate if it is above 0."""
 
+    point: Point
     label: str
     environment: Mapping[str, str]
     trials: Sequence[Trial]
@@ -54,6 +55,7 @@ def findings_of(search: Search, space: Space, p99_ms: float, seconds: float) -> 
     """What ``search`` has found so far, after so many ``seconds``."""
     ranked = tuple(
         Finding(
+            point=point,
             label=space.label(point),
             environment=space.environment(point),
             trials=tuple(search.trials_of(point)),
