@@ -5,6 +5,7 @@ PERF: whole HTTP parsers cost as much as the rest of a request; this reads the t
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _END_OF_HEAD = b"\r\n\r\n"
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
@@ -28,6 +29,15 @@ class NotAnAnswer(Exception):
     """The bytes are not an HTTP answer that says where it ends."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the head of an answer says; ``length`` is None if the body comes in chunks."""
+
+    status: int
+    length: int | None
+    closes: bool
+
+
 def answer_end(received: bytes | bytearray) -> AnswerEnd | None:
     """The first answer in ``received``, None as long as it is not whole. Raises NotAnAnswer."""
     start = 0
@@ -35,30 +45,32 @@ def answer_end(received: bytes | bytearray) -> AnswerEnd | None:
         end = received.find(_END_OF_HEAD, start)
         if end < 0:
             return None
-        head = bytes(received[start : end + 2])
-        match = _STATUS.match(head)
-        if match is None:
-            raise NotAnAnswer("what came is not HTTP")
-        status = int(match[1])
+        head = _read_head(bytes(received[start : end + 2]))
         start = end + len(_END_OF_HEAD)
-        if status not in _INFORMATIONAL:
+        if head.status not in _INFORMATIONAL:
             break
-    size = _size(received, start, head, status)
+    size = _end_of_chunks(received, start) if head.length is None else start + head.length
     if size is None or size > len(received):
         return None
-    return AnswerEnd(status, size, _CLOSE.search(head) is not None)
+    return AnswerEnd(head.status, size, head.closes)
 
 
-def _size(received: bytes | bytearray, body: int, head: bytes, status: int) -> int | None:
-    """Where the answer ends, whose body begins at ``body``; None if that is not known yet."""
-    if status in _WITHOUT_BODY:
-        return body
-    length = _LENGTH.search(head)
-    if length is not None:
-        return body + int(length[1])
-    if _CHUNKED.search(head) is None:
+@lru_cache(maxsize=64)
+def _read_head(head: bytes) -> _Head:
+    """Read a head, which ends with a line end; raises NotAnAnswer.
+
+    PERF: but for the seconds of its date, a server sends the same one again and again.
+    """
+    match = _STATUS.match(head)
+    if match is None:
+        raise NotAnAnswer("what came is not HTTP")
+    status, length = int(match[1]), _LENGTH.search(head)
+    closes = _CLOSE.search(head) is not None
+    if status in _INFORMATIONAL or status in _WITHOUT_BODY:
+        return _Head(status, 0, closes)
+    if length is None and _CHUNKED.search(head) is None:
         raise NotAnAnswer("the answer does not say where it ends")
-    return _end_of_chunks(received, body)
+    return _Head(status, int(length[1]) if length else None, closes)
 
 
 def _end_of_chunks(received: bytes | bytearray, position: int) -> int | None:

@@ -67,7 +67,7 @@ class Client:
         self._request = b""
         self._unsent = memoryview(b"")
         self._received = bytearray()
-        self._is_reused = False
+        self._is_reused, self._waits_to_write = False, False
         self.works = True
         self.sent = 0.0
 
@@ -99,7 +99,7 @@ class Client:
             return False
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
-        self._is_reused = False
+        self._is_reused, self._waits_to_write = False, False
         self._received.clear()
         self._selector.register(self._socket, selectors.EVENT_READ, self._on_events)
         return True
@@ -119,9 +119,10 @@ class Client:
             pass
         except OSError:
             self._unsent = memoryview(b"")  # the read that follows finds out why
-        waits_for = (selectors.EVENT_WRITE if self._unsent else 0) | selectors.EVENT_READ
-        if self._selector.get_key(self._socket).events != waits_for:
-            self._selector.modify(self._socket, waits_for, self._on_events)
+        if bool(self._unsent) != self._waits_to_write:
+            self._waits_to_write = bool(self._unsent)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+            self._selector.modify(self._socket, events, self._on_events)
 
     def _read(self, now: float) -> None:
         assert self._socket is not None  # noqa: S101 - the caller has connected it
