@@ -7,6 +7,7 @@ and fewer each time, so that a lucky short trial does not decide.
 """
 
 import itertools
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from tfs_proxy.tuning.axes import Point, Space
@@ -19,8 +20,9 @@ FINALISTS = 3
 LONGER = 0.5
 """What a trial that measures twice as long takes more: the start of the stack stays as it is."""
 
-SAME = 1.03
-"""Scores within this factor are the same: the point with fewer changes is better then."""
+LEAST_GAIN, MOST_NOISE = 0.03, 0.05
+"""Scores are the same if they differ by less than the first and the noise together, of which not more than
+the second counts: the point with fewer changes is better then."""
 
 MeasurePoint = Callable[[Point, int], Trial]
 """Starts a stack at a point and measures it; the second is 1 for a short trial, n for n times as long."""
@@ -54,9 +56,9 @@ class Search:
         by_score = sorted(self._scores().items(), key=lambda item: item[1], reverse=True)
         if not by_score:
             return []
-        top = by_score[0][1]
-        same = [point for point, score in by_score if _is_same(score, top)]
-        others = [point for point, score in by_score if not _is_same(score, top)]
+        top, factor = by_score[0][1], 1 + LEAST_GAIN + min(self._noise(), MOST_NOISE)
+        same = [point for point, score in by_score if score == top or 0 < top <= score * factor]
+        others = [point for point, _ in by_score if point not in same]
         return [*sorted(same, key=lambda point: len(list(self._space.chosen(point)))), *others]
 
     def trials_of(self, point: Point) -> list[Trial]:
@@ -66,6 +68,20 @@ class Search:
     def _scores(self) -> dict[Point, float]:
         points = dict.fromkeys(trial.point for trial in self.trials)
         return {point: median_score(self.trials_of(point), self._p99_ms) for point in points}
+
+    def _noise(self) -> float:
+        """By which part of it a trial is usually off its point's score, by the points with more than one."""
+        scores = self._scores()
+        repeated = [point for point in scores if len(self.trials_of(point)) > 1 and scores[point] > 0]
+        return statistics.median(
+            [
+                abs(trial.score(self._p99_ms) / scores[point] - 1)
+                for point in repeated
+                for trial in self.trials_of(point)
+                if trial.score(self._p99_ms) > FAILED
+            ]
+            or [0.0]
+        )
 
     def _best(self) -> Point:
         """The point with the highest score: on the way up, a small gain counts too."""
@@ -144,8 +160,3 @@ class Search:
 
 def _with(point: Point, changes: dict[int, int]) -> Point:
     return tuple(changes.get(place, chosen) for place, chosen in enumerate(point))
-
-
-def _is_same(score: float, top: float) -> bool:
-    """Whether a score is as good as the highest one, but for noise."""
-    return score == top or (score > 0 and score * SAME >= top)

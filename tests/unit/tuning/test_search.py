@@ -134,6 +134,19 @@ def test_of_the_same_rates_the_fewest_changes_win() -> None:
     assert searched(space(3, 3), machine).ranked()[0] == (0, 0)
 
 
+def test_a_gain_within_the_noise_is_no_gain() -> None:
+    """If trials of one point differ by more than two points do, the defaults stay."""
+
+    class Restless(Machine):
+        def __call__(self, point: Point, times: int) -> Trial:
+            self.measured.append(point)
+            self.seconds += TRIAL_SECONDS
+            lull = 1.1 if self.measured.count(point) % 2 else 0.9
+            return Trial(point, (LoadLevel(8, lull * (1050.0 if point[0] else 1000.0), 1, 2),))
+
+    assert searched(space(2), Restless(lambda _point: 0.0), 600).ranked()[0] == (0,)
+
+
 def test_the_best_is_repeated_and_a_lucky_trial_does_not_win() -> None:
     """One high outlier among short trials is measured again, longer."""
 
