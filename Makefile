@@ -61,8 +61,8 @@ JUDGES := hosting kserve mlserver schemathesis tritonclient typing
 .PHONY: judges test-judges test-judges-short
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
-test-judges: judges try-nginx  ## let them all judge the running stack, the load generator of Triton, too
-	@scripts/install-judge perf
+test-judges: judges try-nginx  ## let them all judge the running stack, the load generators of Triton and MLCommons, too
+	@scripts/install-judge perf loadgen
 	$(BIN)/python -m pytest tests/judges
 test-judges-short: judges try-nginx  ## the same without what takes long
 	$(BIN)/python -m pytest tests/judges -m "not long"
@@ -156,7 +156,7 @@ lock: $(READY)  ## resolve pyproject.toml into requirements.lock, for Python 3.1
 
 .PHONY: lock-judges
 lock-judges: $(READY)  ## resolve tests/judges/*.in into the newest versions of the judges (ONLY="kserve ...")
-	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) perf)
+	@scripts/install-judge --lock $(or $(ONLY),$(JUDGES) perf loadgen)
 
 .PHONY: nginx
 nginx:  ## install nginx from the distribution (needs root)
