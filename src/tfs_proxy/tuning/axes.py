@@ -106,7 +106,9 @@ def space_of(workload: TunedModel, settings: Settings) -> Space:
     ]
     free = [axis for axis in axes if len(axis.options) > 1 and not _variables(axis) & fixed]
     given = {
-        VARIABLES[row.field]: f"{getattr(settings, row.field)}" for row in TABLE if row.variable in fixed
+        VARIABLES[row.field]: f"{getattr(settings, row.field)}".lower()
+        for row in TABLE
+        if row.variable in fixed
     }
     rest = [word for word in settings.extra_args if word.startswith(REST_THREADS_FLAG)]
     if rest:
@@ -141,9 +143,13 @@ def _numbers(field_name: str, unit: str, default: int, values: Sequence[int]) ->
     """The default, and the other values."""
     others = [value for value in dict.fromkeys(values) if value != default and value > 0]
     return (
-        Option(f"{default} {unit}"),
-        *(Option(f"{value} {unit}", {VARIABLES[field_name]: str(value)}) for value in others),
+        Option(_counted(default, unit)),
+        *(Option(_counted(value, unit), {VARIABLES[field_name]: str(value)}) for value in others),
     )
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count} {unit.removesuffix('s') if count == 1 else unit}"
 
 
 def _worker_axes(workload: TunedModel, settings: Settings) -> Iterator[Axis]:

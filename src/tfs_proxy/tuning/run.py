@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfs_proxy.capture.replay import CapturedRequest
 from tfs_proxy.layout import Workspace
@@ -44,7 +44,9 @@ class Tuning:
         prepared = prepare(request.model, settings, workspace, request.environ)
         prepared.refuse_unusable_script()
         requests = request.requests or [made_request(prepared.served)]
-        self.space = space_of(workload_of(prepared.served, requests, settings), prepared.settings)
+        # Opening a TensorFlow Lite model adds a flag, which each stack will add again.
+        sized = replace(prepared.settings, extra_args=settings.extra_args)
+        self.space = space_of(workload_of(prepared.served, requests, settings), sized)
         self._trials = StackTrials(
             str(prepared.served.layout.root),
             requests,

@@ -16,7 +16,9 @@ from tfs_proxy.tuning.measured import FAILED, Trial, median_score
 FINAL_SHARE = 0.3
 """The part of the budget that is for repeats of the best points."""
 
-FINALISTS = 3
+FINAL_ROUNDS = ((4, 2), (3, 2), (2, 3), (2, 3))
+"""How many of the best are repeated in each round, and how many times as long as in a short trial."""
+
 LONGER = 0.5
 """What a trial that measures twice as long takes more: the start of the stack stays as it is."""
 
@@ -73,7 +75,7 @@ class Search:
         """By which part of it a trial is usually off its point's score, by the points with more than one."""
         scores = self._scores()
         repeated = [point for point in scores if len(self.trials_of(point)) > 1 and scores[point] > 0]
-        return statistics.median(
+        return statistics.fmean(
             [
                 abs(trial.score(self._p99_ms) / scores[point] - 1)
                 for point in repeated
@@ -145,17 +147,15 @@ class Search:
         return [_with(point, each) for each in moved]
 
     def _repeat_the_best(self) -> None:
-        """Halve the best points, each time with a longer trial of each, the default's too."""
-        count, times = FINALISTS, 2
-        while count:
+        """Repeat ever fewer of the best points, in turns, and the default once; failing ones are not."""
+        for round_number, (count, times) in enumerate(FINAL_ROUNDS):
             scores = self._scores()
             finalists = [point for point in self.ranked() if scores[point] > FAILED][:count]
-            if count == FINALISTS and self._space.default not in finalists:
+            if not round_number and self._space.default not in finalists:
                 finalists.append(self._space.default)
             for point in finalists:
                 if not self._try(point, self._budget_seconds, times):
                     return
-            count, times = (count + 1) // 2 if count > 1 else 0, times + 1
 
 
 def _with(point: Point, changes: dict[int, int]) -> Point:

@@ -46,7 +46,7 @@ def test_the_table_has_every_point_and_what_failed() -> None:
     """The best is first; failures and fixed settings are named."""
     table = list(result_lines(findings()))
 
-    assert table[1].split() == ["1500", "40.0", "16", "4", "4", "workers", "&", "<more>"]
+    assert table[1].split() == ["1500", "40.0", "16", "5", "4", "workers", "&", "<more>"]
     assert "(7 x status 503)" in "".join(table)
     assert "FIXED=7 is set, so it was not searched." in table
 
