@@ -26,9 +26,9 @@ Find the workers, threads and batching with which this machine answers most requ
 of 100 of them within --p99. Each try starts the whole stack with other settings and sends requests over more
 and more connections, so nothing else should run here; what is set in the environment stays as it is.
 
-Standard output gets a table of what was tried, and the best settings as lines for `docker run --env-file`,
-with the same as SageMaker's Environment; -o draws requests per second against latency. Ctrl-C ends the search
-and prints what is known by then.
+Standard output gets the best settings, as a file for `docker run --env-file`, with a table of what was tried
+and the same as SageMaker's Environment in its comments; -o draws requests per second against latency. Ctrl-C
+ends the search and prints what is known by then.
 
 Exit status: 0; 1 if no settings keep p99 within --p99; 2 if MODEL, a flag or a request can't be used; 3 if
 the script can't be used; 4 if the model can't be loaded; 130 if stopped.

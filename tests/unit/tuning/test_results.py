@@ -33,11 +33,11 @@ def findings(p99_ms: float = 50) -> Findings:
 
 
 def test_the_block_can_be_an_env_file() -> None:
-    """Behind the table all lines are NAME=VALUE or comments; the gain is told."""
+    """All lines are NAME=VALUE or comments; the gain is told."""
     lines = list(result_lines(findings()))
-    block = lines[lines.index("") + 1 :]
+    block = lines[lines.index("#") + 1 :]
 
-    assert [line for line in block if not line.startswith("#")] == ["WORKERS=4"]
+    assert [line for line in lines if not line.startswith("#")] == ["WORKERS=4"]
     assert block[0] == "# 1500 requests/s with p99 within 50 ms, 1.50 times the defaults' 1000"
     assert block[-1] == '# SageMaker: "Environment": {"WORKERS": "4"}'
 
@@ -46,9 +46,9 @@ def test_the_table_has_every_point_and_what_failed() -> None:
     """The best is first; failures and fixed settings are named."""
     table = list(result_lines(findings()))
 
-    assert table[1].split() == ["1500", "40.0", "16", "5", "4", "workers", "&", "<more>"]
+    assert table[1].split() == ["#", "1500", "40.0", "16", "5", "4", "workers", "&", "<more>"]
     assert "(7 x status 503)" in "".join(table)
-    assert "FIXED=7 is set, so it was not searched." in table
+    assert "# FIXED=7 is set, so it was not searched." in table
 
 
 def test_defaults_that_are_the_best_need_no_variable() -> None:

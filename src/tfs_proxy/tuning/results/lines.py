@@ -7,9 +7,9 @@ from tfs_proxy.tuning.results.findings import Finding, Findings
 
 
 def result_lines(findings: Findings) -> Iterator[str]:
-    """All that standard output gets."""
-    yield from table_lines(findings)
-    yield ""
+    """All that standard output gets: an env file, in which the table is a comment."""
+    yield from (f"# {line}" for line in table_lines(findings))
+    yield "#"
     yield from environment_lines(findings)
 
 
