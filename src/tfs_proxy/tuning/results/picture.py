@@ -5,12 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from tfs_proxy.tuning.measured import LoadLevel
+from tfs_proxy.tuning.measured import LoadLevel, Trial
 from tfs_proxy.tuning.results.findings import Finding, Findings
 
 WIDTH, HEIGHT = 760, 470
 LEFT, RIGHT, TOP, BOTTOM = 70, 740, 50, 410
-TICKS = 6
+MOST_TICKS = 8
+ROUND_NUMBERS = tuple(float(f"{digit}e{power}") for power in range(-4, 10) for digit in (1, 2, 5))
 BEST, DEFAULT, OTHER, TARGET = "#2f7d4f", "#1f5fa8", "#c3c9d2", "#b3362b"
 
 
@@ -35,16 +36,16 @@ class Scale:
 
 def picture(findings: Findings) -> str:
     """The whole SVG."""
-    levels = [level for finding in findings.ranked for level in _levels(finding)]
+    levels = [level for finding in findings.ranked for trial in finding.trials for level in _loads(trial)]
     scale = _scale(levels, findings.p99_ms)
     best, default = findings.best, findings.default
     shown = [finding for finding in findings.ranked if finding not in (best, default)]
     parts = [
         *_axes(scale),
         *_target(scale, findings.p99_ms),
-        *(part for finding in shown for part in _curve(finding, scale, OTHER, 1)),
-        *(_curve(default, scale, DEFAULT, 2) if default else ()),
-        *(_curve(best, scale, BEST, 3) if best else ()),
+        *(part for finding in shown for part in _curves(finding, scale, OTHER, 1)),
+        *(_curves(default, scale, DEFAULT, 2) if default else ()),
+        *(_curves(best, scale, BEST, 3) if best else ()),
         *_legend(best, default),
     ]
     return (
@@ -54,10 +55,9 @@ def picture(findings: Findings) -> str:
     )
 
 
-def _levels(finding: Finding) -> list[LoadLevel]:
+def _loads(trial: Trial) -> list[LoadLevel]:
     """The loads that were answered, from few connections to many."""
-    levels = [level for trial in finding.trials for level in trial.levels if level.rate > 0]
-    return sorted(levels, key=lambda level: level.connections)
+    return sorted((level for level in trial.levels if level.rate > 0), key=lambda level: level.connections)
 
 
 def _scale(levels: Sequence[LoadLevel], p99_ms: float) -> Scale:
@@ -69,11 +69,12 @@ def _scale(levels: Sequence[LoadLevel], p99_ms: float) -> Scale:
 def _axes(scale: Scale) -> Iterator[str]:
     yield _line(LEFT, BOTTOM, RIGHT, BOTTOM, "#555")
     yield _line(LEFT, TOP, LEFT, BOTTOM, "#555")
-    for tick in range(TICKS):
-        rate = scale.most_rate * tick / (TICKS - 1)
-        yield _text(scale.x(rate), BOTTOM + 18, f"{rate:,.0f}", "middle")
-        milliseconds = scale.least_ms * (scale.most_ms / scale.least_ms) ** (tick / (TICKS - 1))
-        yield _text(LEFT - 8, scale.y(milliseconds) + 4, f"{milliseconds:.3g}", "end")
+    step = next(number for number in ROUND_NUMBERS if number >= scale.most_rate / MOST_TICKS)
+    for tick in range(math.floor(scale.most_rate / step) + 1):
+        yield _text(scale.x(tick * step), BOTTOM + 18, f"{tick * step:,g}", "middle")
+    for milliseconds in ROUND_NUMBERS:
+        if scale.least_ms <= milliseconds <= scale.most_ms:
+            yield _text(LEFT - 8, scale.y(milliseconds) + 4, f"{milliseconds:,g}", "end")
     yield _text((LEFT + RIGHT) / 2, BOTTOM + 42, "requests per second", "middle")
     yield _text(LEFT, TOP - 12, "p99 in ms", "middle")
 
@@ -84,19 +85,20 @@ def _target(scale: Scale, p99_ms: float) -> Iterator[str]:
     yield _text(RIGHT, y - 6, f"target: {p99_ms:g} ms", "end", TARGET)
 
 
-def _curve(finding: Finding, scale: Scale, color: str, width: int) -> Iterator[str]:
-    levels = _levels(finding)
-    places = [(scale.x(level.rate), scale.y(level.p99_ms)) for level in levels]
-    if len(places) > 1 and len(finding.trials) == 1:
+def _curves(finding: Finding, scale: Scale, color: str, width: int) -> Iterator[str]:
+    """A line for each trial, through its loads."""
+    for trial in finding.trials:
+        levels = _loads(trial)
+        places = [(scale.x(level.rate), scale.y(level.p99_ms)) for level in levels]
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="{width}"/>'
-    for level, (x, y) in zip(levels, places, strict=True):
-        title = (
-            f"{finding.label}: {level.connections} connections, {level.rate:.0f} req/s, "
-            f"p99 {level.p99_ms:.1f} ms"
-        )
-        place = f'cx="{x:.1f}" cy="{y:.1f}" r="{2 + width}"'
-        yield f'<circle {place} fill="{color}"><title>{escape(title)}</title></circle>'
+        yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="{0.5 * width}"/>'
+        for level, (x, y) in zip(levels, places, strict=True):
+            title = (
+                f"{finding.label}: {level.connections} connections, {level.rate:.0f} req/s, "
+                f"p99 {level.p99_ms:.1f} ms"
+            )
+            place = f'cx="{x:.1f}" cy="{y:.1f}" r="{2 + width}"'
+            yield f'<circle {place} fill="{color}"><title>{escape(title)}</title></circle>'
 
 
 def _legend(best: Finding | None, default: Finding | None) -> Iterator[str]:
