@@ -44,7 +44,7 @@ def picture(findings: Findings) -> str:
         *_axes(scale),
         *_target(scale, findings.p99_ms),
         *(part for finding in shown for part in _curves(finding, scale, OTHER, 1)),
-        *(_curves(default, scale, DEFAULT, 2) if default else ()),
+        *(_curves(default, scale, DEFAULT, 2) if default is not None and default is not best else ()),
         *(_curves(best, scale, BEST, 3) if best else ()),
         *_legend(best, default),
     ]
