@@ -46,6 +46,13 @@ def grid_of(space: Space) -> list[Point]:
     return points
 
 
+def measured(tuning: Tuning, point: Point, times: int, p99_ms: float) -> float:
+    """The score of one trial, which is printed."""
+    score = tuning.measure(point, times).score(p99_ms)
+    print(f"{score:8.0f}  {tuning.space.label(point)}", flush=True)
+    return score
+
+
 def compare(model: Path, p99_ms: float, budget: float, rounds: int) -> float:
     """Search and grid of one model; the rate of what was found beside the best of the grid."""
     with temporary_workspace(None, "tune-grid-") as workspace:
@@ -58,13 +65,12 @@ def compare(model: Path, p99_ms: float, budget: float, rounds: int) -> float:
         tuning.run()
         findings = tuning.findings()
         found = findings.ranked[0].point
-        scores = {point: tuning.measure(point, 1).score(p99_ms) for point in grid}
+        scores = {point: measured(tuning, point, 1, p99_ms) for point in grid}
         finalists = sorted(grid, key=lambda point: scores[point], reverse=True)[:3]
-        again = {point: tuning.measure(point, 2).score(p99_ms) for point in finalists}
+        again = {point: measured(tuning, point, 2, p99_ms) for point in finalists}
         best = max(finalists, key=lambda point: again[point])
-        pairs = [(tuning.measure(found, 3), tuning.measure(best, 3)) for _ in range(rounds)]
-        ours = statistics.median(mine.score(p99_ms) for mine, _ in pairs)
-        theirs = statistics.median(other.score(p99_ms) for _, other in pairs)
+        turns = [[measured(tuning, point, 3, p99_ms) for point in (found, best)] for _ in range(rounds)]
+        ours, theirs = map(statistics.median, zip(*turns, strict=True))
     trials = sum(len(finding.trials) for finding in findings.ranked)
     print(f"\nThe search took {findings.seconds:.0f} s and {trials} trials: {tuning.space.label(found)}")
     print(f"The best of the grid: {tuning.space.label(best)}")

@@ -56,7 +56,9 @@ class Tuning:
             request.flags,
             request.budget_seconds,
         )
-        self._search = Search(self.space, request.p99_ms, self.measure, self._clock, request.budget_seconds)
+        self._search = Search(
+            self.space, request.p99_ms, self.measure, self._clock, request.budget_seconds, self._log
+        )
 
     def run(self) -> None:
         """Search; raises SettingsError for a request that is refused, StopServing if no stack starts."""
@@ -69,12 +71,13 @@ class Tuning:
         return findings_of(self._search, self.space, self._request.p99_ms, self._clock())
 
     def measure(self, point: Point, times: int) -> Trial:
-        """One trial on a stack of its own, which is logged; ``times`` as long as a short one."""
-        trial = self._trials(point, times)
+        """One trial on a stack of its own; ``times`` as long as a short one."""
+        return self._trials(point, times)
+
+    def _log(self, trial: Trial) -> None:
         best = trial.best(self._request.p99_ms)
         found = f"{best.rate:.0f} req/s, p99 {best.p99_ms:.1f} ms" if best else "the target is not kept"
-        log.info("%3.0f s  %s: %s", self._clock(), self.space.label(point), trial.failure or found)
-        return trial
+        log.info("%3.0f s  %s: %s", self._clock(), self.space.label(trial.point), trial.failure or found)
 
     def _clock(self) -> float:
         return time.monotonic() - self._began

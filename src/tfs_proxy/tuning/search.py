@@ -34,13 +34,22 @@ Clock = Callable[[], float]
 
 
 class Search:
-    """One search; ``trials`` has all that was measured so far, also if `run` is interrupted."""
+    """One search; ``trials`` has all that was measured so far, also if `run` is interrupted.
+
+    ``told`` gets each trial once it is among them.
+    """
 
     def __init__(
-        self, space: Space, p99_ms: float, measure: MeasurePoint, clock: Clock, budget_seconds: float
+        self,
+        space: Space,
+        p99_ms: float,
+        measure: MeasurePoint,
+        clock: Clock,
+        budget_seconds: float,
+        told: Callable[[Trial], None] = lambda _trial: None,
     ) -> None:
         self._space, self._p99_ms, self._measure = space, p99_ms, measure
-        self._clock, self._budget_seconds = clock, budget_seconds
+        self._clock, self._budget_seconds, self._told = clock, budget_seconds, told
         self._longest_seconds = 0.0
         self.trials: list[Trial] = []
 
@@ -96,7 +105,9 @@ class Search:
         began = self._clock()
         if self.trials and began + estimate > deadline:
             return False
-        self.trials.append(self._measure(self._space.canonical(point), times))
+        trial = self._measure(self._space.canonical(point), times)
+        self.trials.append(trial)
+        self._told(trial)
         if times == 1:
             self._longest_seconds = max(self._longest_seconds, self._clock() - began)
         return True

@@ -8,7 +8,7 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from support.processes import descendants
+from support.processes import descendants, wait_until_ended
 
 TUNE = (sys.executable, "-m", "tfs_proxy.cli", "tune")
 ENV = {**os.environ, "SAGEMAKER_GUNICORN_WORKERS": "1"}
@@ -39,7 +39,7 @@ def test_ctrl_c_prints_what_is_known(saved_models: Path, tmp_path: Path) -> None
     assert found["requests_per_second"] > 0
     assert [point["settings"] for point in found["points"]] == ["defaults"]
     ET.parse(picture)
-    assert not [pid for pid in running if Path(f"/proc/{pid}").exists()]
+    wait_until_ended(running)
 
 
 def test_a_refused_request_ends_the_search(saved_models: Path, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_the_budget_is_kept(budget: float) -> None:
 
 
 def test_what_is_known_survives_an_interruption() -> None:
-    """After Ctrl-C in a trial the earlier ones are still there."""
+    """After Ctrl-C in a trial the earlier ones are still there, and so is each that was told of."""
 
     class Interrupted(Machine):
         def __call__(self, point: Point, times: int) -> Trial:
@@ -182,10 +182,19 @@ def test_what_is_known_survives_an_interruption() -> None:
             return super().__call__(point, times)
 
     machine = Interrupted(lambda point: 1.0 + sum(point))
-    search = Search(space(3, 3), P99_MS, machine, lambda: machine.seconds, 300)
+    known: list[int] = []
+    search = Search(
+        space(3, 3),
+        P99_MS,
+        machine,
+        lambda: machine.seconds,
+        300,
+        lambda _trial: known.append(len(search.trials)),
+    )
 
     with pytest.raises(KeyboardInterrupt):
         search.run()
 
+    assert known == [1, 2, 3]
     assert len(search.trials) == 3
     assert search.ranked()[0] == max(machine.measured, key=sum)
