@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import embedded
+import embedded_load
 from load import TINY, Request, by_wrk
 from report import Figure
 from rows import Row, Servers, Side
@@ -126,7 +126,7 @@ def ping_under_load(servers: Servers, folder: Path, pings: int = 40) -> Figure:
 @contextmanager
 def resnet(choice: str, folder: Path) -> Iterator[Row]:
     """ResNet-50 on JPEG files through the classic script with the settings of a batch job."""
-    cache = embedded.build()
+    cache = embedded_load.build()
     photo = (cache / "image.jpg").read_bytes()
     encoded = b64encode(photo).decode()
     document = f'{{"instances": [{{"b64": "{encoded}"}}]}}'.encode()

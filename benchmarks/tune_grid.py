@@ -78,7 +78,7 @@ def compare(model: Path, p99_ms: float, budget: float, rounds: int) -> float:
     if found == best:
         print("They are the same settings, so the ratio is the noise of this machine.")
         return 1.0
-    return ours / theirs
+    return float(ours / theirs)
 
 
 def example_models(folder: Path) -> Iterator[Path]:

@@ -16,7 +16,7 @@ def answers_grpc(instance: Instance, timeout_seconds: float) -> bool:
     # PERF: hardly any run needs it, and it takes 15 MB.
     import grpc
 
-    from tfs_proxy.upstream.grpc import open_channel
+    from tfs_proxy.upstream.grpc_channels import open_channel
 
     with open_channel(instance) as channel:
         try:
