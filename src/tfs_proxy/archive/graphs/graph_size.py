@@ -37,7 +37,7 @@ def graph_size(folder: Path, most_nodes: int) -> GraphSize | None:
     try:
         nodes = sum(1 for graph in graphs_in(folder) for _ in islice(_nodes(graph), most_nodes + 1))
     except MalformedProtobuf as error:
-        raise DiscoveryError(f"The graph in {folder} is damaged: {error}.") from None
+        raise DiscoveryError(f"The graph in {path} is damaged: {error}.") from None
     variables = sum(file.stat().st_size for file in (folder / "variables").glob("variables.data-*"))
     return GraphSize(nodes, variables + path.stat().st_size, bool(ops_in(folder, HEAVY_OPS)))
 
