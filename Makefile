@@ -52,7 +52,7 @@ test: $(READY) try-nginx try-curl try-prometheus try-chromium  ## run all tests,
 	@scripts/vendor-axe
 	$(BIN)/python -m pytest tests/unit tests/web
 	# Most of them wait most of the time. Else xdist begins with the files of most tests, and long ones end it.
-	$(BIN)/python -m pytest tests/processes -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests/processes -n 3 --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory test-judges-short
 	@$(MAKE) --no-print-directory attack-short
 	@$(MAKE) --no-print-directory test-container
