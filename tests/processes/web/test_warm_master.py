@@ -120,7 +120,7 @@ def test_a_vendored_package_that_ours_import_leaves_imports_to_workers(tmp_path:
 def test_an_import_that_fails_is_told_by_a_worker(tmp_path: Path) -> None:
     """As if the master had not tried: the run ends with the reason that a worker has found."""
     (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "simplejson.py").write_text("raise RuntimeError('broken for this test')\n")
+    (tmp_path / "broken" / "falcon.py").write_text("raise RuntimeError('broken for this test')\n")
     stack = Stack(archive(tmp_path), env={"PYTHONPATH": str(tmp_path / "broken")})
     try:
         assert stack.process.wait(SECONDS) != 0
