@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfs_proxy.settings import TABLE, Settings
+from tfs_proxy.supervisor.programs.rest_threads import rest_threads
 
 VARIABLES: Mapping[str, str] = {row.field: row.variable for row in TABLE}
 EXTRA_ARGS = VARIABLES["extra_args"]
@@ -16,14 +17,10 @@ Point = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One value of an axis: how a table shows it, and the ``variables`` that set it.
-
-    ``arguments`` are further flags of the model server.
-    """
+    """One value of an axis: how a table shows it, and the ``variables`` that set it."""
 
     label: str
     variables: Mapping[str, str] = field(default_factory=dict)
-    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +47,10 @@ class TunedModel:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """All points of some axes; ``fixed`` are variables that the user has set, which stay as they are.
-
-    ``extra_args`` are the user's own flags of the model server.
-    """
+    """All points of some axes; ``fixed`` are variables that the user has set, which stay as they are."""
 
     axes: tuple[Axis, ...]
     fixed: Mapping[str, str] = field(default_factory=dict)
-    extra_args: tuple[str, ...] = ()
 
     @property
     def default(self) -> Point:
@@ -83,12 +76,7 @@ class Space:
 
     def environment(self, point: Point) -> dict[str, str]:
         """The variables that make a stack be ``point``; none for the default."""
-        options = [option for _, option in self.chosen(point)]
-        variables = {name: value for option in options for name, value in option.variables.items()}
-        arguments = [argument for option in options for argument in option.arguments]
-        if arguments:
-            variables[EXTRA_ARGS] = shlex.join([*self.extra_args, *arguments])
-        return variables
+        return {name: value for _, option in self.chosen(point) for name, value in option.variables.items()}
 
     def label(self, point: Point) -> str:
         """The point in a few words."""
@@ -97,34 +85,39 @@ class Space:
 
 def space_of(workload: TunedModel, settings: Settings) -> Space:
     """The settings to search for ``workload``; those that are set in the environment are not searched."""
-    fixed = {VARIABLES[name] for name in _SEARCHED} & settings.given
+    fixed = _given(settings)
     axes = [
         *(_worker_axes(workload, settings) if workload.through_workers else ()),
-        *(() if workload.has_script else (_rest_threads(settings),)),
+        *(() if workload.has_script or EXTRA_ARGS in fixed else (_rest_threads(settings),)),
         _intra_op(settings),
         *(_batching_axes(settings) if workload.batches else ()),
     ]
-    free = [axis for axis in axes if len(axis.options) > 1 and not _variables(axis) & fixed]
-    given = {
-        VARIABLES[row.field]: f"{getattr(settings, row.field)}".lower()
-        for row in TABLE
-        if row.variable in fixed
-    }
-    rest = [word for word in settings.extra_args if word.startswith(REST_THREADS_FLAG)]
-    if rest:
-        free = [axis for axis in free if not any(option.arguments for option in axis.options)]
-        given[EXTRA_ARGS] = shlex.join(settings.extra_args)
-    return Space(_without_orphans(free, settings), given, settings.extra_args)
+    free = [axis for axis in axes if len(axis.options) > 1 and not _variables(axis) & fixed.keys()]
+    return Space(_without_orphans(free, settings), fixed)
 
 
 _SEARCHED = (
     "gunicorn_workers",
     "gunicorn_threads",
+    "rest_threads",
     "intra_op_parallelism",
     "enable_batching",
     "max_batch_size",
     "batch_timeout_micros",
 )
+
+
+def _given(settings: Settings) -> dict[str, str]:
+    """What the user has set of all that could be searched."""
+    given = {
+        row.variable: f"{getattr(settings, row.field)}".lower()
+        for row in TABLE
+        if row.field in _SEARCHED and row.variable in settings.given
+    }
+    # The model server takes the last of two flags, which is the user's.
+    if any(word.startswith(REST_THREADS_FLAG) for word in settings.extra_args):
+        given[EXTRA_ARGS] = shlex.join(settings.extra_args)
+    return given
 
 
 def _variables(axis: Axis) -> set[str]:
@@ -163,11 +156,10 @@ def _worker_axes(workload: TunedModel, settings: Settings) -> Iterator[Axis]:
 def _rest_threads(settings: Settings) -> Axis:
     """Threads of the model server's REST API; without a script it answers most requests itself."""
     cores = settings.machine.cores
-    counts = (2 * cores, 8 * cores)
-    options = [
-        Option(f"{count} REST threads", arguments=(f"{REST_THREADS_FLAG}={count}",)) for count in counts
-    ]
-    return Axis("rest_threads", (Option("default REST threads"), *options))
+    default = rest_threads(settings, script=False, models=1)
+    _, *others = _numbers("rest_threads", "REST threads", default, (2 * cores, 8 * cores))
+    # Batching changes how many the default is.
+    return Axis("rest_threads", (Option("default REST threads"), *others))
 
 
 def _intra_op(settings: Settings) -> Axis:

@@ -48,20 +48,24 @@ def test_what_is_set_stays(variable: str, value: str, gone: set[str]) -> None:
     assert all(variable not in searched.environment(point) for point in everything)
 
 
-def test_flags_of_the_user_stay_beside_those_of_the_search() -> None:
-    """REST threads go into the same variable as the user's own flags."""
+def test_rest_threads_are_set_by_their_own_variable() -> None:
+    """The environment block of a point leaves the user's flags of the model server alone."""
     searched = space(UNBATCHED, {"SAGEMAKER_TFS_EXTRA_ARGS": "--a='b c'"})
 
-    assert searched.environment((1, 0)) == {"SAGEMAKER_TFS_EXTRA_ARGS": "'--a=b c' --rest_api_num_threads=8"}
+    assert searched.environment((1, 0)) == {"TFS_PROXY_REST_THREADS": "8"}
     assert searched.environment(searched.default) == {}
 
 
-def test_rest_threads_of_the_user_are_not_searched() -> None:
-    """The flag that the search would set is there already."""
-    searched = space(UNBATCHED, {"SAGEMAKER_TFS_EXTRA_ARGS": "--rest_api_num_threads=3"})
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("SAGEMAKER_TFS_EXTRA_ARGS", "--rest_api_num_threads=3"), ("TFS_PROXY_REST_THREADS", "3")],
+)
+def test_rest_threads_of_the_user_are_not_searched(variable: str, value: str) -> None:
+    """What the search would set is set already, be it as a variable or as a flag."""
+    searched = space(UNBATCHED, {variable: value})
 
     assert [axis.name for axis in searched.axes] == ["intra_op"]
-    assert searched.fixed == {"SAGEMAKER_TFS_EXTRA_ARGS": "--rest_api_num_threads=3"}
+    assert searched.fixed == {variable: value}
 
 
 def test_sizes_without_batching_are_the_default() -> None:
@@ -82,7 +86,7 @@ def test_every_point_can_be_used(workload: TunedModel, cores: int) -> None:
     """What the search sets is what the settings understand, and no two options of an axis are the same."""
     searched = space(workload, cores=cores)
     for place, axis in enumerate(searched.axes):
-        environments = [{**option.variables, "": " ".join(option.arguments)} for option in axis.options]
+        environments = [option.variables for option in axis.options]
         assert all(one != other for one, other in itertools.combinations(environments, 2))
         for number in range(len(axis.options)):
             point = tuple(number if each == place else 1 for each in range(len(searched.axes)))
