@@ -130,15 +130,17 @@ class WorkerConnections:
         """Accept one connection; whether there was one, None if none can be accepted now."""
         self._change_count(1)  # before it is accepted: a worker that drains ends when it counts none
         try:
+            name = listener.getsockname()  # before, too: the main thread may close a listener at any time
             client, address = self._accepted(listener)
         except (BlockingIOError, ConnectionAbortedError):
             self._change_count(-1)
             return False
         except OSError as error:
             self._change_count(-1)
-            self._warn(error)
+            if listener.fileno() >= 0:
+                self._warn(error)
             return None
-        connection = self._open(client, address, listener.getsockname())
+        connection = self._open(client, address, name)
         client.setblocking(True)
         self._poller.add(client)
         self.keep(connection)
