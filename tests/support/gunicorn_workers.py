@@ -146,7 +146,8 @@ def _control_api(path: Path, deployment: Deployment) -> _UnixServer:
         }
 
         def do_GET(self) -> None:
-            self.answer(*self.answers["/released" if self.path.startswith("/released/") else self.path])
+            asks_for_release = self.path.startswith(("/released/", "/until-released/"))
+            self.answer(*self.answers["/released" if asks_for_release else self.path])
 
     return _UnixServer(str(path), ControlApi)
 

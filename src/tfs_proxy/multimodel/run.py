@@ -186,7 +186,7 @@ class MultiModelSupervisor:
         await self._start_in_time()
         self._readiness.phase = Phase.SERVING
         self._readiness.steps.end()
-        self._control_api.released = True
+        self._control_api.release()
         if not self._priority.can_be_restored:
             log.info("%s", NOT_RESTORED)
         url = sockets.local_url(self._listener)

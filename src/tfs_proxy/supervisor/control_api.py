@@ -1,16 +1,18 @@
 """The control API: the supervisor's own HTTP, which answers however busy the workers are.
 
 On the unix socket it answers ``/ping`` and ``/metrics`` for nginx and workers, ``/deployment``,
-``/released`` and ``/settled`` for workers, ``/log-level`` for the command of that name, ``/`` and the list of
-models for KServe, the server's share of the Open Inference Protocol, and with several models whatever
-``models`` answers. On the socket that workers will accept from, it answers ``/metrics`` and the protocol's
-probes, and 503 with the reason to all else, until they take over.
+``/released``, ``/until-released`` and ``/settled`` for workers, ``/log-level`` for the command of that name,
+``/`` and the list of models for KServe, the server's share of the Open Inference Protocol, and with several
+models whatever ``models`` answers. On the socket that workers will accept from, it answers ``/metrics`` and
+the protocol's probes, and 503 with the reason to all else, until they take over.
 """
 
+import asyncio
 import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +40,11 @@ Measure = Callable[[Mapping[str, str]], Iterable[MeasuredMetric]]
 Respond = Callable[[HttpRequest], Awaitable[HttpResponse | None]]
 """Answers requests to paths of its own, and returns None for others."""
 
-RELEASED = "/released/"
-"""Behind it stands the process group of the worker that asks."""
+RELEASED, UNTIL_RELEASED = "/released/", "/until-released/"
+"""Behind them stands the process group of the worker that asks; the second is answered at the release."""
+
+HOLD_SECONDS = 0.25
+"""How long a worker waits for its answer at most, until it must see to its signals and heartbeats."""
 
 MAX_BODY_BYTES = 64 * 1024
 ALLOWED = "GET, HEAD"
@@ -63,7 +68,7 @@ class ControlApi:
         self._measure = measure
         self._outside = outside or OutsideMetrics()
         self.deployment: Deployment | None = None
-        self.released = False
+        self._released = asyncio.Event()
         self.serves: Callable[[str], bool] = lambda _group: True
         self.log_level: Callable[[HttpRequest], HttpResponse] = _refused
         self.count_early: Callable[[FinishedRequest, str], None] = lambda _request, _request_id: None
@@ -85,7 +90,7 @@ class ControlApi:
     def release(self) -> None:
         """Leave the listeners to the workers, which may accept from now on."""
         self._standing_in.close()
-        self.released = True
+        self._released.set()
 
     def close(self) -> None:
         """Stop listening; idempotent."""
@@ -103,6 +108,11 @@ class ControlApi:
             return _refused(request)
         if request.path == "/metrics":
             return await self._metrics(request)
+        if request.path.startswith(UNTIL_RELEASED):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HOLD_SECONDS):
+                    await self._released.wait()
+            return self._may_serve(request.path.removeprefix(UNTIL_RELEASED))
         return self._state(request.path)
 
     def _state(self, path: str) -> HttpResponse:
@@ -122,7 +132,7 @@ class ControlApi:
 
     def _may_serve(self, group: str) -> HttpResponse:
         """Whether the workers of a process group may accept requests."""
-        if not self.released:
+        if not self._released.is_set():
             return _ok_without(self.readiness.step)
         return _ok_without(None if self.serves(group) else "other workers serve")
 

@@ -64,6 +64,14 @@ def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> 
         return False
 
 
+def until_released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
+    """As `released`, but a run that is not ready answers at its release, or after a moment."""
+    try:
+        return _get(control_socket, f"/until-released/{os.getpgrp()}", timeout_seconds)[0] == OK
+    except (UpstreamUnavailable, UpstreamTimeout):
+        return False
+
+
 def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
     """Whether no model server is away for now; True if the supervisor can't tell, so that no worker waits."""
     try:

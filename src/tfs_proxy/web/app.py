@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import falcon
@@ -90,9 +91,11 @@ class ContainerApp(falcon.App[falcon.Request, falcon.Response]):
     """The app with what it holds open, and the ``watch`` over the calls of its script.
 
     ``capture`` is to be started by the process that serves the app; None if nothing is captured.
+    ``first_call`` is under way if the model has recorded requests.
     """
 
     capture: CaptureWriter | None = None
+    first_call: Thread | None = None
     observers: Sequence[object] = ()
 
     def __init__(self, watch: DeadlineWatch, **options: Any) -> None:

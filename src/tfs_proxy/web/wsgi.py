@@ -38,12 +38,15 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
         PooledRequests(deployment.instances, servers.rest).install()
     script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
     pass_on = upstream.patient(servers.rest.pass_on) if deployment.rest_api else None
-    first_call.begin(deployment, upstream, servers.rest.serves)
-    return create_app(
+    of_control_api = partial(ping, workspace.control_socket)
+    # Requests of its own are not captured, and no script gets one that it does not expect.
+    own = None if script else create_app(deployment, upstream, ping=of_control_api, owns_upstream=False)
+    call = first_call.begin(deployment, upstream, servers.rest.serves, own)
+    app = create_app(
         deployment,
         upstream,
         script,
-        ping=partial(ping, workspace.control_socket),
+        ping=of_control_api,
         pass_on=pass_on,
         ledger=ledger,
         metrics=partial(metrics, workspace.control_socket),
@@ -51,6 +54,8 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
         serves=servers.rest.serves,
         capturing=_capturing(deployment, workspace),
     )
+    app.first_call = call
+    return app
 
 
 def _many_models_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ManyModelsApp:

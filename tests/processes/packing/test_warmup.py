@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from support.archives import pack
-from support.stack import Stack
+from support.scraping import scrape
+from support.stack import Stack, serving
 from tfs_proxy.layout import WARMUP_FILE
 from tfs_proxy.payload.formats.framing import tfrecords
+from tfs_proxy.web.first_call import CALLS
 
 CLI = (sys.executable, "-m", "tfs_proxy.cli")
 HALVES = """\
@@ -78,6 +80,18 @@ def test_an_archive_is_copied_and_serves(saved_models: Path, tmp_path: Path) -> 
     finally:
         stack.close()
     assert (answer.status, answer.json) == (200, {"predictions": [2.5]})
+
+
+@pytest.mark.tensorflow
+def test_workers_are_warm_before_the_run_is_ready(copied: Callable[[str], Path]) -> None:
+    """The model server has answered the worker's own calls by the time that /ping answers 200."""
+    folder = copied("half_plus_two")
+    assert warmup(folder).returncode == 0
+
+    with serving(str(folder), env={"SAGEMAKER_GUNICORN_WORKERS": "1"}) as stack:
+        answered = scrape(stack).total("tensorflow_serving_request_count_total", status="OK")
+
+    assert answered == CALLS
 
 
 def test_requests_of_clients_go_through_the_script(saved_models: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.metric import MeasuredMetric
+from tfs_proxy.supervisor import control_api
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
 from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
@@ -282,6 +283,25 @@ def test_the_door_hands_out_the_deployment_and_the_release(door: ControlApi) -> 
 
     assert Deployment.from_json(ask(door, "GET", "/deployment").body) == deployment
     assert ask(door, "GET", "/released/7").status == 200
+
+
+def test_a_worker_that_waits_hears_of_the_release_at_once(
+    door: ControlApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that come right after it wait for no poll; a worker gets an answer now and then before."""
+    question = HttpRequest("GET", "/until-released/7")
+
+    async def wait_twice() -> tuple[int, int]:
+        monkeypatch.setattr(control_api, "HOLD_SECONDS", 0.01)
+        in_vain = await door.respond(question)
+        monkeypatch.setattr(control_api, "HOLD_SECONDS", 60)
+        asking = asyncio.create_task(door.respond(question))
+        await asyncio.sleep(0.01)
+        assert not asking.done()
+        door.release()
+        return in_vain.status, (await asking).status
+
+    assert asyncio.run(wait_twice()) == (503, 200)
 
 
 def test_the_door_releases_the_workers_that_serve_alone(door: ControlApi) -> None:

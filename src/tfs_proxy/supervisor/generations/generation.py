@@ -17,7 +17,7 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, memory_left
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.control_api import ControlApi, Respond
+from tfs_proxy.supervisor.control_api import RELEASED, UNTIL_RELEASED, ControlApi, Respond
 from tfs_proxy.supervisor.front.entrances import Entrances
 from tfs_proxy.supervisor.front.run_status import refuse_unusable_capture
 from tfs_proxy.supervisor.plan import ProcessPlan
@@ -125,7 +125,7 @@ class NextGeneration(Generation):
 
     async def _of_run(self, request: HttpRequest) -> HttpResponse | None:
         """The run's answer to all but what is this generation's own."""
-        own = ("/deployment", "/released/", "/settled")
+        own = ("/deployment", RELEASED, UNTIL_RELEASED, "/settled")
         return None if request.path.startswith(own) else await self._ask_run(request)
 
 

@@ -126,7 +126,9 @@ class Reloader:
 def _report(error: StopServing | OSError) -> None:
     if isinstance(error, ScriptLoadError) and error.report:
         log.error("%s", error.report)
-    log.error("the change can't be used: %s What was loaded before goes on serving.", printable(str(error)))
+    reason = printable(str(error))
+    sentence = reason if reason.endswith(".") else f"{reason}."
+    log.error("the change can't be used: %s What was loaded before goes on serving.", sentence)
 
 
 def shown(files: Sequence[Path]) -> str:

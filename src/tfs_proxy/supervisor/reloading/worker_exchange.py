@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from tfs_proxy.supervisor.children import SPARE_WORKERS
 from tfs_proxy.supervisor.generations.generation import Generation
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState, Spawn
 from tfs_proxy.supervisor.readiness import Heartbeats
+from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 
 LOOK_SECONDS = 0.01
 
@@ -44,7 +46,9 @@ class WorkerExchange:
             try:
                 await self._until_all_beat(new, generation)
             except BaseException:
-                await children.stop_beside(new, 0)
+                new.ask_to_stop()
+                new.signal_group(signal.SIGKILL)  # it has no requests to end
+                await children.stop_beside(new, LAST_STEPS_SECONDS)
                 heartbeats.forget_loading()
                 raise
         children.exchange_workers(new)

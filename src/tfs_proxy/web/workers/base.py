@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from threading import Thread
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -24,7 +25,7 @@ from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id, current_request, set_current_request
 from tfs_proxy.script.deadline import DeadlineWatch, Lane, ScriptCall, ThreadLane
 from tfs_proxy.setting_values import AccessLog, access_log
-from tfs_proxy.upstream.instances import fetch_deployment, released
+from tfs_proxy.upstream.instances import fetch_deployment, released, until_released
 from tfs_proxy.web.workers import late_calls
 from tfs_proxy.web.workers.admission.gate import AdmissionGate
 from tfs_proxy.web.workers.around_requests.access_log import AccessObserver, StagesForNginx
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 
 RELEASE_PAUSE_SECONDS = 0.02
 """Between two requests to the control API, until the supervisor leaves the socket to the workers."""
+
+FIRST_CALL_TICK_SECONDS = 0.25
 
 
 class WorkerStopped(SystemExit):
@@ -80,6 +83,9 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     capture: CaptureWriter | None = None
     """Only if requests are captured."""
 
+    first_call: Thread | None = None
+    """The worker's own warm-up, if its model has recorded requests."""
+
     new_lane: Callable[[], Lane] = ThreadLane
     """What a call of the script runs on in this class of workers."""
 
@@ -109,6 +115,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         self.watch.new_lane = self.new_lane
         self.watch.abandon = self.abandon
         self.capture = self.wsgi.capture  # type: ignore[attr-defined]
+        self.first_call = getattr(self.wsgi, "first_call", None)
         if self.capture is not None:
             self.capture.start(self.blocking())
         self.journal = RequestJournal(workspace.journal, max(self.cfg.worker_connections, self.cfg.threads))
@@ -171,9 +178,11 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     def run(self) -> None:
         """Send a heartbeat, wait until everything is ready, then serve."""
         control_socket = worker_workspace().control_socket
+        if not released(control_socket):
+            self._wait_for_first_call()
         self.notify()
         late_calls.mark(self.tmp, late_calls.SERVES)
-        while self.alive and not released(control_socket):
+        while self.alive and not until_released(control_socket):
             self.notify()
             time.sleep(RELEASE_PAUSE_SECONDS)
         self.watch.start()
@@ -184,6 +193,12 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         # If gunicorn kills the worker, this is not reached.
         self.close_app()
         self.printed.finish()
+
+    def _wait_for_first_call(self) -> None:
+        """Return once the worker is warm; until its first heartbeat the run is not ready."""
+        while self.alive and self.first_call is not None and self.first_call.is_alive():
+            super().notify()
+            self.first_call.join(FIRST_CALL_TICK_SECONDS)
 
     def serve(self) -> None:
         """Take requests until gunicorn ends this worker."""
