@@ -14,6 +14,7 @@ LONGEST_BODY = 6_291_456
 CONNECTS, REPEATS, AT_ONCE = 10, 5, 8
 PIECES = 5
 CONTINUE_SECONDS = 1.0
+EXCESS_SECONDS = 0.1
 TOO_LARGE = 413
 
 
@@ -153,7 +154,15 @@ def same_answer(judging: Judging) -> str | None:
 
 @GROUP.must("The answer has a length or chunks, as HTTP/1.1 has it, and ends there.")
 def framed(judging: Judging) -> str | None:
-    reply = expect_good(judging.post(judging.good))
+    with judging.connect() as connection:
+        reply = expect_good(connection.ask(judging.request(judging.good), judging.options.answer_seconds))
+        excess = connection.excess(EXCESS_SECONDS)
+    if excess:
+        raise Violation(
+            expected="nothing after the end of the answer",
+            got=f"{len(excess)} more bytes: {excess[:80].decode(errors='replace')}",
+            mend="Let Content-Length be the length of the body in bytes, not in characters.",
+        )
     if reply.is_chunked:
         return "in chunks"
     if reply.header("Content-Length") is None and (reply.header("Connection") or "").lower() != "close":
@@ -166,7 +175,7 @@ def framed(judging: Judging) -> str | None:
 
 @GROUP.should("The answer to the good request has at most 6 MB.")
 def answer_of_at_most_6_mb(judging: Judging) -> str | None:
-    length = len(expect_good(judging.post(judging.good)).body)
+    length = expect_good(judging.post(judging.good)).length
     if length > LONGEST_BODY:
         raise Violation(expected=f"at most {LONGEST_BODY} bytes", got=f"{length} bytes")
     return f"{length} bytes"
