@@ -94,6 +94,7 @@ class StartedCommand:
     def __init__(self, process: subprocess.Popen[bytes], output: IO[bytes], port: int) -> None:
         self.started = time.monotonic()
         self.address = (LOOPBACK, port)
+        self.accepts_itself = True
         self._process, self._output = process, output
         self._patience = STOP_SECONDS
 
