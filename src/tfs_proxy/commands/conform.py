@@ -1,6 +1,8 @@
 """``tfs-proxy conform``: whether a container, of whatever framework, keeps SageMaker's contract."""
 
 import argparse
+import math
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -99,6 +101,10 @@ def wanted_from(arguments: argparse.Namespace) -> "Wanted":
     from tfs_proxy.conform.capability import Capability
     from tfs_proxy.conform.wanted import Wanted, variables
 
+    if not 0 < arguments.start_timeout < math.inf:
+        raise SettingsError(
+            f"--start-timeout {arguments.start_timeout:g} must be a number of seconds above 0."
+        )
     said = [each for each in Capability if getattr(arguments, each.value.replace("-", "_"))]
     return Wanted(
         url=arguments.url,
@@ -119,6 +125,7 @@ def _judge(arguments: argparse.Namespace, checks: Sequence["Check"]) -> int:
     from tfs_proxy.conform.results.table import result_lines, summary_lines
     from tfs_proxy.conform.wanted import extract_limits, judging_of
 
+    _refuse_unwritable([arguments.junit, arguments.json])
     wanted = wanted_from(arguments)
     with judging_of(wanted, inherited_environment(), extract_limits(Settings.from_env())) as judging:
         print(f"Judging {judging.target.name}", flush=True)
@@ -127,6 +134,15 @@ def _judge(arguments: argparse.Namespace, checks: Sequence["Check"]) -> int:
         print(*summary_lines(results, judging.probed), sep="\n")
         _write_files(arguments, judging.target.name, results, judging.probed)
     return exit_status(results)
+
+
+def _refuse_unwritable(paths: Sequence[Path | None]) -> None:
+    """Raises SettingsError for a file that can't be written, before the minutes that its results take."""
+    for path in filter(None, paths):
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise SettingsError(
+                f"{path} can't be written: it must be a file in a folder that can be written."
+            )
 
 
 def _write_files(

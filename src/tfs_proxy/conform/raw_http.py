@@ -16,6 +16,11 @@ from tfs_proxy.errors import TfsProxyError
 
 PIECE_BYTES = 256 * 1024
 CONNECT_SECONDS = 5.0
+KEPT_BYTES = 8 * 1024**2
+"""Of a body: more than an answer may have. The rest is counted, not kept."""
+MOST_BYTES = 256 * 1024**2
+"""Of a body that is read at all: a body of 100 MB may come back in another format."""
+MOST_ARRIVALS = 10_000
 Headers = Mapping[str, str]
 
 
@@ -25,7 +30,10 @@ class NoReply(TfsProxyError):
 
 @dataclass(frozen=True, slots=True)
 class RawReply:
-    """An answer; ``arrivals`` are the seconds after the request at which a part of its body came."""
+    """An answer; ``arrivals`` are the seconds after the request at which a part of its body came.
+
+    ``body`` is its beginning if there is more of it than `KEPT_BYTES`, ``length`` is that of all of it.
+    """
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -33,6 +41,7 @@ class RawReply:
     seconds: float
     arrivals: tuple[float, ...] = ()
     continued: bool = False
+    length: int = 0
 
     def header(self, name: str) -> str | None:
         """The value of the first header of that name, in any case."""
@@ -108,12 +117,13 @@ class RawConnection:
         began = time.monotonic()
         try:
             self.socket = socket.create_connection(address, timeout_seconds)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name of a host that IDNA can't encode is the latter
             seconds = time.monotonic() - began
             raise NoReply(f"no connection to port {address[1]} within {seconds:.2f} s ({error})") from None
         self.connect_seconds = time.monotonic() - began
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._host = f"{address[0]}:{address[1]}"
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        self._host = f"{host}:{address[1]}"
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
         self._deadline = 0.0
 
@@ -157,20 +167,31 @@ class RawConnection:
     def read(self, began: float, *, continued: bool = False) -> RawReply:
         """Read the answer to what was sent. Raises NoReply."""
         head: h11.Response | None = None
-        body, arrivals = bytearray(), []
+        body = _ReceivedBody(began)
         while not isinstance(event := self._next_event(began), h11.EndOfMessage):
+            if time.monotonic() > self._deadline:
+                raise NoReply(f"the answer still goes on after {time.monotonic() - began:.1f} s")
             if isinstance(event, h11.Response):
                 head = event
             elif isinstance(event, h11.Data):
-                body += event.data
-                arrivals.append(time.monotonic() - began)
+                body.add(event.data)
             elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
                 raise NoReply("the connection was closed before there was an answer")
         if head is None:
             raise NoReply("the answer has no status")
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
         seconds = time.monotonic() - began
-        return RawReply(head.status_code, headers, bytes(body), seconds, tuple(arrivals), continued)
+        return RawReply(
+            head.status_code, headers, bytes(body.kept), seconds, tuple(body.arrivals), continued, body.length
+        )
+
+    def excess(self, seconds: float) -> bytes:
+        """Bytes that the container sends within ``seconds`` after the end of its answer."""
+        trailing, _ = self._http.trailing_data
+        try:
+            return trailing or (self.socket.recv(PIECE_BYTES) if self._readable(seconds) else b"")
+        except OSError:
+            return b""
 
     def next_request(self) -> None:
         """Make ready for another request on this connection. Raises NoReply if the container closes it."""
@@ -192,10 +213,13 @@ class RawConnection:
 
     def receive_until(self, mark: bytes, seconds: float) -> bytes:
         """Bytes up to and with ``mark``. Raises NoReply."""
-        received = b""
+        deadline = time.monotonic() + seconds
+        received = bytearray()
         while not received.endswith(mark):
+            if time.monotonic() > deadline or len(received) > PIECE_BYTES:
+                raise NoReply(f"no end of its headers in {len(received)} bytes")
             received += self.receive_exactly(1, seconds)
-        return received
+        return bytes(received)
 
     def receive_exactly(self, count: int, seconds: float) -> bytes:
         """As many bytes. Raises NoReply."""
@@ -232,6 +256,25 @@ class RawConnection:
 
     def _readable(self, seconds: float) -> bool:
         return bool(select.select([self.socket], [], [], seconds)[0])
+
+
+class _ReceivedBody:
+    """The parts of a body as they come; ``began`` is when the request was sent."""
+
+    def __init__(self, began: float) -> None:
+        self.kept, self.length = bytearray(), 0
+        self.arrivals: list[float] = []
+        self._began = began
+
+    def add(self, part: bytes) -> None:
+        """One part. Raises NoReply if the body does not end."""
+        self.length += len(part)
+        if self.length > MOST_BYTES:
+            raise NoReply(f"the answer still goes on after {MOST_BYTES} bytes")
+        self.kept += part[: max(KEPT_BYTES - len(self.kept), 0)]
+        if len(self.arrivals) == MOST_ARRIVALS:
+            self.arrivals.pop()
+        self.arrivals.append(time.monotonic() - self._began)
 
 
 def ask_once(address: tuple[str, int], request: RawRequest, timeout_seconds: float) -> RawReply:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.ports import free_port
+from support.processes import wait_until_ended
 from support.toy_container.judged import TESTS
 from tfs_proxy.cli import main
 from tfs_proxy.conform.checks import ALL
@@ -87,6 +88,10 @@ def test_requests_are_found_by_trying(url: str, capfd: pytest.CaptureFixture[str
         (["conform", "http://x", "--only", "pong"], "--only pong is neither"),
         (["conform", "http://x", "--env", "A"], "--env A can't be used"),
         (["conform", "http://x", "--requests", "none.json"], "none.json can't be read"),
+        (["conform", "http://x", "--json", "/no/such/r.json"], "/no/such/r.json can't be written"),
+        (["conform", "http://x", "--junit", "/"], "/ can't be written"),
+        (["conform", "http://x", "--start-timeout", "nan"], "--start-timeout nan must be"),
+        (["conform", "http://x", "--start-timeout", "0"], "--start-timeout 0 must be"),
     ],
 )
 def test_what_can_not_be_run(words: list[str], sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -99,6 +104,27 @@ def test_an_address_where_nothing_listens(capfd: pytest.CaptureFixture[str]) -> 
     """Exit status 2, and nothing is judged."""
     assert main(["conform", f"http://127.0.0.1:{free_port()}"]) == 2
     assert "nothing listens" in capfd.readouterr().err
+
+
+def test_nothing_of_a_command_is_left(tmp_path: Path) -> None:
+    """A child with a process group of its own, which ignores SIGTERM, goes with the command."""
+    script, pid = tmp_path / "forks.py", tmp_path / "pid"
+    script.write_text(
+        "import os, pathlib, signal, sys, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setpgid(0, 0)\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\n"
+        "    time.sleep(60)\n"
+        "time.sleep(1)\n"
+    )
+    command = f"{sys.executable} {script} {pid}"
+
+    assert (
+        main(["conform", "--command", command, "--port", str(free_port()), "--only", "start-stop/starts"])
+        == 1
+    )
+    wait_until_ended([int(pid.read_text())])
 
 
 def test_as_tests_of_pytest(command: str, requests_file: Path, tmp_path: Path) -> None:

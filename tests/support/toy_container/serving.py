@@ -268,6 +268,8 @@ class ToyHandler(BaseHTTPRequestHandler):
             text = "it is not JSON" if fault == "text-errors" else "".join(traceback.format_stack())
             head = "" if fault == "text-errors" else "Traceback (most recent call last):\n"
             self._answer(400, (head + text).encode(), "text/plain")
+        elif fault == "deep-errors":
+            self._answer(400, b"[" * 200_000)
         elif fault == "long-errors":
             self._error(400, "x" * 5000)
         else:
@@ -315,7 +317,8 @@ class ToyHandler(BaseHTTPRequestHandler):
         if self.server.fault == "unframed" and self.command == "POST":
             self.close_connection = True
         else:
-            self.send_header("Content-Length", str(len(content)))
+            missing = 2 if self.server.fault == "short-length" and self.command == "POST" else 0
+            self.send_header("Content-Length", str(len(content) - missing))
         if self.server.fault == "closes":
             self.send_header("Connection", "close")
         self.end_headers()

@@ -66,7 +66,7 @@ def json_(judging: Judging) -> str | None:
     reply = _error(judging)
     try:
         is_object = isinstance(json.loads(reply.body), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         is_object = False
     if not is_object:
         raise Violation(

@@ -39,7 +39,10 @@ def starts(judging: Judging) -> str | None:
 @GROUP.should("How long after the start the port opens; it is reported, not judged.", RuleSource.INVOCATIONS)
 def port_opens(judging: Judging) -> str | None:
     judging.need_start()
-    return f"{judging.start.open_seconds:.2f} s after the start"
+    start = judging.start
+    if not start.container.accepts_itself:
+        raise NotRun("Docker's proxy opens the port before the container does")
+    return f"{start.open_seconds:.2f} s after the start"
 
 
 @GROUP.must("GET /ping answers 200 within the start-up window (--start-timeout).", RuleSource.PING)

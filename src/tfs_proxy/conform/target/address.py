@@ -56,6 +56,7 @@ class _Elsewhere:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
+        self.accepts_itself = True
         self.started = time.monotonic()
 
     def exit_status(self) -> int | None:

@@ -13,13 +13,14 @@ from typing import IO
 
 from tfs_proxy.conform.capability import Capability
 from tfs_proxy.conform.target.free_port import free_port
-from tfs_proxy.conform.target.listening_ports import group_ports
+from tfs_proxy.conform.target.listening_ports import group_ports, session_members
 from tfs_proxy.conform.target.target import CannotStart, RunningContainer, StartOrder
 from tfs_proxy.errors import SettingsError
 
 BIND_TO_PORT = "SAGEMAKER_BIND_TO_PORT"
 LOOPBACK = "127.0.0.1"
 STOP_SECONDS = 10.0
+LOG_BYTES = 8 * 1024**2
 
 
 class CommandTarget:
@@ -94,6 +95,7 @@ class StartedCommand:
     def __init__(self, process: subprocess.Popen[bytes], output: IO[bytes], port: int) -> None:
         self.started = time.monotonic()
         self.address = (LOOPBACK, port)
+        self.accepts_itself = True
         self._process, self._output = process, output
         self._patience = STOP_SECONDS
 
@@ -103,9 +105,9 @@ class StartedCommand:
         return status if status is None or status >= 0 else 128 - status
 
     def log(self) -> bytes:
-        """What it has written so far."""
+        """What it has written so far; of more than `LOG_BYTES` the end."""
         size = os.fstat(self._output.fileno()).st_size
-        return os.pread(self._output.fileno(), size, 0)
+        return os.pread(self._output.fileno(), LOG_BYTES, max(size - LOG_BYTES, 0))
 
     def terminate(self) -> None:
         """SIGTERM to the process alone, as to process 1 of a container."""
@@ -117,11 +119,14 @@ class StartedCommand:
         return group_ports(self._process.pid)
 
     def close(self) -> None:
-        """Ask it to end, unless that was done before, and kill what is left of its process group."""
+        """Ask it to end, unless that was done before, and kill what is left of its session."""
         with suppress(subprocess.TimeoutExpired):
             if self._process.poll() is None:
                 self._process.terminate()
             self._process.wait(self._patience)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        for member in session_members(self._process.pid):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(member, signal.SIGKILL)
         self._process.wait()

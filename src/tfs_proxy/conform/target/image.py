@@ -1,6 +1,7 @@
 """A container that is an image: Docker's command line starts it as SageMaker does, ``IMAGE serve``."""
 
 import json
+import socket
 import subprocess
 import time
 import uuid
@@ -11,12 +12,13 @@ from typing import Any, cast
 
 from tfs_proxy.conform.capability import of_labels
 from tfs_proxy.conform.target.command import BIND_TO_PORT, LOOPBACK
-from tfs_proxy.conform.target.listening_ports import namespace_ports
+from tfs_proxy.conform.target.listening_ports import PROC, namespace_ports
 from tfs_proxy.conform.target.target import CannotStart, RunningContainer, StartOrder
 from tfs_proxy.errors import SettingsError
 
 DOCKER_SECONDS = 120.0
 DEFAULT_PORT = 8080
+REACH_SECONDS = 1.0
 MODEL_FOLDER, MODELS_FOLDER = "/opt/ml/model", "/opt/ml/models"
 
 
@@ -69,15 +71,24 @@ class ImageTarget:
 
 
 class StartedImage:
-    """A container that Docker runs."""
+    """A container that Docker runs.
+
+    Docker's proxy accepts connections to a published port itself, whatever the container does: so the
+    container is asked at its own address, if this machine reaches that.
+    """
 
     def __init__(self, name: str, inside: int) -> None:
         self.started = time.monotonic()
         self._name = name
         shown = docker("port", name, str(inside), missing_is_empty=True)
+        own = [(address, inside) for address in _own_addresses(name)]
+        # Docker's machine may be another one, where somebody else has the address: as on macOS.
+        is_here = (PROC / str(self._state()["Pid"])).exists()
+        reached = next(filter(_is_reached, own), None) if is_here else None
         # With the machine's own network, which the user may ask for, no port is published.
-        port = int(shown.splitlines()[0].rpartition(":")[2]) if shown.strip() else inside
-        self.address = (LOOPBACK, port)
+        published = (LOOPBACK, int(shown.splitlines()[0].rpartition(":")[2])) if shown.strip() else None
+        self.address = reached or published or (LOOPBACK, inside)
+        self.accepts_itself = self.address != published
 
     def exit_status(self) -> int | None:
         """Docker's exit code, None as long as it runs."""
@@ -102,6 +113,23 @@ class StartedImage:
 
     def _state(self) -> Any:
         return json.loads(docker("inspect", "--format", "{{json .State}}", self._name))
+
+
+def _own_addresses(name: str) -> list[str]:
+    """Its addresses in Docker's networks."""
+    networks = json.loads(docker("inspect", "--format", "{{json .NetworkSettings.Networks}}", name))
+    return [network["IPAddress"] for network in (networks or {}).values() if network.get("IPAddress")]
+
+
+def _is_reached(address: tuple[str, int]) -> bool:
+    """Whether there is a way to it; a connection that is refused has come there."""
+    try:
+        socket.create_connection(address, REACH_SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def docker(*words: str, missing_is_empty: bool = False) -> str:

@@ -14,7 +14,7 @@ ADDRESS, STATE, INODE = 1, 3, 9
 
 def group_ports(group: int) -> frozenset[int] | None:
     """Ports on which a process of the session ``group`` listens; None if there is no /proc."""
-    members = _members(group)
+    members = session_members(group)
     if not (PROC / "net" / "tcp").exists():
         return None
     inodes = {inode for pid in members for inode in _socket_inodes(pid)}
@@ -44,7 +44,7 @@ def _listeners(folder: Path) -> Iterable[tuple[int, str]]:
                     yield int(columns[ADDRESS].rpartition(":")[2], 16), columns[INODE]
 
 
-def _members(group: int) -> list[int]:
+def session_members(group: int) -> list[int]:
     """Processes of the session that ``group`` leads, whatever their groups are."""
     found = []
     for entry in os.listdir(PROC) if PROC.exists() else ():  # noqa: PTH208 - names are all that is needed

@@ -32,6 +32,8 @@ class RunningContainer(Protocol):
     """A container that was started, and perhaps ended since."""
 
     address: tuple[str, int]
+    accepts_itself: bool
+    """Whether a connection to ``address`` is accepted by the container, not by a proxy of this machine."""
     started: float
     """``time.monotonic()`` of the start."""
 
