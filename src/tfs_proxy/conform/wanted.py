@@ -18,6 +18,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.settings import Settings
 
 DEFAULT_PORT = 8080
+PORTS = 1 << 16
 START_SECONDS = 240.0
 """The start-up window of an endpoint: docs/reference/sagemaker.md, Ping."""
 
@@ -59,6 +60,12 @@ def judging_of(wanted: Wanted, environ: Mapping[str, str], limits: ExtractLimits
 def _target(wanted: Wanted, model: Path | None, environ: Mapping[str, str]) -> ConformTarget:
     if [wanted.url, wanted.image, wanted.command].count(None) != 2:  # noqa: PLR2004 - of three
         raise SettingsError("conform takes one of URL, --image IMAGE and --command COMMAND.")
+    if wanted.docker_options and wanted.image is None:
+        raise SettingsError("--docker-option is for --image alone.")
+    if not 0 < wanted.port < PORTS:
+        raise SettingsError(f"--port {wanted.port} is not a port: it must be from 1 to {PORTS - 1}.")
+    if wanted.image == "":
+        raise SettingsError("--image is empty.")
     if wanted.image:
         return ImageTarget(wanted.image, model, wanted.env, wanted.docker_options)
     if wanted.command is not None:

@@ -92,6 +92,9 @@ def test_requests_are_found_by_trying(url: str, capfd: pytest.CaptureFixture[str
         (["conform", "http://x", "--junit", "/"], "/ can't be written"),
         (["conform", "http://x", "--start-timeout", "nan"], "--start-timeout nan must be"),
         (["conform", "http://x", "--start-timeout", "0"], "--start-timeout 0 must be"),
+        (["conform", "http://x", "--docker-option=-it"], "--docker-option is for --image alone"),
+        (["conform", "--image", ""], "--image is empty"),
+        (["conform", "--command", "serve", "--port", "70000"], "--port 70000 is not a port"),
     ],
 )
 def test_what_can_not_be_run(words: list[str], sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -104,6 +107,14 @@ def test_an_address_where_nothing_listens(capfd: pytest.CaptureFixture[str]) -> 
     """Exit status 2, and nothing is judged."""
     assert main(["conform", f"http://127.0.0.1:{free_port()}"]) == 2
     assert "nothing listens" in capfd.readouterr().err
+
+
+def test_another_program_is_not_judged(url: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """It has the port that the command is told."""
+    port = url.rpartition(":")[2]
+
+    assert main(["conform", "--command", "sleep 60", "--port", port]) == 2
+    assert f"port {port} is in use by another program" in capfd.readouterr().err
 
 
 def test_nothing_of_a_command_is_left(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from tfs_proxy.conform.capability import Capability
-from tfs_proxy.conform.target.free_port import free_port
+from tfs_proxy.conform.target.free_port import free_port, is_taken
 from tfs_proxy.conform.target.listening_ports import group_ports, session_members
 from tfs_proxy.conform.target.target import CannotStart, RunningContainer, StartOrder
 from tfs_proxy.errors import SettingsError
@@ -45,6 +45,11 @@ class CommandTarget:
         self._takes_port, self._takes_model = "{port}" in command, "{model}" in command
         if self._takes_model and model is None:
             raise SettingsError("--command has {model}, so --model FOLDER or ARCHIVE is needed.")
+        if not self._takes_port and is_taken(port):
+            raise SettingsError(
+                f"port {port} is in use by another program, which would be judged instead: put {{port}} into "
+                "--command, or choose another --port."
+            )
 
     @contextmanager
     def started(self, order: StartOrder) -> Iterator[RunningContainer]:

@@ -1,4 +1,4 @@
-"""A port of this machine that a container is told to listen on."""
+"""A port of this machine that a container is told to listen on: a free one, or whether one is taken."""
 
 import secrets
 import socket
@@ -18,3 +18,9 @@ def free_port() -> int:
             holder.bind(("127.0.0.1", port))
             return int(holder.getsockname()[1])
     raise OSError("no port is free on this machine")
+
+
+def is_taken(port: int) -> bool:
+    """Whether a program of this machine listens on a port, on loopback or on every address."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

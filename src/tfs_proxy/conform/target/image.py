@@ -19,6 +19,7 @@ from tfs_proxy.errors import SettingsError
 DOCKER_SECONDS = 120.0
 DEFAULT_PORT = 8080
 REACH_SECONDS = 1.0
+LOG_LINES = 5000
 MODEL_FOLDER, MODELS_FOLDER = "/opt/ml/model", "/opt/ml/models"
 
 
@@ -96,11 +97,14 @@ class StartedImage:
         return None if state["Running"] else int(state["ExitCode"])
 
     def log(self) -> bytes:
-        """Both streams."""
-        done = subprocess.run(
-            ["docker", "logs", self._name],  # noqa: S607 - the user's docker
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DOCKER_SECONDS, check=False,
-        )  # fmt: skip
+        """Both streams, of many lines the last; Docker keeps at most 16 KB for a line."""
+        try:
+            done = subprocess.run(
+                ["docker", "logs", "--tail", str(LOG_LINES), self._name],  # noqa: S607 - the user's docker
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DOCKER_SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise CannotStart(f"docker logs takes longer than {DOCKER_SECONDS:.0f} s") from None
         return done.stdout
 
     def terminate(self) -> None:
