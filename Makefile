@@ -62,7 +62,7 @@ JUDGES := hosting kserve mlserver schemathesis tritonclient typing
 judges: $(READY)  ## install the clients of other projects that judge ours, each into build/judges/NAME
 	@scripts/install-judge $(JUDGES)
 test-judges: judges try-nginx  ## let them all judge the running stack, the load generators of Triton and MLCommons, too
-	@scripts/install-judge perf loadgen
+	@scripts/install-judge perf loadgen mms standards
 	$(BIN)/python -m pytest tests/judges
 test-judges-short: judges try-nginx  ## the same without what takes long
 	$(BIN)/python -m pytest tests/judges -m "not long"
