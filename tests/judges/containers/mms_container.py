@@ -18,6 +18,7 @@ def predict_fn(data, model):
 """
 (folder / "model" / "code").mkdir(parents=True, exist_ok=True)
 (folder / "model" / "code" / "inference.py").write_text(SCRIPT)
+os.chdir(folder)  # multi-model-server writes its logs here
 os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 os.environ |= {
     "SAGEMAKER_BASE_DIR": str(folder),
