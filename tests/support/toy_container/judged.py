@@ -22,6 +22,9 @@ REQUESTS = KnownRequests(
     records=KnownRequest("text/csv", b"1.0\n2.0\n3.0\n"),
 )
 CAPABILITIES = frozenset({Capability.MULTI_MODEL, Capability.PIPELINE})
+DEAF = ["env", "--ignore-signal=TERM"]
+"""So is a process before it runs a line of its own: the judge's early signal must not come before that."""
+
 TESTS = Path(__file__).parents[2]
 
 
@@ -30,7 +33,8 @@ def judged(
     model: Path, fault: str = "", port: str = "{port}", start_seconds: float = 60.0
 ) -> Iterator[Judge]:
     """A judge of the toy with that fault; it waits less for an end than SageMaker does."""
-    words = [sys.executable, "-m", "support.toy_container", "--port", port, "--model={model}"]
+    words = DEAF if fault == "deaf-at-start" else []
+    words = [*words, sys.executable, "-m", "support.toy_container", "--port", port, "--model={model}"]
     words += ["--fault", fault] if fault else []
     env = {**os.environ, "PYTHONPATH": str(TESTS)}
     target = CommandTarget(shlex.join(words).replace("'", ""), model, env, 0)
