@@ -35,6 +35,9 @@ def listen(host: str, port: int, advice: str = "Take another --host or --port.")
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(BACKLOG)
+        # nginx leaves an inherited socket as it is, and a connection may wake several of its workers: those
+        # that find it taken would stop in accept until the next one comes, with all their requests.
+        listener.setblocking(False)
     except OSError as error:
         listener.close()
         raise SettingsError(f"can't listen on {host}:{port}: {error.strerror or error}. {advice}") from error

@@ -83,3 +83,9 @@ def test_a_range_without_room_leaves_free_ports_for_the_workers() -> None:
 
     assert listener.getsockname()[1] not in {low, low + 1}
     listener.close()
+
+
+def test_a_process_that_finds_a_connection_taken_goes_on() -> None:
+    """Several may be woken for one connection, and only one of them gets it."""
+    with listen(LOOPBACK, 0) as listener, pytest.raises(BlockingIOError):
+        listener.accept()
