@@ -11,7 +11,7 @@ from pathlib import Path
 from tfs_proxy.endpoint.calls.invoke import Invoker
 from tfs_proxy.endpoint.calls.passage import MOST_BYTES
 from tfs_proxy.endpoint.companions import CompanionOptions, Companions
-from tfs_proxy.endpoint.containers.choice import Choice
+from tfs_proxy.endpoint.containers.choice import Choice, unused_choices
 from tfs_proxy.endpoint.containers.starter import ContainerStarter
 from tfs_proxy.endpoint.description.catalogue import Catalogue
 from tfs_proxy.endpoint.description.operations_file import read_operations
@@ -69,6 +69,8 @@ async def serve(settings: Settings, listener: socket.socket, request: EndpointRe
     Raises StopServing if an endpoint can't begin. ``listener`` is closed at the end.
     """
     catalogue = catalogue_of(request.files)
+    for name in unused_choices(request.choices, catalogue.models.values()):
+        log.warning("--container %s: no model and no ContainerHostname of the files has this name", name)
     with guarded_workspace(settings.home) as (workspace, watchdog):
         return await EndpointRun(settings, listener, request, catalogue, workspace, watchdog).run()
 

@@ -2,11 +2,11 @@
 
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from tfs_proxy.endpoint.description.values import ContainerDefinition
+from tfs_proxy.endpoint.description.values import ContainerDefinition, HostedModel
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import printable
 
@@ -81,11 +81,17 @@ def choice_for(model_name: str, definition: ContainerDefinition, choices: Mappin
             return choices[name]
     image = definition.image
     if image is None:
-        return Ours()
+        return Ours("its model names no image")
     if _is_address(image):
         return _running(image)
     missing = _why_docker_has_not(image)
     return DockerImage(image) if missing is None else Ours(missing)
+
+
+def unused_choices(choices: Mapping[str, Choice], models: Iterable[HostedModel]) -> list[str]:
+    """The names of ``choices`` that neither a model nor a container has."""
+    known = {name for model in models for name in (model.name, *(each.name for each in model.containers))}
+    return [name for name in choices if name not in known]
 
 
 def _why_docker_has_not(image: str) -> str | None:

@@ -2,8 +2,15 @@
 
 import pytest
 
-from tfs_proxy.endpoint.containers.choice import DockerImage, Ours, Running, choice_for, parse_choices
-from tfs_proxy.endpoint.description.values import ContainerDefinition
+from tfs_proxy.endpoint.containers.choice import (
+    DockerImage,
+    Ours,
+    Running,
+    choice_for,
+    parse_choices,
+    unused_choices,
+)
+from tfs_proxy.endpoint.description.values import ContainerDefinition, HostedModel
 from tfs_proxy.errors import SettingsError
 
 
@@ -25,7 +32,19 @@ def test_image_that_is_an_address_runs_already() -> None:
     """Port 80 if it has none."""
     assert choice_for("m", definition("http://127.0.0.1:9"), {}) == Running("127.0.0.1", 9)
     assert choice_for("m", definition("http://host"), {}) == Running("host", 80)
-    assert choice_for("m", definition(None), {}) == Ours()
+
+
+def test_a_model_without_an_image_is_served_by_ours() -> None:
+    """The log can say so."""
+    assert choice_for("m", definition(None), {}) == Ours("its model names no image")
+
+
+def test_names_of_the_command_line_that_nothing_has() -> None:
+    """A typing mistake would have another container serve."""
+    choices = parse_choices(["m=local", "first=local", "frist=local"])
+    model = HostedModel("m", (definition(None, "first"),))
+
+    assert unused_choices(choices, [model]) == ["frist"]
 
 
 def test_image_that_docker_does_not_have_is_replaced_and_the_reason_is_kept(
