@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.archive.discover import DiscoveredModel
-from tfs_proxy.archive.graphs.op_search import PYTHON_OPS, ops_in
 from tfs_proxy.archive.saved_model import SavedModelSummary
 from tfs_proxy.archive.summary import read_summary
 from tfs_proxy.layout import ModelLayout
@@ -133,7 +132,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
             *(_leftovers(layout, models) if models else ()),
             *_variable_notes(environ),
         ),
-        warnings=(*faults, *_python_calls(models), *script.warnings),
+        warnings=(*faults, *script.warnings),
         model_faults=faults,
         script_fault=script.fault,
     )
@@ -201,18 +200,6 @@ def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterato
                     f"{name} will fail every predict with 'Could not find variable {lost}': "
                     "tf.saved_model.save loses the variables of Keras 3 models. "
                     "Export it again with model.export(FOLDER)."
-                )
-
-
-def _python_calls(models: Sequence[DiscoveredModel]) -> Iterator[str]:
-    """Ops that stand for functions of the process that saved the model, which no model server has."""
-    for model in models:
-        for version, folder in model.versions.items():
-            if ops_in(folder, PYTHON_OPS):
-                yield (
-                    f"{model.name} version {version} calls Python (tf.py_function, tf.numpy_function): what "
-                    "needs it will fail with 'Missing py trampoline'. Export the model with TensorFlow's own "
-                    "operations; Python goes into inference.py."
                 )
 
 

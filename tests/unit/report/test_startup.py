@@ -9,7 +9,6 @@ from tfs_proxy.report.served import look_into
 from tfs_proxy.report.startup import Report, describe
 from tfs_proxy.resources import Resources
 from tfs_proxy.settings import Settings
-from tfs_proxy.wire.protobuf_writer import field
 
 DT_FLOAT = 1
 
@@ -211,19 +210,6 @@ def test_models_that_cannot_answer_are_told(tmp_path: Path) -> None:
     first, second = report_on(tmp_path).warning_lines()
     assert first.startswith("Warning: a version 1 has no graph tagged serve (its tags: train)")
     assert second.startswith("Warning: b version 1 has no signatures")
-
-
-@pytest.mark.parametrize("op", ["EagerPyFunc", "PyFunc", "PyFuncStateless"])
-def test_models_that_call_python_are_told(tmp_path: Path, op: str) -> None:
-    """The function is not in the SavedModel; an op whose name only begins so is another."""
-    for name, its_op in (("a", op), ("b", f"{op}Like")):
-        write_model(tmp_path / name / "1")
-        node = field(1, field(1, b"python") + field(2, its_op.encode()))
-        with (tmp_path / name / "1" / "saved_model.pb").open("ab") as file:
-            file.write(field(2, field(1, field(4, b"serve")) + field(2, node)))
-    (warning,) = (line for line in report_on(tmp_path).warning_lines() if "Python" in line)
-    assert warning.startswith("Warning: a version 1 calls Python (tf.py_function")
-    assert "Missing py trampoline" in warning
 
 
 def test_the_text_form_is_said_to_be_unread(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ RESIZING_OPS = (
 )
 BASE64_OP = "DecodeBase64"
 PARSING_OPS = ("ParseExample", "ParseExampleV2", "ParseSingleExample")
-PYTHON_OPS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
 
 
 def ops_in(folder: Path, ops: Iterable[str]) -> frozenset[str]:
