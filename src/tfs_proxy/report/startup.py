@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfs_proxy.archive.discover import DiscoveredModel
+from tfs_proxy.archive.graphs.python_calls import calls_python
 from tfs_proxy.archive.saved_model import SavedModelSummary
 from tfs_proxy.archive.summary import read_summary
 from tfs_proxy.layout import ModelLayout
@@ -184,7 +185,7 @@ def _type_and_shape(spec: TensorSpec) -> str:
 
 def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterator[str]:
     for model in models:
-        for version in model.versions:
+        for version, folder in model.versions.items():
             summary = read[model.name, version]
             if summary is None:
                 continue
@@ -200,6 +201,12 @@ def _model_faults(models: Sequence[DiscoveredModel], read: Summaries) -> Iterato
                     f"{name} will fail every predict with 'Could not find variable {lost}': "
                     "tf.saved_model.save loses the variables of Keras 3 models. "
                     "Export it again with model.export(FOLDER)."
+                )
+            if calls_python(folder, summary.signatures.values()):
+                yield (
+                    f"{name} will fail every predict with 'Missing py trampoline': it calls Python "
+                    "(tf.py_function, tf.numpy_function), which a SavedModel lacks. Export it with "
+                    "TensorFlow's own operations; Python goes into inference.py."
                 )
 
 

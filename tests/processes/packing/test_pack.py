@@ -16,6 +16,7 @@ from support.stack import Stack
 from support.waiting import wait_until
 from support.wheels import write_wheel
 from tfs_proxy.archive.lite_model import read_lite_model
+from tfs_proxy.wire.protobuf_writer import field
 
 COMMAND = [sys.executable, "-m", "tfs_proxy.cli", "pack"]
 SCRIPT = "def handler(data, context):\n    return b'{}', 'application/json'\n"
@@ -100,6 +101,24 @@ def test_a_model_that_can_not_answer(home: Path, saved_models: Path) -> None:
     assert done.returncode == 2
     assert "Nothing was packed: untracked version 1 will fail every predict" in done.stderr
     assert "model.export(FOLDER)" in done.stderr
+    assert not (home.parent / "model.tar.gz").exists()
+
+
+def test_a_model_that_calls_python(home: Path) -> None:
+    """The function is not in the SavedModel, so that no server could answer: it is not packed."""
+    node = field(1, b"python") + field(2, b"EagerPyFunc")
+    signature = field(1, b"serving_default") + field(
+        2, field(2, field(1, b"y") + field(2, field(1, b"python:0")))
+    )
+    tagged = field(1, field(4, b"serve")) + field(2, field(1, node)) + field(5, signature)
+    (home.parent / "m" / "1").mkdir(parents=True)
+    (home.parent / "m" / "1" / "saved_model.pb").write_bytes(field(2, tagged))
+
+    done = pack(home, "m")
+
+    assert done.returncode == 2
+    assert "m version 1 will fail every predict with 'Missing py trampoline'" in done.stderr
+    assert "tf.py_function" in done.stderr
     assert not (home.parent / "model.tar.gz").exists()
 
 
