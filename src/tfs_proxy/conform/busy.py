@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,7 +12,9 @@ from tfs_proxy.conform.raw_http import NoReply, RawConnection, RawReply, RawRequ
 Address = tuple[str, int]
 Measured = TypeVar("Measured")
 BETWEEN_SECONDS = 0.1
-PINGS = 5
+TIMES = 5
+"""Connections and pings each, until one fails. A connection may be lucky once while pings fail already."""
+
 CONNECT_SECONDS = 1.0
 """Four times what is allowed."""
 METRICS_SECONDS = 10.0
@@ -79,12 +81,17 @@ def _measured(address: Address, paths: tuple[str, str], generator: LoadGenerator
     ping, metrics = (RawRequest(path=path) for path in paths)
     connects: list[float | str] = []
     pings: list[RawReply | str] = []
-    while len(pings) < PINGS and not any(isinstance(each, str) for each in [*connects, *pings]):
+    while len(connects) < TIMES and not _has_failed(connects):
         time.sleep(BETWEEN_SECONDS)
         connects.append(said(lambda: _connect_seconds(address)))
-        pings.append(said(lambda: ask_once(address, ping, 2.0)))
+        if not _has_failed(pings):
+            pings.append(said(lambda: ask_once(address, ping, 2.0)))
     scraped = said(lambda: ask_once(address, metrics, METRICS_SECONDS))
     return BusyPeriod(tuple(connects), tuple(pings), scraped, generator.in_flight)
+
+
+def _has_failed(measured: Sequence[object]) -> bool:
+    return any(isinstance(each, str) for each in measured)
 
 
 def _connect_seconds(address: Address) -> float:

@@ -1,6 +1,6 @@
 """The group ``ping``: what SageMaker asks every five seconds."""
 
-from tfs_proxy.conform.busy import PINGS
+from tfs_proxy.conform.busy import TIMES
 from tfs_proxy.conform.check import CheckGroup, NotRun, Occasion, RuleSource, Violation
 from tfs_proxy.conform.judging import PING, Judging
 from tfs_proxy.conform.raw_http import RawReply, RawRequest
@@ -41,7 +41,7 @@ def while_busy(judging: Judging) -> str | None:
     busy = judging.busy
     for reply in busy.pings:
         refuse_bad_ping(reply, "while requests are worked on")
-    return f"{PINGS} pings, while {busy.in_flight} requests waited for an answer"
+    return f"{TIMES} pings, while {busy.in_flight} requests waited for an answer"
 
 
 @GROUP.must("Twenty pings at once are all answered with 200 within 2 s.")
