@@ -36,17 +36,20 @@ def lay_out(
     """
     check_name(options)
     root.mkdir()
+    layout = ModelLayout(root, settings.program)
     try:
         match kind_of(options.model):
             case ModelKind.FOLDER:
                 _lay_out_folder(options, root, cancelled)
+                add_code(options, layout, cancelled)
             case ModelKind.KERAS:
+                add_code(options, layout, cancelled)  # first: a mistake in it need not wait for the export
                 _export(options, root, settings, cancelled)
             case ModelKind.LITE:
                 if options.preprocessing is not None:
                     raise _lite_has_no_graph(options.model)
+                add_code(options, layout, cancelled)
                 _copy_file(options.model, _version_folder(options, root) / LITE_FILE)
-        add_code(options, ModelLayout(root, settings.program), cancelled)
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else options.model
         raise ArchiveError(printable(unreadable(path, error))) from error

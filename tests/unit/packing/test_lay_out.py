@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.archives import SAVED_MODEL
-from tfs_proxy.errors import DiscoveryError, NoArchive, SettingsError, StopServing
+from tfs_proxy.errors import ArchiveError, DiscoveryError, NoArchive, SettingsError, StopServing
 from tfs_proxy.packing.lay_out import lay_out
 from tfs_proxy.packing.options import LayoutOptions
 from tfs_proxy.settings import Settings
@@ -66,6 +66,14 @@ def test_folders(tmp_path: Path, folder: str, given: str, options: dict[str, Any
     files = laid_out(tmp_path, model=tmp_path / "in" / given, **options)
 
     assert sorted(files) == sorted(f"{where}/{part}" for part in PARTS)
+
+
+def test_a_missing_script_is_told_before_the_export(tmp_path: Path) -> None:
+    """A Keras file takes seconds to export, or is refused itself."""
+    (tmp_path / "net.keras").write_bytes(b"no model")
+
+    with pytest.raises(ArchiveError, match=r"no file or folder .*missing.py"):
+        laid_out(tmp_path, model=tmp_path / "net.keras", script=tmp_path / "missing.py")
 
 
 def test_versions_and_models(tmp_path: Path) -> None:
