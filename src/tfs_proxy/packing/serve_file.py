@@ -4,9 +4,7 @@ import threading
 from pathlib import Path
 
 from tfs_proxy.layout import Workspace
-from tfs_proxy.packing.lay_out import lay_out
 from tfs_proxy.packing.model_kinds import is_model_file
-from tfs_proxy.packing.options import LayoutOptions
 from tfs_proxy.settings import Settings
 
 
@@ -19,5 +17,9 @@ def laid_out(
     """
     if model is None or not is_model_file(model):
         return model
+    # PERF: imported here, since most models need none of it: 20 ms and 1 MB.
+    from tfs_proxy.packing.lay_out import lay_out
+    from tfs_proxy.packing.options import LayoutOptions
+
     lay_out(LayoutOptions(Path(model)), workspace.model, settings, cancelled)
     return str(workspace.model)

@@ -25,7 +25,7 @@ LONGEST_LOADING_PAUSE_SECONDS: Final = 0.1
 SHARE_OF_LOADING: Final = 0.02
 """How much later than it was loaded a model may be seen, as a share of the time that the load took."""
 
-SERVING_PAUSE_SECONDS: Final = 1.0
+SERVING_PAUSE_SECONDS: Final = 2.0
 PAUSE_SECONDS_A_MODEL: Final = 0.02
 """With hundreds of models their statuses are requested less often, to save processor time."""
 
@@ -74,7 +74,7 @@ class ModelWatch:
             await asyncio.sleep(loading_pause(time.monotonic() - began))
 
     async def forever(self) -> None:
-        """Refresh about once a second; at once, and then fast, after an instance has died."""
+        """Refresh every two seconds; at once, and then fast, after an instance has died."""
         disturbed_at: float | None = None
         while True:
             with contextlib.suppress(TimeoutError):

@@ -8,6 +8,7 @@ import logging
 import socket
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.first_request import FirstRequest, ready_line
@@ -24,9 +25,11 @@ from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import spawn
 from tfs_proxy.supervisor.readiness import Phase
-from tfs_proxy.supervisor.reloading.reloading import Reloading, refuse_unusable_reload
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
+
+if TYPE_CHECKING:
+    from tfs_proxy.supervisor.reloading.reloading import Reloading
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +40,10 @@ async def serve(settings: Settings, listener: socket.socket, request: ServeReque
     Raises SettingsError for changes that can't be followed, StopServing if the run can't begin or go on.
     ``listener`` is closed at the end.
     """
-    refuse_unusable_reload(settings, request)
+    if settings.follows_changes:
+        from tfs_proxy.supervisor.reloading.reloading import refuse_unusable_reload
+
+        refuse_unusable_reload(settings, request)
     longest_path = LONGEST_PATH_WITHIN if settings.follows_changes else LONGEST_PATH
     with guarded_workspace(settings.home, longest_path) as (workspace, watchdog):
         return await Supervisor(settings, listener, request, workspace, watchdog).run()
@@ -56,7 +62,7 @@ class Supervisor:
     ) -> None:
         self._settings, self._listener, self._workspace = settings, listener, workspace
         self._records = RunRecords(settings, request.environ, workspace, listener)
-        self._reloading = Reloading(settings, workspace, request) if settings.follows_changes else None
+        self._reloading = _reloading(settings, workspace, request)
         spawn_workers = spawn if self._reloading is None else self._reloading.spawn
         host = StackHost(workspace, watchdog, self._records.log_descriptor, spawn_workers)
         self._entrances = Entrances(settings, workspace, listener, request.environ)
@@ -175,3 +181,11 @@ class Supervisor:
             await self._reloading.stop()
         await self._generations.stop_former(deadline)
         await self._stack.stop_model_servers(max(deadline - time.monotonic(), LAST_STEPS_SECONDS))
+
+
+def _reloading(settings: Settings, workspace: Workspace, request: ServeRequest) -> "Reloading | None":
+    if not settings.follows_changes:
+        return None
+    from tfs_proxy.supervisor.reloading.reloading import Reloading
+
+    return Reloading(settings, workspace, request)

@@ -11,6 +11,7 @@ from tfs_proxy.wire.exchange import set_timeout
 Connect = Callable[[str, int, float | None], socket.socket]
 """Opens a connection to host and port, within a time in seconds, None for any; raises OSError."""
 
+_LOOPBACK = "127.0.0.1"
 _SO_MEMINFO = 55
 """Linux's option for the memory that a socket takes; the first of its numbers is that of unread data."""
 
@@ -21,9 +22,23 @@ _ESTABLISHED = b"\x01"
 
 def connect_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
     """A plain TCP connection, which sends small packets at once; it has no timeout yet."""
-    connection = socket.create_connection((host, port), timeout_seconds)
+    connection = _open_tcp(host, port, timeout_seconds)
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _open_tcp(host: str, port: int, timeout_seconds: float | None) -> socket.socket:
+    if host != _LOOPBACK:
+        return socket.create_connection((host, port), timeout_seconds)
+    # PERF: to look a name up Python imports its tables of names in other scripts, even for an address.
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_seconds)
+        connection.connect((host, port))
+    except OSError:
+        connection.close()
+        raise
     return connection
 
 

@@ -120,6 +120,15 @@ def test_a_request_may_come_in_pieces(two_threads: Workers) -> None:
     assert received.startswith(b"in pieces from")
 
 
+def test_an_idle_worker_outlives_the_shortest_timeout() -> None:
+    """With nothing to do it wakes up rarely, but often enough for gunicorn, which would replace it."""
+    with workers("gthread", SCRIPT, {"SAGEMAKER_GUNICORN_TIMEOUT_SECONDS": "1"}) as started:
+        started.wait_for_heartbeats(6)
+
+        assert len(set(started.heartbeats)) == 1
+        assert started.post(b"still", "Content-Type: text/plain")[0] == 200
+
+
 def test_idle_connections_hold_no_thread(two_threads: Workers) -> None:
     """Ten kept connections and some that never say a word, two threads."""
     with ExitStack() as held:

@@ -3,7 +3,10 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from xml.etree import ElementTree as ET
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 MEBIBYTE = 1024 * 1024
 LIST_ARGUMENTS = ("-L",)
@@ -88,8 +91,10 @@ def _listed(listing: str) -> Sequence[_Listed]:
     return gpus
 
 
-def _described(description: str) -> dict[str, ET.Element]:
+def _described(description: str) -> dict[str, "Element"]:
     """The element of each GPU by its UUID; nothing if there is no XML, but the driver's complaint."""
+    from xml.etree import ElementTree as ET  # PERF: only one of several model servers is placed
+
     try:
         root = ET.fromstring(description)  # noqa: S314 - the driver's own program has written it
     except ET.ParseError:
@@ -97,7 +102,7 @@ def _described(description: str) -> dict[str, ET.Element]:
     return {(gpu.findtext("uuid") or "").strip(): gpu for gpu in root.iter("gpu")}
 
 
-def _devices_of(gpu: _Listed, element: ET.Element) -> Iterator[GpuDevice]:
+def _devices_of(gpu: _Listed, element: "Element") -> Iterator[GpuDevice]:
     if (element.findtext("mig_mode/current_mig") or "").strip() != "Enabled":
         yield from _with_memory(gpu.uuid, gpu, element)
         return
@@ -107,7 +112,7 @@ def _devices_of(gpu: _Listed, element: ET.Element) -> Iterator[GpuDevice]:
             yield from _with_memory(uuid, gpu, mig)
 
 
-def _with_memory(uuid: str, gpu: _Listed, element: ET.Element) -> Iterator[GpuDevice]:
+def _with_memory(uuid: str, gpu: _Listed, element: "Element") -> Iterator[GpuDevice]:
     total = _MEBIBYTES.fullmatch(element.findtext("fb_memory_usage/total") or "")
     free = _MEBIBYTES.fullmatch(element.findtext("fb_memory_usage/free") or "")
     if total and free:

@@ -15,7 +15,6 @@ import signal
 import site
 import sys
 import sysconfig
-import venv
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -151,6 +150,8 @@ def prepare(install: Install, base: Iterable[str] | None = None) -> None:
 
     ``base`` are the folders of installed packages to see through to, by default the running ones.
     """
+    import venv  # PERF: only with requirements
+
     venv.EnvBuilder(symlinks=True, with_pip=False).create(install.overlay)
     folders = _running_packages() if base is None else base
     (install.site_packages / BASE_PTH).write_text("".join(f"{folder}\n" for folder in folders))

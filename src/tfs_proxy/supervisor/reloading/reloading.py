@@ -25,9 +25,7 @@ WATCH_LOOK_SECONDS: Final = 1.0
 
 
 def refuse_unusable_reload(settings: Settings, request: ServeRequest) -> None:
-    """Raise SettingsError if changes should be followed, and can't be."""
-    if not settings.follows_changes:
-        return
+    """Raise SettingsError if changes, which should be followed, can't be."""
     setting = RELOAD if settings.reload else WATCH
     if request.flags is not None:
         raise SettingsError(f"{setting} can't be used here: only `tfs-proxy serve` follows changes.")

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from ctypes import CDLL
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 BINDINGS = "pynvml"
 """The module of the package nvidia-ml-py."""
 
+_LIBRARY = "libnvidia-ml.so.1"
 _PERCENT = 100
 
 
@@ -33,9 +35,12 @@ class GpuUsage:
 
 
 class Gpus:
-    """The GPUs as they were last seen; ``load`` imports NVML's bindings, None if they are not installed."""
+    """The GPUs as they were last seen; ``load`` imports NVML's bindings, None if they are not installed.
 
-    def __init__(self, load: Callable[[], Any] | None) -> None:
+    It returns None if there is no driver.
+    """
+
+    def __init__(self, load: Callable[[], Any | None] | None) -> None:
         self._load = load
         self._nvml: Any = None
         self._answer = LatestAnswer(self._ask)
@@ -80,6 +85,9 @@ class Gpus:
         if self._load is None:
             return
         nvml = self._load()
+        if nvml is None:
+            self._load = None
+            return
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
@@ -104,4 +112,13 @@ def _usage(nvml: Any, index: int) -> GpuUsage:
 
 def find_gpus() -> Gpus:
     """The GPUs of this machine, if the package nvidia-ml-py is installed."""
-    return Gpus((lambda: import_module(BINDINGS)) if find_spec(BINDINGS) else None)
+    return Gpus(_bindings if find_spec(BINDINGS) else None)
+
+
+def _bindings() -> Any | None:
+    """The module; None without the driver's library, which spares a machine without GPUs 2 MB."""
+    try:
+        CDLL(_LIBRARY)
+    except OSError:
+        return None
+    return import_module(BINDINGS)

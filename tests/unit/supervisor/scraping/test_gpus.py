@@ -115,6 +115,14 @@ def test_a_machine_without_the_library_shows_nothing(bindings: pytest.MonkeyPatc
     assert "hw_id" not in scraped(Gpus(None))
 
 
+def test_bindings_that_are_not_imported_are_not_tried_again() -> None:
+    """They are not without the driver's library."""
+    gpus = Gpus(lambda: None)
+
+    assert "hw_id" not in scraped(gpus)
+    assert gpus.answers == ()
+
+
 def test_a_driver_that_fails_later_shows_nothing_until_it_is_back(bindings: pytest.MonkeyPatch) -> None:
     """A GPU that has fallen off the bus is no error of a scrape."""
     library = RecordedLibrary(TESLA_T4)

@@ -37,6 +37,11 @@ class WorkerConnections:
         self._warn_at = 0.0
         self.count = 0
 
+    @property
+    def are_idle(self) -> bool:
+        """Whether no thread is at work on any."""
+        return self.count == len(self._idle)
+
     def listen(self, own: Sequence[socket], others: Sequence[socket]) -> None:
         """Accept on ``own`` as soon as a connection comes, and on ``others`` what `accept_waiting` finds."""
         self._others = others

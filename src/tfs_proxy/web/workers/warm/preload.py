@@ -63,10 +63,12 @@ def preload(modules: Iterable[str], brought: Collection[str] = ()) -> set[str]:
     """
     finder = LookedUp(brought)
     sys.meta_path.insert(0, finder)
+    gc.disable()  # PERF: imports leave little to collect, and looking for it took 40 ms
     try:
         for module in modules:
             importlib.import_module(module)
     finally:
+        gc.enable()
         sys.meta_path.remove(finder)
     gc.collect()
     gc.freeze()
