@@ -40,7 +40,8 @@ class RequestRecord:
     bytes; ``records`` is None if they were not counted. ``status`` is 0 until the answer begins.
     ``decoded`` has dtype and shape by input name of what the body became, if it became arrays.
     ``inner`` is the time in stages that lie within the present one, which is ``under_way``. ``failed_stage``
-    is the stage of the first error; there may be one although the request went well.
+    is the stage of the first error; there may be one although the request went well. ``over_limit`` says that
+    the adaptive limit has refused it.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class RequestRecord:
         "listener",
         "method",
         "model",
+        "over_limit",
         "records",
         "request_id",
         "seconds",
@@ -74,6 +76,7 @@ class RequestRecord:
         self.inner = 0.0
         self.under_way: int | None = None
         self.failed_stage: int | None = None
+        self.over_limit = False
         self.began = time.perf_counter()
 
 

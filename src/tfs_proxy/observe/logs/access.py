@@ -20,6 +20,9 @@ from tfs_proxy.wire.header_names import STAGE_TIMES, nginx_variable
 NGINX_PREFIX = f"$connection $chosen_id {nginx_variable(STAGE_TIMES, 'upstream_http')} "
 """What stands before a line of `request_counts`."""
 
+OVER_LIMIT = "!over-limit"
+"""In place of the stages: the adaptive limit has refused this request, and a line of its own counts those."""
+
 LONGEST_PATH = 300
 _HASHES = 2**32
 CLIENT_ERROR, SERVER_ERROR = 400, 500
@@ -28,17 +31,24 @@ _LINE = re.compile(rb"([0-9]+) (" + PLAIN_ID.encode() + rb") ([!-~]*) (.*)", re.
 
 @dataclass(frozen=True, slots=True)
 class RequestLine:
-    """A request that has ended, as the access log shows it; ``connection`` is nginx's number."""
+    """A request that has ended, as the access log shows it; ``connection`` is nginx's number.
+
+    Those that the adaptive limit refuses, ``over_limit``, are as many as the load wants: they don't count as
+    failed, which would fill the log.
+    """
 
     request: FinishedRequest
     request_id: str
     model: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     connection: int | None = None
+    over_limit: bool = False
 
     @property
     def failed(self) -> bool:
         """Whether its status, or that of gRPC, is an error."""
+        if self.over_limit:
+            return False
         return self.request.status >= CLIENT_ERROR or self.request.grpc_status not in {"", "0"}
 
     def entry(self, process: str, pid: int | None = None) -> LogEntry:
@@ -53,7 +63,7 @@ class RequestLine:
             "duration_ms": _milliseconds(request.seconds),
             **stages,
         }
-        level = "info"
+        level = "warning" if self.over_limit else "info"
         if self.failed:
             level = "error" if request.status >= SERVER_ERROR else "warning"
         return LogEntry(
@@ -75,22 +85,31 @@ def is_shown(line: RequestLine, wanted: AccessLog) -> bool:
             return line.failed or wanted.mode == AccessLog.ALL
 
 
-def needs_stages(status: int, wanted: AccessLog) -> bool:
-    """Whether an answer with this status may get a line."""
+def needs_stages(record: RequestRecord, wanted: AccessLog) -> bool:
+    """Whether an answer, whose status is known, may get a line."""
     # PERF: by default this is asked of every good answer.
     mode = wanted.mode
-    return status >= CLIENT_ERROR if mode == AccessLog.ERRORS else mode != AccessLog.OFF
+    if mode == AccessLog.ERRORS:
+        return record.status >= CLIENT_ERROR and not record.over_limit
+    return mode != AccessLog.OFF
 
 
 def stages_text(record: RequestRecord) -> str:
-    """The value of `header_names.STAGE_TIMES`: the model, and milliseconds of each stage so far."""
+    """The value of `header_names.STAGE_TIMES`: the model, and milliseconds of each stage so far.
+
+    `OVER_LIMIT` for what the adaptive limit has refused.
+    """
+    if record.over_limit:
+        return OVER_LIMIT
     model = record.model if is_model_name(record.model) else ""
     return ";".join([model, *(f"{_milliseconds(seconds):g}" for seconds in record.seconds)])
 
 
 def line_of(record: RequestRecord, request: FinishedRequest) -> RequestLine:
     """The line of a request that a worker has answered."""
-    return RequestLine(request, record.request_id, record.model, _taken(record.seconds))
+    return RequestLine(
+        request, record.request_id, record.model, _taken(record.seconds), over_limit=record.over_limit
+    )
 
 
 def read_access_line(raw: bytes) -> RequestLine | None:
@@ -107,6 +126,7 @@ def read_access_line(raw: bytes) -> RequestLine | None:
         next(filter(is_model_name, (model, request.model)), ""),  # by the worker, or as the client asks
         _taken(seconds),
         int(parts[1]),
+        over_limit=model == OVER_LIMIT,
     )
 
 

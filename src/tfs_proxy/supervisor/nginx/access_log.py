@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from tfs_proxy.observe.logs.access import NGINX_PREFIX
+from tfs_proxy.observe.logs.access import NGINX_PREFIX, OVER_LIMIT
 from tfs_proxy.observe.request_counts import NGINX_FORMAT, NGINX_GRPC_FORMAT
 from tfs_proxy.setting_values import AccessLog
 from tfs_proxy.settings import Settings
-from tfs_proxy.wire.header_names import GRPC_MODEL, nginx_variable
+from tfs_proxy.wire.header_names import GRPC_MODEL, STAGE_TIMES, nginx_variable
 
 GRPC_STATUS = "$sent_trailer_grpc_status$sent_http_grpc_status"
 QUIET_LEVELS = frozenset({"error", "crit", "alert", "emerg"})
@@ -17,12 +17,14 @@ def directives(settings: Settings, path: Path) -> str:
     """For the http block: the file of requests that may get a line in the log.
 
     Those that fail, may break off, or went to more than one server, have one in any case: nginx's error log
-    is about them.
+    is about them. It is not about those that the adaptive limit refuses, which may be most of them.
     """
     only_failed = settings.access_log.mode in {AccessLog.OFF, AccessLog.ERRORS}
     default = 0 if only_failed and settings.nginx_loglevel in QUIET_LEVELS else 1
     # PERF: the exact key of a good answer spares most requests the patterns.
-    return f"""map "$upstream_http_transfer_encoding$status:$upstream_status:{GRPC_STATUS}" $is_logged {{
+    refused = nginx_variable(STAGE_TIMES, "upstream_http")
+    return f"""map {refused} $refused {{ default ""; "{OVER_LIMIT}" "refused:"; }}
+    map "$refused$upstream_http_transfer_encoding$status:$upstream_status:{GRPC_STATUS}" $is_logged {{
         default {default};
         "200:200:" {default};
         "200:200:0" {default};

@@ -80,6 +80,22 @@ def test_nginx_s_line_is_read_with_the_stages_of_the_worker() -> None:
     assert read == RequestLine(finished, "id-1", "m", {"convert": 0.25}, 17)
 
 
+@pytest.mark.parametrize(("wanted", "shown"), [("errors", False), ("off", False), ("all", True)])
+def test_what_the_adaptive_limit_refuses_fills_no_log_of_errors(wanted: str, shown: bool) -> None:
+    """A worker says how many it has refused; a log of all requests has each, as a warning."""
+    record = RequestRecord("id-1")
+    record.over_limit, record.status = True, 503
+    finished = FinishedRequest("POST", 503, 0.5, "/invocations")
+    own = line_of(record, finished)
+
+    read = read_access_line(f"17 id-1 {stages_text(record)} ".encode() + request_line(finished).rstrip())
+
+    assert read is not None
+    assert (read.over_limit, read.model) == (True, "")
+    assert is_shown(read, access_log(wanted)) is is_shown(own, access_log(wanted)) is shown
+    assert read.entry("nginx").level == own.entry("worker").level == "warning"
+
+
 @pytest.mark.parametrize("stages", ["-", "m;1;2", ";x;x;x;x;x;x;x", "m;" * 50])
 def test_a_header_that_no_worker_wrote_is_left_out(stages: str) -> None:
     """The request has its line all the same."""
@@ -125,4 +141,7 @@ def test_what_is_no_line_is_left_out(raw: bytes) -> None:
 )
 def test_nginx_gets_stages_only_if_there_may_be_a_line(wanted: str, status: int, needed: bool) -> None:
     """By default a request that succeeds costs nothing."""
-    assert needs_stages(status, access_log(wanted)) is needed
+    record = RequestRecord("id-1")
+    record.status = status
+
+    assert needs_stages(record, access_log(wanted)) is needed

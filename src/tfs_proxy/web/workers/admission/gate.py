@@ -106,6 +106,9 @@ class AdmissionGate:
             )
 
     def _refuse(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        record = current_request()
+        if record is not None:
+            record.over_limit = True
         count = self._refusals.count()
         if count:
             log.warning(

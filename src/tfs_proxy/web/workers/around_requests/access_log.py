@@ -28,7 +28,7 @@ class AccessObserver:
 
     def end(self, record: RequestRecord) -> None:
         """Log a request that the application had."""
-        if not needs_stages(record.status, self._wanted):
+        if not needs_stages(record, self._wanted):
             return  # PERF: no line is made that nobody sees
         seconds = time.perf_counter() - record.began
         request = FinishedRequest(record.method, record.status, seconds, record.target)
@@ -47,6 +47,6 @@ class StagesForNginx:
 
     def __call__(self, record: RequestRecord) -> Sequence[tuple[str, str]]:
         """Headers of an answer whose status is known."""
-        if needs_stages(record.status, self._wanted):
+        if record.over_limit or needs_stages(record, self._wanted):
             return ((STAGE_TIMES, stages_text(record)),)
         return ()
