@@ -1,12 +1,14 @@
 """Looks at processes by their ids (Linux): which run, and which belong to another."""
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from support.waiting import wait_until
 
-END_SECONDS = 60.0
+END_SECONDS = STOP_SECONDS = 60.0
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -24,6 +26,20 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except OSError:
         return False
+
+
+def stop(pids: Iterable[int]) -> None:
+    """Stop these processes; each thread has stopped when this returns, which SIGSTOP alone doesn't wait for."""
+    stopped = list(pids)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: set("".join(map(_states, stopped))) == {"T"}, STOP_SECONDS, "all threads have stopped")
+
+
+def _states(pid: int) -> str:
+    """The letter of each thread's state."""
+    stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return "".join(stat.rpartition(") ")[2][0] for stat in stats)
 
 
 def wait_until_ended(pids: Iterable[int], seconds: float = END_SECONDS) -> None:

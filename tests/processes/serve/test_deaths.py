@@ -17,6 +17,7 @@ import pytest
 
 from support import gates
 from support.archives import has_nginx, stand_in_archive, stand_in_program
+from support.processes import stop
 from support.sockets import wait_until_all_read
 from support.stack import Stack, serving
 from support.waiting import wait_until
@@ -119,8 +120,7 @@ def test_requests_that_dead_workers_had_not_begun_are_answered(stack: Stack, tmp
         ]
         assert {answer.result().status for answer in warm} == {200}
         wait_for_rest(stack)
-        for pid in stack.workers():
-            os.kill(pid, signal.SIGSTOP)
+        stop(stack.workers())
         names = [f"unread{number}" for number in range(16)]
         sent = [pool.submit(stack.invoke, f"answer {noted} {name}", "text/plain") for name in names]
         wait_until_all_read(stack.port, len(sent))  # nginx passes on what it has read

@@ -97,18 +97,9 @@ class Entrances:
     async def lead_http_to(
         self, children: Children, deployment: Deployment, web: Sequence[socket.socket]
     ) -> None:
-        """Have nginx, which has just started, send requests to these workers and model servers.
-
-        If the sockets of ``web`` are the same, its former workers may take a few requests more: they send
-        all to the workers, and keep no client's connection.
-        """
-        same_web = self._proxy is not None and list(web) == list(self._proxy.web)
+        """Have nginx send requests to these workers and model servers; it waits for its former workers."""
         former = self.begin_leading_http_to(children, deployment, web)
-        if self._proxy is None or children.nginx is None:
-            return
-        if same_web:
-            await self._proxy.until_followed(children.nginx, former)
-        else:
+        if self._proxy is not None and children.nginx is not None:
             await self._proxy.until_gone(children.nginx, former)
 
     def begin_leading_http_to(
