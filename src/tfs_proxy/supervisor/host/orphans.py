@@ -39,11 +39,7 @@ class Orphans:
         return old
 
     def _zombies(self) -> Iterable[int]:
-        for pid in child_pids("self", self._proc):
-            with contextlib.suppress(OSError):
-                state = (self._proc / str(pid) / "stat").read_text().rpartition(") ")[2]
-                if state.startswith("Z"):
-                    yield pid
+        return (pid for pid in child_pids("self", self._proc) if has_ended(pid, self._proc))
 
 
 def _any_ended() -> bool:
@@ -59,3 +55,12 @@ def child_pids(of: int | str, proc: Path = PROC) -> Iterator[int]:
     with contextlib.suppress(OSError):
         for task in (proc / str(of) / "task").iterdir():
             yield from map(int, (task / "children").read_text().split())
+
+
+def has_ended(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process is gone, or waits to be collected."""
+    try:
+        state = (proc / str(pid) / "stat").read_text().rpartition(") ")[2]
+    except OSError:
+        return True
+    return state.startswith("Z")

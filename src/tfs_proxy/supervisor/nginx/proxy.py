@@ -1,7 +1,9 @@
 """nginx in front: its listeners, its process and the configuration of each phase, for the run loop."""
 
 import asyncio
+import contextlib
 import logging
+import os
 import re
 import shutil
 import signal
@@ -16,7 +18,7 @@ from tfs_proxy.layout import Workspace
 from tfs_proxy.resources import most_descriptors
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
-from tfs_proxy.supervisor.host.orphans import child_pids
+from tfs_proxy.supervisor.host.orphans import child_pids, has_ended
 from tfs_proxy.supervisor.nginx import config as nginx
 from tfs_proxy.supervisor.nginx.multi_model import MultiModelRoutes
 from tfs_proxy.supervisor.nginx.serving_api import GrpcEndpoint
@@ -122,8 +124,12 @@ class NginxProxy:
         They close their idle connections first: no client that sees a 200 after this is on one.
         """
         deadline = time.monotonic() + seconds
-        while not set(former).isdisjoint(child_pids(nginx.pid or 0)) and time.monotonic() < deadline:  # noqa: ASYNC110
+        hurried = False
+        while not all(map(has_ended, former)) and time.monotonic() < deadline:
             await asyncio.sleep(RELOAD_PAUSE_SECONDS)
+            if not hurried and not set(former).issuperset(child_pids(nginx.pid or 0)):
+                _end_gracefully(former)
+                hurried = True
 
     def close(self) -> None:
         """Stop listening; idempotent. ``listener`` is the run loop's own to close."""
@@ -136,6 +142,16 @@ class NginxProxy:
         address = sockets.shown_address(self.grpc_listener)
         log.info("listening for gRPC on %s", address)
         return GrpcEndpoint(address, self._build.version)
+
+
+def _end_gracefully(former: Collection[int]) -> None:
+    """Tell former workers to end, as nginx does.
+
+    PERF: it has started new ones by then, but sleeps for 100 ms before it says so.
+    """
+    for pid in former:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGQUIT)
 
 
 @dataclass(frozen=True, slots=True)
