@@ -56,14 +56,25 @@ def run(arguments: argparse.Namespace) -> int:
         reload=settings.reload or arguments.reload,
         watch=settings.watch or arguments.watch,
     )
+    environ = inherited_environment()
+    many = settings.multi_model or arguments.multi_model is not None
+    from tfs_proxy.supervisor.process import spawn
+    from tfs_proxy.supervisor.programs.early_fork import fork_early
+
+    # The other modes have a parent of all workers, which is like them in what it imports.
+    spawn_workers = spawn if many or settings.reload else fork_early(settings, environ)
     import asyncio
 
     from tfs_proxy.supervisor.opening import ServeRequest
 
     request = ServeRequest(
-        arguments.model, arguments.model_server, inherited_environment(), lay_out=_laid_out
+        arguments.model,
+        arguments.model_server,
+        environ,
+        lay_out=_laid_out,
+        spawn_workers=spawn_workers,
     )
-    if settings.multi_model or arguments.multi_model is not None:
+    if many:
         from tfs_proxy.multimodel.run import serve_many
 
         refuse_one_model(arguments.model)

@@ -52,3 +52,14 @@ class ForkedProcess:
             self._exit_status.set_result(os.waitstatus_to_exitcode(status))
         except ChildProcessError:
             self._exit_status.set_result(LOST)
+
+
+def can_watch_forked() -> bool:
+    """Whether ends of processes can be waited for that this one has not started itself."""
+    if not hasattr(os, "pidfd_open"):
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True

@@ -44,7 +44,7 @@ def argv(settings: Settings, listener_fds: Sequence[int]) -> tuple[str, ...]:
     return (
         sys.executable,
         "-m",
-        WARM_PROGRAM if WORKER_CLASSES[settings.gunicorn_worker_class] == OWN_SOCKET else PROGRAM,
+        WARM_PROGRAM if lives_with_imports(settings) else PROGRAM,
         APPLICATION,
         f"--config=python:{PROGRAM}",
         *(f"--bind=fd://{descriptor}" for descriptor in listener_fds),
@@ -68,15 +68,24 @@ def listeners(settings: Settings) -> int:
 
     The kernel would give connections to whichever worker is faster, and kept connections stay with it.
     """
-    return settings.gunicorn_workers if WORKER_CLASSES[settings.gunicorn_worker_class] == OWN_SOCKET else 1
+    return settings.gunicorn_workers if lives_with_imports(settings) else 1
+
+
+def lives_with_imports(settings: Settings) -> bool:
+    """Whether the workers are of the class that lives with what their parent has imported."""
+    return WORKER_CLASSES[settings.gunicorn_worker_class] == OWN_SOCKET
+
+
+def defaults(settings: Settings) -> dict[str, str]:
+    """Variables that workers have unless the environment says otherwise."""
+    return {"OMP_NUM_THREADS": str(settings.omp_num_threads), **MEMORY_SETTINGS}
 
 
 def environment(
     base: Mapping[str, str], settings: Settings, workspace: Workspace, paths: Sequence[Path]
 ) -> dict[str, str]:
     """``base`` with what workers need: their workspace, and where installed packages lie."""
-    defaults = {"OMP_NUM_THREADS": str(settings.omp_num_threads), **MEMORY_SETTINGS}
-    env = {**defaults, **base, WORKSPACE_VARIABLE: str(workspace.root)}
+    env = {**defaults(settings), **base, WORKSPACE_VARIABLE: str(workspace.root)}
     env.pop("SCRIPT_NAME", None)  # gunicorn would take it for where its application is mounted
     python_path = [*map(str, paths), *filter(None, [base.get("PYTHONPATH")])]
     if python_path:

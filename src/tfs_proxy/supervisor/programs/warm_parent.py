@@ -6,19 +6,19 @@ A process that can't be forked from it is started as any other: it only takes lo
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from tfs_proxy.forking.request import ANSWER_SECONDS, GO, NUMBER, ForkRequest
+from tfs_proxy.forking.request import ANSWER_SECONDS, GO, NUMBER
 from tfs_proxy.layout import Workspace
 from tfs_proxy.settings import Settings
-from tfs_proxy.supervisor.host.running_process import ForkedProcess, RunningProcess
+from tfs_proxy.supervisor.host.running_process import ForkedProcess, RunningProcess, can_watch_forked
 from tfs_proxy.supervisor.host.subreaper import become_subreaper
 from tfs_proxy.supervisor.process import ChildProcess, ProcessSpec, ProcessState, spawn
 from tfs_proxy.supervisor.programs import gunicorn
+from tfs_proxy.supervisor.programs.fork_request import send_request
 from tfs_proxy.wire.http_server import BACKLOG
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,6 @@ PROGRAM = "tfs_proxy.web.workers.warm.parent"
 STOP_SECONDS = 3.0
 IMPORT_SECONDS = 60.0
 """One that has not answered yet may still be importing for so long, on a machine that is very busy."""
-STDOUT, STDERR = 1, 2
 
 
 def process(
@@ -55,7 +54,7 @@ class WarmParent:
 
     def start(self, start: Callable[[ProcessSpec], ChildProcess]) -> None:
         """Have it started, unless the system can't watch what it forks."""
-        if _can_watch() and become_subreaper():
+        if can_watch_forked() and become_subreaper():
             self._listener.bind(self._path)
             self._listener.listen(BACKLOG)
             self._child = start(self._spec)
@@ -111,14 +110,10 @@ class WarmParent:
 
     async def _fork(self, spec: ProcessSpec, output: int) -> ForkedProcess:
         loop = asyncio.get_running_loop()
-        # Its output has their place, as in a process that is started with them.
-        passed = [number for number in spec.pass_fds if number > STDERR]
-        request = ForkRequest(spec.argv, spec.env, (STDOUT, *passed), int(spec.orphaned_signal)).to_bytes()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.setblocking(False)
             await loop.sock_connect(connection, self._path)
-            socket.send_fds(connection, [NUMBER.pack(len(request))], [output, *passed])
-            await loop.sock_sendall(connection, request)
+            await send_request(connection, spec, output)
             answer = b""
             while len(answer) < NUMBER.size:
                 received = await loop.sock_recv(connection, NUMBER.size - len(answer))
@@ -129,14 +124,3 @@ class WarmParent:
             with contextlib.suppress(OSError):  # it has been killed by now, which its exit status tells
                 await loop.sock_sendall(connection, GO)
             return forked
-
-
-def _can_watch() -> bool:
-    """Whether ends of processes can be waited for that this one has not started itself."""
-    if not hasattr(os, "pidfd_open"):
-        return False
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except OSError:
-        return False
-    return True

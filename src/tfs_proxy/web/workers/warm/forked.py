@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from tfs_proxy.forking.request import GO, NUMBER, ForkRequest
 from tfs_proxy.settings import change_environment, inherited_environment
 from tfs_proxy.upstream.instances import fetch_deployment
 from tfs_proxy.web.workers.warm import master
+from tfs_proxy.web.workers.warm.fork_requests import Received
 from tfs_proxy.worker_environment import WORKSPACE_VARIABLE, worker_workspace
 
 PYTHON_PATH: Final = "PYTHONPATH"
@@ -34,16 +34,6 @@ STDIN, STDERR = 0, 2
 PAUSE_SECONDS: Final = 0.001
 _OPEN: Final = Path("/proc/self/fd")
 _PR_SET_PDEATHSIG = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A request with its descriptors, and the connection to the process ``supervisor``."""
-
-    request: ForkRequest
-    descriptors: Sequence[int]
-    connection: socket.socket
-    supervisor: int
 
 
 def fork_for(supervisor: int) -> bool:
@@ -68,33 +58,34 @@ def fork_for(supervisor: int) -> bool:
     return True
 
 
-def become(received: Received, names: Collection[str]) -> None:
-    """Become the process that was asked for, up to the call of its program; ``names`` have been imported.
-
-    Does not return if exec starts the program, or if the supervisor has given this process up.
-    """
-    request = received.request
-    os.setpgid(0, 0)
-    _follow_supervisor(received)
-    _take_descriptors(received.descriptors, request.descriptors)
-    if not (_is_like_parent(request) and _imports_alike(request, names)):
-        os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
-    sys.argv = [str(master.__file__), *request.argv[3:]]
-
-
-def _follow_supervisor(received: Received) -> None:
-    """Say which process this is, and go on with the supervisor's word: it waits for the end from now on."""
+def follow(received: Received) -> None:
+    """Get the request's signal when the supervisor dies; ends at once if it is dead already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, received.request.orphaned_signal)
-    if os.getppid() != received.supervisor:  # it died before prctl
+    if os.getppid() != received.supervisor:
         os._exit(1)
+
+
+def wait_for_go(connection: socket.socket) -> None:
+    """Say which process this is, and go on with the supervisor's word: it waits for the end from now on."""
     try:
-        received.connection.sendall(NUMBER.pack(os.getpid()))
-        wanted = received.connection.recv(len(GO)) == GO
+        connection.sendall(NUMBER.pack(os.getpid()))
+        wanted = connection.recv(len(GO)) == GO
     except OSError:
         wanted = False
     if not wanted:
         os._exit(1)
-    received.connection.close()
+
+
+def become(received: Received, names: Collection[str] | None) -> None:
+    """Become the process that was asked for, up to the call of its program; ``names`` have been imported.
+
+    Does not return if exec starts the program: that is so without ``names``, too.
+    """
+    request = received.request
+    _take_descriptors(received.descriptors, request.descriptors)
+    if names is None or not (_is_like_parent(request) and _imports_alike(request, names)):
+        os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
+    sys.argv = [str(master.__file__), *request.argv[3:]]
 
 
 def _take_descriptors(received: Sequence[int], numbers: Sequence[int]) -> None:
