@@ -43,6 +43,8 @@ from tfs_proxy.wire.header_names import (
 KEEP_ALIVE_SECONDS = 75
 
 MOST_CONNECTIONS = 8192
+CONNECTIONS_A_CORE = 2048
+"""nginx takes 0.43 KB of memory for each connection that may be, whether it comes or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ class ProxyConfig:
 
     ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is None if gRPC is not published,
     ``serving`` until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
-    ``free_bytes`` are those of the disk on which bodies wait, ``descriptors`` how many nginx may have open.
+    ``free_bytes`` are those of the disk on which bodies wait, ``connections`` how many nginx may have, those to
+    workers and model servers included.
     ``counts_requests`` says whether this nginx knows how many requests it has.
     """
 
@@ -62,7 +65,7 @@ class ProxyConfig:
     serving: Deployment | None = None
     multi_model: MultiModelRoutes | None = None
     free_bytes: int = 0
-    descriptors: int = MOST_CONNECTIONS
+    connections: int = MOST_CONNECTIONS
     counts_requests: bool = True
     also_listen: tuple[str, ...] = ()
 
@@ -85,6 +88,12 @@ class ProxyConfig:
 def find() -> str | None:
     """The nginx program, even if a user's PATH has no sbin; None if it is not installed."""
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/opt/homebrew/bin")
+
+
+def most_connections(cores: int, descriptors: int) -> int:
+    """How many connections nginx may have on a machine of so many cores, with so many open descriptors."""
+    # A quarter is left for bodies on disk, and for what nginx itself has open.
+    return min(MOST_CONNECTIONS, CONNECTIONS_A_CORE * max(cores, 2), descriptors * 3 // 4)
 
 
 def answer_seconds(settings: Settings) -> int:
@@ -141,8 +150,7 @@ def _limits(proxy: ProxyConfig, settings: Settings, limits: ProxyLimits) -> Mapp
         "stalled_seconds": uploads.STALLED_SECONDS,
         "large_bodies": uploads.limit(fast_path.MAX_BODY_MB),
         "most_large_bodies": uploads.maximum(proxy.free_bytes, settings.max_payload_bytes),
-        # A quarter is left for bodies on disk, and for what nginx itself has open.
-        "connections": min(MOST_CONNECTIONS, proxy.descriptors * 3 // 4),
+        "connections": proxy.connections,
         "stop_seconds": max(int(settings.stop_seconds), 1),
     }
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
-from tfs_proxy.resources import most_descriptors
+from tfs_proxy.resources import available_resources, most_descriptors
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.orphans import child_pids, has_ended
@@ -99,7 +99,7 @@ class NginxProxy:
             serving,
             self._multi_model,
             free_bytes=shutil.disk_usage(self._workspace.nginx).free,
-            descriptors=most_descriptors(),
+            connections=nginx.most_connections(available_resources().cores, most_descriptors()),
             counts_requests=self._build.counts_connections,
             also_listen=tuple(map(sockets.shown_address, self._extra_listeners)),
         )
