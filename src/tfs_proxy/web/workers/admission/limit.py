@@ -13,12 +13,21 @@ CALM_SHARE = 0.3
 """Of the target, up to which answering is quick enough for a higher limit."""
 
 KEPT_SHARE = 0.8
-"""Of the target, within which an answer is to begin: what comes after it is not measured here."""
+"""Of the target, within which 99 of 100 answers are to begin: what comes after it is not measured here."""
+
+LEAST_WAIT_SHARE = 0.1
+"""Of the target, that a request may always have waited: slow answers of others leave no place empty."""
 
 SHRINK = 0.75
-SLOW_QUANTILE, SLOWEST_QUANTILE = 0.9, 0.95
+SLOW_QUANTILE = 0.9
+SLOWEST_PART = 40
+"""The mean of the slowest fortieth stands for the 99th percentile, of which a few hundred times say little.
+
+If times fall off exponentially, it is the percentile 1 - 1 / (40 * e).
+"""
+
 FEWEST_TIMES = 10
-REMEMBERED_TIMES = 64
+REMEMBERED_TIMES = 256
 
 
 class AdaptiveLimit:
@@ -41,7 +50,8 @@ class AdaptiveLimit:
 
     def latest_start(self, arrived: float) -> float:
         """Until when a request that arrived then must begin, so that it can still end within the target."""
-        return arrived + KEPT_SHARE * self.target_seconds - self.slowest_seconds
+        wait_seconds = KEPT_SHARE * self.target_seconds - self.slowest_seconds
+        return arrived + max(wait_seconds, LEAST_WAIT_SHARE * self.target_seconds)
 
     def note(self, seconds: float, under_way: int) -> None:
         """Learn from an answer that took so long while so many were under way, itself included."""
@@ -69,7 +79,9 @@ class AdaptiveLimit:
     def _estimate(self) -> None:
         times = sorted(self._remembered)
         self.usual_seconds = sum(times) / len(times)
-        self.slowest_seconds = _quantile(times, SLOWEST_QUANTILE)
+        slowest = times[-max(1, len(times) // SLOWEST_PART) :]
+        # What exceeds the target is late by however much: one long pause must not stand for all answers.
+        self.slowest_seconds = sum(min(seconds, self.target_seconds) for seconds in slowest) / len(slowest)
 
 
 def _quantile(ascending: list[float], share: float) -> float:

@@ -40,7 +40,7 @@ class AdmissionQueue:
         self.limit = limit
         self.under_way = 0
         self._waiting: deque[Turn] = deque()
-        self._last_end = float("-inf")
+        self._last_end = self._last_change = float("-inf")
 
     def enter(self, arrived: float, now: float) -> Turn:
         """Take a request in: it runs, waits, or is refused since it could not end within the target."""
@@ -50,7 +50,7 @@ class AdmissionQueue:
             self._begin(turn, now)
         elif self.under_way < self.limit.most and not self._waiting:
             self._begin_in_time(turn, now)
-        elif now + self._wait_seconds() > turn.latest_start:
+        elif now + self._wait_seconds(now) > turn.latest_start:
             turn.state = TurnState.REFUSED
         else:
             self._waiting.append(turn)
@@ -61,7 +61,7 @@ class AdmissionQueue:
 
         Without ``learn`` its time says nothing about answers.
         """
-        self._last_end = now
+        self._last_end = self._last_change = now
         if learn:
             self.limit.note(now - turn.began, self.under_way)
         self.under_way -= 1
@@ -78,8 +78,10 @@ class AdmissionQueue:
             self._waiting.remove(turn)
             turn.state = TurnState.REFUSED
 
-    def _wait_seconds(self) -> float:
-        return (len(self._waiting) + 1) * self.limit.usual_seconds / self.limit.most
+    def _wait_seconds(self, now: float) -> float:
+        """Until one more request could begin, if places become free at a steady pace."""
+        pace_seconds = self.limit.usual_seconds / self.limit.most
+        return (len(self._waiting) + 1) * pace_seconds - min(now - self._last_change, pace_seconds)
 
     def _begin_in_time(self, turn: Turn, now: float) -> None:
         if now > turn.latest_start:
@@ -89,5 +91,5 @@ class AdmissionQueue:
 
     def _begin(self, turn: Turn, now: float) -> None:
         turn.state = TurnState.RUNS
-        turn.began = now
+        turn.began = self._last_change = now
         self.under_way += 1
