@@ -123,6 +123,11 @@ WORKER_THREADS_STUCK = MetricDescription(
     _GAUGE,
     "Threads of the workers with a call of the script that is over its deadline.",
 )
+ADAPTIVE_LIMIT = MetricDescription(
+    "tfs_proxy_adaptive_limit_requests",
+    _GAUGE,
+    "Inferences that all workers together may answer at a time by TFS_PROXY_ADAPTIVE_LIMIT; none without it.",
+)
 MODEL_SERVER_METRICS_AGE = MetricDescription(
     "tfs_proxy_model_server_metrics_age_seconds",
     _GAUGE,
@@ -253,6 +258,7 @@ METRICS = (
     WORKER_THREADS,
     WORKER_THREADS_BUSY,
     WORKER_THREADS_STUCK,
+    ADAPTIVE_LIMIT,
     MODEL_STATE,
     MODEL_LOAD_SECONDS,
     LOADED_MODELS,

@@ -102,6 +102,8 @@ class RunMetrics:
         yield _measured(catalogue.WORKERS_CONFIGURED, {(): heartbeats.hanging_calls.workers})
         yield _measured(catalogue.WORKERS_STUCK, {(): heartbeats.hanging_calls.count(heartbeats.alive)})
         yield _measured(catalogue.WORKER_STARTS, {(): heartbeats.starts})
+        limit = heartbeats.limit
+        yield _measured(catalogue.ADAPTIVE_LIMIT, {} if limit is None else {(): limit})
 
     def _models(self) -> Iterator[MeasuredMetric]:
         states: dict[tuple[str, ...], float] = {}

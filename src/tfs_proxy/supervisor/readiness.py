@@ -118,7 +118,7 @@ class Heartbeats(asyncio.DatagramProtocol):
     A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all, and
     ``starts`` counts them. One that can't load it sends a `BootFailure`: ``failure`` is the latest.
 
-    A message after the pid is for `HangingCalls`.
+    A message after the pid is its adaptive limit, for ``limit``, or for `HangingCalls`.
     """
 
     def __init__(
@@ -131,6 +131,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         self.hanging_calls = hanging_calls or HangingCalls()
         self._clock = clock
         self._beats: dict[bytes, float] = {}
+        self._limits: dict[bytes, int] = {}
         self.booted = asyncio.Event()
         self.failure: BootFailure | None = None
         self.loading: set[bytes] = set()
@@ -161,11 +162,14 @@ class Heartbeats(asyncio.DatagramProtocol):
             self._note_failure(data)
             return
         pid, _, message = data.partition(b" ")
-        if message:
+        kind, _, value = message.partition(b" ")
+        if kind == b"limit" and value.isdigit():
+            self._limits[pid] = int(value)
+        elif message:
             self.hanging_calls.hear(pid, message.decode(errors="replace"), self._clock())
-            return
-        self._beats[data] = self._clock()
-        self.booted.set()
+        else:
+            self._beats[data] = self._clock()
+            self.booted.set()
 
     def _note_failure(self, data: bytes) -> None:
         try:
@@ -182,6 +186,7 @@ class Heartbeats(asyncio.DatagramProtocol):
     def forget(self) -> None:
         """Drop all beats: their workers are gone."""
         self._beats.clear()
+        self._limits.clear()
         self.hanging_calls.forget()
         self.booted.clear()
 
@@ -200,6 +205,13 @@ class Heartbeats(asyncio.DatagramProtocol):
     def alive(self) -> Collection[bytes]:
         """The pids of workers whose last beat is fresh."""
         return self._beats.keys() if self.fresh() else ()
+
+    @property
+    def limit(self) -> int | None:
+        """How many inferences the workers ``alive`` may answer at once; None if nothing limits them."""
+        alive = self.alive
+        self._limits = {pid: limit for pid, limit in self._limits.items() if pid in alive}
+        return sum(self._limits.values()) if self._limits else None
 
     def hanging(self) -> str | None:
         """Why the workers that live can't answer for the script; None if they can."""

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from support.archives import has_nginx, pack, without_nginx
+from support.scraping import scrape
 from support.stack import Stack, serving
 
 SCRIPT = """
@@ -64,3 +65,10 @@ def test_what_can_not_be_answered_in_time_is_refused(stack: Stack) -> None:
     assert "TFS_PROXY_ADAPTIVE_LIMIT=100ms" in stack.log
     assert "Traceback" not in stack.log
     assert "status=503" not in stack.log
+
+
+def test_metrics_have_the_limit(stack: Stack) -> None:
+    """At least one for each worker."""
+    stack.wait_until(
+        lambda: scrape(stack).total("tfs_proxy_adaptive_limit_requests") >= 1, "the worker has told its limit"
+    )

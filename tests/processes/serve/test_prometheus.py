@@ -73,7 +73,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack whose gunicorn has been killed once."""
     folder = tmp_path_factory.mktemp("stack")
     archive = stand_in_archive(folder / "model.tar.gz", script=SCRIPT)
-    env = {"SAGEMAKER_GUNICORN_WORKERS": "1", "TFS_PROXY_GRPC_PORT": "0"}
+    env = {
+        "SAGEMAKER_GUNICORN_WORKERS": "1",
+        "TFS_PROXY_GRPC_PORT": "0",
+        "TFS_PROXY_ADAPTIVE_LIMIT": "60s",  # so that its metric is there; nothing here takes as long
+    }
     with serving(str(archive), "--model-server", stand_in_program(folder), env=env) as running:
         os.kill(running.children()["gunicorn"][0], signal.SIGKILL)
         running.wait_for_log("gunicorn ended")

@@ -61,6 +61,22 @@ def test_a_heartbeat_goes_stale() -> None:
     assert readiness.reason() == "no worker sends heartbeats"
 
 
+def test_the_adaptive_limit_is_that_of_the_workers_that_live() -> None:
+    """The sum of what each has said last; nothing is said without one, or once the workers are gone."""
+    clock = Clock()
+    heartbeats = Heartbeats(10.0, clock)
+    assert heartbeats.limit is None
+    for message in (b"17", b"17 limit 3", b"18", b"18 limit 1", b"17 limit 4", b"18 limit none"):
+        heartbeats.datagram_received(message, None)
+    assert heartbeats.limit == 5
+    clock.now += 9
+    heartbeats.datagram_received(b"17", None)
+    clock.now += 9
+    assert heartbeats.limit == 4
+    heartbeats.forget()
+    assert heartbeats.limit is None
+
+
 def test_a_process_that_is_down_is_named() -> None:
     """So is the draining."""
     readiness = health_of({}, Clock())

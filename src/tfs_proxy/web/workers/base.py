@@ -73,6 +73,7 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     journal: RequestJournal
     access_log: AccessLog
     adaptive_limit_seconds: float | None
+    gate: AdmissionGate | None = None
     counting: RequestCounting | None = None
     """Only without nginx, which counts requests itself."""
 
@@ -131,9 +132,10 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
     def _limited(self, app: WsgiApp) -> WsgiApp:
         """The application behind the gate of the adaptive limit, if there is one."""
-        if self.adaptive_limit_seconds is None:
-            return app
-        return AdmissionGate(app, self.adaptive_limit_seconds, behind_nginx=self.counting is None)
+        seconds = self.adaptive_limit_seconds
+        if seconds is not None:
+            self.gate = app = AdmissionGate(app, seconds, behind_nginx=self.counting is None)
+        return app
 
     def _watched_loading(self, workspace: Workspace) -> AbstractContextManager[None]:
         deployment = fetch_deployment(workspace.control_socket)
@@ -210,6 +212,8 @@ class ContainerWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         if self.heartbeat.beat():
             self.printed.follow()
             self.tell()
+            if self.gate is not None:
+                self.gate.tell(self.heartbeat.say)
             if self.capture is not None:
                 self.capture.report()
 
