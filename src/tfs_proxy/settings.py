@@ -241,7 +241,8 @@ class Settings:
     adaptive_limit_seconds: float | None = WORKERS.setting(
         "TFS_PROXY_ADAPTIVE_LIMIT", duration(1, 600_000), None,
         "time, such as 50ms, within which inferences are answered: those that could not be are refused with "
-        "503 and Retry-After instead of waiting; then all HTTP requests go through the workers",
+        "503 and Retry-After instead of waiting; then all HTTP requests go through the workers, which can't "
+        "be of the class tornado",
         shown="off")
     stop_seconds: float = WORKERS.setting(
         "TFS_PROXY_STOP_SECONDS", parse.number(0, 86400), 25.0,
