@@ -53,8 +53,8 @@ class ProxyConfig:
 
     ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is None if gRPC is not published,
     ``serving`` until everything is ready. With ``multi_model`` there is no ``serving``, and no ``web``.
-    ``free_bytes`` are those of the disk on which bodies wait, ``connections`` how many nginx may have, those to
-    workers and model servers included.
+    ``free_bytes`` are those of the disk on which bodies wait. nginx may have ``connections`` at once, and
+    those to workers and model servers count.
     ``counts_requests`` says whether this nginx knows how many requests it has.
     """
 
