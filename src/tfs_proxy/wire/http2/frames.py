@@ -12,11 +12,13 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
 END_STREAM, ACK, END_HEADERS, PADDED, WITH_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 """Flags; what 0x1 means depends on the type of the frame."""
 
-HEADER_TABLE_SIZE, ENABLE_PUSH, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 1, 2, 4, 5, 6
+HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = 1, 2, 3, 4
+MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 5, 6
 """Settings that matter here."""
 
-REFUSED_STREAM, CANCEL = 7, 8
-"""Error codes of RST_STREAM; the first says that the call had not begun."""
+NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR = 0, 1, 3, 5, 6
+REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 7, 8, 9, 11
+"""Error codes of RST_STREAM and GOAWAY; REFUSED_STREAM says that the call had not begun."""
 
 HEAD_BYTES = 9
 LEAST_FRAME_BYTES = 16_384
@@ -25,7 +27,7 @@ DEFAULT_WINDOW = 65_535
 MOST_WINDOW = 2**31 - 1
 MOST_STREAM = 2**31 - 1
 
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEAD = struct.Struct(">BHBBL")
 _SETTING = struct.Struct(">HL")
 _NUMBER = struct.Struct(">L")
@@ -36,7 +38,14 @@ _WITHOUT_HIGHEST_BIT = 0x7FFFFFFF
 
 
 class BrokenFrames(Exception):
-    """What the server sends is not HTTP/2 or not gRPC; the text is the end of a sentence about it."""
+    """What the other side sends is not HTTP/2 or not gRPC; the text is the end of a sentence about it.
+
+    ``code`` is what it is told in a GOAWAY.
+    """
+
+    def __init__(self, text: str, code: int = PROTOCOL_ERROR) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class FrameHead(NamedTuple):
@@ -65,9 +74,22 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def hello(settings: Mapping[int, int], window: int) -> bytes:
-    """What a client says first: its settings, and a receive window of ``window`` bytes for the connection."""
+    """What each side says first, a client behind the `PREFACE`.
+
+    Its settings, and a receive window of ``window`` bytes for the connection.
+    """
     payload = b"".join(_SETTING.pack(number, value) for number, value in settings.items())
-    return _PREFACE + frame(SETTINGS, 0, 0, payload) + window_update(0, window - DEFAULT_WINDOW)
+    return frame(SETTINGS, 0, 0, payload) + window_update(0, window - DEFAULT_WINDOW)
+
+
+def goaway(last_stream: int, code: int, text: str = "") -> bytes:
+    """A frame that ends the connection behind the call on ``last_stream``."""
+    return frame(GOAWAY, 0, 0, _NUMBER.pack(last_stream) + _NUMBER.pack(code) + text.encode())
+
+
+def reset(stream: int, code: int) -> bytes:
+    """A frame that breaks one call off."""
+    return frame(RST_STREAM, 0, stream, _NUMBER.pack(code))
 
 
 def window_update(stream: int, increment: int) -> bytes:
@@ -75,14 +97,17 @@ def window_update(stream: int, increment: int) -> bytes:
     return frame(WINDOW_UPDATE, 0, stream, _NUMBER.pack(increment))
 
 
-def header_frames(stream: int, block: bytes, most_bytes: int) -> bytes:
-    """A header block in frames with payloads of at most ``most_bytes``; the stream stays open."""
+def header_frames(stream: int, block: bytes, most_bytes: int, flags: int = 0) -> bytes:
+    """A header block in frames with payloads of at most ``most_bytes``, the first of them with ``flags``."""
     if len(block) <= most_bytes:
-        return frame(HEADERS, END_HEADERS, stream, block)
+        return frame(HEADERS, flags | END_HEADERS, stream, block)
     parts = [block[start : start + most_bytes] for start in range(0, len(block), most_bytes)]
     return b"".join(
         frame(
-            CONTINUATION if number else HEADERS, END_HEADERS if number == len(parts) - 1 else 0, stream, part
+            CONTINUATION if number else HEADERS,
+            (0 if number else flags) | (END_HEADERS if number == len(parts) - 1 else 0),
+            stream,
+            part,
         )
         for number, part in enumerate(parts)
     )
@@ -91,10 +116,10 @@ def header_frames(stream: int, block: bytes, most_bytes: int) -> bytes:
 def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
     """Numbers and values of a SETTINGS frame; raises BrokenFrames."""
     if len(payload) % _SETTING.size:
-        raise BrokenFrames("a SETTINGS frame has an odd length")
+        raise BrokenFrames("a SETTINGS frame has an odd length", FRAME_SIZE_ERROR)
     for number, value in _SETTING.iter_unpack(payload):
         if number == INITIAL_WINDOW_SIZE and value > MOST_WINDOW:
-            raise BrokenFrames("a SETTINGS frame sets too large a window")
+            raise BrokenFrames("a SETTINGS frame sets too large a window", FLOW_CONTROL_ERROR)
         if number == MAX_FRAME_SIZE and not LEAST_FRAME_BYTES <= value <= MOST_FRAME_BYTES:
             raise BrokenFrames("a SETTINGS frame sets an impossible size of frames")
         yield number, value
@@ -123,7 +148,7 @@ def read_goaway(payload: bytes) -> int:
 def read_ping(payload: bytes) -> bytes:
     """The bytes that the answer to a PING repeats; raises BrokenFrames."""
     if len(payload) != _PING_BYTES:
-        raise BrokenFrames("a PING frame has not 8 bytes")
+        raise BrokenFrames("a PING frame has not 8 bytes", FRAME_SIZE_ERROR)
     return payload
 
 
@@ -162,5 +187,5 @@ def data_frames(stream: int, pieces: list[Piece], most_bytes: int, *, last: bool
 
 def _one_number(name: str, payload: bytes) -> int:
     if len(payload) != _NUMBER.size:
-        raise BrokenFrames(f"a {name} frame has not 4 bytes")
+        raise BrokenFrames(f"a {name} frame has not 4 bytes", FRAME_SIZE_ERROR)
     return int(_NUMBER.unpack(payload)[0])
