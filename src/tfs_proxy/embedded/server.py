@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 import tfs_proxy
 from tfs_proxy.embedded import flags as command_line
@@ -24,8 +24,9 @@ from tfs_proxy.embedded.core.process_ledger import ProcessLedger
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.embedded.flags import ModelServerFlags
 from tfs_proxy.embedded.grpc import health, management, security
-from tfs_proxy.embedded.grpc import server as grpc_server
+from tfs_proxy.embedded.grpc.plain_server import PlainServer
 from tfs_proxy.embedded.grpc.profiler import Profiler
+from tfs_proxy.embedded.grpc.services import Handlers, Services, Streams
 from tfs_proxy.embedded.lifecycle.loader import Loader
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
 from tfs_proxy.embedded.lifecycle.version_loads import Retry
@@ -37,8 +38,6 @@ from tfs_proxy.resources import available_resources, raise_descriptor_limit
 log = logging.getLogger(__name__)
 
 _MICROS = 1e6
-_AS_LONG_AS_THEY_TAKE = threading.TIMEOUT_MAX
-"""Seconds that gRPC calls in flight get after a signal: the program that starts the server has a limit."""
 _CUT_OFF_SECONDS = 1.0
 """Nothing stops a computation of TensorFlow, nor a load: if one goes on for this long after the last request
 is answered, the process ends with it."""
@@ -82,6 +81,22 @@ def _versions() -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{server}\nTensorFlow Library: {importlib.metadata.version(name)}"
     return server
+
+
+class GrpcServing(Protocol):
+    """A server of gRPC: our own, or grpcio's."""
+
+    async def open(self) -> None:
+        """Serve from now on, on this loop."""
+
+    async def drain(self) -> None:
+        """Accept no more calls, and wait for those that have begun, as long as they take."""
+
+    async def cut_off(self) -> None:
+        """End all calls at once."""
+
+    def close(self) -> None:
+        """Stop at once; idempotent."""
 
 
 class Server:
@@ -129,7 +144,7 @@ class Server:
                 runner.run(self._serve(listener, grpc_running))
         finally:
             self._stopping.set()
-            grpc_running.stop(0)
+            grpc_running.close()
             self._lifecycle.close()
         return 0
 
@@ -151,39 +166,41 @@ class Server:
         log.info("Exporting HTTP/REST API at:%s:%d ...", flags.host, flags.rest_api_port)
         return listener
 
-    def _start_grpc(self, threads: CallThreads) -> Any:
+    def _start_grpc(self, threads: CallThreads) -> GrpcServing:
         flags = self._flags
         host = f"[{flags.host}]" if ":" in flags.host else flags.host
         addresses = [f"{host}:{flags.port}"] if flags.port else []
         if flags.grpc_socket_path:
             addresses.append(f"unix:{flags.grpc_socket_path}")
-        services = grpc_server.Services(
+        services = Services(
             self._catalog,
             self._lifecycle,
             self._metrics,
             self._ledger,
             as_content=flags.enable_serialization_as_tensor_content,
         )
-        handlers, streams = dict(services.handlers()), {}
-        if flags.enable_profiler:
-            handlers.update(self._profiler.handlers())
-        if flags.management_on_socket_only:
-            handlers = management.on_socket_only(handlers)
-        if flags.enable_grpc_healthcheck_service:
-            handlers[health.SERVICE] = {"Check": self._health.check}
-            streams[health.SERVICE] = {"Watch": self._health.watch}
-            self._background(self._health.follow)
-        running = grpc_server.start(
-            handlers,
-            streams=streams,
-            addresses=addresses,
-            threads=threads,
-            options=security.channel_arguments(flags.grpc_channel_arguments),
-            credentials=security.credentials(flags.ssl_config_file),
-        )
+        handlers, streams = self._methods(services)
+        if flags.ssl_config_file or flags.grpc_channel_arguments:
+            running = _grpcio_server(flags, handlers, streams, addresses, threads)
+        else:
+            plain = PlainServer(handlers, streams, services.at_once(), threads, self._ledger)
+            plain.listen(addresses)
+            running = plain
         for address in addresses:
             log.info("Running gRPC ModelServer at %s ...", address)
         return running
+
+    def _methods(self, services: Services) -> tuple[Handlers, Streams]:
+        handlers, streams = dict(services.handlers()), {}
+        if self._flags.enable_profiler:
+            handlers.update(self._profiler.handlers())
+        if self._flags.management_on_socket_only:
+            handlers = management.on_socket_only(handlers)
+        if self._flags.enable_grpc_healthcheck_service:
+            handlers[health.SERVICE] = {"Check": self._health.check}
+            streams[health.SERVICE] = {"Watch": self._health.watch}
+            self._background(self._health.follow)
+        return handlers, streams
 
     def _background(self, work: Any) -> None:
         threading.Thread(target=work, daemon=True, name=work.__name__).start()
@@ -203,7 +220,7 @@ class Server:
             except (SettingsError, ServingError) as error:
                 log.warning("Keeping the previous configuration, since %s cannot be used: %s", path, error)
 
-    async def _serve(self, listener: socket.socket | None, grpc_running: Any) -> None:
+    async def _serve(self, listener: socket.socket | None, grpc_running: GrpcServing) -> None:
         """Serve until a signal, then until nothing is in flight; a second signal cuts off what still is."""
         never_wait_here()
         signals: asyncio.Queue[None] = asyncio.Queue()
@@ -213,17 +230,18 @@ class Server:
         with ThreadPoolExecutor(self._rest_threads, thread_name_prefix="rest") as pool:
             rest = self._rest(pool) if listener is not None else None
             serving = asyncio.create_task(rest.serve([listener])) if rest and listener else None
+            await grpc_running.open()
             await signals.get()
             self._lifecycle.stop()
             self._profiler.close()
             self._health.close()
-            stopped = grpc_running.stop(_AS_LONG_AS_THEY_TAKE)
+            answered = asyncio.create_task(grpc_running.drain())
             if rest:
                 rest.stop()
             impatient = asyncio.create_task(_cut_off_at(signals, grpc_running, rest))
             if serving:
                 await serving
-            await asyncio.to_thread(stopped.wait)
+            await answered
             impatient.cancel()
             _end_soon()
 
@@ -231,7 +249,24 @@ class Server:
         return RestServer(RestApp(self._catalog, pool, self._metrics, self._ledger, self._rest_options))
 
 
-async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: RestServer | None) -> None:
+def _grpcio_server(
+    flags: ModelServerFlags,
+    handlers: Handlers,
+    streams: Streams,
+    addresses: Sequence[str],
+    threads: CallThreads,
+) -> GrpcServing:
+    """A server that has TLS and takes gRPC's own settings."""
+    from tfs_proxy.embedded.grpc.grpcio_server import GrpcioServer  # here, for grpcio takes time and memory
+
+    options = security.channel_arguments(flags.grpc_channel_arguments)
+    credentials = security.credentials(flags.ssl_config_file)
+    return GrpcioServer(handlers, streams, addresses, threads, options, credentials)
+
+
+async def _cut_off_at(
+    signals: "asyncio.Queue[None]", grpc_running: GrpcServing, rest: RestServer | None
+) -> None:
     """At one more signal, close all connections, and end the process if TensorFlow still computes."""
     await asyncio.sleep(_ONE_SIGNAL_SECONDS)
     while not signals.empty():
@@ -241,7 +276,7 @@ async def _cut_off_at(signals: "asyncio.Queue[None]", grpc_running: Any, rest: R
     _end_soon()
     if rest:
         rest.force_exit = True
-    await asyncio.to_thread(grpc_running.stop, None)
+    await grpc_running.cut_off()
 
 
 def _end_soon() -> None:

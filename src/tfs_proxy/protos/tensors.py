@@ -60,7 +60,7 @@ with suppress(ImportError):
 _NUMBERS = {kind: number for number, kind in NUMPY_TYPES.items()}
 
 DTYPE, SHAPE, CONTENT = 1, 2, 4
-_STRINGS, _WHOLE, _HALVES, _FLOAT8S = 8, 7, 13, 18
+STRINGS, _WHOLE, _HALVES, _FLOAT8S = 8, 7, 13, 18
 
 FIXED_LISTS: Mapping[int, int] = {
     DataType.DT_FLOAT: 5,
@@ -221,7 +221,7 @@ def to_pieces(array: npt.NDArray[Any], *, as_list: bool = False, data_type: int 
         data_type = data_type_of(array)
     pieces: list[Piece] = [varint_field(DTYPE, data_type), field(SHAPE, shape_bytes(array.shape))]
     if data_type == DataType.DT_STRING:
-        pieces += [piece for value in array.ravel() for piece in message_field(_STRINGS, [_as_bytes(value)])]
+        pieces += [piece for value in array.ravel() for piece in message_field(STRINGS, [_as_bytes(value)])]
     elif not array.size:
         return pieces
     elif not as_list:

@@ -1,4 +1,4 @@
-"""The health service, grpc.health.v1: the server's state asked once or watched, beside `grpc_server`.
+"""The health service, grpc.health.v1: the server's state asked once or watched, beside `services`.
 
 Names, codes and texts are those of gRPC's own health service in C++, which TF Serving turns on. A watch
 holds none of the threads for calls: a change of state is sent when it happens.
@@ -6,16 +6,17 @@ holds none of the threads for calls: a change of state is sent when it happens.
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
-import grpc
 from google.protobuf.message import DecodeError
 
 from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.catalog import Catalog, still_loading
 from tfs_proxy.embedded.errors import ServingError
+from tfs_proxy.embedded.grpc.services import CallContext, Send, StreamContext
 from tfs_proxy.protos import HealthCheckRequest, HealthCheckResponse
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.grpc_server.statuses import Status
+from tfs_proxy.wire.protobuf_writer import Piece
 
 SERVICE = "grpc.health.v1.Health"
 
@@ -32,21 +33,18 @@ _NAMES = frozenset(
 
 _LONGEST_NAME = 200
 
-Status = HealthCheckResponse.ServingStatus
-
-Send = Callable[[bytes | None], None]
-"""Sends one more message of a stream, or ends it."""
+ServingStatus = HealthCheckResponse.ServingStatus
 
 
 class _Watch:
     """One stream of statuses; several threads may have a status to send."""
 
-    def __init__(self, status: Callable[[], Status], context: Any, send: Send) -> None:
+    def __init__(self, status: Callable[[], ServingStatus], context: StreamContext, send: Send) -> None:
         self._status = status
         self._context = context
         self._send = send
         self._sending = threading.Lock()
-        self._sent: Status | None = None
+        self._sent: ServingStatus | None = None
 
     def send_change(self) -> None:
         """Send the status, if it is another one than the last."""
@@ -59,8 +57,7 @@ class _Watch:
     def end(self) -> None:
         """Send the last status, and end the stream."""
         self.send_change()
-        self._context.set_code(grpc.StatusCode.UNAVAILABLE)
-        self._context.set_details("The model server is stopping")
+        self._context.set_status(Status(GrpcCode.UNAVAILABLE, "The model server is stopping"))
         self._send(None)
 
 
@@ -73,7 +70,7 @@ class Health:
         self._watches: set[_Watch] = set()
         self._stopping = False
 
-    def check(self, message: bytes, _context: Any) -> bytes:
+    def check(self, message: Piece, _context: CallContext) -> bytes:
         """The status of one name. Raises ServingError if it has none.
 
         Before the first models are loaded it fails as a request does; the official server's port
@@ -86,7 +83,7 @@ class Health:
             raise still_loading()
         return HealthCheckResponse(status=status).SerializeToString()
 
-    def watch(self, message: bytes, context: Any, send: Send) -> None:
+    def watch(self, message: Piece, context: StreamContext, send: Send) -> None:
         """Send the status of one name at once, and again whenever it changes; returns at once too.
 
         Raises ServingError if the message names none.
@@ -119,7 +116,7 @@ class Health:
             _on_threads([watch.end for watch in self._watches])
             self._watches.clear()
 
-    def _status(self, name: str) -> Status:
+    def _status(self, name: str) -> ServingStatus:
         if self._stopping:
             return HealthCheckResponse.NOT_SERVING
         if name not in _NAMES:
@@ -131,9 +128,9 @@ class Health:
             self._watches.discard(watch)
 
 
-def _name(message: bytes, code: GrpcCode) -> str:
+def _name(message: Piece, code: GrpcCode) -> str:
     try:
-        name: str = HealthCheckRequest.FromString(message).service
+        name: str = HealthCheckRequest.FromString(message).service  # type: ignore[arg-type]  # any buffer will do
     except DecodeError as error:
         raise ServingError(code, "could not parse request") from error
     if len(name.encode()) > _LONGEST_NAME:

@@ -3,23 +3,23 @@
 The socket's folder says who may connect; a TCP port on 127.0.0.1 is open to every local user.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from tfs_proxy.embedded.errors import ServingError
-from tfs_proxy.embedded.grpc import profiler, server
+from tfs_proxy.embedded.grpc import profiler, services
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protobuf_writer import Piece
 
 MANAGEMENT: Mapping[str, frozenset[str]] = {
-    server.MODEL_SERVICE: frozenset({"HandleReloadConfigRequest"}),
+    services.MODEL_SERVICE: frozenset({"HandleReloadConfigRequest"}),
     profiler.SERVICE: frozenset({"Profile", "Terminate", "Monitor"}),
 }
 """Methods by service that change what is served, write files, or show other callers' requests."""
 
 
 def on_socket_only(
-    handlers: Mapping[str, Mapping[str, server.Handler]],
-) -> dict[str, Mapping[str, server.Handler]]:
+    handlers: services.Handlers,
+) -> dict[str, Mapping[str, services.Handler]]:
     """``handlers``, whose `MANAGEMENT` refuses every caller that is not on the unix socket."""
     return {
         service: {
@@ -30,8 +30,8 @@ def on_socket_only(
     }
 
 
-def _for_socket(name: str, run: server.Handler) -> Callable[[bytes, Any], bytes]:
-    def handle(message: bytes, context: Any) -> bytes:
+def _for_socket(name: str, run: services.Handler) -> services.Handler:
+    def handle(message: Piece, context: services.CallContext) -> bytes:
         if not context.peer().startswith("unix:"):
             raise ServingError(
                 GrpcCode.PERMISSION_DENIED, f"{name} is accepted only on the model server's unix socket."

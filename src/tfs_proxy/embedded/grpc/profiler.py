@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.errors import ServingError, invalid
+from tfs_proxy.embedded.grpc.services import CallContext, Handler
 from tfs_proxy.embedded.model_config import is_uri
 from tfs_proxy.protos import ProfileRequest, ProfileResponse, TerminateRequest, TerminateResponse
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.protobuf_writer import Piece
 
 SERVICE = "tensorflow.ProfilerService"
 
@@ -40,18 +41,18 @@ class Profiler:
         self._ends: threading.Event | None = None
         self._closed = False
 
-    def handlers(self) -> Mapping[str, Mapping[str, Callable[[bytes, Any], bytes]]]:
+    def handlers(self) -> Mapping[str, Mapping[str, Handler]]:
         """Its methods by name."""
         return {SERVICE: {"Profile": self.profile, "Terminate": self.terminate, "Monitor": self.monitor}}
 
-    def profile(self, message: bytes, context: Any) -> bytes:
+    def profile(self, message: Piece, context: CallContext) -> bytes:
         """ProfilerService.Profile: answers once the time is over, or `terminate` asks for it.
 
         Raises ServingError if the names are not file names, if the folder is not local (relative
         it may be: TensorFlow's client sends what its user wrote) or can't be written, if another profile
         is being taken, and if the caller has gone.
         """
-        request = ProfileRequest.FromString(message)
+        request = ProfileRequest.FromString(bytes(message))
         target = None if request.emit_xspace else _target(request)
         with self._ending(request.session_id) as ends, aside():
             recorded = self._record(request.opts.duration_ms / _MILLIS, ends, context)
@@ -63,15 +64,15 @@ class Profiler:
             empty_trace=_is_empty(recorded), xspace=recorded if target is None else b""
         ).SerializeToString()
 
-    def terminate(self, message: bytes, _context: Any) -> bytes:
+    def terminate(self, message: Piece, _context: CallContext) -> bytes:
         """ProfilerService.Terminate: a profile that is being taken ends now."""
-        request = TerminateRequest.FromString(message)
+        request = TerminateRequest.FromString(bytes(message))
         with self._lock:
             if self._ends is not None and request.session_id == self._session:
                 self._ends.set()
         return TerminateResponse().SerializeToString()
 
-    def monitor(self, _message: bytes, _context: Any) -> bytes:
+    def monitor(self, _message: Piece, _context: CallContext) -> bytes:
         """ProfilerService.Monitor, which TF Serving does not implement either."""
         raise ServingError(GrpcCode.UNIMPLEMENTED, "unimplemented.")
 
@@ -97,7 +98,7 @@ class Profiler:
             with self._lock:
                 self._ends = None
 
-    def _record(self, seconds: float, ends: threading.Event, context: Any) -> bytes:
+    def _record(self, seconds: float, ends: threading.Event, context: CallContext) -> bytes:
         """A serialized XSpace of what happens in the next ``seconds``."""
         self._prepare()
         from tfs_proxy.embedded.tensorflow import runtime

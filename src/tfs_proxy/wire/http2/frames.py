@@ -57,7 +57,7 @@ class FrameHead(NamedTuple):
     stream: int
 
 
-def read_head(head: bytes) -> FrameHead:
+def read_head(head: bytes | memoryview) -> FrameHead:
     """The first `HEAD_BYTES` bytes of a frame."""
     high, low, kind, flags, stream = _HEAD.unpack(head)
     return FrameHead(high << 16 | low, kind, flags, stream & _WITHOUT_HIGHEST_BIT)

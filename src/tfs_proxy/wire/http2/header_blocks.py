@@ -42,8 +42,8 @@ class BlockReader:
         except HPACKError as error:
             raise BrokenFrames(f"a header block can't be read: {error}", COMPRESSION_ERROR) from error
         headers = {name.decode(errors="replace"): value.decode(errors="replace") for name, value in fields}
-        # PERF: headers of calls and answers mostly are the same bytes again. Those mean the same as long as no
-        # block changes the table.
+        # PERF: headers mostly are the same bytes again. Those mean the same as long as no block changes the
+        # table.
         first_now, length_now, size_now = self._table_state()
         changed = first_now is not first or (length_now, size_now) != (length, size)
         if changed or len(self._known) >= _KNOWN_BLOCKS:

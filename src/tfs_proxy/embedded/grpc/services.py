@@ -3,29 +3,26 @@
 Handlers take and give bytes: predictions are written as wire format around the arrays' memory.
 """
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
-from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from tfs_proxy.embedded import model_config
 from tfs_proxy.embedded.core import describe, prediction_service
-from tfs_proxy.embedded.core.call_threads import aside
+from tfs_proxy.embedded.core.call_threads import WouldWait, aside
 from tfs_proxy.embedded.core.catalog import Catalog
 from tfs_proxy.embedded.core.examples import multi_inference
 from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger, budget_of
+from tfs_proxy.embedded.core.quick_predict import predict_plain, read_plain
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.errors import ServingError, invalid, of_memory
 from tfs_proxy.embedded.lifecycle.servable_lifecycle import ServableLifecycle
-from tfs_proxy.errors import Overloaded, PayloadTooLarge, SettingsError
+from tfs_proxy.errors import Overloaded, PayloadTooLarge
 from tfs_proxy.memory import RESERVED_FROM_BYTES, MemoryBudget
 from tfs_proxy.protos import (
     ClassificationRequest,
@@ -40,23 +37,49 @@ from tfs_proxy.protos import (
 )
 from tfs_proxy.protos.sizes import parsed_bytes
 from tfs_proxy.wire.grpc_codes import GrpcCode
-
-log = logging.getLogger(__name__)
+from tfs_proxy.wire.grpc_server.statuses import Status
+from tfs_proxy.wire.protobuf_writer import Piece
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 
 Inference = Callable[[LoadedServable, Any, MemoryBudget], bytes | Message]
-Handler = Callable[[bytes, Any], bytes]
-Stream = Callable[[bytes, Any, Callable[[bytes | None], None]], None]
+Send = Callable[[bytes | None], None]
+"""Sends one more message of a stream, or ends it."""
+
+
+class CallContext(Protocol):
+    """What a method may ask about its call, of whichever server; from any thread."""
+
+    def peer(self) -> str:
+        """Who calls, as gRPC writes it: ``unix:``, or ``ipv4:`` with address and port."""
+
+    def is_active(self) -> bool:
+        """Whether the caller still waits."""
+
+
+class StreamContext(CallContext, Protocol):
+    """The same for a method that answers with a stream."""
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Have it called once the call is over; False if it is already."""
+
+    def set_status(self, status: Status) -> None:
+        """What the stream ends with."""
+
+
+Handler = Callable[[Piece, CallContext], bytes]
+Stream = Callable[[Piece, StreamContext, Send], None]
 """A method that answers with a stream: it returns at once, and sends message by message, None at the end."""
+
+Handlers = Mapping[str, Mapping[str, Handler]]
+Streams = Mapping[str, Mapping[str, Stream]]
+"""Methods by service and name."""
 
 _Request = TypeVar("_Request", bound=Message)
 
-_MAX_MESSAGE = 2**31 - 1
 _COPIES = 3
 """A message stands in memory as bytes, as the texts of its fields, and as arrays."""
-_STATUS_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class Services:
@@ -77,7 +100,7 @@ class Services:
         self._ledger = ledger
         self._as_list = not as_content
 
-    def handlers(self) -> Mapping[str, Mapping[str, Handler]]:
+    def handlers(self) -> Handlers:
         """Every method by service and name."""
         return {
             PREDICTION_SERVICE: {
@@ -95,10 +118,34 @@ class Services:
             },
         }
 
+    def at_once(self) -> Mapping[str, Callable[[Piece], bytes | None]]:
+        """By path: what answers a message that takes next to no time, on the event loop's thread."""
+        return {f"/{PREDICTION_SERVICE}/Predict": self._predict_at_once}
+
+    def _predict_at_once(self, message: Piece) -> bytes | None:
+        """The answer of a model that is quick; None if another thread is to give it. Raises ServingError."""
+        if len(message) >= RESERVED_FROM_BYTES:
+            return None
+        request = read_plain(message)
+        if request is None:
+            return None
+        target, began = request.target, perf_counter()
+        try:
+            with self._catalog.using(target.name, target.version, target.label) as servable:
+                answer = predict_plain(servable, request, as_list=self._as_list)
+        except WouldWait:
+            return None
+        except ServingError as error:
+            self._count(target.name, "Predict", error.code, began)
+            raise
+        if answer is not None:
+            self._count(target.name, "Predict", GrpcCode.OK, began)
+        return answer
+
     def _inference(self, api: str, request_type: type[Message], run: Inference) -> Handler:
         """A method of PredictionService that runs a servable on a message of this type."""
 
-        def handle(message: bytes, _context: Any) -> bytes:
+        def handle(message: Piece, _context: CallContext) -> bytes:
             with self._budget() as budget:
                 request = _parsed(request_type, message, budget)
                 with self._counted(_inference_spec(request), api) as servable:
@@ -116,7 +163,7 @@ class Services:
         finally:
             ledger.close()
 
-    def get_model_metadata(self, message: bytes, _context: Any) -> bytes:
+    def get_model_metadata(self, message: Piece, _context: CallContext) -> bytes:
         """PredictionService.GetModelMetadata."""
         request = _parsed(GetModelMetadataRequest, message, budget_of())
         spec = _spec_of(request)
@@ -128,13 +175,13 @@ class Services:
         with self._catalog.using(*_target(spec)) as servable:
             return describe.metadata(servable).SerializeToString()
 
-    def get_model_status(self, message: bytes, _context: Any) -> bytes:
+    def get_model_status(self, message: Piece, _context: CallContext) -> bytes:
         """ModelService.GetModelStatus."""
         request = _parsed(GetModelStatusRequest, message, budget_of())
         name, version, _ = _target(_spec_of(request))
         return describe.status(self._catalog, name, version).SerializeToString()
 
-    def reload_config(self, message: bytes, context: Any) -> bytes:
+    def reload_config(self, message: Piece, context: CallContext) -> bytes:
         """ModelService.HandleReloadConfigRequest: answers once every new model is loaded.
 
         The answer says by how much the requested counters have grown meanwhile.
@@ -178,17 +225,21 @@ class Services:
             code = refusal.code
             raise refusal from error
         finally:
-            if spec.name in self._catalog.names:
-                self._metrics.request(spec.name, api, "GRPC", code, (perf_counter() - began) * 1e6)
+            self._count(spec.name, api, code, began)
+
+    def _count(self, model: str, api: str, code: GrpcCode, began: float) -> None:
+        if model in self._catalog.names:
+            self._metrics.request(model, api, "GRPC", code, (perf_counter() - began) * 1e6)
 
 
-def _parsed(request_type: type[_Request], message: bytes, budget: MemoryBudget) -> _Request:
+def _parsed(request_type: type[_Request], message: Piece, budget: MemoryBudget) -> _Request:
     """The request that a message holds. Raises DecodeError, and what the budget does, before it is parsed."""
     if len(message) >= RESERVED_FROM_BYTES:
+        message = bytes(message)
         field_bytes = parsed_bytes(request_type, message, budget.limit_bytes)
         budget.require(field_bytes, "The message")
         budget.reserve(_COPIES * len(message) + field_bytes)
-    return request_type.FromString(message)
+    return request_type.FromString(message)  # type: ignore[arg-type]  # any buffer will do
 
 
 def _inference_spec(request: Any) -> ModelSpec:
@@ -208,84 +259,3 @@ def _target(spec: ModelSpec) -> tuple[str, int | None, str | None]:
     choice = spec.WhichOneof("version_choice")
     version = spec.version.value if choice == "version" else None
     return spec.name, version, spec.version_label if choice == "version_label" else None
-
-
-def start(
-    handlers: Mapping[str, Mapping[str, Handler]],
-    *,
-    streams: Mapping[str, Mapping[str, Stream]] = MappingProxyType({}),
-    addresses: Iterable[str],
-    threads: Executor,
-    options: Iterable[tuple[str, int | str]] = (),
-    credentials: Any = None,
-) -> Any:
-    """A running `grpc.Server` on these addresses; any message size is taken.
-
-    Raises SettingsError if an address can't be bound.
-    """
-    server = grpc.server(
-        threads,
-        options=[
-            ("grpc.max_send_message_length", _MAX_MESSAGE),
-            ("grpc.max_receive_message_length", _MAX_MESSAGE),
-            ("grpc.so_reuseport", 0),
-            *options,
-        ],
-    )
-    for service, methods in handlers.items():
-        table = {
-            name: grpc.unary_unary_rpc_method_handler(_guarded(name, run)) for name, run in methods.items()
-        }
-        for name, stream in streams.get(service, {}).items():
-            table[name] = grpc.unary_stream_rpc_method_handler(_streamed(name, stream))
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, table),))
-    for address in addresses:
-        _bind(server, address, credentials)
-    server.start()
-    return server
-
-
-def _bind(server: Any, address: str, credentials: Any) -> None:
-    try:
-        if credentials is None:
-            port = server.add_insecure_port(address)
-        else:
-            port = server.add_secure_port(address, credentials)
-    except RuntimeError as error:
-        raise SettingsError(f"Can't listen for gRPC on {address}: {error}") from error
-    if not port:
-        raise SettingsError(f"Can't listen for gRPC on {address}.")
-
-
-def _guarded(name: str, run: Handler) -> Handler:
-    def handle(message: bytes, context: Any) -> bytes:
-        try:
-            return run(message, context)
-        except Exception as error:  # noqa: BLE001 (_refuse raises)
-            _refuse(name, error, context)
-
-    return handle
-
-
-def _streamed(name: str, run: Stream) -> Stream:
-    def handle(message: bytes, context: Any, send: Callable[[bytes | None], None]) -> None:
-        try:
-            run(message, context, send)
-        except Exception as error:  # noqa: BLE001 (_refuse raises)
-            _refuse(name, error, context)
-
-    handle.experimental_non_blocking = True  # type: ignore[attr-defined]
-    return handle
-
-
-def _refuse(name: str, error: Exception, context: Any) -> NoReturn:
-    """End a call with the status of its error; always raises."""
-    if isinstance(error, PayloadTooLarge | Overloaded):
-        error = of_memory(error)
-    if isinstance(error, ServingError):
-        context.abort(_STATUS_CODES[int(error.code)], error.text)
-    if isinstance(error, DecodeError):
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"The request is not a message of {name}")
-    log.error("%s failed", name, exc_info=error)
-    context.abort(_STATUS_CODES[int(GrpcCode.INTERNAL)], "Internal error: see the model server's log")
-    raise AssertionError(name) from error

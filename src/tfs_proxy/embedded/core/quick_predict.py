@@ -1,0 +1,95 @@
+"""The quick way through gRPC's Predict: tensors are looked at where they arrived, on the loop's thread.
+
+PERF: a generated message would copy each tensor twice, into itself and out again, and a thread for calls
+costs more than a small model computes. Whatever is not plain goes the general way, `prediction_service`.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from google.protobuf.message import DecodeError
+
+from tfs_proxy.embedded.core.predict import outputs_of, signature_of
+from tfs_proxy.embedded.core.servable import Array, LoadedServable, Runner, ServableSignature
+from tfs_proxy.protos import ModelSpec
+from tfs_proxy.protos.predict import response_bytes
+from tfs_proxy.protos.views import plain_array
+from tfs_proxy.wire.protobuf_reader import LENGTH, MalformedProtobuf, read_fields, text
+from tfs_proxy.wire.protobuf_writer import Piece
+
+_MODEL_SPEC, _INPUTS = 1, 2
+_KEY, _VALUE = 1, 2
+_MOST_SPEC_BYTES = 256
+_INLINE_SECONDS = 0.0003
+"""A call that takes longer is worth a thread of its own: others can compute beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The servable and the signature that a request names."""
+
+    name: str
+    version: int | None
+    label: str | None
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRequest:
+    """A PredictRequest for all outputs, of plain tensors; the arrays are the message's memory."""
+
+    target: Target
+    arrays: dict[str, Array]
+
+
+def read_plain(message: Piece) -> PlainRequest | None:
+    """The request that a message holds; None if it is of another kind, or malformed."""
+    target, arrays = None, {}
+    try:
+        for number, kind, content in read_fields(memoryview(message)):
+            if number == _MODEL_SPEC and kind == LENGTH and target is None:
+                target = _target(bytes(content)) if len(content) <= _MOST_SPEC_BYTES else None
+            elif number == _INPUTS and kind == LENGTH:
+                entry = {part: value for part, _, value in read_fields(content)}
+                array = plain_array(entry[_VALUE])
+                if array is None:
+                    return None
+                arrays[text(entry[_KEY])] = array
+            else:
+                return None
+    except (MalformedProtobuf, DecodeError, KeyError):
+        return None
+    return None if target is None else PlainRequest(target, arrays)
+
+
+@lru_cache(maxsize=256)
+def _target(spec_bytes: bytes) -> Target:
+    """Raises DecodeError."""
+    spec = ModelSpec.FromString(spec_bytes)
+    choice = spec.WhichOneof("version_choice")
+    return Target(
+        spec.name,
+        spec.version.value if choice == "version" else None,
+        spec.version_label if choice == "version_label" else None,
+        spec.signature_name,
+    )
+
+
+def predict_plain(servable: LoadedServable, request: PlainRequest, *, as_list: bool) -> bytes | None:
+    """A serialized PredictResponse as `prediction_service.predict` gives it; None if it may take a while.
+
+    Raises ServingError, and WouldWait.
+    """
+    signature = signature_of(servable, request.target.signature)
+    runner = _quick_runner(servable, signature)
+    if runner is None or request.arrays.keys() != signature.inputs.keys():
+        return None
+    outputs = outputs_of(runner, signature.aliases, request.arrays)
+    return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list)
+
+
+def _quick_runner(servable: LoadedServable, signature: ServableSignature) -> Runner | None:
+    if servable.computed(signature, signature.aliases) is not signature.aliases:
+        return None
+    runner = servable.runner(signature, signature.aliases)
+    return runner if runner.is_quicker_than(_INLINE_SECONDS) else None
