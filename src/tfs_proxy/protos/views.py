@@ -82,7 +82,7 @@ def _viewed(tensor: memoryview, *, bits: bool = False) -> npt.NDArray[Any] | Non
     for part, kind, value in read_fields(tensor):
         if part == DTYPE and kind == VARINT:
             dtype = read_varint(value)
-        elif part == SHAPE and kind == LENGTH:
+        elif part == SHAPE and kind == LENGTH and not shape:
             shape = bytes(value)
         elif part == _VERSION_NUMBER:
             continue
@@ -110,7 +110,7 @@ def _few_strings(tensor: memoryview) -> npt.NDArray[Any] | None:
     shape = b""
     strings: list[bytes] = []
     for part, kind, value in read_fields(tensor[len(_STRING_TYPE) :]):
-        if part == SHAPE and kind == LENGTH:
+        if part == SHAPE and kind == LENGTH and not shape:
             shape = bytes(value)
         elif part == STRINGS and kind == LENGTH and len(strings) < _FEW:
             strings.append(bytes(value))

@@ -14,7 +14,7 @@ from tfs_proxy.embedded.core.servable import Array, LoadedServable, Runner, Serv
 from tfs_proxy.protos import ModelSpec
 from tfs_proxy.protos.predict import response_bytes
 from tfs_proxy.protos.views import plain_array
-from tfs_proxy.wire.protobuf_reader import LENGTH, MalformedProtobuf, read_fields, text
+from tfs_proxy.wire.protobuf_reader import LENGTH, MalformedProtobuf, read_fields, text, views
 from tfs_proxy.wire.protobuf_writer import Piece
 
 _MODEL_SPEC, _INPUTS = 1, 2
@@ -50,7 +50,7 @@ def read_plain(message: Piece) -> PlainRequest | None:
             if number == _MODEL_SPEC and kind == LENGTH and target is None:
                 target = _target(bytes(content)) if len(content) <= _MOST_SPEC_BYTES else None
             elif number == _INPUTS and kind == LENGTH:
-                entry = {part: value for part, _, value in read_fields(content)}
+                entry = dict(views(content))
                 array = plain_array(entry[_VALUE])
                 if array is None:
                     return None

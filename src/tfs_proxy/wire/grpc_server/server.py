@@ -3,12 +3,15 @@
 import asyncio
 import socket
 
+from tfs_proxy.resources import most_descriptors
 from tfs_proxy.wire.grpc_server.connection import GrpcServerConnection
 from tfs_proxy.wire.grpc_server.frame_protocol import SCRATCH_BYTES
 from tfs_proxy.wire.grpc_server.running import Calls
 from tfs_proxy.wire.server.bounds import OpenConnections
 
 BACKLOG = 1024
+_SHARE = 4
+"""A quarter of the descriptors: beside it there is a server of REST, and the calls themselves."""
 
 
 class GrpcServer:
@@ -16,7 +19,7 @@ class GrpcServer:
 
     def __init__(self, calls: Calls) -> None:
         self.calls = calls
-        self.open_connections = OpenConnections()
+        self.open_connections = OpenConnections(max(1, most_descriptors() // _SHARE))
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._servers: list[asyncio.AbstractServer] = []
         self._connections: set[GrpcServerConnection] = set()
