@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,9 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, StreamEnded, StreamReset, TrailersReceived
 from hpack import Encoder
 
+from support.archives import has_nginx
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger
+from tfs_proxy.supervisor.nginx import config as nginx_config
 from tfs_proxy.wire.connect import connect_unix_patiently
 from tfs_proxy.wire.grpc_client.pool import GrpcPool
 from tfs_proxy.wire.grpc_codes import GrpcCode
@@ -504,3 +507,44 @@ def test_too_many_calls_at_a_time_are_refused(served: Served) -> None:
     refused = frames.reset(2 * 1024 + 1, frames.REFUSED_STREAM)
     while refused not in received:
         received += client.socket.recv(1 << 16)
+
+
+NGINX = """
+daemon off; pid {folder}/pid; error_log stderr; worker_processes 1; events {{ }}
+http {{
+  access_log off; client_body_temp_path {folder}/body; client_max_body_size 0;
+  proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  upstream model {{ server 127.0.0.1:{port}; keepalive 8; }}
+  server {{ listen unix:{folder}/n http2; location / {{ grpc_pass grpc://model; }} }}
+}}
+"""
+
+
+@pytest.fixture
+def through_nginx(served: Served, tmp_path: Path) -> Iterator[grpc.Channel]:
+    """grpcio's client of an nginx that passes calls on over kept connections."""
+    config = tmp_path / "nginx.conf"
+    config.write_text(NGINX.format(folder=tmp_path, port=served.port))
+    process = subprocess.Popen(
+        [nginx_config.find() or "nginx", "-p", str(tmp_path), "-c", str(config), "-e", "stderr"]
+    )
+    try:
+        with grpc.insecure_channel(f"unix:{tmp_path / 'n'}", LARGE) as opened:
+            grpc.channel_ready_future(opened).result(SECONDS)
+            yield opened
+    finally:
+        process.terminate()
+        process.wait(SECONDS)
+
+
+@pytest.mark.skipif(not has_nginx(), reason="nginx is not installed")
+def test_nginx_in_front_changes_nothing(through_nginx: grpc.Channel) -> None:
+    """Messages of every size, many calls at a time, and what calls fail with."""
+    for size in (0, 1, 16_379, 106_000, 1_048_576, 5_000_000):
+        assert call(through_nginx, bytes(size)) == bytes(size)
+    sent = [bytes(number * 997 % 40_000) for number in range(200)]
+    with futures.ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(partial(call, through_nginx), sent, [METHOD, QUICK] * 100)) == sent
+    assert failure(through_nginx, b"refuse ") == ("INVALID_ARGUMENT", CAFE)
+    assert failure(through_nginx, b"", "/Other") == ("UNIMPLEMENTED", "Method not found!")
+    assert call(through_nginx, b"after") == b"after"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfs_proxy.embedded.core.quick_predict import Target, read_plain
+from tfs_proxy.embedded.core.quick_predict import PlainTarget, read_plain
 from tfs_proxy.protos import PredictRequest, TensorProto
 from tfs_proxy.protos.tensors import to_array, to_bytes
 
@@ -39,7 +39,7 @@ def test_arrays_are_those_of_the_message(inputs: dict[str, np.ndarray], as_list:
     if plain is None:
         assert as_list or any(not array.size for array in inputs.values())
         return
-    assert plain.target == Target("m", 3, None, "s")
+    assert plain.target == PlainTarget("m", 3, None, "s")
     assert plain.arrays.keys() == inputs.keys()
     for name, array in plain.arrays.items():
         assert array.dtype == inputs[name].dtype

@@ -16,12 +16,12 @@ from support.virtual_time import run_in_virtual_time
 from tfs_proxy.embedded.core.process_ledger import ProcessLedger, RequestLedger
 from tfs_proxy.wire.grpc_client.request_headers import request_block, status_text
 from tfs_proxy.wire.grpc_codes import GrpcCode
+from tfs_proxy.wire.grpc_server.arriving_message import ArrivingMessage
 from tfs_proxy.wire.grpc_server.call_heads import Malformed, read_call_head
 from tfs_proxy.wire.grpc_server.calls import Method
 from tfs_proxy.wire.grpc_server.connection import GrpcServerConnection
 from tfs_proxy.wire.grpc_server.flood import Flood
 from tfs_proxy.wire.grpc_server.frame_protocol import SCRATCH_BYTES
-from tfs_proxy.wire.grpc_server.incoming_message import IncomingMessage
 from tfs_proxy.wire.grpc_server.running import Calls
 from tfs_proxy.wire.grpc_server.statuses import Status, end_block
 from tfs_proxy.wire.http2 import frames
@@ -332,7 +332,7 @@ def test_a_text_of_any_letters_arrives(text: str, most: int) -> None:
 def test_exactly_one_message_is_taken(bodies: list[bytes], sizes: list[int]) -> None:
     """However it is cut; none, a part of one, and more than one are refused."""
     content = b"".join(struct.pack(">BL", 0, len(body)) + body for body in bodies)
-    message, turn = IncomingMessage(), 0
+    message, turn = ArrivingMessage(), 0
     while content:
         count = sizes[turn % len(sizes)]
         message.take(memoryview(content[:count]))

@@ -25,7 +25,7 @@ _INLINE_SECONDS = 0.0003
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PlainTarget:
     """The servable and the signature that a request names."""
 
     name: str
@@ -35,14 +35,14 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainRequest:
+class PlainPredict:
     """A PredictRequest for all outputs, of plain tensors; the arrays are the message's memory."""
 
-    target: Target
+    target: PlainTarget
     arrays: dict[str, Array]
 
 
-def read_plain(message: Piece) -> PlainRequest | None:
+def read_plain(message: Piece) -> PlainPredict | None:
     """The request that a message holds; None if it is of another kind, or malformed."""
     target, arrays = None, {}
     try:
@@ -59,15 +59,15 @@ def read_plain(message: Piece) -> PlainRequest | None:
                 return None
     except (MalformedProtobuf, DecodeError, KeyError):
         return None
-    return None if target is None else PlainRequest(target, arrays)
+    return None if target is None else PlainPredict(target, arrays)
 
 
 @lru_cache(maxsize=256)
-def _target(spec_bytes: bytes) -> Target:
+def _target(spec_bytes: bytes) -> PlainTarget:
     """Raises DecodeError."""
     spec = ModelSpec.FromString(spec_bytes)
     choice = spec.WhichOneof("version_choice")
-    return Target(
+    return PlainTarget(
         spec.name,
         spec.version.value if choice == "version" else None,
         spec.version_label if choice == "version_label" else None,
@@ -75,7 +75,7 @@ def _target(spec_bytes: bytes) -> Target:
     )
 
 
-def predict_plain(servable: LoadedServable, request: PlainRequest, *, as_list: bool) -> bytes | None:
+def predict_plain(servable: LoadedServable, request: PlainPredict, *, as_list: bool) -> bytes | None:
     """A serialized PredictResponse as `prediction_service.predict` gives it; None if it may take a while.
 
     Raises ServingError, and WouldWait.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from tfs_proxy.memory import RESERVED_FROM_BYTES
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_server.calls import Call, Reservation
-from tfs_proxy.wire.grpc_server.sending import Sender
+from tfs_proxy.wire.grpc_server.sending import AnswerSender
 from tfs_proxy.wire.grpc_server.statuses import Status
 from tfs_proxy.wire.http2 import frames
 from tfs_proxy.wire.server.bounds import body_deadline
@@ -30,7 +30,7 @@ class Arrivals:
 
     def __init__(
         self,
-        sender: Sender,
+        sender: AnswerSender,
         reserve: Callable[[], Reservation],
         refuse: Callable[[str, BaseException], Status],
         loop: asyncio.AbstractEventLoop,

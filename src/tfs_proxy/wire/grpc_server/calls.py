@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tfs_proxy.wire.grpc_server.incoming_message import IncomingMessage
+from tfs_proxy.wire.grpc_server.arriving_message import ArrivingMessage
 from tfs_proxy.wire.grpc_server.statuses import Status
 from tfs_proxy.wire.http2.messages import OutgoingMessage
 from tfs_proxy.wire.protobuf_writer import Piece
@@ -81,7 +81,7 @@ class Call:
         self.stream = stream
         self.method: Method | None = None
         self.encoding = ""
-        self.incoming = IncomingMessage()
+        self.incoming = ArrivingMessage()
         self.outgoing: deque[OutgoingMessage] | None = None
         self.trailers: bytes | None = None
         self.end_status: Status | None = None
@@ -137,4 +137,4 @@ class Call:
             callback()
 
 
-_NOTHING = IncomingMessage()
+_NOTHING = ArrivingMessage()

@@ -11,9 +11,9 @@ from tfs_proxy.wire.grpc_server.calls import Call
 from tfs_proxy.wire.grpc_server.flood import Flood
 from tfs_proxy.wire.grpc_server.frame_protocol import FrameProtocol
 from tfs_proxy.wire.grpc_server.header_assembly import HeaderAssembly
-from tfs_proxy.wire.grpc_server.open_calls import MOST_CALLS, Client, OpenCalls
-from tfs_proxy.wire.grpc_server.patience import Patience
+from tfs_proxy.wire.grpc_server.open_calls import MOST_CALLS, CallingClient, OpenCalls
 from tfs_proxy.wire.grpc_server.running import Calls
+from tfs_proxy.wire.grpc_server.untaken_answers import UntakenAnswers
 from tfs_proxy.wire.http2 import frames
 from tfs_proxy.wire.http2.frames import BrokenFrames, FrameHead
 from tfs_proxy.wire.http2.header_blocks import BlockReader
@@ -35,7 +35,7 @@ _LONG_BLOCK_BYTES = 1 << 12
 _LINGER_SECONDS = 2.0
 
 
-class ServerState(Protocol):
+class GrpcServerState(Protocol):
     """What a connection asks of its server."""
 
     calls: Calls
@@ -52,7 +52,7 @@ class ServerState(Protocol):
 class GrpcServerConnection(FrameProtocol):
     """The calls of one client, of any number at a time."""
 
-    def __init__(self, server: ServerState) -> None:
+    def __init__(self, server: GrpcServerState) -> None:
         super().__init__(server.scratch)
         self._server = server
         self._blocks = BlockReader()
@@ -76,10 +76,10 @@ class GrpcServerConnection(FrameProtocol):
         self._transport: asyncio.Transport = transport
         self._loop = loop = asyncio.get_running_loop()
         self._flood = Flood(loop.time)
-        client = Client(transport, _peer(transport), self._flood)
+        client = CallingClient(transport, _peer(transport), self._flood)
         self._calls = OpenCalls(self._server.calls, client, loop, self._on_over)
         self._sender = self._calls.sender
-        self._patience = Patience(transport, loop)
+        self._untaken = UntakenAnswers(transport, loop)
         self._greeting_timer = loop.call_later(HEAD_SECONDS, self._hang_up_unless_greeted)
         self._server.on_opened(self)
         if not self._server.open_connections.add(self):
@@ -92,7 +92,7 @@ class GrpcServerConnection(FrameProtocol):
         """Let go of everything; nobody takes an answer."""
         self.stop_reading()
         self._greeting_timer.cancel()
-        self._patience.end()
+        self._untaken.end()
         self._calls.close()
         self._server.open_connections.discard(self)
         self._server.on_closed(self)
@@ -106,11 +106,11 @@ class GrpcServerConnection(FrameProtocol):
         """Read nothing from a client that does not read either."""
         self._sender.pause()
         self._transport.pause_reading()
-        self._patience.begin()
+        self._untaken.begin()
 
     def resume_writing(self) -> None:
         """Go on."""
-        self._patience.end()
+        self._untaken.end()
         self._transport.resume_reading()
         self._sender.resume()
 

@@ -10,7 +10,7 @@ from tfs_proxy.wire.grpc_server.arrivals import WINDOW_BYTES, Arrivals
 from tfs_proxy.wire.grpc_server.calls import Call
 from tfs_proxy.wire.grpc_server.flood import Flood
 from tfs_proxy.wire.grpc_server.running import UNKNOWN_METHOD, CallRunner, Calls
-from tfs_proxy.wire.grpc_server.sending import Sender
+from tfs_proxy.wire.grpc_server.sending import AnswerSender
 from tfs_proxy.wire.grpc_server.statuses import Status, refusal_block
 from tfs_proxy.wire.http2 import frames
 from tfs_proxy.wire.http2.header_blocks import Headers
@@ -26,7 +26,7 @@ _LARGE_HEAD = Status(
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class CallingClient:
     """Whose calls they are: where they are answered, its name, and what it may send for nothing."""
 
     transport: asyncio.WriteTransport
@@ -40,7 +40,7 @@ class OpenCalls:
     def __init__(
         self,
         calls: Calls,
-        client: Client,
+        client: CallingClient,
         loop: asyncio.AbstractEventLoop,
         on_over: Callable[[], None],
     ) -> None:
@@ -49,7 +49,7 @@ class OpenCalls:
         self._methods = calls.methods
         self._on_over = on_over
         self._open: dict[int, Call] = {}
-        self.sender = Sender(client.transport, self._on_sent)
+        self.sender = AnswerSender(client.transport, self._on_sent)
         self._runner = CallRunner(calls, self.sender, loop)
         self.arrivals = Arrivals(self.sender, calls.reserve, calls.refuse, loop)
 

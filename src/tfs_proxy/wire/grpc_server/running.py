@@ -11,7 +11,7 @@ from typing import Any
 from tfs_proxy.memory import DEFAULT_BODY_BYTES
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_server.calls import Call, Method, Reservation
-from tfs_proxy.wire.grpc_server.sending import Sender
+from tfs_proxy.wire.grpc_server.sending import AnswerSender
 from tfs_proxy.wire.grpc_server.statuses import ACCEPTED, OK_BLOCK, Status
 from tfs_proxy.wire.packed_body import decoded_body
 from tfs_proxy.wire.protobuf_writer import Piece
@@ -36,7 +36,7 @@ class Calls:
 class CallRunner:
     """Runs calls of one connection, on its loop's thread; ``abandoned`` are over and still run."""
 
-    def __init__(self, calls: Calls, sender: Sender, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, calls: Calls, sender: AnswerSender, loop: asyncio.AbstractEventLoop) -> None:
         self._calls = calls
         self._sender = sender
         self._loop = loop

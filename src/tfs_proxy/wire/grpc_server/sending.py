@@ -19,7 +19,7 @@ _LEAST_HEADER_BYTES, _MOST_HEADER_BYTES = 1 << 10, 1 << 18
 _LAST = frames.END_HEADERS | frames.END_STREAM
 
 
-class Sender:
+class AnswerSender:
     """Sends for one connection, on its loop's thread; ``on_sent`` is told of each call that is done."""
 
     def __init__(self, transport: asyncio.WriteTransport, on_sent: Callable[[Call], None]) -> None:

@@ -10,7 +10,7 @@ from tfs_proxy.wire.protobuf_writer import Piece
 _ONE_MESSAGE = Status(GrpcCode.UNIMPLEMENTED, "This method takes exactly one message.")
 
 
-class IncomingMessage:
+class ArrivingMessage:
     """Exactly one message; ``refusal`` says why it can't be taken."""
 
     __slots__ = ("_message", "_prefix", "_room", "is_packed", "length", "received", "refusal")

@@ -5,7 +5,7 @@ import asyncio
 from tfs_proxy.wire.server.bounds import SEND_SECONDS
 
 
-class Patience:
+class UntakenAnswers:
     """Ends a connection whose client takes nothing for long, between `begin` and `end`."""
 
     def __init__(self, transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
