@@ -1,7 +1,8 @@
-"""The quick way through gRPC's Predict: tensors are looked at where they arrived, on the loop's thread.
+"""The quick way through gRPC's Predict: tensors are looked at where they arrived.
 
-PERF: a generated message would copy each tensor twice, into itself and out again, and a thread for calls
-costs more than a small model computes. Whatever is not plain goes the general way, `prediction_service`.
+PERF: a generated message would copy each tensor twice, into itself and out again. A model that is quick runs
+on the event loop's thread: another one costs more than such a model computes. Whatever is not plain goes the
+general way, `prediction_service`.
 """
 
 from dataclasses import dataclass
@@ -75,21 +76,23 @@ def _target(spec_bytes: bytes) -> PlainTarget:
     )
 
 
-def predict_plain(servable: LoadedServable, request: PlainPredict, *, as_list: bool) -> bytes | None:
-    """A serialized PredictResponse as `prediction_service.predict` gives it; None if it may take a while.
+def predict_plain(
+    servable: LoadedServable, request: PlainPredict, *, as_list: bool, is_at_once: bool
+) -> bytes | None:
+    """A serialized PredictResponse as `prediction_service.predict` gives it; None if that is to do it.
 
-    Raises ServingError, and WouldWait.
+    With ``is_at_once`` None as well if it may take a while. Raises ServingError, and WouldWait.
     """
     signature = signature_of(servable, request.target.signature)
-    runner = _quick_runner(servable, signature)
+    runner = _runner(servable, signature)
     if runner is None or request.arrays.keys() != signature.inputs.keys():
+        return None
+    if is_at_once and not runner.is_quicker_than(_INLINE_SECONDS):
         return None
     outputs = outputs_of(runner, signature.aliases, request.arrays)
     return response_bytes(servable.spec_bytes(signature.name), outputs, as_list=as_list)
 
 
-def _quick_runner(servable: LoadedServable, signature: ServableSignature) -> Runner | None:
-    if servable.computed(signature, signature.aliases) is not signature.aliases:
-        return None
-    runner = servable.runner(signature, signature.aliases)
-    return runner if runner.is_quicker_than(_INLINE_SECONDS) else None
+def _runner(servable: LoadedServable, signature: ServableSignature) -> Runner | None:
+    """The call for all outputs; None for a model that has no outputs."""
+    return servable.runner(signature, signature.aliases) if signature.aliases else None

@@ -102,11 +102,10 @@ class Services:
 
     def handlers(self) -> Handlers:
         """Every method by service and name."""
+        predict = partial(prediction_service.predict, as_list=self._as_list)
         return {
             PREDICTION_SERVICE: {
-                "Predict": self._inference(
-                    "Predict", PredictRequest, partial(prediction_service.predict, as_list=self._as_list)
-                ),
+                "Predict": partial(self._predict, self._inference("Predict", PredictRequest, predict)),
                 "Classify": self._inference("Classify", ClassificationRequest, prediction_service.classify),
                 "Regress": self._inference("Regress", RegressionRequest, prediction_service.regress),
                 "MultiInference": self._inference("MultiInference", MultiInferenceRequest, multi_inference),
@@ -120,10 +119,15 @@ class Services:
 
     def at_once(self) -> Mapping[str, Callable[[Piece], bytes | None]]:
         """By path: what answers a message that takes next to no time, on the event loop's thread."""
-        return {f"/{PREDICTION_SERVICE}/Predict": self._predict_at_once}
+        return {f"/{PREDICTION_SERVICE}/Predict": partial(self._predict_plain, is_at_once=True)}
 
-    def _predict_at_once(self, message: Piece) -> bytes | None:
-        """The answer of a model that is quick; None if another thread is to give it. Raises ServingError."""
+    def _predict(self, general: Handler, message: Piece, context: CallContext) -> bytes:
+        """PredictionService.Predict, on a thread for calls."""
+        answer = self._predict_plain(message, is_at_once=False)
+        return general(message, context) if answer is None else answer
+
+    def _predict_plain(self, message: Piece, *, is_at_once: bool) -> bytes | None:
+        """The answer to a plain request; None if the general way is to give it. Raises ServingError."""
         if len(message) >= RESERVED_FROM_BYTES:
             return None
         request = read_plain(message)
@@ -132,7 +136,7 @@ class Services:
         target, began = request.target, perf_counter()
         try:
             with self._catalog.using(target.name, target.version, target.label) as servable:
-                answer = predict_plain(servable, request, as_list=self._as_list)
+                answer = predict_plain(servable, request, as_list=self._as_list, is_at_once=is_at_once)
         except WouldWait:
             return None
         except ServingError as error:
