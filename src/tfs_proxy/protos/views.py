@@ -78,6 +78,26 @@ def _array(tensor: memoryview) -> npt.NDArray[Any]:
 
 def _viewed(tensor: memoryview, *, bits: bool = False) -> npt.NDArray[Any] | None:
     """The array of a tensor whose memory is the message's; with ``bits`` bfloat16 becomes float32."""
+    parts = _parts(tensor)
+    if parts is None:
+        return None
+    dtype, shape, content = parts
+    sizes = _sizes(shape)
+    is_bits = bits and dtype == DataType.DT_BFLOAT16
+    element = _BITS if is_bits else NUMPY_TYPES.get(dtype)
+    if sizes is None or element is None or element.hasobject:
+        return None
+    if math.prod(sizes) * element.itemsize != len(content):
+        return None
+    values = np.frombuffer(content, element)
+    if is_bits:
+        return from_bits(values).reshape(sizes)
+    # NOTE: an array that is not aligned is copied: compiled code may rely on alignment.
+    return (values if values.flags.aligned else values.copy()).reshape(sizes)
+
+
+def _parts(tensor: memoryview) -> tuple[int, bytes, memoryview] | None:
+    """Type, shape and content of a tensor that has each once, and nothing else."""
     dtype, shape, number, content = 0, b"", 0, None
     for part, kind, value in read_fields(tensor):
         if part == DTYPE and kind == VARINT:
@@ -92,18 +112,7 @@ def _viewed(tensor: memoryview, *, bits: bool = False) -> npt.NDArray[Any] | Non
             return None
     if content is None or number not in {CONTENT, FIXED_LISTS.get(dtype)}:
         return None
-    sizes = _sizes(shape)
-    is_bits = bits and dtype == DataType.DT_BFLOAT16
-    element = _BITS if is_bits else NUMPY_TYPES.get(dtype)
-    if sizes is None or element is None or element.hasobject:
-        return None
-    if math.prod(sizes) * element.itemsize != len(content):
-        return None
-    values = np.frombuffer(content, element)
-    if is_bits:
-        return from_bits(values).reshape(sizes)
-    # NOTE: an array that is not aligned is copied: compiled code may rely on alignment.
-    return (values if values.flags.aligned else values.copy()).reshape(sizes)
+    return dtype, shape, content
 
 
 def _few_strings(tensor: memoryview) -> npt.NDArray[Any] | None:

@@ -1,6 +1,7 @@
 """One call of a client: its message as it arrives, and what its handler may ask while it runs."""
 
 import asyncio
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -138,3 +139,13 @@ class Call:
 
 
 _NOTHING = ArrivingMessage()
+
+
+def peer_of(transport: asyncio.BaseTransport) -> str:
+    """Who is at the other end, as gRPC writes it; TCP looks from time to time whether it still is."""
+    connected = transport.get_extra_info("socket")
+    if connected.family == socket.AF_UNIX:
+        return "unix:"
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    host, port = transport.get_extra_info("peername")[:2]
+    return f"ipv6:[{host}]:{port}" if connected.family == socket.AF_INET6 else f"ipv4:{host}:{port}"

@@ -1,13 +1,12 @@
 """One client's connection: its frames become calls, which `open_calls` answers."""
 
 import asyncio
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from tfs_proxy.wire.grpc_server import call_heads
 from tfs_proxy.wire.grpc_server.arrivals import WINDOW_BYTES
-from tfs_proxy.wire.grpc_server.calls import Call
+from tfs_proxy.wire.grpc_server.calls import Call, peer_of
 from tfs_proxy.wire.grpc_server.flood import Flood
 from tfs_proxy.wire.grpc_server.frame_protocol import FrameProtocol
 from tfs_proxy.wire.grpc_server.header_assembly import HeaderAssembly
@@ -76,7 +75,7 @@ class GrpcServerConnection(FrameProtocol):
         self._transport: asyncio.Transport = transport
         self._loop = loop = asyncio.get_running_loop()
         self._flood = Flood(loop.time)
-        client = CallingClient(transport, _peer(transport), self._flood)
+        client = CallingClient(transport, peer_of(transport), self._flood)
         self._calls = OpenCalls(self._server.calls, client, loop, self._on_over)
         self._sender = self._calls.sender
         self._untaken = UntakenAnswers(transport, loop)
@@ -292,12 +291,3 @@ class GrpcServerConnection(FrameProtocol):
     def _end_if_done(self) -> None:
         if self._is_leaving and self.is_idle:
             self._transport.close()
-
-
-def _peer(transport: asyncio.BaseTransport) -> str:
-    connected = transport.get_extra_info("socket")
-    if connected.family == socket.AF_UNIX:
-        return "unix:"
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    host, port = transport.get_extra_info("peername")[:2]
-    return f"ipv6:[{host}]:{port}" if connected.family == socket.AF_INET6 else f"ipv4:{host}:{port}"
