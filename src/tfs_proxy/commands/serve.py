@@ -3,6 +3,7 @@
 import argparse
 import threading
 from dataclasses import replace
+from socket import socket
 
 from tfs_proxy.commands.parts.listening import add_serving_arguments, exit_on_stop_signals, listen
 from tfs_proxy.errors import SettingsError
@@ -56,33 +57,37 @@ def run(arguments: argparse.Namespace) -> int:
         reload=settings.reload or arguments.reload,
         watch=settings.watch or arguments.watch,
     )
+    if settings.multi_model or arguments.multi_model is not None:
+        return _serve_many(settings, listener, arguments)
     environ = inherited_environment()
-    many = settings.multi_model or arguments.multi_model is not None
-    from tfs_proxy.supervisor.process import spawn
-    from tfs_proxy.supervisor.programs.early_fork import fork_early
+    from tfs_proxy.supervisor.programs.early_fork import forked_early
 
-    # The other modes have a parent of all workers, which is like them in what it imports.
-    spawn_workers = spawn if many or settings.reload else fork_early(settings, environ)
+    with forked_early(settings, environ, listener) as spawn_workers:
+        import asyncio
+
+        from tfs_proxy.supervisor.opening import ServeRequest
+        from tfs_proxy.supervisor.run import serve
+
+        request = ServeRequest(
+            arguments.model,
+            arguments.model_server,
+            environ,
+            lay_out=_laid_out,
+            spawn_workers=spawn_workers,
+        )
+        return asyncio.run(serve(settings, listener, request))
+
+
+def _serve_many(settings: Settings, listener: socket, arguments: argparse.Namespace) -> int:
     import asyncio
 
+    from tfs_proxy.multimodel.run import serve_many
     from tfs_proxy.supervisor.opening import ServeRequest
 
-    request = ServeRequest(
-        arguments.model,
-        arguments.model_server,
-        environ,
-        lay_out=_laid_out,
-        spawn_workers=spawn_workers,
-    )
-    if many:
-        from tfs_proxy.multimodel.run import serve_many
-
-        refuse_one_model(arguments.model)
-        refuse_following(settings)
-        return asyncio.run(serve_many(settings, listener, request, arguments.multi_model))
-    from tfs_proxy.supervisor.run import serve
-
-    return asyncio.run(serve(settings, listener, request))
+    refuse_one_model(arguments.model)
+    refuse_following(settings)
+    request = ServeRequest(None, arguments.model_server, inherited_environment(), lay_out=_laid_out)
+    return asyncio.run(serve_many(settings, listener, request, arguments.multi_model))
 
 
 def _laid_out(

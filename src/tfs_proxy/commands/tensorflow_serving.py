@@ -26,13 +26,13 @@ def run(arguments: argparse.Namespace) -> int:
     # The model server has its own ports for gRPC and REST.
     settings = replace(settings, grpc_port=None, extra_ports=None, instance_count=1)
     environ = inherited_environment()
-    from tfs_proxy.supervisor.programs.early_fork import fork_early
+    from tfs_proxy.supervisor.programs.early_fork import forked_early
 
-    spawn_workers = fork_early(settings, environ)
-    import asyncio
+    with forked_early(settings, environ, listener) as spawn_workers:
+        import asyncio
 
-    from tfs_proxy.supervisor.opening import ServeRequest
-    from tfs_proxy.supervisor.run import serve
+        from tfs_proxy.supervisor.opening import ServeRequest
+        from tfs_proxy.supervisor.run import serve
 
-    request = ServeRequest(None, "auto", environ, tuple(arguments.words), spawn_workers=spawn_workers)
-    return asyncio.run(serve(settings, listener, request))
+        request = ServeRequest(None, "auto", environ, tuple(arguments.words), spawn_workers=spawn_workers)
+        return asyncio.run(serve(settings, listener, request))

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -149,3 +150,26 @@ def test_the_first_master_is_forked_and_like_one_that_was_started(tmp_path: Path
     assert forked["alike"] == started["alike"]
     assert forked["alike"]["master"]["PPid"] == str(stack.process.pid)
     assert forked["alike"]["leads"]
+
+
+def test_a_thread_that_imports_at_the_start_does_not_keep_the_run_from_it(tmp_path: Path) -> None:
+    """Agents start such threads in ``sitecustomize``; their locks would stay held in a forked process."""
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "slow_agent.py").write_text("import time, numpy\ntime.sleep(2)\n")
+    (tmp_path / "agent" / "sitecustomize.py").write_text(
+        "import threading\nthreading.Thread(target=lambda: __import__('slow_agent'), daemon=True).start()\n"
+    )
+    model = str(pack(tmp_path / "model.tar.gz", {"code/inference.py": TELLS_OF_PROCESS}))
+    with serving(model, env={"PYTHONPATH": str(tmp_path / "agent")}) as stack:
+        assert not told(stack)["own"]["forked"]
+
+
+def test_a_run_that_can_not_begin_leaves_no_process_and_no_port(tmp_path: Path) -> None:
+    """The process that waited to become gunicorn is gone before the run's exit status is there."""
+    stack = Stack(str(tmp_path / "missing.tar.gz"))
+    try:
+        assert stack.process.wait(SECONDS) != 0
+        with socket.socket() as port:
+            port.bind((stack.host, stack.port))
+    finally:
+        stack.close()

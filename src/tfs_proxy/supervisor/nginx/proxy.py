@@ -128,7 +128,7 @@ class NginxProxy:
         while not all(map(has_ended, former)) and time.monotonic() < deadline:
             await asyncio.sleep(RELOAD_PAUSE_SECONDS)
             if not hurried and not set(former).issuperset(child_pids(nginx.pid or 0)):
-                _end_gracefully(former)
+                _end_gracefully(set(former).intersection(child_pids(nginx.pid or 0)))
                 hurried = True
 
     def close(self) -> None:

@@ -11,10 +11,11 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NoReturn
+from types import ModuleType
+from typing import Final
 
 from setproctitle import setproctitle
 
@@ -25,7 +26,7 @@ from tfs_proxy.supervisor.host.running_process import ForkedProcess, RunningProc
 from tfs_proxy.supervisor.host.stop_signals import stop_signals
 from tfs_proxy.supervisor.process import ProcessSpec, Spawn, spawn
 from tfs_proxy.supervisor.programs import gunicorn
-from tfs_proxy.supervisor.programs.fork_request import send_request
+from tfs_proxy.supervisor.programs.fork_request import STDERR, STDOUT, send_request
 
 PROGRAM: Final = "tfs_proxy.web.workers.warm.early"
 _MALLOPT: Final = {"MALLOC_ARENA_MAX": -8, "MALLOC_MMAP_THRESHOLD_": -3, "MALLOC_TRIM_THRESHOLD_": -1}
@@ -36,64 +37,99 @@ class EarlyFork:
     """A process that imports what workers need, and becomes gunicorn's master once it is asked to."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
-        self._pid = pid
+        self._pid: int | None = pid
         self._connection: socket.socket | None = connection
 
     async def spawn(self, spec: ProcessSpec, output: int) -> RunningProcess:
         """Start ``spec`` as `supervisor.process.spawn` does: the first one becomes of this process."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            with connection:
+        if connection is not None and self._pid is not None:
+            with connection, suppress(OSError):  # it has ended, or can't be watched
                 connection.setblocking(False)
-                with suppress(OSError):  # it has ended
-                    process = ForkedProcess(self._pid)
-                    await send_request(connection, spec, output)
-                    return process
+                process = ForkedProcess(self._pid)
+                await send_request(connection, spec, output)
+                self._pid = None
+                return process
+            self.end()
         return await spawn(spec, output)
 
+    def end(self) -> None:
+        """End the process if nothing has become of it; idempotent."""
+        pid, self._pid = self._pid, None
+        with suppress(ChildProcessError):  # somebody has collected it: the number may be another's
+            if pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
-def fork_early(settings: Settings, environ: Mapping[str, str]) -> Spawn:
+
+@contextmanager
+def forked_early(settings: Settings, environ: Mapping[str, str], listener: socket.socket) -> Iterator[Spawn]:
     """Fork the process, if workers of these settings can come of it; how gunicorn is started then.
 
-    To be called while this process has one thread. The new one never returns from here.
+    The new one never leaves this function, and does not keep ``listener``. With ``reload`` workers have a
+    parent of their own.
     """
-    if not (gunicorn.lives_with_imports(settings) and can_watch_forked()):
-        return spawn
-    supervisor = os.getpid()
-    dies_with_parent = signal_on_parent_death(signal.SIGKILL)
-    ours, theirs = socket.socketpair()
+    can_be_forked = gunicorn.lives_with_imports(settings) and not settings.reload
+    fork = _fork(settings, environ, listener) if can_be_forked else None
+    try:
+        yield spawn if fork is None else fork.spawn
+    finally:
+        if fork is not None:
+            fork.end()
+
+
+def _fork(settings: Settings, environ: Mapping[str, str], listener: socket.socket) -> EarlyFork | None:
+    """The process; None if it can't be had."""
+    if not (can_watch_forked() and _has_one_thread()):
+        return None
+    supervisor, dies_with_parent = os.getpid(), signal_on_parent_death(signal.SIGKILL)
     gc.freeze()  # PERF: no collection of either process writes into what they share
     try:
+        ours, theirs = socket.socketpair()
         pid = os.fork()
-    except OSError:  # no memory, or too many processes: whoever is started next finds out
-        ours.close()
+    except OSError:  # no descriptors, memory or processes: whoever is started next finds out
+        return None
+    if pid:
         theirs.close()
-        return spawn
-    if pid == 0:
+        return EarlyFork(pid, ours)
+    try:
+        ours.close()
+        listener.close()
         if dies_with_parent is not None:
             dies_with_parent()
-        _run(theirs, supervisor, gunicorn.defaults(settings), environ)
-    theirs.close()
-    return EarlyFork(pid, ours).spawn
+        program = _prepare(gunicorn.defaults(settings), environ)
+    except BaseException:  # noqa: BLE001 - exec starts gunicorn, and reports what is wrong
+        os._exit(1)
+    program.main(theirs, supervisor)
+    sys.exit(0)
 
 
-def _run(
-    connection: socket.socket, supervisor: int, defaults: Mapping[str, str], environ: Mapping[str, str]
-) -> NoReturn:
-    """Be like a process that exec has started, and run the program."""
-    setproctitle("gunicorn: starting")
+def _has_one_thread() -> bool:
+    """Whether no other thread could hold a lock, which nobody would release in a forked process."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - their number
+    except OSError:
+        return False
+
+
+def _prepare(defaults: Mapping[str, str], environ: Mapping[str, str]) -> ModuleType:
+    """Be like a process that exec has started; the program, imported."""
     os.setpgid(0, 0)  # the keyboard's Ctrl-C is the supervisor's
+    setproctitle("gunicorn: starting")
     for number in stop_signals():
         if number is not signal.SIGINT:  # for which Python has its own handler, before and after
             signal.signal(number, signal.SIG_DFL)
     reset_logging()
+    # What imports print would come without the form of the log. One that fails is repeated after exec.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, STDOUT)
+    os.dup2(nothing, STDERR)
     missing = {name: value for name, value in defaults.items() if name not in environ}
     change_environment(missing)
     _set_malloc(missing)
     if not sys.flags.safe_path:
         sys.path[0] = str(Path.cwd())
-    importlib.import_module(PROGRAM).main(connection, supervisor)
-    sys.exit(0)
+    return importlib.import_module(PROGRAM)
 
 
 def _set_malloc(variables: Mapping[str, str]) -> None:

@@ -82,6 +82,7 @@ def become(received: Received, names: Collection[str] | None) -> None:
     Does not return if exec starts the program: that is so without ``names``, too.
     """
     request = received.request
+    received.connection.close()
     _take_descriptors(received.descriptors, request.descriptors)
     if names is None or not (_is_like_parent(request) and _imports_alike(request, names)):
         os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
