@@ -4,7 +4,6 @@ It shares what both have imported, and imports the rest while the archive is ope
 started so is started as any other: it only takes longer, and more memory.
 """
 
-import ctypes
 import gc
 import importlib
 import os
@@ -20,6 +19,7 @@ from typing import Final
 from setproctitle import setproctitle
 
 from tfs_proxy.observe.logs.config import reset_logging
+from tfs_proxy.resources import set_malloc
 from tfs_proxy.settings import Settings, change_environment
 from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
 from tfs_proxy.supervisor.host.running_process import ForkedProcess, RunningProcess, can_watch_forked
@@ -29,8 +29,6 @@ from tfs_proxy.supervisor.programs import gunicorn
 from tfs_proxy.supervisor.programs.fork_request import STDERR, STDOUT, send_request
 
 PROGRAM: Final = "tfs_proxy.web.workers.warm.early"
-_MALLOPT: Final = {"MALLOC_ARENA_MAX": -8, "MALLOC_MMAP_THRESHOLD_": -3, "MALLOC_TRIM_THRESHOLD_": -1}
-"""The numbers of glibc's variables in malloc.h: it reads the variables only when a program starts."""
 
 
 class EarlyFork:
@@ -126,15 +124,7 @@ def _prepare(defaults: Mapping[str, str], environ: Mapping[str, str]) -> ModuleT
     os.dup2(nothing, STDERR)
     missing = {name: value for name, value in defaults.items() if name not in environ}
     change_environment(missing)
-    _set_malloc(missing)
+    set_malloc({name: int(missing[name]) for name in gunicorn.MEMORY_SETTINGS if name in missing})
     if not sys.flags.safe_path:
         sys.path[0] = str(Path.cwd())
     return importlib.import_module(PROGRAM)
-
-
-def _set_malloc(variables: Mapping[str, str]) -> None:
-    """Do what glibc would have done for these variables at the start."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    for name, number in _MALLOPT.items():
-        if mallopt is not None and name in variables:
-            mallopt(number, int(variables[name]))

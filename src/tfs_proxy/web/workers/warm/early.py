@@ -17,9 +17,7 @@ from tfs_proxy.web.workers.warm.preload import WORKER, imported_names, preload
 def main(connection: socket.socket, supervisor: int) -> None:
     """Run as gunicorn's master until it ends; ends at once if the supervisor needs none, or has died."""
     names = _imported()
-    with ExitStack() as held:
-        received = receive(connection, supervisor, held)
-        held.pop_all()
+    received = receive(connection, supervisor, ExitStack())  # what it receives is this process's to keep
     if received is None:
         os._exit(0)
     follow(received)
