@@ -55,8 +55,11 @@ class FakeStack:
         self.ready = False
         raise ProcessGaveUp(DIED)
 
-    async def stop(self) -> None:
+    def shut(self) -> None:
         self.ready = False
+
+    async def stop(self) -> None:
+        self.shut()
         await asyncio.sleep(self.part.stop_seconds)
         self.stopped = True
         if self.part.stop_error is not None:

@@ -88,6 +88,9 @@ class ModelLife:
         self.change_state(LoadState.UNLOADING)
         if not self.settled.is_set():
             self.failure = because
+        if self._stack is not None:
+            # At once: whoever is told that the model is being unloaded relies on it.
+            self._stack.shut()
         self._unload_asked.set()
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""What the registry needs of a model's serving stack: start it, watch it, stop it."""
+"""What the registry needs of a model's serving stack: start it, watch it, shut it, stop it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -16,8 +16,11 @@ class RunningModel(Protocol):
     async def watch(self) -> None:
         """Last as long as the model can go on; raises StopServing with the reason why it can't."""
 
+    def shut(self) -> None:
+        """Close the gates for good: requests that come from now on do not find the model. Idempotent."""
+
     async def stop(self) -> None:
-        """Close the gate, let requests in flight finish up to the limit, end and remove everything.
+        """Shut, let requests in flight finish up to the limit, end and remove everything.
 
         Idempotent, also after a start that failed or was cancelled.
         """

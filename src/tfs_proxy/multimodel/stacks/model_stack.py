@@ -198,16 +198,20 @@ class ModelStack:
         """Last until a process gives up; raises StopServing then."""
         await self._stack.watch_forever()
 
+    def shut(self) -> None:
+        """Close the gates for good; idempotent."""
+        self._grpc_gates.close()
+        if not self.is_loading:
+            self._run.gates.close(self.name, self.models)
+
     async def stop(self) -> None:
-        """Close the gates, let requests end, end the processes, and remove the folder; idempotent."""
+        """Shut, let requests end, end the processes, and remove the folder; idempotent."""
         if self._stopped:
             return
         self._stopped = True
-        self._grpc_gates.close()
-        is_loading = self._stack.readiness.phase is Phase.STARTING
-        if not is_loading:
-            self._run.gates.close(self.name, self.models)
-        else:
+        self.shut()
+        is_loading = self.is_loading
+        if is_loading:
             self._stack.abandon_loading()
         self._stack.readiness.phase = Phase.STOPPING
         try:

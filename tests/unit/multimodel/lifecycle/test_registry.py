@@ -207,6 +207,20 @@ def test_an_unload_returns_when_everything_is_gone() -> None:
     run(play, Part(stop_seconds=30))
 
 
+def test_an_unload_shuts_the_gates_before_anybody_hears_of_it() -> None:
+    """Who is told that a model is being unloaded can rely on the next request being refused."""
+
+    async def play(registry: ModelRegistry, fleet: Fleet) -> None:
+        await registry.load("a", URL)
+        unload = asyncio.create_task(registry.unload("a"))
+        while registry.get("a").state is LoadState.READY:
+            await asyncio.sleep(0)
+        assert fleet.ready() == {}
+        await unload
+
+    run(play, Part(stop_seconds=1))
+
+
 def test_two_unloads_at_once_both_end_well() -> None:
     """Each waits for the one end."""
 
