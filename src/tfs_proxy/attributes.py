@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.errors import BadInput
 from tfs_proxy.names import HIGHEST_VERSION, LABEL, METHODS, MODEL, SHORT_VERSION, SIGNATURE, VERSION
@@ -20,8 +21,7 @@ def _version(text: str) -> int | None:
     return number if number <= HIGHEST_VERSION else None
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(Struct, frozen=True):
     """One ``key=value``: the field of Target that it fills, its value's pattern, and the rule in words.
 
     ``parse`` gives None for a value that it refuses, which no value of the pattern ``certain`` is.

@@ -1,15 +1,14 @@
 """What every input format decodes to, and every upstream takes: arrays by input name."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Decoded records: one array per input, the first axis of each counts the records.
 
     Strings and bytes are object arrays of ``bytes``; DT_BFLOAT16, which numpy lacks, is float32
@@ -21,8 +20,7 @@ class Batch:
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class Examples:
+class Examples(Struct, frozen=True):
     """Records for classify and regress, which take features by name and no tensors.
 
     A feature is a JSON number, string or ``{"b64": ...}``, or a list of one of them: the model's

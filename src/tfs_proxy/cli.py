@@ -8,7 +8,8 @@ import importlib
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy import __version__
 from tfs_proxy.commands.editors.json_schemas import SCHEMAS, schema_text
@@ -17,8 +18,7 @@ from tfs_proxy.errors import StopServing
 from tfs_proxy.names import one_entry
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """A sub-command, in a module of `tfs_proxy.commands`.
 
     The module has ``DESCRIPTION``, ``add_arguments(parser)`` and ``run(arguments)``, which returns the exit

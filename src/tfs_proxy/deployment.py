@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePath
+
+from msgspec import Struct, ValidationError, convert, field, to_builtins
 
 from tfs_proxy.memory import DEFAULT_DECODED_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(Struct, frozen=True):
     """One running model server: its REST and gRPC addresses belong together.
 
     ``grpc_socket`` is the path of its unix socket.
@@ -22,16 +22,14 @@ class Instance:
     host: str = "127.0.0.1"
 
 
-@dataclass(frozen=True, slots=True)
-class TransformLimits:
+class TransformLimits(Struct, frozen=True):
     """What a batch transform job should send at once, and in one request; SageMaker's defaults."""
 
     concurrent: int = 1
     payload_mb: int = 6
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSampling:
+class TraceSampling(Struct, frozen=True):
     """Which requests are traced: this ``share`` of those that nobody has decided about.
 
     ``parents`` says what counts for a request that belongs to a trace: "followed" is its flag, "examined" the
@@ -42,8 +40,7 @@ class TraceSampling:
     parents: str = "followed"
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureOptions:
+class CaptureOptions(Struct, frozen=True):
     """What is captured of requests, and where to: ``target`` is a folder or an ``s3://`` address.
 
     ``name`` stands where SageMaker has the endpoint's, ``variant`` where it has the variant's. ``percent`` of
@@ -65,8 +62,7 @@ class CaptureOptions:
         return self.target.startswith("s3://")
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(Struct, frozen=True):
     """One model as the model server gets it: versions lie below ``base_path``, ascending."""
 
     name: str
@@ -74,8 +70,7 @@ class ServedModel:
     versions: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
+class Deployment(Struct, frozen=True):
     """Models, versions, instances and limits of one run.
 
     ``models`` maps each name to its version numbers, ascending; they are empty if the model server itself
@@ -144,20 +139,12 @@ class Deployment:
 
     def to_json(self) -> bytes:
         """The form in which the control API hands it out."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(to_builtins(self)).encode()
 
     @classmethod
     def from_json(cls, body: bytes) -> "Deployment":
         """The inverse of `to_json`."""
-        fields = json.loads(body)
-        fields["models"] = {name: tuple(versions) for name, versions in fields["models"].items()}
-        fields["instances"] = tuple(Instance(**instance) for instance in fields["instances"])
-        fields["transforms"] = TransformLimits(**fields.get("transforms", {}))
-        fields["traces"] = TraceSampling(**fields["traces"]) if fields.get("traces") else None
-        fields["import_paths"] = tuple(fields["import_paths"])
-        fields["version_labels"] = tuple(fields.get("version_labels", ()))
-        fields["capture"] = CaptureOptions(**fields["capture"]) if fields.get("capture") else None
-        return cls(**fields)
+        return convert(json.loads(body), cls)
 
 
 def open_inference_of(choice: str, script: str | None, script_model: str | None) -> str:
@@ -169,8 +156,7 @@ def open_inference_of(choice: str, script: str | None, script_model: str | None)
     return "model"
 
 
-@dataclass(frozen=True, slots=True)
-class BootFailure:
+class BootFailure(Struct, frozen=True):
     """Why a worker can't load the application: a worker tells the supervisor, which ends the start.
 
     ``text`` is a sentence, ``report`` a traceback or "".
@@ -181,15 +167,12 @@ class BootFailure:
 
     def to_json(self) -> bytes:
         """The form in which a worker sends it."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(to_builtins(self)).encode()
 
     @classmethod
     def from_json(cls, message: bytes) -> "BootFailure":
         """The inverse of `to_json`; raises ValueError for anything else."""
         try:
-            failure = cls(**json.loads(message))
-        except (TypeError, RecursionError) as error:
+            return convert(json.loads(message), cls)
+        except (ValidationError, RecursionError) as error:
             raise ValueError("not the failure of a worker") from error
-        if not isinstance(failure.text, str) or not isinstance(failure.report, str):
-            raise ValueError("the failure of a worker is not told in words")  # noqa: TRY004
-        return failure

@@ -1,15 +1,15 @@
 """A histogram of latencies, for the summaries of transforms and pipelines."""
 
 import math
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 _BUCKET_WIDTH = math.log(1.02)
 """Buckets of 2 %: a long run needs no more memory than a short one."""
 _SHOWN = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 
 
-@dataclass(slots=True)
-class Latencies:
+class Latencies(Struct):
     """The number of requests in each bucket; bucket n begins at 1.02 ** n seconds."""
 
     buckets: dict[int, int] = field(default_factory=dict)

@@ -10,8 +10,9 @@ import os
 import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIPS = Path("/proc/self/cgroup")
@@ -38,8 +39,7 @@ ReadGroupFile = Callable[[str], str | None]
 """The text of a file below ``/sys/fs/cgroup``, None if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """What this process may use: schedulable cores, a CPU limit in cores, memory; None means no limit."""
 
     schedulable: int
@@ -59,16 +59,14 @@ class Resources:
         return self.cores < self.schedulable
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLeft:
+class MemoryLeft(Struct, frozen=True):
     """The memory of a control group or of the machine: its limit, and what can still be taken."""
 
     limit_bytes: int
     free_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerCount:
+class WorkerCount(Struct, frozen=True):
     """How many workers there are by default, and the reason, as a phrase."""
 
     count: int
@@ -95,8 +93,7 @@ def default_workers(resources: Resources, models_bytes: int) -> WorkerCount:
     return WorkerCount(resources.cores, "one for each core")
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """What defaults depend on: cores, memory, and a batch job of SageMaker's and its requests at a time.
 
     ``models_bytes`` is the size of the models on disk, 0 until it is known.

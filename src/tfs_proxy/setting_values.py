@@ -7,8 +7,9 @@ the values of several.
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, TypeVar
+
+from msgspec import Struct
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import LABEL, S3_ADDRESS, SHORT_VERSION, is_model_name
@@ -36,32 +37,28 @@ PLATFORM_VARIABLES = (
 """Variables that SageMaker sets (docs/reference/sagemaker.md): it opens only one port of a container."""
 
 
-@dataclass(frozen=True, slots=True)
-class PortRange:
+class PortRange(Struct, frozen=True):
     """``SAGEMAKER_SAFE_PORT_RANGE``: both ends belong to it."""
 
     low: int
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcPort:
+class GrpcPort(Struct, frozen=True):
     """``TFS_PROXY_GRPC_PORT``; if it is not ``required``, the server runs without it as well."""
 
     number: int
     required: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ExtraPorts:
+class ExtraPorts(Struct, frozen=True):
     """``TFS_PROXY_EXTRA_PORTS``; if they are not ``required``, the server runs without them as well."""
 
     numbers: tuple[int, ...]
     required: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AccessLog:
+class AccessLog(Struct, frozen=True):
     """``TFS_PROXY_ACCESS_LOG``: which requests get a line; all but `OFF` have those that fail.
 
     ``milliseconds`` is for `SLOW`, ``fraction`` for `SAMPLE`.

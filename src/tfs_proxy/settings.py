@@ -5,9 +5,13 @@ Every setting stands once, as a field of `Settings` that carries its variable, p
 (docs/reference/aws-container.md); if a default differs, ``aws`` has AWS's.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
 
 from tfs_proxy import setting_values as parse
 from tfs_proxy.resources import Machine, Resources, available_resources
@@ -339,6 +343,10 @@ class Settings:
         parse.check_ports(settings.safe_port_range, settings.instance_count, settings.grpc_port)
         return settings
 
+    def with_values(self, **values: Any) -> "Settings":
+        """A copy with other ``values``, by the names of fields."""
+        return dataclasses.replace(self, **values)
+
     def sized_for(self, models_bytes: int) -> "Settings":
         """These settings, with the defaults that depend on the size of the models on disk."""
         machine = replace(self.machine, models_bytes=models_bytes)
@@ -347,15 +355,14 @@ class Settings:
             for row in (_ROWS["gunicorn_workers"], _ROWS["gunicorn_threads"])
             if row.variable not in self.given
         }
-        return replace(self, machine=machine, **sized)
+        return self.with_values(machine=machine, **sized)
 
     def for_one_of_many(self, model: str, ports: PortRange | None) -> "Settings":
         """The settings of one model's stack in multi-model mode: its archive is loaded as ``model``.
 
         Its model servers take their ports from ``ports``.
         """
-        return replace(
-            self,
+        return self.with_values(
             multi_model=False,
             model_name=None,
             loaded_as=model,

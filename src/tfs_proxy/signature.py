@@ -1,7 +1,8 @@
 """A model's signature as plain values: what every room knows of a model, without tensorflow."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 PREDICT_METHOD = "tensorflow/serving/predict"
 CLASSIFY_METHOD = "tensorflow/serving/classify"
@@ -9,8 +10,7 @@ REGRESS_METHOD = "tensorflow/serving/regress"
 DEFAULT_SIGNATURE = "serving_default"
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(Struct, frozen=True):
     """One named input or output of a signature.
 
     ``dtype`` is TensorFlow's name for it (``DT_FLOAT``); ``shape`` is None if even the rank is unknown,
@@ -22,8 +22,7 @@ class TensorSpec:
     shape: tuple[int | None, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """One entry of a SavedModel's signature_def: its method and its tensors by alias."""
 
     name: str
@@ -32,8 +31,7 @@ class Signature:
     outputs: Mapping[str, TensorSpec]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Which model, version and signature one request is for (TF Serving's ModelSpec and method).
 
     ``version`` and ``label`` exclude each other; neither means the newest version. ``signature``

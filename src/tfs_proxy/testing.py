@@ -13,10 +13,12 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from wsgiref.util import setup_testing_defaults
+
+from msgspec.structs import replace
 
 from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.extract import ExtractLimits

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import falcon.testing
 import pytest
+from msgspec.structs import replace
 
 from support.fake_upstream import Call, FakeUpstream
 from tfs_proxy.deployment import Deployment, Instance

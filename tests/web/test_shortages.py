@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import falcon.testing
 import pytest
+from msgspec.structs import replace
 
 from support.fake_upstream import Call
 from tfs_proxy.signature import Signature, TensorSpec

@@ -7,8 +7,9 @@ SavedModels at any depth, without a version folder, and behind symbolic links.
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.archive.permissions import unreadable
 from tfs_proxy.errors import DiscoveryError, NoModelFound
@@ -32,8 +33,7 @@ OTHER_FORMATS = {
 HINTS_SHOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveredModel:
+class DiscoveredModel(Struct, frozen=True):
     """One model: ``versions`` maps each version number, ascending, to its SavedModel folder.
 
     If ``lite``, they are folders with a ``model.tflite`` instead.
@@ -54,8 +54,7 @@ class DiscoveredModel:
             yield from _files_of(folder)
 
 
-@dataclass(frozen=True, slots=True)
-class _SavedModelFolder:
+class _SavedModelFolder(Struct, frozen=True):
     """A SavedModel that the search found: the path of its folder, and that path without links."""
 
     path: Path

@@ -9,8 +9,9 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.archive.links import LinkRefused, check_links
 from tfs_proxy.archive.permissions import unreadable
@@ -32,8 +33,7 @@ SHOWN_CHARACTERS = 200
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class ExtractLimits:
+class ExtractLimits(Struct, frozen=True):
     """What an archive may unpack to: bytes, files and folders, and the ratio of unpacked to packed size.
 
     The ratio is checked only beyond 1 GB unpacked, because weights of zero compress 1000:1.

@@ -9,7 +9,8 @@ into an assignment nor into the call that restores the checkpoint.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.wire.protobuf_reader import NOTHING, map_entry, text, views
 
@@ -21,8 +22,7 @@ ASKING_OPS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _GraphNode:
+class _GraphNode(Struct, frozen=True):
     op: str
     inputs: tuple[str, ...]
     shared_name: str

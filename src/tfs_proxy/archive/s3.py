@@ -5,9 +5,10 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tfs_proxy.archive.extract import ExtractLimits
 from tfs_proxy.archive.progress import ProgressLog
@@ -24,8 +25,7 @@ LOOK_SECONDS = 0.05
 """Between two looks at downloads that other threads do."""
 
 
-@dataclass(frozen=True, slots=True)
-class S3Object:
+class S3Object(Struct, frozen=True):
     """An object in S3; ``size`` is in bytes, ``etag`` another one if its content is another one."""
 
     key: str

@@ -6,8 +6,9 @@ and tensorflow/core/framework/graph.proto, node_def.proto, tensor_shape.proto.
 
 import mmap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.archive.graph import lost_variables
 from tfs_proxy.archive.graphs.op_search import BINARY_FILE
@@ -25,8 +26,7 @@ TENSOR_NAME, TENSOR_DTYPE, TENSOR_SHAPE, TENSOR_SPARSE = 1, 2, 3, 4
 INIT_SIGNATURES = frozenset({"__saved_model_init_op", "__saved_model_train_op"})
 
 
-@dataclass(frozen=True, slots=True)
-class SavedModelSummary:
+class SavedModelSummary(Struct, frozen=True):
     """What a saved_model.pb says of itself.
 
     ``tags`` are the tag sets in it; ``signatures`` those under the one tag ``serve``, which is what TF
@@ -64,8 +64,7 @@ def graphs_in(folder: Path) -> list[memoryview]:
     return [part for meta in metas for number, part in views(meta) if number == GRAPH_DEF]
 
 
-@dataclass(frozen=True, slots=True)
-class _MetaGraph:
+class _MetaGraph(Struct, frozen=True):
     """What is wanted of one MetaGraphDef."""
 
     tags: tuple[str, ...]

@@ -11,7 +11,6 @@ import io
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from tarfile import (  # type: ignore[attr-defined]
     EmptyHeaderError,
@@ -22,6 +21,8 @@ from tarfile import (  # type: ignore[attr-defined]
 )
 from types import TracebackType
 from typing import Self
+
+from msgspec import Struct
 
 GZIP_MAGIC = b"\x1f\x8b"
 READ_BYTES = 256 * 1024
@@ -61,8 +62,7 @@ KINDS = {
 Extent = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """One member; ``size`` is its unpacked size in bytes, holes included, ``link`` the target of a link.
 
     ``extents`` are the offset and the length of each part that is stored; the rest of it are holes.

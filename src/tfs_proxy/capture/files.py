@@ -2,9 +2,10 @@
 
 import contextlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import CaptureOptions
 from tfs_proxy.errors import SettingsError
@@ -43,8 +44,7 @@ class CaptureStore(Protocol):
         """A new file at ``path`` below the target. Raises CaptureFailed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(Struct, frozen=True):
     """A folder, with what lies in it."""
 
     root: Path

@@ -3,12 +3,12 @@
 import binascii
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 import orjson
 import pybase64
+from msgspec import Struct, field
 
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.payload import media_types as media
@@ -31,8 +31,7 @@ TEXT_ENCODINGS: Mapping[str, str] = {
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """A body and its Content-Type, "" if there was none; ``encoding`` is the body's Content-Encoding."""
 
     content_type: str
@@ -47,8 +46,7 @@ class Payload:
             return self
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureRecord:
+class CaptureRecord(Struct, frozen=True):
     """A request and its answer, each None if it is not kept; ``seconds`` is the time since the epoch.
 
     ``inference_id`` and ``custom_attributes`` are the client's headers, None if it sent none.

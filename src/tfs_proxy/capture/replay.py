@@ -3,7 +3,8 @@
 import logging
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.capture.record import INPUT, read_line
 from tfs_proxy.errors import BadInput
@@ -17,8 +18,7 @@ BEGINNING_BYTES = 64
 _BEGINNING = re.compile(rb'\s*\{\s*"(captureData|eventMetadata|eventVersion)"')
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedRequest:
+class CapturedRequest(Struct, frozen=True):
     """What a client sent: headers are None if it sent none."""
 
     body: bytes

@@ -9,9 +9,10 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tfs_proxy.capture.counts import CaptureOutcome, Counts
 from tfs_proxy.capture.files import CaptureFailed, CaptureStore, Folder

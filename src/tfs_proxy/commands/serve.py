@@ -2,7 +2,6 @@
 
 import argparse
 import threading
-from dataclasses import replace
 from socket import socket
 
 from tfs_proxy.commands.parts.listening import add_serving_arguments, exit_on_stop_signals, listen
@@ -52,8 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until a stop signal."""
     exit_on_stop_signals()
     settings, listener = listen(arguments.host, arguments.port)
-    settings = replace(
-        settings,
+    settings = settings.with_values(
         reload=settings.reload or arguments.reload,
         watch=settings.watch or arguments.watch,
     )

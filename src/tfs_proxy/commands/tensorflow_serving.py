@@ -1,7 +1,6 @@
 """``tfs-proxy tensorflow-serving``: in place of the image tensorflow/serving, with its flags."""
 
 import argparse
-from dataclasses import replace
 
 from tfs_proxy.commands.parts.listening import exit_on_stop_signals, listen
 from tfs_proxy.settings import inherited_environment
@@ -24,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
         run_program([*program(AUTO), *arguments.words])
     settings, listener = listen()
     # The model server has its own ports for gRPC and REST.
-    settings = replace(settings, grpc_port=None, extra_ports=None, instance_count=1)
+    settings = settings.with_values(grpc_port=None, extra_ports=None, instance_count=1)
     environ = inherited_environment()
     from tfs_proxy.supervisor.programs.early_fork import forked_early
 

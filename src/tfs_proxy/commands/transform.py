@@ -4,8 +4,9 @@ import argparse
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
+
+from msgspec.structs import fields
 
 from tfs_proxy.archive.s3_client import S3_TIMEOUT_SECONDS
 from tfs_proxy.commands.parts.listening import log_to_stderr

@@ -4,8 +4,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from tfs_proxy.conform.raw_http import NoReply, RawConnection, RawReply, RawRequest, ask_once
 
@@ -20,8 +21,7 @@ CONNECT_SECONDS = 1.0
 METRICS_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class BusyPeriod:
+class BusyPeriod(Struct, frozen=True):
     """What was measured while requests were worked on; a string says why there is no answer.
 
     ``in_flight`` is how many of the requests still waited for an answer at the end of the measurements.

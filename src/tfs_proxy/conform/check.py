@@ -1,9 +1,10 @@
 """One check of the contract: its name, level, sentence and source, and the function that tries it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tfs_proxy.errors import TfsProxyError
 
@@ -65,8 +66,7 @@ class NotRun(TfsProxyError):
     """A check does not apply, or could not be tried: the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A rule and how it is tried; ``name`` is ``group/short-name``."""
 
     name: str

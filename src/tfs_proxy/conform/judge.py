@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
 from typing import Self
+
+from msgspec import Struct
 
 from tfs_proxy.conform.check import Check, Level, NotRun, Occasion, Violation
 from tfs_proxy.conform.judging import Judging
@@ -25,8 +26,7 @@ class CheckOutcome(Enum):
     NOT_RUN = "not run"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """What came of a check: ``violation`` if it failed; ``note`` is what was seen, or why it was not run."""
 
     check: Check

@@ -4,8 +4,10 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.conform.busy import Address, BusyPeriod, at_once, measure_busy
 from tfs_proxy.conform.capability import Capability
@@ -27,8 +29,7 @@ NO_WAIT = frozenset({Occasion.STARTING, Occasion.EMPTY_MODEL})
 """Nobody waits until these are ready: their checks do."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgingOptions:
+class JudgingOptions(Struct, frozen=True):
     """What the user says on top of target and requests."""
 
     model: Path | None = None
@@ -38,8 +39,7 @@ class JudgingOptions:
     stop_seconds: float = STOP_SECONDS
 
 
-@dataclass(slots=True)
-class Observed:
+class Observed(Struct):
     """What checks of one start share: it is measured by the first that asks."""
 
     busy: BusyPeriod | None = None

@@ -7,10 +7,10 @@ import select
 import socket
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Self
 
 import h11
+from msgspec import Struct, field
 
 from tfs_proxy.errors import TfsProxyError
 
@@ -28,8 +28,7 @@ class NoReply(TfsProxyError):
     """The container did not answer a request in HTTP: the sentence says what it did instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class RawReply:
+class RawReply(Struct, frozen=True):
     """An answer; ``arrivals`` are the seconds after the request at which a part of its body came.
 
     ``body`` is its beginning if there is more of it than `KEPT_BYTES`, ``length`` is that of all of it.
@@ -74,8 +73,7 @@ class RawReply:
         return f"{self.status} {text}".strip()
 
 
-@dataclass(frozen=True, slots=True)
-class RawRequest:
+class RawRequest(Struct, frozen=True):
     """What is sent. ``chunk_bytes`` is the size of chunks if the body goes in chunked transfer encoding."""
 
     method: str = "GET"

@@ -5,9 +5,10 @@ Its JSON schema is `schemas/conform-requests.json`: ``make schemas`` writes it f
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from tfs_proxy.conform.capability import Capability
 from tfs_proxy.errors import SettingsError
@@ -37,8 +38,7 @@ REQUEST_FIELDS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class KnownRequest:
+class KnownRequest(Struct, frozen=True):
     """A body for /invocations with its headers."""
 
     content_type: str
@@ -58,8 +58,7 @@ class KnownRequest:
         return self.content_type.partition(";")[0].strip().lower()
 
 
-@dataclass(frozen=True, slots=True)
-class KnownRequests:
+class KnownRequests(Struct, frozen=True):
     """All that the file says; what it does not say is None, or the default."""
 
     good: KnownRequest | None = None

@@ -2,7 +2,8 @@
 
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.conform.raw_http import NoReply, RawConnection, RawRequest, ask_once
 from tfs_proxy.conform.target.target import ConformTarget, RunningContainer, StartOrder
@@ -23,8 +24,7 @@ class StartFailed(TfsProxyError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class StartedContainer:
+class StartedContainer(Struct, frozen=True):
     """A container that listens. Seconds are since its start, ``ready_seconds`` None if ping was never 200."""
 
     container: RunningContainer

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from msgspec import Struct, field
 
 from tfs_proxy.archive.extract import ExtractLimits, extract
 from tfs_proxy.conform.capability import Capability
@@ -23,8 +24,7 @@ START_SECONDS = 240.0
 """The start-up window of an endpoint: docs/reference/sagemaker.md, Ping."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """One of ``url``, ``image`` and ``command``, and what is known of the container."""
 
     url: str | None = None

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+
+from msgspec import Struct
 
 from tfs_proxy import __version__
 from tfs_proxy.payload.media_types import JSON, best
@@ -44,8 +45,7 @@ TYPES: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class StaticFile:
+class StaticFile(Struct, frozen=True):
     """One file of the page, and the headers that it goes out with."""
 
     body: bytes

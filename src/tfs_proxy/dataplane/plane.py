@@ -1,11 +1,12 @@
 """The data plane: a request's records or tensors -> a model's answer, with no HTTP inside."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy.typing as npt
 import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.batch import Batch, Examples, Outputs
 from tfs_proxy.dataplane.tensors import as_batch
@@ -41,8 +42,7 @@ NOT_TAKEN = {400, 501}
 """How TF Serving answers JSON that it can't take: 501 for types that its JSON does not have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """Records as a client sends them: ``content_type`` is the raw header, None means JSON."""
 
     data: bytes
@@ -51,8 +51,7 @@ class Body:
     """What the body may become."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedAnswer:
+class EncodedAnswer(Struct, frozen=True):
     """What goes to the client: a status, a body and its media type."""
 
     status: int
@@ -60,8 +59,7 @@ class EncodedAnswer:
     content_type: str = media.JSON
 
 
-@dataclass(frozen=True, slots=True)
-class CallOutcome:
+class CallOutcome(Struct, frozen=True):
     """What a model server answered, to how many records, and the target that was asked.
 
     ``serving_body`` is the JSON that was sent if it is not known yet which signature it names.
@@ -78,8 +76,7 @@ class CallOutcome:
         return self.target if self.serving_body is None else targeted(self.target, self.serving_body)
 
 
-@dataclass(frozen=True, slots=True)
-class _ServingForm:
+class _ServingForm(Struct, frozen=True):
     """A body that is TF Serving's JSON already; its values are not kept while the model server works."""
 
     data: bytes

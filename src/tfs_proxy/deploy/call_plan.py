@@ -3,8 +3,9 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.archive.s3_client import parse_address
 from tfs_proxy.endpoint.description.service_model import problems
@@ -20,8 +21,7 @@ Requests = Mapping[str, Mapping[str, Any]]
 """The parameters of CreateModel, CreateEndpointConfig and CreateEndpoint, by operation."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeployOptions:
+class DeployOptions(Struct, frozen=True):
     """What is deployed, and how: ``name`` is the endpoint's, ``bucket`` an ``s3://BUCKET/PREFIX``."""
 
     name: str
@@ -33,8 +33,7 @@ class DeployOptions:
     environment: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CallPlan:
+class CallPlan(Struct, frozen=True):
     """Where the archive goes (``bucket``, ``key``), and the requests that follow."""
 
     bucket: str

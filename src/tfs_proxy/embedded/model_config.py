@@ -3,12 +3,12 @@
 import posixpath
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from google.protobuf import text_format
 from google.protobuf.message import Message
+from msgspec import Struct, field
 
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.flags import ModelServerFlags
@@ -28,8 +28,7 @@ def is_uri(path: str) -> bool:
     return _URI.match(path) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Which versions of a model are wanted: the newest ``latest``, all of them, or those named."""
 
     latest: int = 1
@@ -46,8 +45,7 @@ class Policy:
         return tuple(ordered[-self.latest :])
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSource:
+class ModelSource(Struct, frozen=True):
     """One model: where its version folders are, which of them to serve, and their labels."""
 
     name: str

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.endpoint.asynchronous.config import async_config
 from tfs_proxy.endpoint.asynchronous.locations import MOST_BYTES
@@ -32,16 +33,14 @@ FLUSH_SECONDS = 10.0
 """How long the end of a run waits for copies and records."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompanionOptions:
+class CompanionOptions(Struct, frozen=True):
     """What the command line says: where notifications go, and which numbers of a shadow are equal."""
 
     notifications: Path | None = None
     tolerance: float = RELATIVE
 
 
-@dataclass(frozen=True, slots=True)
-class Companion:
+class Companion(Struct, frozen=True):
     """Of one endpoint while it has this ``config``; ``shadows`` by the names of both variants."""
 
     config: EndpointConfig

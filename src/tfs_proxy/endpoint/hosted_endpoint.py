@@ -5,7 +5,8 @@ import logging
 import random
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfs_proxy.endpoint.calls.errors import NOT_READY, UNAVAILABLE, AwsError, refused
 from tfs_proxy.endpoint.containers.starter import ContainerStarter

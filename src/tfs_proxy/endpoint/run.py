@@ -5,8 +5,9 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from tfs_proxy.endpoint.calls.invoke import Invoker
 from tfs_proxy.endpoint.calls.passage import MOST_BYTES
@@ -38,8 +39,7 @@ LARGER_BYTES = 16 * MOST_BYTES
 SILENCE_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointRequest:
+class EndpointRequest(Struct, frozen=True):
     """What the command line asks for, besides the settings."""
 
     files: Sequence[Path]

@@ -5,8 +5,9 @@ import logging
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from http import HTTPStatus
+
+from msgspec.structs import replace
 
 from tfs_proxy.endpoint.calls.asynchronous import AsyncInvoker
 from tfs_proxy.endpoint.calls.control_plane import TARGET, ControlPlane

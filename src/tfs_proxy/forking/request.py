@@ -7,8 +7,10 @@ word it ends, so that none runs which the supervisor has given up.
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 NUMBER: Final = struct.Struct("!I")
 """How many bytes a request has, which the descriptors come with, and the id of a process."""
@@ -18,8 +20,7 @@ ANSWER_SECONDS: Final = 10.0
 """Either side waits so long for the other; only a machine that stands still takes longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForkRequest:
+class ForkRequest(Struct, frozen=True):
     """A process to be forked, with its command line and environment as for exec.
 
     ``descriptors`` are the numbers that the descriptors which come along are to have in the process, the

@@ -5,8 +5,10 @@ several occurrences of one message are merged.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.errors import BadInput
 from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, MalformedProtobuf, read_fields, read_varint, text
@@ -25,8 +27,7 @@ _NAME, _VERSION, _LABEL = 1, 2, 4
 _VALUE = 1
 
 
-@dataclass(frozen=True, slots=True)
-class AskedModel:
+class AskedModel(Struct, frozen=True):
     """The model that a call names, and the version's number or its label, if it names one of them."""
 
     name: str

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from grpc import aio
+from msgspec import Struct, field
 
 from tfs_proxy.grpc_router.asked_model import MULTI_INFERENCE, AskedModel, asked_model
 from tfs_proxy.grpc_router.load_waiting import LoadWaiting, NothingLoads
@@ -54,8 +54,7 @@ class NotConnected(Exception):
     """No connection to the model server could be opened: nothing was sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardedCall:
+class ForwardedCall(Struct, frozen=True):
     """One call of the method at ``path``; ``tried`` has the sockets where it was not taken."""
 
     path: str

@@ -2,8 +2,9 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.memory import DEFAULT_DECODED_BYTES
 
@@ -11,8 +12,7 @@ BY_MODEL, BY_SCRIPT, OFF = "model", "script", "off"
 """Who answers inferences of the Open Inference Protocol."""
 
 
-@dataclass(frozen=True, slots=True)
-class RouterOptions:
+class RouterOptions(Struct, frozen=True):
     """Where the router listens, where it finds models, and its limits.
 
     ``gates`` is the folder of the models' gates, or None if ``shared_gates`` lead to the model servers of one

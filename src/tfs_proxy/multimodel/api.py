@@ -6,10 +6,11 @@ docs/reference/sagemaker.md has the calls; nginx asks ``/models/NAME/ready`` whe
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, unquote
+
+from msgspec.structs import replace
 
 from tfs_proxy.errors import BadInput, TfsProxyError, UnknownModel
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels

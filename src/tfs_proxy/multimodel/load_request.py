@@ -1,9 +1,10 @@
 """The body of ``POST /models`` -> a name and a path: pure."""
 
 import json
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.errors import BadInput
 from tfs_proxy.names import LOADED_MODEL_RULE, is_loaded_model_name
@@ -11,8 +12,7 @@ from tfs_proxy.names import LOADED_MODEL_RULE, is_loaded_model_name
 SHAPE = '{"model_name": "NAME", "url": "/PATH/TO/MODEL"}'
 
 
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
+class LoadRequest(Struct, frozen=True):
     """Load the model at the path ``url`` of this machine under the name ``model_name``."""
 
     model_name: str

@@ -8,7 +8,6 @@ import logging
 import socket
 import time
 from collections.abc import Awaitable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from tfs_proxy.capture.options import capture_options
@@ -72,7 +71,7 @@ async def serve_many(
         code = await asyncio.to_thread(universal_code, settings, workspace)
         if code is not None:
             log.info("Script of models without one: %s", settings.program)
-        settings = replace(settings, universal_code=code)
+        settings = settings.with_values(universal_code=code)
         models = None if folder is None else await _open_folder(folder)
         return await MultiModelSupervisor(settings, listener, request, workspace, watchdog, models).run()
 

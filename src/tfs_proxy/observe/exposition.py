@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 
+from msgspec import Struct
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -29,16 +29,14 @@ _CERTAIN_ACCEPT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsText:
+class MetricsText(Struct, frozen=True):
     """What a scrape gets: a body and its media type."""
 
     body: bytes
     content_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Collected:
+class _Collected(Struct, frozen=True):
     """Families as the encoders want them: behind a method."""
 
     families: tuple[Metric, ...]

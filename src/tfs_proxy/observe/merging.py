@@ -5,9 +5,9 @@ The texts are read line by line: a model server shows thousands, and a scrape is
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 
+from msgspec import Struct, field
 from prometheus_client.utils import floatToGoString
 
 _TYPE = re.compile(r"# TYPE ([a-zA-Z_:.][\w:.]*) (counter|gauge|histogram|summary|untyped)", re.ASCII)
@@ -28,8 +28,7 @@ _SUFFIXES: Mapping[str, tuple[str, ...]] = {
 _IN_OPEN_METRICS = {_UNTYPED: "unknown"}
 
 
-@dataclass(slots=True)
-class MergedFamily:
+class MergedFamily(Struct):
     """One metric of several servers; ``name`` has no ``_total``, ``help`` is escaped as in Prometheus's."""
 
     name: str

@@ -1,8 +1,9 @@
 """One metric as a value: its name, kind, labels and help, which `/metrics` and the reference page show."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 Points = Mapping[tuple[str, ...], float]
 """A value for each combination of labels, in the order of the metric's ``labels``."""
@@ -16,8 +17,7 @@ class MetricKind(Enum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True)
-class MetricDescription:
+class MetricDescription(Struct, frozen=True):
     """What is measured; ``name`` is the one in `/metrics`, with its unit, and ``_total`` for a counter."""
 
     name: str
@@ -26,8 +26,7 @@ class MetricDescription:
     labels: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """What a histogram holds for one combination of labels: how many fell up to each bound, and their sum.
 
     ``counts`` has one more entry than ``bounds``, for all above the last; it is not cumulative.
@@ -38,8 +37,7 @@ class Distribution:
     total: float
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredMetric:
+class MeasuredMetric(Struct, frozen=True):
     """A metric with its values at one moment: ``points``, or ``distributions`` of a histogram."""
 
     description: MetricDescription

@@ -4,8 +4,9 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
+
+from msgspec import Struct
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
@@ -58,8 +59,7 @@ class KnownModels:
         return name, LATEST if not version else number if number in versions else OTHER
 
 
-@dataclass(slots=True)
-class Inferences:
+class Inferences(Struct):
     """How many inferences there have been, and how long they took together.
 
     ``last_at`` is when the last one was counted, in seconds since the epoch; 0 if there was none.

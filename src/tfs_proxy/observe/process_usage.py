@@ -3,8 +3,9 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 PROC = Path("/proc")
 KILOBYTE = 1024
@@ -14,8 +15,7 @@ _STAT_CPU = slice(11, 15)
 _STAT_RSS = 21
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessUsage:
+class ProcessUsage(Struct, frozen=True):
     """Sums over a process and what runs below it."""
 
     resident_bytes: int = 0

@@ -8,7 +8,8 @@ import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
@@ -48,8 +49,7 @@ _UNKNOWN_GRPC_STATUS = "other"
 _MOST_GRPC_STATUS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedRequest:
+class FinishedRequest(Struct, frozen=True):
     """One request that has been answered, or whose client has gone.
 
     ``model`` and ``version`` are what it asks for, "" if it names none; sizes are in bytes.

@@ -1,10 +1,10 @@
 """The protocol's names of datatypes, TensorFlow's, and the arrays that travel through a `Batch`: a table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tfs_proxy.batch import BYTES
 from tfs_proxy.errors import BadInput
@@ -12,8 +12,7 @@ from tfs_proxy.signature import TensorSpec
 from tfs_proxy.wire.dtypes import ARRAY_TYPES
 
 
-@dataclass(frozen=True, slots=True)
-class Datatype:
+class Datatype(Struct, frozen=True):
     """One row: ``name`` is the protocol's, ``tensorflow`` TensorFlow's (``DT_FLOAT``).
 
     ``array`` is the dtype of arrays in a `Batch`, ``item_bytes`` the size of an element among raw bytes,

@@ -1,11 +1,11 @@
 """One inference around whoever answers it: its body to arrays, and arrays to the answer's body."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.errors import BadInput, ScriptFailure

@@ -1,10 +1,10 @@
 """An inference request as values, checked against a signature: between the codecs and the data plane."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput
@@ -32,8 +32,7 @@ OF_THE_PROTOCOL: Final = frozenset({SIGNATURE, BINARY_DATA_OUTPUT})
 _SHOWN_CHARACTERS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class InferInput:
+class InferInput(Struct, frozen=True):
     """One tensor of a request, whose array has the shape and the datatype that the client named."""
 
     name: str
@@ -41,16 +40,14 @@ class InferInput:
     array: npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedOutput:
+class RequestedOutput(Struct, frozen=True):
     """One output that a client asks for, and whether as raw bytes."""
 
     name: str
     binary: bool
 
 
-@dataclass(frozen=True, slots=True)
-class InferRequest:
+class InferRequest(Struct, frozen=True):
     """One request; no ``outputs`` ask for all of them.
 
     ``raw`` are the bytes of the only input if no more is told of it.

@@ -1,12 +1,12 @@
 """A model's outputs as an answer of the protocol: JSON, and behind it raw bytes if they are asked for."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
+from msgspec import Struct
 
 from tfs_proxy.batch import BYTES, Outputs
 from tfs_proxy.errors import BadInput
@@ -18,8 +18,7 @@ from tfs_proxy.signature import Signature
 _ASK_FOR_BINARY = 'ask for it with the parameter "binary_data": true'
 
 
-@dataclass(frozen=True, slots=True)
-class InferAnswer:
+class InferAnswer(Struct, frozen=True):
     """A body; its first ``json_size`` bytes are JSON, None if all of it is."""
 
     body: bytes

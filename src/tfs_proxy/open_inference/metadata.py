@@ -1,8 +1,9 @@
 """What the protocol tells of a model, as values that JSON and protobuf are written from."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from tfs_proxy.open_inference.datatypes import datatype_of
 from tfs_proxy.signature import Signature, TensorSpec
@@ -13,8 +14,7 @@ SCRIPT_PLATFORM: Final = "python"
 _UNKNOWN_SIZE = -1
 
 
-@dataclass(frozen=True, slots=True)
-class TensorMetadata:
+class TensorMetadata(Struct, frozen=True):
     """One input or output: its datatype by the protocol's name, and its shape, -1 for what is free."""
 
     name: str
@@ -31,8 +31,7 @@ class TensorMetadata:
         return {"name": self.name, "data_type": self.config_datatype, "dims": list(self.shape)}
 
 
-@dataclass(frozen=True, slots=True)
-class ModelMetadata:
+class ModelMetadata(Struct, frozen=True):
     """What is told of one model; a script model has neither inputs nor outputs that anyone knows."""
 
     name: str

@@ -3,8 +3,9 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.errors import RequestError
 from tfs_proxy.memory import MemoryBudget
@@ -19,8 +20,7 @@ from tfs_proxy.report.sample import sample_sizes, sample_value
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Signature, TensorSpec
 
 
-@dataclass(frozen=True, slots=True)
-class InferExample:
+class InferExample(Struct, frozen=True):
     """A body, which begins with so many bytes of JSON."""
 
     body: bytes

@@ -1,9 +1,10 @@
 """What a document is about: models with their signatures, what a script does, and what is published."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from urllib.parse import quote
+
+from msgspec import Struct, field
 
 from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
 from tfs_proxy.script.description import Description
@@ -18,8 +19,7 @@ class Conversion(Enum):
     BY_SCRIPT = "the script"
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptBodies:
+class ScriptBodies(Struct, frozen=True):
     """Who reads, who writes, what the script has described, and the media types that its text names."""
 
     reads: Conversion = Conversion.BY_SCRIPT
@@ -28,8 +28,7 @@ class ScriptBodies:
     mentions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedModel:
+class DescribedModel(Struct, frozen=True):
     """One served model: its versions, ascending, and the signatures of the newest by name.
 
     ``versions`` are empty if the model server itself follows the model's folder, ``labels`` stand for some.
@@ -55,8 +54,7 @@ class DescribedModel:
         return next(iter(self.signatures.values())) if len(self.signatures) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class AnyModel(DescribedModel):
+class AnyModel(DescribedModel, frozen=True):
     """A model of which nothing is known but that a path may name it."""
 
     name: str = "model"
@@ -69,8 +67,7 @@ class AnyModel(DescribedModel):
         return "{model}"
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """What one run serves, as far as its clients see.
 
     ``script`` is None without one. ``rest_api`` says that TF Serving's API is published, ``open_inference``

@@ -75,7 +75,7 @@ def _export(
         options.model.absolute(),
         target,
         options.allow_code,
-        None if options.preprocessing is None else options.preprocessing.to_json(),
+        options.preprocessing,
         max_bytes=settings.max_archive_bytes,
     )
     target.rmdir()
@@ -146,7 +146,7 @@ def _add_signatures(
         raise _lite_has_no_graph(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     _log.info("adding to the graph of %s, in a process of its own", printable(str(folder)))
-    _warn(export(ExportRequest(folder, target, preprocessing=preprocessing.to_json()), cancelled))
+    _warn(export(ExportRequest(folder, target, preprocessing=preprocessing), cancelled))
 
 
 def _name_and_version(source: Path, model: DiscoveredModel) -> tuple[str, int | None]:

@@ -1,7 +1,8 @@
 """What `pack` is asked for, and what it has done: values that the command and `serve` share."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.packing.warmup.options import WarmedVersion, WarmupOptions
 from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
@@ -10,16 +11,14 @@ DEFAULT_PYTHONS = ("3.13",)
 """The Python of the image for CPUs (Dockerfile.cpu); the one for GPUs has 3.12."""
 
 
-@dataclass(frozen=True, slots=True)
-class WheelOptions:
+class WheelOptions(Struct, frozen=True):
     """For which Pythons (``3.13``) and which machine (``x86_64``) wheels are downloaded."""
 
     pythons: tuple[str, ...] = DEFAULT_PYTHONS
     machine: str = "x86_64"
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutOptions:
+class LayoutOptions(Struct, frozen=True):
     """A model and what belongs to it, to be laid out as SageMaker wants it.
 
     ``script`` is a file or a folder, ``name`` and ``version`` None for those that the model itself has.
@@ -37,8 +36,7 @@ class LayoutOptions:
     preprocessing: Preprocessing | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PackOptions:
+class PackOptions(Struct, frozen=True):
     """A layout, the file to write it to, and which requests are recorded, if any."""
 
     layout: LayoutOptions
@@ -46,8 +44,7 @@ class PackOptions:
     warmup: WarmupOptions | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Struct, frozen=True):
     """A written archive: its size in bytes, the report on it and the warnings, as lines to show.
 
     ``warmed`` has the versions with recorded requests.

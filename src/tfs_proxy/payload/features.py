@@ -5,12 +5,12 @@ inputs, such as labels, are left out, as TensorFlow's own parser does.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfs_proxy.batch import BYTES, Batch, Examples
 from tfs_proxy.errors import BadInput
@@ -23,8 +23,7 @@ from tfs_proxy.signature import Signature, TensorSpec
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(Struct, frozen=True):
     """The values of one feature, flat, and their shape if the format tells one."""
 
     values: npt.NDArray[Any]

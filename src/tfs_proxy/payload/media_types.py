@@ -5,7 +5,8 @@ What can be done with a media type stands in `tfs_proxy.payload.registry`.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tfs_proxy.errors import UnsupportedMediaType
 
@@ -33,8 +34,7 @@ _QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 _SHOWN_CHARACTERS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class MediaType:
+class MediaType(Struct, frozen=True):
     """A media type in lower case with its parameters (RFC 9110, 8.3.1).
 
     ``name`` is the type as the client wrote it; ``type`` is the same, or what it is an alias of. Parameter
@@ -106,8 +106,7 @@ def shown(text: str) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(Struct, frozen=True):
     """One element of Accept: ``*/*``, ``text/*`` or a type, its quality and its place."""
 
     type: str

@@ -4,10 +4,11 @@ To add a format, write a module in `tfs_proxy.payload.formats` and a row here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.batch import Batch, Examples, Outputs
 from tfs_proxy.errors import NotAcceptable
@@ -33,8 +34,7 @@ from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.signature import Signature
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     """One row: a media type with its aliases, and its converters; None if there is no such conversion.
 
     ``decode`` reads arrays by the signature, for predict; ``decode_examples`` reads named features, for

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.pipeline.stage_client import StageClient, StageFailed
 from tfs_proxy.pipeline.traces import PipelineTraces, RequestTrace
@@ -22,8 +24,7 @@ FAILED_DEPENDENCY, TOO_LARGE = 424, 413
 MEGABYTE = 1024 * 1024
 
 
-@dataclass(slots=True)
-class _Passage:
+class _Passage(Struct):
     """One request under way: the body and headers for the next stage, and milliseconds so far."""
 
     body: bytes

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfs_proxy.observe.logs.request_log import RequestLog
 from tfs_proxy.observe.request_record import chosen_id

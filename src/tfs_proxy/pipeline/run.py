@@ -8,9 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tfs_proxy.errors import ProcessGaveUp, SettingsError
 from tfs_proxy.layout import Workspace
@@ -48,8 +50,7 @@ SILENCE_SECONDS = 60.0
 """How long a client may be silent in the middle of a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineRequest:
+class PipelineRequest(Struct, frozen=True):
     """What the command line asks for, besides the settings."""
 
     orders: Sequence[StageOrder]

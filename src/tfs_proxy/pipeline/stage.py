@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from msgspec import Struct
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.settings import Settings, for_inner_stack
@@ -17,16 +18,14 @@ SAFE_PORTS = 10
 """Ports in a stage's safe range at least, as many as five model servers need."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageOrder:
+class StageOrder(Struct, frozen=True):
     """What the user asks for: an archive, and variables for this stage alone."""
 
     archive: str
     variables: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """One stage: its number from 1, its archive, the port it listens on, and its whole environment."""
 
     number: int

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from tfs_proxy.errors import NotReached, RequestError, UpstreamError, UpstreamTimeout
 from tfs_proxy.latencies import Latencies
@@ -35,8 +36,7 @@ class StageFailed(RequestError):
         self.message = message
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """Requests that went wrong at one stage.
 
     ``refused`` ones it answered with an error, or with more than may go on to the next stage;

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfs_proxy.observe.logs.foreign import read_event
 from tfs_proxy.observe.logs.handler import entry_handler

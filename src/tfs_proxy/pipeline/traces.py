@@ -3,8 +3,9 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.tracing.choice import trace_choice
@@ -45,8 +46,7 @@ class HandedOn:
         """Nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineTraces:
+class PipelineTraces(Struct, frozen=True):
     """How the trace of a request begins, and how all of them end with the process."""
 
     begin: Callable[[HttpRequest], RequestTrace] = HandedOn

@@ -4,12 +4,12 @@ The figures are those of protobuf's parser in C on 64 bits, rounded up.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from msgspec import Struct
 
 from tfs_proxy.wire.protobuf_reader import FIXED32, FIXED64, LENGTH, VARINT, MalformedProtobuf, varint_at
 
@@ -41,8 +41,7 @@ _NUMBER_BYTES = {
 """Numbers that may take fewer bytes on the wire; floats never do."""
 
 
-@dataclass(frozen=True, slots=True)
-class _FieldCost:
+class _FieldCost(Struct, frozen=True):
     """What a field takes each time that it comes, and each number of it if it is a packed list."""
 
     size_bytes: int

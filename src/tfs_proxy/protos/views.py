@@ -6,13 +6,13 @@ else (strings, lists of varints, lists cut short) is left to `tensors.to_array`.
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from tfs_proxy.protos import ModelSpec, TensorProto, TensorShapeProto
 from tfs_proxy.protos.bfloat16 import from_bits
@@ -31,8 +31,7 @@ _STRING_TYPE = varint_field(DTYPE, DataType.DT_STRING)
 _FEW = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Predicted:
+class Predicted(Struct, frozen=True):
     """What a model server predicted, and by which version (None if it does not say)."""
 
     outputs: dict[str, npt.NDArray[Any]]

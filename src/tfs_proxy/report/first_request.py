@@ -5,8 +5,9 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from tfs_proxy.archive.graphs.op_search import BASE64_OP, PICTURE_OPS, ops_in
 from tfs_proxy.observe.routes import INVOCATIONS
@@ -42,8 +43,7 @@ NPY_TYPES: Mapping[str, str] = {
 AS_JSON_TEXT = """{"instances": ["'$(basenc --base64url -w0 FILE)'"]}"""
 
 
-@dataclass(frozen=True, slots=True)
-class FirstRequest:
+class FirstRequest(Struct, frozen=True):
     """A curl command: its arguments in shell syntax, the path, and the command that is piped into it."""
 
     arguments: str

@@ -5,7 +5,6 @@ gains only what its branches compute side by side.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +30,7 @@ def with_graph_threads(settings: Settings, served: Served) -> Settings:
     if chosen_or_batches or lite or settings.shares_servers or not served.models:
         return settings
     threads, reason = _chosen(path for model in served.models for path in model.versions.values())
-    return replace(settings, inter_op_parallelism=threads, inter_op_reason=reason)
+    return settings.with_values(inter_op_parallelism=threads, inter_op_reason=reason)
 
 
 def _chosen(folders: Iterable[Path]) -> tuple[int | None, str]:

@@ -2,9 +2,10 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.archive.discover import base_paths
 from tfs_proxy.archive.extract import ExtractLimits
@@ -24,8 +25,7 @@ from tfs_proxy.settings import Settings
 LITE_FLAG = "--prefer_tflite_model=true"
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """An open archive: what it serves, and its models as the model server reads them.
 
     ``report`` and ``warnings`` are lines to show; ``script_fault`` says why the script can't be used;
@@ -111,7 +111,7 @@ def _of_lite_models(settings: Settings, served: Served) -> Settings:
             "It holds a TensorFlow Lite model, which needs a model server of its own: serve it alone, or set "
             "TFS_PROXY_MULTI_MODEL=process."
         )
-    return replace(settings, extra_args=(LITE_FLAG, *settings.extra_args))
+    return settings.with_values(extra_args=(LITE_FLAG, *settings.extra_args))
 
 
 def without_workspace(text: str, workspace: Workspace) -> str:

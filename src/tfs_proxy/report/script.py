@@ -1,8 +1,9 @@
 """The start-up report on the script: what it defines, what is odd, and why it can't be used."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.script.ast_names import AstNames, read_ast_names
@@ -10,8 +11,7 @@ from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
 from tfs_proxy.script.reading import doubts_about, fault_of
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptFindings:
+class ScriptFindings(Struct, frozen=True):
     """What reading the script shows: ``sentence`` says what it is, ``fault`` why it can't be used."""
 
     sentence: str

@@ -1,8 +1,10 @@
 """What an opened archive serves: models for the model server, or a script that is the model itself."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy import names
 from tfs_proxy.archive.discover import ROOT_MODEL_NAME, DiscoveredModel, default_model, discover
@@ -13,8 +15,7 @@ from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS, form_of,
 from tfs_proxy.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(Struct, frozen=True):
     """The folder and its ``models``, by name; a script model has none, and is the ``default_model`` itself.
 
     ``inner_names`` are other names of models, that requests for this archive alone may use.

@@ -1,9 +1,10 @@
 """The flags of tensorflow_model_server that decide what a run serves, and on which ports."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.archive.discover import SAVED_MODEL_FILES
 from tfs_proxy.errors import SettingsError
@@ -15,8 +16,7 @@ REST_PORT = 8501
 DEFAULT_NAME = "model"
 
 
-@dataclass(frozen=True, slots=True)
-class ServingFlags:
+class ServingFlags(Struct, frozen=True):
     """The words of a command line: ``--name=value``, or ``--name`` and ``value``."""
 
     words: tuple[str, ...]

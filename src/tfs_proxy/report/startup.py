@@ -6,8 +6,9 @@ It runs nothing: it reads the files of SavedModels and the syntax of the script.
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.graphs.python_calls import calls_python
@@ -33,8 +34,7 @@ SECRET_PAIR = re.compile(r"([\w-]*(?:key|secret|token|password|signature)[\w-]*=
 USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReport:
+class ModelReport(Struct, frozen=True):
     """One model: its versions, ascending, and the signatures of the newest; None if they can't be read."""
 
     name: str
@@ -42,8 +42,7 @@ class ModelReport:
     signatures: Mapping[str, Signature] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What is served from ``root``; ``notes`` are sentences about what is ignored.
 
     ``warnings`` are sentences about what can be served but won't do what the user meant; ``model_faults``

@@ -3,10 +3,9 @@
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import replace
 
 from tfs_proxy.errors import ExportError
 from tfs_proxy.savedmodel_export.export_request import ExportReport, ExportRequest
@@ -44,12 +43,12 @@ def _exported(request: ExportRequest) -> ExportReport:
     return keras_files.export(request)
 
 
-def _added(request: ExportRequest, preprocessing: Mapping[str, Any]) -> ExportReport:
+def _added(request: ExportRequest, preprocessing: Preprocessing) -> ExportReport:
     from tfs_proxy.savedmodel_export.added_signatures import add_signatures
     from tfs_proxy.savedmodel_export.reproducible import in_the_same_order, name_by_contents
 
     with in_the_same_order():
-        warnings = add_signatures(request.source, request.target, Preprocessing.from_json(preprocessing))
+        warnings = add_signatures(request.source, request.target, preprocessing)
     name_by_contents(request.target)
     return ExportReport(warnings=tuple(warnings))
 

@@ -1,42 +1,41 @@
 """What the export process is asked and what it answers, as JSON; `child` sends it, ``__main__`` reads it."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
+
+from msgspec import Struct, convert, to_builtins
+
+from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
 
 GIGABYTE = 1024**3
 
 
-@dataclass(frozen=True, slots=True)
-class ExportRequest:
+class ExportRequest(Struct, frozen=True):
     """Write a SavedModel of ``source`` into the folder ``target``, which must not exist yet.
 
     ``source`` is a .keras or .h5 file, or a SavedModel folder that gets signatures. ``allow_code`` lets a
-    Keras file run the code in it. ``preprocessing`` describes signatures to add, as `Preprocessing` writes
-    itself. ``max_bytes`` is how large a Keras file's contents may be.
+    Keras file run the code in it. ``preprocessing`` describes signatures to add.
+    ``max_bytes`` is how large a Keras file's contents may be.
     """
 
     source: Path
     target: Path
     allow_code: bool = False
-    preprocessing: Mapping[str, Any] | None = None
+    preprocessing: Preprocessing | None = None
     max_bytes: int = 64 * GIGABYTE
 
     def to_json(self) -> str:
         """The request as text."""
-        return json.dumps(asdict(self) | {"source": str(self.source), "target": str(self.target)})
+        return json.dumps(to_builtins(self, enc_hook=str))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The request that `to_json` wrote."""
-        fields = json.loads(text)
-        return cls(**fields | {"source": Path(fields["source"]), "target": Path(fields["target"])})
+        return convert(json.loads(text), cls, dec_hook=lambda kind, value: kind(value))
 
 
-@dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportReport(Struct, frozen=True):
     """What the export process did; ``refusal`` is the sentence that says why it wrote nothing.
 
     ``exporter`` names the library that read the file, with its version; ``warnings`` are sentences.
@@ -48,10 +47,9 @@ class ExportReport:
 
     def to_json(self) -> str:
         """The report as text."""
-        return json.dumps(asdict(self))
+        return json.dumps(to_builtins(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The report that `to_json` wrote. Raises ValueError or TypeError if it is not one."""
-        fields = json.loads(text)
-        return cls(**fields | {"warnings": tuple(fields["warnings"])})
+        return convert(json.loads(text), cls)

@@ -2,10 +2,11 @@
 
 import json
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from stat import S_ISLNK
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.errors import ExportError
 
@@ -22,8 +23,7 @@ LFS_BEGINNING = b"version https://git-lfs"
 SAVE_AGAIN = "Copy it again from where it was saved, or save it again with model.save(FILE)."
 
 
-@dataclass(frozen=True, slots=True)
-class KerasDescription:
+class KerasDescription(Struct, frozen=True):
     """What a Keras file says of itself: Keras' version ("" if unknown) and the model's configuration."""
 
     version: str

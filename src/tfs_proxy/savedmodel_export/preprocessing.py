@@ -4,9 +4,10 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
+
+from msgspec import Struct, field
 
 from tfs_proxy.errors import SettingsError
 
@@ -26,8 +27,7 @@ FLAGS: Final = "--decode-image, --standardize, --labels, --top and --softmax"
 FORM: Final = "HxW[:MODE], with MODE none, scale, tf, torch, caffe or 'mean=R,G,B;std=R,G,B'"
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
+class Scaling(Struct, frozen=True):
     """From channels of 0 to 255 to what the network was trained on: ``(x / divisor - mean) / std``.
 
     ``mean`` and ``std`` have a number for each channel, or one for all. If ``is_bgr``, the channels are
@@ -60,8 +60,7 @@ SCALINGS: Final[Mapping[str, Scaling]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ImageInput:
+class ImageInput(Struct, frozen=True):
     """Pictures are decoded and resized to ``height`` x ``width`` pixels, then scaled."""
 
     height: int
@@ -80,16 +79,14 @@ class ImageInput:
         return cls(height, width, _scaling(form["mode"] or "none"))
 
 
-@dataclass(frozen=True, slots=True)
-class Standardization:
+class Standardization(Struct, frozen=True):
     """``(x - mean) / std`` for the last axis of an input; one number of each stands for all columns."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Preprocessing:
+class Preprocessing(Struct, frozen=True):
     """What a model's graph gets before and behind the network.
 
     ``image`` decodes pictures, ``standardize`` has the inputs of tables by name. ``labels`` name the last
@@ -102,25 +99,6 @@ class Preprocessing:
     labels: tuple[str, ...] = ()
     top: int | None = None
     softmax: bool = False
-
-    def to_json(self) -> Mapping[str, Any]:
-        """As `from_json` reads it."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """What `to_json` wrote."""
-        image = fields["image"]
-        return cls(
-            image=None if image is None else _image_from_json(image),
-            standardize={
-                name: Standardization(tuple(each["mean"]), tuple(each["std"]))
-                for name, each in fields["standardize"].items()
-            },
-            labels=tuple(fields["labels"]),
-            top=fields["top"],
-            softmax=fields["softmax"],
-        )
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
@@ -210,12 +188,3 @@ def _text_of(path: Path, flag: str, max_bytes: int) -> str:
         raise SettingsError(f"{flag} {path} is not UTF-8: byte {error.start} is none.") from None
     except OSError as error:
         raise SettingsError(f"{flag} {path} can't be read: {error.strerror}.") from None
-
-
-def _image_from_json(fields: Mapping[str, Any]) -> ImageInput:
-    scaling = fields["scaling"]
-    return ImageInput(
-        fields["height"],
-        fields["width"],
-        Scaling(scaling["divisor"], tuple(scaling["mean"]), tuple(scaling["std"]), is_bgr=scaling["is_bgr"]),
-    )

@@ -2,8 +2,9 @@
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
@@ -11,8 +12,7 @@ REFLECTION = frozenset({"globals", "locals", "vars", "setattr", "exec", "__getat
 """A script that names one of these may define anything else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(Struct, frozen=True):
     """A function as the script writes it: its line, its parameters, and how many positional ones it takes."""
 
     line: int
@@ -25,8 +25,7 @@ class Parameters:
         return self.fewest <= count and (self.most is None or count <= self.most)
 
 
-@dataclass(frozen=True, slots=True)
-class AstNames:
+class AstNames(Struct, frozen=True):
     """The names that a script defines; ``fault`` says why it can't be read, then there are none.
 
     ``functions`` are those of its names that are plain functions and nothing else. ``is_open`` tells

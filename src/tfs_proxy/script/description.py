@@ -4,9 +4,10 @@ import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from tfs_proxy.payload.media_types import parse
 from tfs_proxy.script.declared_types import json_schema
@@ -15,8 +16,7 @@ Schema = Mapping[str, Any]
 """A JSON schema (draft 2020-12); an empty one takes anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(Struct, frozen=True):
     """JSON schemas by the media types that a script reads and writes, and a request's body for some of them.
 
     None means that it does not say.

@@ -9,8 +9,9 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.script.deadline import Awaited, ScriptCall
 
@@ -20,8 +21,7 @@ CALL_THREADS = 64
 CLOSE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Raised:
+class _Raised(Struct, frozen=True):
     """What a script's coroutine raised: SystemExit must not reach the loop, which would end with it."""
 
     error: BaseException

@@ -7,10 +7,11 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.script.contract import HANDLERS, PARAMETERS, form_of, no_handler
@@ -22,8 +23,7 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Any, Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(Struct, frozen=True):
     """A loaded inference.py: its path, those of AWS's three functions that it defines, and two of ours.
 
     ``handler`` answers a request alone and wins over the other two (docs/reference/aws-container.md).

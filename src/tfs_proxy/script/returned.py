@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.errors import ScriptFailure
 from tfs_proxy.observe.request_record import note_failed
@@ -20,8 +22,7 @@ PAIR = 2
 _TYPE = re.compile(r"[!#$%&'+\-.^_`|~0-9a-z]+/[!#$%&'+\-.^_`|~0-9a-z]+")
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptReply:
+class ScriptReply(Struct, frozen=True):
     """The answer to one request: ``body`` is encoded, or a stream; ``content_type`` a single media type."""
 
     body: bytes | Stream

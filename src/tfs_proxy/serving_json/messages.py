@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.batch import Batch, Examples, Outputs
 from tfs_proxy.errors import BadInput, UpstreamError
@@ -86,8 +87,7 @@ def _signature_name(body: bytes) -> str | None:
     return name if type(name) is str else None
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(Struct, frozen=True):
     """What a model server says of one model version; None for a version that it does not tell."""
 
     version: int | None

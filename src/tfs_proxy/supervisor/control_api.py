@@ -13,8 +13,9 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.metric import MeasuredMetric

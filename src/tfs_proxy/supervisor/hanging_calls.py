@@ -6,14 +6,14 @@ workers hang as well and answer nothing in between.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 MORE_THAN_WORKERS = 2
 """This many more workers than configured must hang in a row, with no answer in between."""
 
 
-@dataclass(slots=True)
-class _Hanging:
+class _Hanging(Struct):
     """A worker with hanging calls: since when, at which line of the script, and whether no thread is free."""
 
     since: float
@@ -21,8 +21,7 @@ class _Hanging:
     full: bool
 
 
-@dataclass(slots=True)
-class HangingCalls:
+class HangingCalls(Struct):
     """``workers`` is the configured number, ``replaced_seconds`` how long a replacement may take."""
 
     workers: int = 1

@@ -4,7 +4,9 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.observe.tracing.choice import trace_choice
@@ -25,8 +27,7 @@ log = logging.getLogger(__name__)
 LayOut = Callable[[str | None, Workspace, Settings, threading.Event], str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class ServeRequest:
+class ServeRequest(Struct, frozen=True):
     """What the command line asks for, besides the settings.
 
     ``flags`` are the model server's if it runs as in the image tensorflow/serving; then there is no archive.

@@ -1,8 +1,9 @@
 """Settings and the contents of the archive -> the model servers' processes, as values: pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.capture.options import capture_options
 from tfs_proxy.deployment import Deployment, Instance, ServedModel, TransformLimits, open_inference_of
@@ -18,8 +19,7 @@ MAX_TRANSFORM_MB = 100
 DEFAULT_TRANSFORM_MB = 6
 
 
-@dataclass(frozen=True, slots=True)
-class HostResources:
+class HostResources(Struct, frozen=True):
     """What the machine provides: the model server's command, its ports, GPUs and the environment.
 
     Without ``ports`` there is no model server: a script model needs none, and ``common`` ones are there
@@ -36,8 +36,7 @@ class HostResources:
     placements: tuple[Placement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessPlan:
+class ProcessPlan(Struct, frozen=True):
     """The processes of a run, and the files to be written before they start.
 
     ``metrics_path`` is where the model servers show their own metrics. ``open_ports`` is a sentence on ports

@@ -9,9 +9,11 @@ import signal
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.supervisor.host.exit_status import describe_exit
 from tfs_proxy.supervisor.host.parent_death import signal_on_parent_death
@@ -50,8 +52,7 @@ ARROWS: Mapping[ProcessState, frozenset[ProcessState]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Struct, frozen=True):
     """How restarts are spaced: the delay doubles per early death, up to a cap of tries.
 
     A child that lived ``healthy_seconds`` starts counting anew.
@@ -63,8 +64,7 @@ class Backoff:
     healthy_seconds: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
+class ProcessSpec(Struct, frozen=True):
     """What to run and how to stop it.
 
     ``env`` replaces the environment; ``pass_fds`` are handed down under their own numbers;

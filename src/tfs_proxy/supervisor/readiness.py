@@ -9,11 +9,12 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import BootFailure, Instance
 from tfs_proxy.supervisor.hanging_calls import HangingCalls
@@ -36,8 +37,7 @@ class Phase(Enum):
     STOPPING = "stopping"
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedVersion:
+class ExpectedVersion(Struct, frozen=True):
     """One version of a model on one instance; None stands for whichever version the instance has."""
 
     instance: int
@@ -48,8 +48,7 @@ class ExpectedVersion:
         return f"model {self.model}" + ("" if self.version is None else f" version {self.version}")
 
 
-@dataclass(frozen=True, slots=True)
-class ServableState:
+class ServableState(Struct, frozen=True):
     """TF Serving's state of a version, and its error (docs/reference/tensorflow-serving.md)."""
 
     state: str = "START"

@@ -7,8 +7,9 @@ import asyncio
 import logging
 import socket
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.report.first_request import FirstRequest, ready_line

@@ -10,8 +10,9 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import ModelLoadError, StartTimeout
@@ -54,8 +55,7 @@ class CommonModelServers(Protocol):
         """Return once they have let go of these models; nothing happens for those that they don't have."""
 
 
-@dataclass(frozen=True, slots=True)
-class StackHost:
+class StackHost(Struct, frozen=True):
     """Where a stack lives: its folder, who cleans up after this process, and where its workers log.
 
     ``spawn_workers`` is how gunicorn is started. With a ``priority`` it leaves the CPU to others until it is

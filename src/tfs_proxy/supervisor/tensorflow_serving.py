@@ -5,10 +5,10 @@ itself. This package adds only ``/invocations`` and ``/ping``.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from google.protobuf import text_format
+from msgspec.structs import replace
 
 from tfs_proxy.archive.discover import DiscoveredModel, default_model
 from tfs_proxy.deployment import Instance

@@ -1,12 +1,12 @@
 """Errors of single objects and of the run, raised while objects are read, sent and written."""
 
-from dataclasses import asdict, dataclass
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tfs_proxy.errors import TfsProxyError
 
 
-@dataclass(frozen=True, slots=True)
-class BadRecord:
+class BadRecord(Struct, frozen=True):
     """A record that the server refused, or a position in an object that can't be read.
 
     ``name`` is the object's. ``record`` counts from 1, ``offset`` is in bytes of the decompressed object;

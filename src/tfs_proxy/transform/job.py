@@ -1,8 +1,9 @@
 """One transform job as values, checked against SageMaker's limits (docs/reference/sagemaker.md)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import inf
+
+from msgspec import Struct, field
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.payload.media_types import CSV, JSON, JSON_LINES
@@ -62,8 +63,7 @@ LIMITS: Mapping[str, tuple[int, float]] = {
 """The least and the highest value of numbers, as in CreateTransformJob."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """One job. ``strategy``, ``max_payload_mb`` and ``max_concurrent`` are None if the job leaves them out.
 
     ``input`` and ``output`` are ``s3://`` addresses or local paths. The serving stack gets ``environment``.
@@ -158,8 +158,7 @@ class Job:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionPlan:
+class ExecutionPlan(Struct, frozen=True):
     """How records are sent: as the job says, else as the container offers, else by SageMaker's defaults.
 
     If ``payload_bytes`` is None, bodies of any size are streamed (MaxPayloadInMB 0).

@@ -4,8 +4,10 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
@@ -25,8 +27,7 @@ _WITHOUT_EFFECT = ("name", "output", "max_concurrent", "timeout_seconds", "max_r
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Leftovers:
+class Leftovers(Struct, frozen=True):
     """The objects to do, the job's fingerprint and the statistics of the run."""
 
     items: list[InputObject]

@@ -4,10 +4,11 @@ import contextlib
 import io
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tfs_proxy.archive.s3_client import S3_SCHEME, S3_TIMEOUT_SECONDS, s3_client
 from tfs_proxy.errors import SettingsError
@@ -31,8 +32,7 @@ ENGINES = (LOCAL, RAY)
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TransformOptions:
+class TransformOptions(Struct, frozen=True, kw_only=True):
     """What the command line asks for; either ``model`` or ``endpoint`` is set.
 
     A serving stack inherits ``environment``. If ``ray_address`` is None, Ray chooses the cluster. Raises

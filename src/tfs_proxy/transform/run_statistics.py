@@ -4,7 +4,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tfs_proxy.latencies import Latencies
 from tfs_proxy.transform.failures import BadRecord
@@ -17,8 +18,7 @@ RunCounts = Counter[str]
 ``bad_records``, ``bytes`` as stored, ``requests`` and ``retries``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """The size of a job: objects and their stored bytes, and how many of these an earlier run finished."""
 
     objects: int = 0
@@ -26,8 +26,7 @@ class Workload:
     finished_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectReport:
+class ObjectReport(Struct, frozen=True):
     """The statistics of one finished object, as a node sends them."""
 
     counts: RunCounts
@@ -35,8 +34,7 @@ class ObjectReport:
     latencies: Latencies
 
 
-@dataclass(slots=True)
-class RunStatistics:
+class RunStatistics(Struct):
     """Collects what happens in a run of ``workload``.
 
     ``in_progress`` counts what unfinished objects on other nodes have come to: it is shown, and it is

@@ -4,8 +4,9 @@ PERF: whole HTTP parsers cost as much as the rest of a request; this reads the t
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 _END_OF_HEAD = b"\r\n\r\n"
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
@@ -16,8 +17,7 @@ _INFORMATIONAL = range(100, 200)
 _WITHOUT_BODY = (204, 304)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerEnd:
+class AnswerEnd(Struct, frozen=True):
     """A whole answer: its ``status``, how many bytes it takes, and whether the connection ends with it."""
 
     status: int
@@ -29,8 +29,7 @@ class NotAnAnswer(Exception):
     """The bytes are not an HTTP answer that says where it ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Struct, frozen=True):
     """What the head of an answer says; ``length`` is None if the body comes in chunks."""
 
     status: int

@@ -2,7 +2,8 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tfs_proxy.settings import TABLE, Settings
 from tfs_proxy.supervisor.programs.rest_threads import rest_threads
@@ -15,16 +16,14 @@ Point = tuple[int, ...]
 """The number of the chosen option on each axis; 0 is what the stack does without being told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """One value of an axis: how a table shows it, and the ``variables`` that set it."""
 
     label: str
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """Options of one setting, the default first; ``needs`` is an axis without which this one is nothing."""
 
     name: str
@@ -32,8 +31,7 @@ class Axis:
     needs: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TunedModel:
+class TunedModel(Struct, frozen=True):
     """What is measured: whether requests pass the workers, and whether batching can join them.
 
     ``has_script`` says that a script answers them, ``batches`` that every input and output has a first
@@ -45,8 +43,7 @@ class TunedModel:
     batches: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(Struct, frozen=True):
     """All points of some axes; ``fixed`` are variables that the user has set, which stay as they are."""
 
     axes: tuple[Axis, ...]

@@ -3,7 +3,8 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tfs_proxy.tuning.axes import Point
 
@@ -11,8 +12,7 @@ FAILED = -math.inf
 """The score of settings with which requests fail, or the stack does not start."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadLevel:
+class LoadLevel(Struct, frozen=True):
     """One load: so many ``connections``, each with one request at a time.
 
     ``rate`` counts good answers per second; latencies are in milliseconds. ``failures`` has what else
@@ -30,8 +30,7 @@ class LoadLevel:
         return not self.failures and self.rate > 0 and self.p99_ms <= p99_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """One start of a stack with the settings of ``point``; ``fault`` says why it could not be measured."""
 
     point: Point

@@ -3,7 +3,8 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
 
 from tfs_proxy.capture.replay import CapturedRequest
 from tfs_proxy.layout import Workspace
@@ -19,8 +20,7 @@ from tfs_proxy.tuning.stacks import StackTrials
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TuneRequest:
+class TuneRequest(Struct, frozen=True):
     """What is asked for: without ``requests`` one is made of the model's signature.
 
     ``flags`` are those of `serve`, ``environ`` is what stacks inherit.
@@ -45,7 +45,7 @@ class Tuning:
         prepared.refuse_unusable_script()
         requests = request.requests or [made_request(prepared.served)]
         # Opening a TensorFlow Lite model adds a flag, which each stack will add again.
-        sized = replace(prepared.settings, extra_args=settings.extra_args)
+        sized = prepared.settings.with_values(extra_args=settings.extra_args)
         self.space = space_of(workload_of(prepared.served, requests, settings), sized)
         self._trials = StackTrials(
             str(prepared.served.layout.root),

@@ -9,9 +9,10 @@ at a time goes out to see whether it is back.
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import NotReached, UpstreamUnavailable
@@ -25,8 +26,7 @@ SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 0.2
 Result = TypeVar("Result")
 
 
-@dataclass(slots=True)
-class _Circuit:
+class _Circuit(Struct):
     """One instance as this process knows it; times are of the monotonic clock, in seconds."""
 
     busy: int = 0

@@ -1,6 +1,6 @@
 """Between web and a model server with the models of many archives: requests reach their own alone."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamRefused

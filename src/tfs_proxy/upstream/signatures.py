@@ -6,7 +6,8 @@ and at once when an answer turns out to come from another version.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.errors import BadInput
 from tfs_proxy.serving_json.messages import Metadata
@@ -19,8 +20,7 @@ Fetch = Callable[[Target], Metadata]
 """Asks the model server for a target's metadata."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Meaning:
+class _Meaning(Struct, frozen=True):
     """Which version a target without one meant, until when (seconds of the monotonic clock)."""
 
     version: int

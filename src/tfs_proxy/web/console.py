@@ -1,8 +1,7 @@
 """GET / and what the page to try the models needs below /console/: browser -> here -> `console.pages`."""
 
-from dataclasses import replace
-
 import falcon
+from msgspec.structs import replace
 
 from tfs_proxy.console.pages import (
     FACTS,

@@ -1,9 +1,9 @@
 """POST /invocations: from the request's headers and body to the script, or to the default conversion."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import falcon
+from msgspec.structs import replace
 
 from tfs_proxy.attributes import parse_target
 from tfs_proxy.dataplane.plane import Body, DataPlane

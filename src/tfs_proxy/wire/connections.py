@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from tfs_proxy.errors import NotReached, UpstreamUnavailable
 from tfs_proxy.wire.connect import Connect, authority, connect_tcp, has_unread, has_unread_tcp
@@ -17,8 +18,7 @@ from tfs_proxy.wire.exchange import Deadline, Exchange, Patience, Pieces, framin
 from tfs_proxy.wire.http_messages import HttpResponse
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(Struct, frozen=True):
     """How long the parts of one request may take.
 
     ``call_seconds`` is for a request and its whole answer: bytes that drip do not renew it. A body in

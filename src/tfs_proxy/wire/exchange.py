@@ -5,8 +5,9 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from socket import SO_RCVTIMEO, SO_SNDTIMEO
+
+from msgspec import Struct
 
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.wire.error_body import MODEL_SERVER, not_answered
@@ -54,8 +55,7 @@ class Deadline:
         return UpstreamTimeout(not_answered(self._server, self._seconds))
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """A time for the connection and one for every step after it, as `requests` has them; None for any."""
 
     connect_seconds: float | None

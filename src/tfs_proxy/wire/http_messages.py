@@ -1,8 +1,9 @@
 """An HTTP request and an HTTP response as values, the same for the server and for the client."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from tfs_proxy.wire.error_body import error_body
 
@@ -10,8 +11,7 @@ ALIVE = b'{"status": "alive"}'
 """What KServe's clients expect at ``/``."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True):
     """A request that the server has read to its end; the names of ``headers`` are in lower case."""
 
     method: str
@@ -22,8 +22,7 @@ class HttpRequest:
     """What follows the path's ``?``, as the client wrote it."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(Struct, frozen=True):
     """One whole response; a client finds the header names as the server wrote them."""
 
     status: int
@@ -62,8 +61,7 @@ class Parts(Protocol):
         """Read no more; idempotent."""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamedResponse:
+class StreamedResponse(Struct, frozen=True):
     """A response whose body is still coming: a server sends it in chunks, a client reads it as it comes."""
 
     status: int

@@ -4,13 +4,13 @@ import queue
 import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from support.gates import gate
 from support.model_fixtures import EmbeddedServer, StartServer

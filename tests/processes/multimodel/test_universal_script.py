@@ -1,7 +1,6 @@
 """The script for models that bring none: from S3, against moto's server, or from the image."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import boto3
@@ -78,7 +77,7 @@ def test_a_model_without_a_script_gets_it(workspace: Workspace, tmp_path: Path) 
     (tmp_path / "own" / "code").mkdir()
     (tmp_path / "own" / "code" / "inference.py").write_text("def handler(data, context): ...\n")
 
-    with_universal = replace(settings, universal_code=str(universal))
+    with_universal = settings.with_values(universal_code=str(universal))
     assert look_into(tmp_path / "bare", with_universal).script == str(universal / "inference.py")
     assert look_into(tmp_path / "bare", with_universal).import_paths == (str(universal),)
     served = look_into(tmp_path / "bare", with_universal)

@@ -289,7 +289,7 @@ def test_models_that_can_not_be_added_to_are_refused(tmp_path: Path) -> None:
 def test_export_process_adds_signatures_to_a_folder(tmp_path: Path) -> None:
     """What it doubts comes back as warnings, and the same request gives the same bytes."""
     source = save_network(tmp_path / "source", logits, ROWS)
-    asked = Preprocessing(labels=ANIMALS).to_json()
+    asked = Preprocessing(labels=ANIMALS)
 
     for name in ("one", "two"):
         report = export(ExportRequest(source, tmp_path / name, preprocessing=asked))
@@ -303,7 +303,7 @@ def test_export_process_adds_signatures_to_a_keras_file(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.GlobalAveragePooling2D()])
     model.save(tmp_path / "model.keras")
     (tmp_path / "out").mkdir()
-    asked = Preprocessing(image=ImageInput.parse("8x8"), labels=ANIMALS, softmax=True).to_json()
+    asked = Preprocessing(image=ImageInput.parse("8x8"), labels=ANIMALS, softmax=True)
 
     report = export(ExportRequest(tmp_path / "model.keras", tmp_path / "out" / "1", preprocessing=asked))
 
@@ -316,7 +316,7 @@ def test_export_process_adds_signatures_to_a_keras_file(tmp_path: Path) -> None:
 def test_export_process_refuses_with_a_sentence(tmp_path: Path) -> None:
     """What does not fit the model ends in exit status 2, and leaves nothing."""
     source = save_network(tmp_path / "source", logits, ROWS)
-    asked = Preprocessing(labels=("a",)).to_json()
+    asked = Preprocessing(labels=("a",))
 
     with pytest.raises(ExportError, match="--labels has 1 labels, and output scores 3 classes") as caught:
         export(ExportRequest(source, tmp_path / "target", preprocessing=asked))

@@ -14,6 +14,7 @@ from tfs_proxy.archive.saved_model import read_saved_model
 from tfs_proxy.errors import ExportError
 from tfs_proxy.savedmodel_export.child import export
 from tfs_proxy.savedmodel_export.export_request import ExportReport, ExportRequest
+from tfs_proxy.savedmodel_export.preprocessing import Preprocessing
 
 pytestmark = pytest.mark.tensorflow
 
@@ -141,7 +142,9 @@ def test_without_tensorflow(model_files: Path, tmp_path: Path) -> None:
 
 def test_messages() -> None:
     """What goes between the processes comes out as it went in."""
-    request = ExportRequest(Path("a\nb"), Path("ü"), allow_code=True, preprocessing={"top": 5}, max_bytes=7)
+    request = ExportRequest(
+        Path("a\nb"), Path("ü"), allow_code=True, preprocessing=Preprocessing(top=5), max_bytes=7
+    )
     report = ExportReport("Keras 3", ("one",), "no")
 
     assert ExportRequest.from_json(request.to_json()) == request

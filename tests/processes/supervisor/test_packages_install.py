@@ -5,11 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from support.running import START_SECONDS
 from support.waiting import wait_until

@@ -1,8 +1,7 @@
 """The requests of `deploy`, whose names follow from what they ask for."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tfs_proxy.deploy.call_plan import DeployOptions, call_plan
 from tfs_proxy.errors import ArchiveError, SettingsError
@@ -71,7 +70,7 @@ def test_names_change_with_what_is_deployed_and_with_nothing_else() -> None:
 def test_what_aws_would_refuse_is_refused_before(changes: dict[str, object], member: str) -> None:
     """With AWS's name of the member."""
     with pytest.raises(SettingsError, match=member):
-        call_plan(replace(OPTIONS, **changes), "digest")  # type: ignore[arg-type]
+        call_plan(replace(OPTIONS, **changes), "digest")
 
 
 def test_bucket_must_be_an_address() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.savedmodel_export.export_request import ExportRequest
 from tfs_proxy.savedmodel_export.preprocessing import (
     SCALINGS,
     ImageInput,
@@ -150,5 +151,6 @@ def test_preprocessing_survives_json() -> None:
         softmax=True,
     )
 
-    assert Preprocessing.from_json(json.loads(json.dumps(asked.to_json()))) == asked
-    assert Preprocessing.from_json(json.loads(json.dumps(Preprocessing().to_json()))) == Preprocessing()
+    for preprocessing in (asked, Preprocessing()):
+        request = ExportRequest(Path("a"), Path("b"), preprocessing=preprocessing)
+        assert ExportRequest.from_json(request.to_json()) == request

@@ -3,10 +3,10 @@
 import itertools
 import re
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.deployment import Deployment, Instance, ServedModel

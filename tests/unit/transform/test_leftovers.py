@@ -1,10 +1,11 @@
 """Which objects a run still has to do, after what earlier runs have finished."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tfs_proxy.transform.job import ExecutionPlan, Job
 from tfs_proxy.transform.leftovers import find_leftovers, log_plan

@@ -25,7 +25,7 @@ from tfs_proxy.transform.stores.interface import InputObject
 WAIT_SECONDS = 30
 
 
-class MemoryOptions(TransformOptions):
+class MemoryOptions(TransformOptions, frozen=True, kw_only=True):
     """Options of a job whose objects are in memory."""
 
     contents: Mapping[str, bytes] = {}

@@ -4,8 +4,9 @@ Signatures say DT_STRING alike for text, for pictures and for serialized tf.Exam
 those of tensorflow/core/framework/graph.proto, function.proto, node_def.proto and attr_value.proto.
 """
 
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from tfs_proxy.archive.graphs.op_search import (
     BASE64_OP,
@@ -21,8 +22,7 @@ from tfs_proxy.signature import Signature
 from tfs_proxy.wire.protobuf_reader import MalformedProtobuf
 
 
-@dataclass(frozen=True, slots=True)
-class GraphInputs:
+class GraphInputs(Struct, frozen=True):
     """What a graph does with strings: nothing that is known, unless said otherwise.
 
     ``resizes`` says that pictures of other sizes than the model's are taken, ``from_base64`` that they come

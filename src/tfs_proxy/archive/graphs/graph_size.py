@@ -1,10 +1,11 @@
 """How large a SavedModel's graph is, and whether its ops take long: `report` chooses threads by it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from tfs_proxy.archive.graphs.op_search import BINARY_FILE, PICTURE_OPS, ops_in
 from tfs_proxy.archive.saved_model import graphs_in
@@ -17,8 +18,7 @@ HEAVY_OPS: Final = (*("Conv2D", "Conv3D", "DepthwiseConv2dNative", "FusedConv2D"
 """Ops that take long with few weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class GraphSize:
+class GraphSize(Struct, frozen=True):
     """``nodes`` are those of the graph and of all its functions, ``weight_bytes`` variables and constants."""
 
     nodes: int

@@ -5,7 +5,8 @@ nodes are stepped over.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.archive.graphs.op_search import PARSING_OPS
 from tfs_proxy.archive.saved_model import shape_of
@@ -36,16 +37,14 @@ DENSE_KEYS_OF_V2 = 3
 FIRST_KEY_OF_V1 = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ParsingNode:
+class ParsingNode(Struct, frozen=True):
     """One node: the name of the node that feeds it serialized tf.Examples, and what it parses them into."""
 
     serialized: str
     features: Features
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(Struct, frozen=True):
     op: str
     inputs: tuple[str, ...]
     attributes: Mapping[str, memoryview]

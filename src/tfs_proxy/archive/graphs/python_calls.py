@@ -6,8 +6,9 @@ node_def.proto and attr_value.proto.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.archive.graphs.op_search import ops_in
 from tfs_proxy.archive.saved_model import graphs_in
@@ -23,8 +24,7 @@ FUNCTION, FUNCTION_SIGNATURE, FUNCTION_NODE = 1, 1, 3
 VALUE_LIST, VALUE_FUNCTION, LIST_FUNCTION = 1, 10, 9
 
 
-@dataclass(frozen=True, slots=True)
-class _GraphStep:
+class _GraphStep(Struct, frozen=True):
     op: str
     inputs: tuple[str, ...]
     functions: tuple[str, ...]

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from tfs_proxy.archive.discover import discover
@@ -26,7 +25,7 @@ def check_many(location: str, settings: Settings, *, strict: bool) -> int:
     ``location`` is a folder or an ``s3://`` address. If ``strict``, an archive with a warning fails. Raises
     ArchiveError, SettingsError if there is nothing to check.
     """
-    settings = replace(settings, multi_model=False)  # each archive is opened as if it were the only one
+    settings = settings.with_values(multi_model=False)  # each archive is opened as if it were the only one
     models = model_folder(location)
     listing = models.listing()
     folders = {} if location.startswith(S3_SCHEME) else _folders(Path(location), listing, settings.program)

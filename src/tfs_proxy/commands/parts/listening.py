@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-from dataclasses import replace
 from socket import socket
 
 from tfs_proxy.errors import SettingsError
@@ -64,7 +63,7 @@ def listen(host: str = EVERY_ADDRESS, port: int | None = None) -> tuple[Settings
             logging.basicConfig(handlers=[EntryHandler(writer(JSON))])
         raise
     if port is not None:
-        settings = replace(settings, port=port)
+        settings = settings.with_values(port=port)
     from tfs_proxy.supervisor.host.sockets import listen
 
     log_as_a_run(settings)

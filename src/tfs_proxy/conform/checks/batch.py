@@ -1,7 +1,8 @@
 """The group ``batch``: what a transform job asks, sends and sets."""
 
 import json
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfs_proxy.conform.check import CheckGroup, NotRun, Occasion, RuleSource, Violation
 from tfs_proxy.conform.checks.invocations import (

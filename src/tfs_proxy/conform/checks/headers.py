@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfs_proxy.conform.check import CheckGroup, Level, NotRun, RuleSource, Trial, Violation
 from tfs_proxy.conform.checks.invocations import expect_good

@@ -1,6 +1,6 @@
 """The group ``invocations``: how requests reach the container, and in which form answers leave it."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tfs_proxy.conform.check import CheckGroup, NotRun, RuleSource, Violation
 from tfs_proxy.conform.judging import Judging

@@ -1,6 +1,6 @@
 """The group ``pipeline``: ports of containers that share a machine, and requests between them."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tfs_proxy.conform.capability import Capability
 from tfs_proxy.conform.check import CheckGroup, NotRun, Occasion, RuleSource, Violation

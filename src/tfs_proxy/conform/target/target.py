@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from tfs_proxy.conform.capability import Capability
 from tfs_proxy.errors import TfsProxyError
@@ -14,8 +15,7 @@ class CannotStart(TfsProxyError):
     """The target can't be started in the way that is asked for: the reason, for checks that are not run."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartOrder:
+class StartOrder(Struct, frozen=True):
     """How a container is started: on top of what the user said, variables, another model, another port.
 
     ``model`` replaces the user's; ``models`` is the folder of models to load, one below each name;

@@ -3,8 +3,10 @@
 docs/reference/tensorflow-serving.md has their meaning.
 """
 
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.embedded.model_config import read_text
@@ -24,8 +26,7 @@ _AT_MOST = 2**31 - 1
 """What the batch op takes; TF Serving has 64 bits for these numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOptions:
+class BatchOptions(Struct, frozen=True):
     """How a model's requests are batched; ``num_batch_threads`` 0 is one for each core."""
 
     max_batch_size: int = 1000

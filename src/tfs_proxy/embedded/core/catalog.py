@@ -7,8 +7,9 @@ never changed.
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from tfs_proxy.embedded.core.servable import LoadedServable
 from tfs_proxy.embedded.core.states import VersionStatus
@@ -21,8 +22,7 @@ def still_loading() -> ServingError:
     return ServingError(GrpcCode.UNAVAILABLE, "The model server is still loading its models")
 
 
-@dataclass(slots=True)
-class Model:
+class Model(Struct):
     """One model: the version folders that are wanted, every version's state, and what serves."""
 
     aspired: dict[int, Path] = field(default_factory=dict)

@@ -5,9 +5,10 @@ its input; its outputs are checked for the shape that the method promises. Texts
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.embedded.core.describe import spec_of
 from tfs_proxy.embedded.core.servable import (
@@ -39,8 +40,7 @@ Named = Mapping[str, Array]
 """Fetched arrays by tensor name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What one method reads and fetches in a signature: an input, and output tensors by alias."""
 
     feed: Tensor

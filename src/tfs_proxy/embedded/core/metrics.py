@@ -3,8 +3,9 @@
 import threading
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from math import inf
+
+from msgspec import Struct, field
 
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
@@ -24,8 +25,7 @@ QUEUING_MICROS = tuple(100 * 1.2**power for power in range(52))
 BATCH_SIZES = tuple(float(2**power) for power in range(14))
 
 
-@dataclass(slots=True)
-class Counter:
+class Counter(Struct):
     """Counts by label values."""
 
     name: str
@@ -45,16 +45,14 @@ class Counter:
         ]
 
 
-@dataclass(slots=True)
-class BucketCounts:
+class BucketCounts(Struct):
     """How many values fell into each bucket, and their sum."""
 
     counts: list[int]
     total: float = 0.0
 
 
-@dataclass(slots=True)
-class Histogram:
+class Histogram(Struct):
     """Bucket counts by label values."""
 
     name: str

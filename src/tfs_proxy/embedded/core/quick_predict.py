@@ -5,10 +5,10 @@ on the event loop's thread: another one costs more than such a model computes. W
 general way, `prediction_service`.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from tfs_proxy.embedded.core.predict import outputs_of, signature_of
 from tfs_proxy.embedded.core.servable import Array, LoadedServable, Runner, ServableSignature
@@ -25,8 +25,7 @@ _INLINE_SECONDS = 0.0003
 """A call that takes longer is worth a thread of its own: others can compute beside it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlainTarget:
+class PlainTarget(Struct, frozen=True):
     """The servable and the signature that a request names."""
 
     name: str
@@ -35,8 +34,7 @@ class PlainTarget:
     signature: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlainPredict:
+class PlainPredict(Struct, frozen=True):
     """A PredictRequest for all outputs, of plain tensors; the arrays are the message's memory."""
 
     target: PlainTarget

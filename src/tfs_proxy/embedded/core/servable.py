@@ -2,12 +2,12 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfs_proxy.embedded.core.call_threads import aside
 from tfs_proxy.embedded.core.metrics import Metrics
@@ -58,8 +58,7 @@ class Backend(Protocol):
         """Give its memory back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Struct, frozen=True):
     """One input or output of a signature: its alias, its name in the graph, and its type."""
 
     alias: str

@@ -1,7 +1,9 @@
 """What a model version goes through, as GetModelStatus tells it: set by the servable lifecycle."""
 
-from dataclasses import dataclass, replace
 from enum import IntEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.embedded.errors import ServingError
 from tfs_proxy.wire.grpc_codes import GrpcCode
@@ -29,8 +31,7 @@ NEXT = {
 """Which state may follow which; END starts over when the version is wanted again."""
 
 
-@dataclass(slots=True)
-class VersionStatus:
+class VersionStatus(Struct):
     """One version's state and the error of its last load, if it had one.
 
     It is ``called_off`` once it is no longer wanted, until it starts over: a load under way is discarded.

@@ -5,8 +5,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.embedded.core.catalog import Catalog, Model
 from tfs_proxy.embedded.core.servable import LoadedServable
@@ -20,8 +21,7 @@ Load = Callable[[str, int, Path], LoadedServable]
 """Loads one version: model name, version number, folder. Raises ServingError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """How often a failed load is tried again, and after how long."""
 
     times: int = 5

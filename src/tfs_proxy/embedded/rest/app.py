@@ -10,11 +10,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import closing
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from google.protobuf import json_format
+from msgspec import Struct
 
 from tfs_proxy.embedded.core import describe
 from tfs_proxy.embedded.core.call_threads import WouldWait
@@ -68,8 +68,7 @@ class UnfinishedAnswer(NamedTuple):
     ledger: RequestLedger
 
 
-@dataclass(frozen=True, slots=True)
-class RestOptions:
+class RestOptions(Struct, frozen=True):
     """How the REST side behaves.
 
     ``metrics_path`` is None if metrics are not exported, ``timeout_seconds`` is None if requests may take

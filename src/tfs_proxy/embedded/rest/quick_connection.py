@@ -8,11 +8,11 @@ has to be waited for.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from tfs_proxy.embedded.core.process_ledger import RequestLedger
@@ -56,8 +56,7 @@ class AnswerHeads:
         return b"".join((STATUS_LINE[answer.status], *lines, b"\r\n"))
 
 
-@dataclass(slots=True)
-class ArrivingBody:
+class ArrivingBody(Struct):
     """A known request, the parts of it that have come, and what is reserved for it until ``timer`` rings."""
 
     request: KnownPost

@@ -1,8 +1,9 @@
 """Paths of TF Serving's REST API to what they ask for (docs/reference/tensorflow-serving.md)."""
 
 import re
-from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
+
+from msgspec import Struct
 
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.names import HIGHEST_VERSION
@@ -20,8 +21,7 @@ _METHODS = {"classify", "regress", "predict"}
 PREFLIGHT = "preflight"
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """One request's target: what to do with which version, or which label, of which model."""
 
     action: str

@@ -1,9 +1,10 @@
 """AsyncInferenceConfig of an endpoint's config -> where answers go, how many at once, and who is told."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.endpoint.asynchronous.locations import address_of
 from tfs_proxy.errors import SettingsError
@@ -14,8 +15,7 @@ CONCURRENT = 4
 MEMBER = "AsyncInferenceConfig"
 
 
-@dataclass(frozen=True, slots=True)
-class AsyncConfig:
+class AsyncConfig(Struct, frozen=True):
     """AWS's AsyncInferenceConfig: addresses are ``s3://`` or ``file://``, without a slash at their end.
 
     ``failures`` is None if the answers to failed requests are not kept; topics are names of SNS, None if

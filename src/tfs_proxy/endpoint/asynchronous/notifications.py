@@ -2,13 +2,13 @@
 
 import json
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pybase64
+from msgspec import Struct
 
 from tfs_proxy.endpoint.asynchronous.config import AsyncConfig
 from tfs_proxy.endpoint.asynchronous.locations import write_location
@@ -18,8 +18,7 @@ MOST_SHOWN_BYTES = 128 * 1024
 """The largest answer that a notification has (AWS's description of IncludeInferenceResponseIn)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AsyncOutcome:
+class AsyncOutcome(Struct, frozen=True):
     """How a request ended: ``failure`` is the reason, or None; ``body`` the container's answer, if any."""
 
     content_type: str

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from uuid import uuid4
+
+from msgspec import Struct, field
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.endpoint.asynchronous.config import AsyncConfig
@@ -19,8 +20,7 @@ INLINE_BYTES = 128_000
 """Defaults and the limit of AWS's description of the operation."""
 
 
-@dataclass(frozen=True, slots=True)
-class AsyncRequest:
+class AsyncRequest(Struct, frozen=True):
     """One request that waits: ``members`` are those of AWS's input shape that the client has given.
 
     ``output`` and ``failure`` are addresses, ``received`` is the time in seconds since 1970.

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.endpoint.calls.errors import (
     NOT_READY,
@@ -21,16 +22,14 @@ from tfs_proxy.endpoint.variants.instance import VariantInstance
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(Struct, frozen=True):
     """A request as containers get it: ``members`` are those of the operation's input."""
 
     members: Mapping[str, str]
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Invoked:
+class Invoked(Struct, frozen=True):
     """An invocation that a container has answered, after ``seconds``; a refusal has its status and text."""
 
     endpoint: HostedEndpoint

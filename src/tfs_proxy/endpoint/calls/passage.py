@@ -4,7 +4,8 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tfs_proxy.endpoint.calls.errors import LONGEST_MESSAGE, NO_ANSWER, AwsError, model_error, refused
 from tfs_proxy.endpoint.calls.headers import container_headers
@@ -29,16 +30,14 @@ TIMED_OUT = (
 NO_CONNECTION, BROKEN = "The container can't be reached.", "The connection to the container broke."
 
 
-@dataclass(frozen=True, slots=True)
-class InvocationLimits:
+class InvocationLimits(Struct, frozen=True):
     """For all containers together ``seconds``, for the answer of each ``answer_bytes``."""
 
     seconds: float = 60.0
     answer_bytes: int = MOST_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Struct, frozen=True):
     """A request with these ``members`` of its operation through ``instance``, which begins now."""
 
     endpoint: str

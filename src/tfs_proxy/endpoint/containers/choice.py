@@ -3,8 +3,9 @@
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from tfs_proxy.endpoint.description.values import ContainerDefinition, HostedModel
 from tfs_proxy.errors import SettingsError
@@ -14,22 +15,19 @@ LOCAL = "local"
 INSPECT_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Ours:
+class Ours(Struct, frozen=True):
     """This package's own container, as a process; ``because`` says why, if nobody asked for it."""
 
     because: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DockerImage:
+class DockerImage(Struct, frozen=True):
     """An image that Docker has."""
 
     reference: str
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(Struct, frozen=True):
     """A container that runs already."""
 
     host: str

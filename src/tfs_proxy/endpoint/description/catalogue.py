@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from tfs_proxy.endpoint.asynchronous.config import async_config
 from tfs_proxy.endpoint.capturing import destination_of
@@ -31,8 +32,7 @@ NAME_MEMBERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
+class Created(Struct, frozen=True):
     """A request that was taken, and when, in seconds since 1970."""
 
     parameters: Mapping[str, Any]

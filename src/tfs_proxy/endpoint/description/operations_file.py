@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import printable
@@ -15,8 +16,7 @@ OPERATIONS = ("CreateModel", "CreateEndpointConfig", "CreateEndpoint", "CreateIn
 MOST_BYTES = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class OperationRequest:
+class OperationRequest(Struct, frozen=True):
     """One request to the control plane; ``folder`` is what relative paths in it start from."""
 
     operation: str

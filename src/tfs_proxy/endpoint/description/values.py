@@ -1,9 +1,10 @@
 """The values that requests to the control plane become: models, configs, variants, components."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 REGION, ACCOUNT = "local", "000000000000"
 """What stands in the names (ARNs) of what is here."""
@@ -14,8 +15,7 @@ STARTUP_SECONDS = 480.0
 """How long a container may take until it answers /ping with 200 (docs/reference/sagemaker.md)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerDefinition:
+class ContainerDefinition(Struct, frozen=True):
     """One container of a model, as AWS's type of that name.
 
     ``name`` is its ContainerHostname, or one by its place. ``archive`` is where its model is: an ``s3://``
@@ -30,8 +30,7 @@ class ContainerDefinition:
     environment: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class HostedModel:
+class HostedModel(Struct, frozen=True):
     """A model, which CreateModel makes: its containers in order, and how requests go through several."""
 
     name: str
@@ -39,8 +38,7 @@ class HostedModel:
     mode: str = SERIAL
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """A variant of an endpoint, which is a number of equal instances of one model.
 
     ``model`` is None if inference components bring the models. ``weight`` is its share of requests.
@@ -54,8 +52,7 @@ class Variant:
     startup_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointConfig:
+class EndpointConfig(Struct, frozen=True):
     """What an endpoint is made of; ``parameters`` are those of its request, with all the rest."""
 
     name: str
@@ -70,8 +67,7 @@ class EndpointConfig:
         return (*self.variants, *self.shadows)
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceComponent:
+class InferenceComponent(Struct, frozen=True):
     """A model on the instances of a variant that has none itself; it is asked for by its name."""
 
     name: str

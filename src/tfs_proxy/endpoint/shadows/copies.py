@@ -5,7 +5,8 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfs_proxy.endpoint.shadows.report import ShadowReport, VariantAnswer
 

@@ -1,8 +1,9 @@
 """What became of the copies that one shadow variant got: counts, differences and latencies."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from tfs_proxy.endpoint.shadows.differences import RELATIVE, body_difference
 from tfs_proxy.latencies import Latencies
@@ -10,8 +11,7 @@ from tfs_proxy.latencies import Latencies
 MOST_EXAMPLES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class VariantAnswer:
+class VariantAnswer(Struct, frozen=True):
     """What a variant has answered: ``status`` 0 if it gave no answer; ``seconds`` it took."""
 
     status: int
@@ -20,8 +20,7 @@ class VariantAnswer:
     seconds: float
 
 
-@dataclass(slots=True)
-class ShadowReport:
+class ShadowReport(Struct):
     """Of ``shadow`` beside ``production``; differences are the first ones, each with its request's id."""
 
     production: str

@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import logging
 import random
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tfs_proxy.endpoint.containers.starter import ContainerStarter
 from tfs_proxy.endpoint.description.values import HostedModel
@@ -18,8 +19,7 @@ DRAIN_SECONDS = 60.0
 """The longest answer that an instance may still give before it ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
+class GroupPlan(Struct, frozen=True):
     """What is started: ``count`` instances of ``model`` for ``variant``, each within ``startup_seconds``.
 
     ``component`` is the inference component that they belong to, if there is one.
@@ -39,8 +39,7 @@ class GroupPlan:
         return f"{self.variant}/{self.component}" if self.component else self.variant
 
 
-@dataclass(slots=True)
-class InstanceGroup:
+class InstanceGroup(Struct):
     """The instances of a plan; ``weight`` is the share of requests of its variant."""
 
     plan: GroupPlan

@@ -4,10 +4,10 @@ Raw contents go on as ``tensor_content``, and lists as TensorProto's own, which 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from tfs_proxy.errors import BadInput
 from tfs_proxy.grpc_router.asked_model import MOST_FIELDS, AskedModel
@@ -42,8 +42,7 @@ _LONGEST_SIZE_BYTES = 10
 _SPEC, _INPUTS, _OUTPUT_FILTER = 1, 2, 3
 
 
-@dataclass(frozen=True, slots=True)
-class TranslatedRequest:
+class TranslatedRequest(Struct, frozen=True):
     """What the model server is asked, and what its answer needs of the request.
 
     ``outputs`` are the names of those that are wanted, in their order; none means all. ``parameters`` are the

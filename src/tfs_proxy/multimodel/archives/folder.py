@@ -7,9 +7,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import BadInput, SettingsError
@@ -41,8 +42,7 @@ class ArchiveStore(Protocol):
         """``url`` as it may be loaded, without links; None if it is not below the folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The archives there are: ``paths`` by name, several if they meet; ``unnamed`` has reasons by path."""
 
     paths: Mapping[str, Sequence[str]]

@@ -5,9 +5,10 @@ The registry asks first; `placement` and `stack` come only after it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from statistics import median
+
+from msgspec import Struct
 
 from tfs_proxy.errors import NotEnoughResources
 from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, MemoryLeft
@@ -32,8 +33,7 @@ MOST_SAMPLES = 50
 MARGIN_SETTING = "TFS_PROXY_MULTI_MODEL_MEMORY_MARGIN"
 
 
-@dataclass(frozen=True, slots=True)
-class StackMemory:
+class StackMemory(Struct, frozen=True):
     """A model's size on disk, and the memory that its stack takes: the processes that serve it.
 
     ``has_workers`` tells those with workers of their own.
@@ -44,8 +44,7 @@ class StackMemory:
     has_workers: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Occupancy:
+class Occupancy(Struct, frozen=True):
     """What there is before a load.
 
     ``measured`` has stacks that were loaded before, the latest last, whether they still are or not;
@@ -70,8 +69,7 @@ class Occupancy:
         return MemoryEstimates(known or [MemoryEstimate(self.base_bytes, MODEL_FACTOR)])
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryEstimate:
+class MemoryEstimate(Struct, frozen=True):
     """What a stack takes: ``base_bytes``, and ``factor`` bytes for each byte of its model on disk."""
 
     base_bytes: float
@@ -82,8 +80,7 @@ class MemoryEstimate:
         return math.ceil(self.base_bytes + self.factor * bytes_on_disk)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryEstimates:
+class MemoryEstimates(Struct, frozen=True):
     """One estimate for each kind of stack: of which kind a model is, its archive has to be open to tell."""
 
     each: Sequence[MemoryEstimate]

@@ -1,11 +1,11 @@
 """Which models leave to make room or because nobody asks for them; only with ``--multi-model``, and pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUse:
+class ModelUse(Struct, frozen=True):
     """A loaded model: its memory, when its last request came, and whether one is being answered.
 
     ``used_at`` is on the clock of the caller, in seconds; a model without a request counts from its load.

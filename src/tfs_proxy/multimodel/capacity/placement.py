@@ -3,7 +3,8 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.errors import NotEnoughResources
 from tfs_proxy.resources import MODEL_FACTOR
@@ -20,8 +21,7 @@ COUNT_SETTING = "TFS_PROXY_MAX_LOADED_MODELS"
 MARGIN_SETTING = "SAGEMAKER_TFS_FRACTIONAL_GPU_MEM_MARGIN"
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
+class _Room(Struct, frozen=True):
     """What is left of one device: a share of its memory by what was promised, bytes by that and by use."""
 
     device: GpuDevice

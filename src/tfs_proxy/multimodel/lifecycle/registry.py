@@ -3,8 +3,9 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, KeysView
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from tfs_proxy.errors import (
     AlreadyLoaded,
@@ -27,8 +28,7 @@ LOADED_STATES = frozenset({LoadState.READY, LoadState.FAILED})
 DRAINING = "stopping: all models are being unloaded"
 
 
-@dataclass(frozen=True, slots=True)
-class ListedModel:
+class ListedModel(Struct, frozen=True):
     """A model as the registry knows it at one moment; ``reason`` says why, if it has failed."""
 
     name: str

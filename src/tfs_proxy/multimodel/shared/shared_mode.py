@@ -3,7 +3,8 @@
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import ModelLayout

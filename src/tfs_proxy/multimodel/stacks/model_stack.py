@@ -10,9 +10,10 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from tfs_proxy.capture.files import check_folder
 from tfs_proxy.deployment import Instance
@@ -255,7 +256,7 @@ class ModelStack:
             return
         self.placements = await self._owner.place(self)
         stack = self._stack
-        stack.settings = replace(stack.settings, safe_port_range=self._owner.ports_of(self))
+        stack.settings = stack.settings.with_values(safe_port_range=self._owner.ports_of(self))
         stack.request = replace(stack.request, placements=self.placements)
 
     def _open_gates(self) -> None:

@@ -1,8 +1,9 @@
 """What all models of a run share: the run makes it, and each stack takes what it needs of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.layout import Workspace
 from tfs_proxy.multimodel.shared.model_servers import SharedModelServers
@@ -14,8 +15,7 @@ from tfs_proxy.supervisor.nginx.kept_connections import COMMON_SOCKET
 from tfs_proxy.supervisor.process import Spawn
 
 
-@dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunFacts(Struct, frozen=True):
     """What all models of a run share: settings, model server, environment, folder, clean-up and log.
 
     ``port`` is the one that clients know, ``priority`` that of loads. ``servers`` are there in shared mode,

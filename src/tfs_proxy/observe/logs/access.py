@@ -6,8 +6,9 @@ stages to its answer, in a header that nginx keeps for itself. Without nginx the
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from zlib import crc32
+
+from msgspec import Struct, field
 
 from tfs_proxy.names import is_model_name
 from tfs_proxy.observe.logs.entry import LogEntry
@@ -29,8 +30,7 @@ CLIENT_ERROR, SERVER_ERROR = 400, 500
 _LINE = re.compile(rb"([0-9]+) (" + PLAIN_ID.encode() + rb") ([!-~]*) (.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLine:
+class RequestLine(Struct, frozen=True):
     """A request that has ended, as the access log shows it; ``connection`` is nginx's number.
 
     Those that the adaptive limit refuses, ``over_limit``, are as many as the load wants: they don't count as

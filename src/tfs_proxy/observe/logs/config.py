@@ -4,8 +4,10 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tfs_proxy.observe.logs.entry import TEXT
 
@@ -15,8 +17,7 @@ QUIET = ("botocore", "boto3", "s3transfer", "urllib3")
 """Libraries whose debug lines have credentials, headers or the whole request."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(Struct, frozen=True):
     """``descriptor`` is where entries are written to; a terminal's are ``coloured``."""
 
     form: str = TEXT

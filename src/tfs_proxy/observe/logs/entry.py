@@ -4,7 +4,8 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tfs_proxy.names import one_entry
 
@@ -24,8 +25,7 @@ _COLOURS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(Struct, frozen=True):
     """What happened, where, and because of which request; ``time`` is in seconds since 1970."""
 
     message: str

@@ -5,7 +5,8 @@ What clients send is left out: nginx quotes request lines, with their queries, a
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tfs_proxy.observe.logs.entry import LogEntry
 from tfs_proxy.observe.logs.events import split_traceback
@@ -40,8 +41,7 @@ _QUOTE, _LEFT_OUT = '"', "(left out)"
 _REQUEST = re.compile(r', request: "([A-Z]{1,20}) (/[!-~]*?)(?:\?[!-~]*)?(?: HTTP/[0-9.]+)?"')
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignEvent:
+class ForeignEvent(Struct, frozen=True):
     """An event as read; ``connection`` is nginx's number of the client's connection, None without one."""
 
     message: str

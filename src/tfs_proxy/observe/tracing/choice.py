@@ -1,8 +1,9 @@
 """OTEL_* variables -> which requests are traced, if any: read by the supervisor, without OpenTelemetry."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import TraceSampling
 
@@ -17,8 +18,7 @@ MISSING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TraceChoice:
+class TraceChoice(Struct, frozen=True):
     """What the variables ask for: None if requests are not traced, and why not if one might expect it."""
 
     sampling: TraceSampling | None = None

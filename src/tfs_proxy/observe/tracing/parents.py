@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.attributes import attribute_pattern
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, TRACEPARENT, TRACESTATE, X_RAY
@@ -15,8 +16,7 @@ EITHER, SAMPLED = "([01])", "(1)"
 _LONGEST_STATE = 512
 
 
-@dataclass(frozen=True, slots=True)
-class TraceParent:
+class TraceParent(Struct, frozen=True):
     """The span that a request was sent from, and whether it is sampled; ``state`` is its tracestate."""
 
     trace_id: int

@@ -1,9 +1,10 @@
 """A signature -> an example request that the script answers; `starter` writes it beside the script."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy import testing
 from tfs_proxy.archive.graphs.graph_inputs import GraphInputs
@@ -21,8 +22,7 @@ ENDINGS = {media.JSON: "json", media.NPY: "npy", media.NPZ: "npz", media.IMAGE: 
 ANSWERS = (media.JSON, media.NPZ)
 
 
-@dataclass(frozen=True, slots=True)
-class ExampleRequest:
+class ExampleRequest(Struct, frozen=True):
     """A body of one record, its media type, and the one to ask for."""
 
     body: bytes

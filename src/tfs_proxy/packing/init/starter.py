@@ -3,8 +3,9 @@
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.archive.discover import DiscoveredModel
 from tfs_proxy.archive.permissions import unreadable
@@ -19,8 +20,7 @@ from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.host.workspace import temporary_workspace
 
 
-@dataclass(frozen=True, slots=True)
-class Starter:
+class Starter(Struct, frozen=True):
     """What `init` has written: the folder, the files below it, the model, and the example request."""
 
     folder: Path

@@ -2,7 +2,9 @@
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tfs_proxy.archive.discover import ROOT_MODEL_NAME, DiscoveredModel
 from tfs_proxy.archive.graphs.graph_inputs import GraphInputs, read_graph_inputs
@@ -24,8 +26,7 @@ PLACEHOLDER = Signature(
 """The signature that a script is written for without a model."""
 
 
-@dataclass(frozen=True, slots=True)
-class StarterModel:
+class StarterModel(Struct, frozen=True):
     """The model that a script is written for; ``found`` has its versions, None without a model."""
 
     name: str = ROOT_MODEL_NAME

@@ -1,9 +1,10 @@
 """What `warmup` is asked for, and what it has done: values that the command and `pack` share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.capture.replay import CapturedRequest
 
@@ -15,8 +16,7 @@ class Fill(Enum):
     RANDOM = "random"
 
 
-@dataclass(frozen=True, slots=True)
-class WarmupOptions:
+class WarmupOptions(Struct, frozen=True):
     """Which requests are recorded.
 
     ``requests`` are a client's; without them requests are made from the signatures, one for each of
@@ -33,8 +33,7 @@ class WarmupOptions:
     version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WarmedVersion:
+class WarmedVersion(Struct, frozen=True):
     """A version's requests in its ``folder``, and how long its first one took, in milliseconds.
 
     ``cold_ms`` without recorded requests, ``warm_ms`` behind them; ``median_ms`` is that of later ones.

@@ -1,8 +1,10 @@
 """The requests of one version: made from its signatures, or a client's, as the model server gets them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy import protos
 from tfs_proxy.archive.graphs.graph_inputs import read_graph_inputs
@@ -23,8 +25,7 @@ MOST_RECORDS = 1000
 FIRST_ERROR = 400
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedRequest:
+class RecordedRequest(Struct, frozen=True):
     """One request to a model server; ``origin`` names it in errors."""
 
     target: Target

@@ -5,8 +5,10 @@ import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import ModelLoadError, StartTimeout
@@ -31,8 +33,7 @@ METRICS_SECONDS = 10.0
 _WARMED = re.compile(rb'model_warmup_latency_count\{[^}]*status="OK"[^}]*\} ([1-9][0-9]*)')
 
 
-@dataclass(frozen=True, slots=True)
-class TrialServer:
+class TrialServer(Struct, frozen=True):
     """A model server that has loaded all versions; ``calls`` sends requests to its ``instance``."""
 
     instance: Instance
@@ -59,7 +60,7 @@ def trial_server(
     """
     flags = () if warms_up else ("--enable_model_warmup=false",)
     settings = prepared.settings
-    settings = replace(settings, instance_count=1, extra_args=(*settings.extra_args, *flags))
+    settings = settings.with_values(instance_count=1, extra_args=(*settings.extra_args, *flags))
     prepared = replace(prepared, settings=settings)
     with ExitStack() as held:
         host = find_host_resources(ServeRequest(None, "auto", environ), prepared, held)

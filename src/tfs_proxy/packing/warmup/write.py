@@ -5,8 +5,10 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.archive.discover import LITE_FILE, DiscoveredModel
 from tfs_proxy.archive.saved_model import read_saved_model
@@ -26,8 +28,7 @@ REPEATS = 20
 """Requests whose median the first ones are compared with."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
+class _Version(Struct, frozen=True):
     """A version that gets requests."""
 
     model: str

@@ -12,12 +12,12 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
@@ -47,8 +47,7 @@ csv.field_size_limit(2**31 - 1)
 Row = list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """How a table is written; ``header`` None means that its first row has to tell."""
 
     header: bool | None = None

@@ -5,10 +5,10 @@ Both are read as a stream: no more than one record is in memory. Nothing here kn
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import google_crc32c
+from msgspec import Struct
 
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 
@@ -31,8 +31,7 @@ class Readable(Protocol):
         """The next ``size`` bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """One record: where it began (bytes), as it stood in the stream, and without its wrapping."""
 
     offset: int

@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tfs_proxy.dataplane.plane import Body
 from tfs_proxy.deployment import Instance
@@ -21,8 +21,7 @@ from tfs_proxy.wire.header_names import INFERENCE_ID
 DEFAULT_TYPE = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptRequest:
+class ScriptRequest(Struct, frozen=True):
     """One request as web hands it to the script: header values are raw, None if there was none.
 
     ``headers`` gathers all of them.

@@ -4,10 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import UpstreamRefused, UpstreamUnavailable
@@ -27,8 +27,7 @@ LOADING = frozenset({404, 412, 503})
 """What a model server says of a model that is not loaded yet (docs/reference/tensorflow-serving.md)."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerModels:
+class WorkerModels(Struct, frozen=True):
     """What all contexts of a worker share."""
 
     plane: DataPlane

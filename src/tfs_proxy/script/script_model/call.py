@@ -9,10 +9,11 @@ answers it alone. A function that takes one argument more gets a context. Other 
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.payload import media_types as media
@@ -39,8 +40,7 @@ TEXT = frozenset({media.JSON, media.CSV})
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptModel:
+class ScriptModel(Struct, frozen=True):
     """A loaded script: its path, the functions that it defines, each of which takes a context last."""
 
     path: str

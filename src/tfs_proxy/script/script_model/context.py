@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import current_id
@@ -15,8 +16,7 @@ from tfs_proxy.script.values import custom_attributes
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES, INFERENCE_ID
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptModelRequest:
+class ScriptModelRequest(Struct, frozen=True):
     """One request as web hands it to a script model: header values are raw, None if there was none."""
 
     body: bytes = b""

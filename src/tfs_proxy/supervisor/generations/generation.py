@@ -8,8 +8,10 @@ import logging
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import ArchiveError
@@ -29,8 +31,7 @@ from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(Struct, frozen=True):
     """What a generation serves."""
 
     prepared: Prepared

@@ -5,7 +5,8 @@ import logging
 import signal
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfs_proxy.errors import ModelLoadError
 from tfs_proxy.setting_values import PortRange
@@ -108,7 +109,7 @@ class Generations:
         )
         block = 1 - self.current.block
         host = replace(self._host, workspace=workspace, priority=LoadPriority())
-        settings = replace(self._settings, safe_port_range=ports_of(self._settings, block))
+        settings = self._settings.with_values(safe_port_range=ports_of(self._settings, block))
         stack = ServingStack(settings, self._request, host, self._entrances.web)
         return NextGeneration(stack, workspace, block, self._entrances, status.control_api.respond)
 

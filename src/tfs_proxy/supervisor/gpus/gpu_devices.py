@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -18,8 +19,7 @@ _SLICE = re.compile(r"\s+MIG \S+\s+Device\s+(?P<index>\d+): \(UUID: (?P<uuid>MIG
 _MEBIBYTES = re.compile(r"\s*(\d+) MiB\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuDevice:
+class GpuDevice(Struct, frozen=True):
     """A GPU, or a slice of one (MIG); one that is divided is not a device, but each of its slices is.
 
     ``uuid`` is what ``CUDA_VISIBLE_DEVICES`` takes, ``gpu_uuid`` and ``gpu_index`` are those of the card.
@@ -32,8 +32,7 @@ class GpuDevice:
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
+class _Listed(Struct, frozen=True):
     """A line of ``nvidia-smi -L`` for a GPU, with the UUIDs of the slices below it, by their numbers."""
 
     index: int

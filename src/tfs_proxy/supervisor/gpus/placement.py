@@ -1,13 +1,13 @@
 """Which GPU or MIG slice each of several model servers gets, and its share of it: pure, before the plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.supervisor.gpus.gpu_devices import GpuDevice
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """The device of one model server; ``memory_share`` of its memory, None leaves that to TensorFlow."""
 
     uuid: str

@@ -3,8 +3,9 @@
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tfs_proxy.observe.logs.config import LEVELS, LogConfig, set_level, wants_colour
 from tfs_proxy.settings import Settings

@@ -4,8 +4,9 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.errors import SettingsError, UpstreamError
 from tfs_proxy.layout import Workspace
@@ -18,8 +19,7 @@ from tfs_proxy.wire.connections import ConnectionPool, Timeouts
 SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRun:
+class FoundRun(Struct, frozen=True):
     """A run that answers at its control socket, its port, and those of its stages if it is a pipeline."""
 
     control_socket: Path

@@ -4,10 +4,11 @@ import os
 import pwd
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+
+from msgspec import Struct
 
 from tfs_proxy.attributes import MODEL_LABEL, MODEL_NAME, MODEL_VERSION
 from tfs_proxy.deployment import Deployment, TraceSampling
@@ -47,8 +48,7 @@ CONNECTIONS_A_CORE = 2048
 """nginx takes 0.43 KB of memory for each connection that may be, whether it comes or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyConfig:
+class ProxyConfig(Struct, frozen=True):
     """Where nginx listens, and where it sends requests to.
 
     ``also_listen`` are addresses with all that ``listen`` has. ``grpc`` is None if gRPC is not published,
@@ -155,8 +155,7 @@ def _limits(proxy: ProxyConfig, settings: Settings, limits: ProxyLimits) -> Mapp
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Routing:
+class Routing(Struct, frozen=True):
     """Where requests go, as parts of the http and the server block, and where a 502 of nginx's own leads."""
 
     upstreams_and_maps: str

@@ -7,8 +7,9 @@ control API, whose answer is the client's unless it sends the request on (`SENDS
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy import names
 from tfs_proxy.deployment import CaptureOptions, Instance, TraceSampling
@@ -68,8 +69,7 @@ _TARGET_NEEDED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class MultiModelRoutes:
+class MultiModelRoutes(Struct, frozen=True):
     """What nginx must know of a run whose models come and go.
 
     A load or an unload may take ``load_seconds``. ``takes_target_model`` says whether requests to

@@ -11,7 +11,8 @@ import socket
 import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
@@ -154,8 +155,7 @@ def _end_gracefully(former: Collection[int]) -> None:
             os.kill(pid, signal.SIGQUIT)
 
 
-@dataclass(frozen=True, slots=True)
-class NginxBuild:
+class NginxBuild(Struct, frozen=True):
     """What an nginx is: its version as 1, 26, 3, (0,) if unknown, and whether it counts its connections."""
 
     version: tuple[int, ...]

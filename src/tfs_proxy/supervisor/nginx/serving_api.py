@@ -6,9 +6,10 @@ path, and the profiler shows other clients' requests: neither is published.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import Instance, TraceSampling
 from tfs_proxy.observe.request_counts import NGINX_GRPC_FORMAT
@@ -29,16 +30,14 @@ HTTP2_DIRECTIVE = (1, 25, 1)
 CONCURRENT_STREAMS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcEndpoint:
+class GrpcEndpoint(Struct, frozen=True):
     """Where gRPC is published: the address, and the version of nginx, which writes HTTP/2 in two ways."""
 
     listen: str
     nginx_version: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyLimits:
+class ProxyLimits(Struct, frozen=True):
     """The limits that answers name: MB of a message, seconds that nginx waits for an answer."""
 
     message_mb: int

@@ -1,9 +1,10 @@
 """The models of a run as the Open Inference Protocol lists them; `ServedArchive` has those of one archive."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import BadInput
@@ -27,8 +28,7 @@ class IndexState(Enum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedVersion:
+class IndexedVersion(Struct, frozen=True):
     """A version of a model, "" if none is known; ``reason`` says why if it is not ready."""
 
     model: str

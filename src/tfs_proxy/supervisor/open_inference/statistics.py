@@ -5,7 +5,8 @@ that goes past the workers (nginx sends it to the model server, or it comes over
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import Distribution, MeasuredMetric
@@ -35,8 +36,7 @@ NEVER_KNOWN = ("cache_hit", "cache_miss")
 _NS, _MS = 1e9, 1e3
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceTimes:
+class InferenceTimes(Struct, frozen=True):
     """What is known of inferences: their counts and seconds, and the seconds of their stages.
 
     ``inferences`` are by model, version and whether they went well, as `ModelCounts` has them; ``stages`` by

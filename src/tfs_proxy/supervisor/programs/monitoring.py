@@ -6,8 +6,9 @@ the path is one that nobody can guess, unless the user's own config names anothe
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.report.serving_flags import ServingFlags
 
@@ -15,8 +16,7 @@ FLAG = "monitoring_config_file"
 DEFAULT_PATH = "/monitoring/prometheus/metrics"
 
 
-@dataclass(frozen=True, slots=True)
-class Monitoring:
+class Monitoring(Struct, frozen=True):
     """``path`` is where the model servers show their metrics, None if they do not.
 
     ``config`` is the text of the file to be written for them, None if the user gives one.

@@ -18,8 +18,9 @@ import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from tfs_proxy.errors import RequirementsError
 from tfs_proxy.layout import ModelLayout, Workspace
@@ -36,8 +37,7 @@ _INSTALLERS = re.compile(r"PIP_|UV_")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Install:
+class Install(Struct, frozen=True):
     """What is to be run, with ``env``: the first of ``attempts`` (argv lists) that succeeds is enough.
 
     ``overlay`` is the virtual environment, ``site_packages`` its folder for the workers' import

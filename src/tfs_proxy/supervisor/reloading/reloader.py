@@ -4,9 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
 
 from tfs_proxy.errors import ScriptLoadError, StopServing
 from tfs_proxy.names import printable
@@ -28,8 +29,7 @@ SHARE_OF_TIME = 0.1
 SHOWN_FILES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """The files that have changed; ``models`` since those that serve."""
 
     code: tuple[Path, ...]

@@ -4,10 +4,11 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from ctypes import CDLL
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.metric import MeasuredMetric, MetricDescription, Points
@@ -23,8 +24,7 @@ _LIBRARY = "libnvidia-ml.so.1"
 _PERCENT = 100
 
 
-@dataclass(frozen=True, slots=True)
-class GpuUsage:
+class GpuUsage(Struct, frozen=True):
     """One GPU; None for what its driver does not say, as with a GPU that is divided (MIG)."""
 
     index: int

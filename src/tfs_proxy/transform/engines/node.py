@@ -5,9 +5,11 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
@@ -26,16 +28,14 @@ from tfs_proxy.transform.stores.interface import InputObject, OutputTarget
 from tfs_proxy.transform.stores.local import local_object
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True):
     """What a node reports once it is ready; ``content`` identifies the model that it serves."""
 
     plan: ExecutionPlan
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunTerms:
+class RunTerms(Struct, frozen=True):
     """What all nodes of a run share, so that an output does not depend on the node that makes it."""
 
     fingerprint: str
@@ -46,8 +46,7 @@ class RunTerms:
         return replace(self.plan, concurrent=node.plan.concurrent)
 
 
-@dataclass(frozen=True, slots=True)
-class SharedStorageProbe:
+class SharedStorageProbe(Struct, frozen=True):
     """What every node must be able to see: one of the inputs, and a marker file in the output folder."""
 
     item: InputObject

@@ -4,8 +4,9 @@ import contextlib
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError

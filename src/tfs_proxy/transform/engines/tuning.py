@@ -7,7 +7,9 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
@@ -37,8 +39,7 @@ BATCHING: Sequence[Mapping[str, str]] = (
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """The rate of one choice, in answered records per second."""
 
     environment: Mapping[str, str]

@@ -2,8 +2,9 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import IO
+
+from msgspec import Struct, field
 
 from tfs_proxy.payload.formats.framing import Frame
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed
@@ -11,8 +12,7 @@ from tfs_proxy.transform.job import SINGLE, ExecutionPlan
 from tfs_proxy.transform.records.split import SPLITS, with_failure_location
 
 
-@dataclass(slots=True)
-class MiniBatch:
+class MiniBatch(Struct):
     """Records that are sent together, in one piece of memory because an object per record would be large.
 
     ``first`` is the number of the first record, from 1. ``offsets`` are the records' positions in the

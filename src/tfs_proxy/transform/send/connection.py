@@ -1,8 +1,9 @@
 """The address of the server of a batch job."""
 
 import socket
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
 
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.observe.routes import INVOCATIONS
@@ -11,8 +12,7 @@ from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
 EXECUTION_PARAMETERS = "/execution-parameters"
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointAddress:
+class EndpointAddress(Struct, frozen=True):
     """The address of a server; ``path`` is that of /invocations."""
 
     host: str

@@ -3,7 +3,8 @@
 import base64
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed
 from tfs_proxy.transform.job import Job
@@ -16,8 +17,7 @@ FAIL, PLACEHOLDER, SIDECAR = "fail", "placeholder", "sidecar"
 ON_ERROR = (FAIL, PLACEHOLDER, SIDECAR)
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """The result of a batch: bytes for the output and for the error file."""
 
     records: int

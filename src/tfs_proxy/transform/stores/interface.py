@@ -2,15 +2,15 @@
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 OUT = ".out"
 ERRORS = ".err"
 
 
-@dataclass(frozen=True, slots=True)
-class InputObject:
+class InputObject(Struct, frozen=True):
     """One object to transform.
 
     ``address`` is its path or ``s3://`` address, ``name`` its path below the input prefix, with slashes.

@@ -1,15 +1,15 @@
 """What a search has found, as values: the points from the best to the worst, and what each can do."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.tuning.axes import Point, Space
 from tfs_proxy.tuning.measured import LoadLevel, Trial, median_score
 from tfs_proxy.tuning.search import Search
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One point: its settings, and all its trials; ``score`` is their median, a rate if it is above 0."""
 
     point: Point
@@ -31,8 +31,7 @@ class Finding:
         return "; ".join(filter(None, (trial.failure for trial in self.trials)))
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Struct, frozen=True):
     """The points, the best first; ``fixed`` are the variables that the user has set."""
 
     ranked: tuple[Finding, ...]

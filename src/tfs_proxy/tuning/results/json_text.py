@@ -1,7 +1,8 @@
 """Findings as JSON, for machines."""
 
 import json
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from tfs_proxy.tuning.results.findings import Finding, Findings
 

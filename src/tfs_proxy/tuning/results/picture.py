@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape
+
+from msgspec import Struct
 
 from tfs_proxy.tuning.measured import LoadLevel, Trial
 from tfs_proxy.tuning.results.findings import Finding, Findings
@@ -15,8 +16,7 @@ ROUND_NUMBERS = tuple(float(f"{digit}e{power}") for power in range(-4, 10) for d
 BEST, DEFAULT, OTHER, TARGET = "#2f7d4f", "#1f5fa8", "#c3c9d2", "#b3362b"
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """From requests per second, from 0, and milliseconds, by their logarithm, to pixels."""
 
     most_rate: float

@@ -1,7 +1,8 @@
 """What a request of the protocol is for: model and version of its path, signature of its parameters."""
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UnknownModel

@@ -1,10 +1,10 @@
 """What gunicorn refuses before the app sees it: its exceptions as JSON answers, for `web.workers.base`."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from gunicorn.http.errors import UnsupportedTransferCoding
+from msgspec import Struct
 
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.wire.error_body import (
@@ -40,8 +40,7 @@ def refuse_misread(headers: Iterable[tuple[str, str]]) -> None:
             raise UnsupportedTransferCoding(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A status and the text under ``error``."""
 
     status: int

@@ -1,6 +1,6 @@
 """What a call is answered with: the server's headers, its message, and its status at the end."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tfs_proxy.wire.exchange import Deadline
 from tfs_proxy.wire.grpc_client.messages import IncomingMessage
@@ -15,8 +15,7 @@ _OK = "200"
 _CONTENT_TYPE = "application/grpc"
 
 
-@dataclass(frozen=True, slots=True)
-class CallAnswer:
+class CallAnswer(Struct, frozen=True):
     """The status of a call with its text, and the message if it is OK, else nothing."""
 
     code: GrpcCode

@@ -2,8 +2,9 @@
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from socket import MSG_WAITALL, SO_RCVTIMEO, SO_SNDTIMEO
+
+from msgspec import Struct
 
 from tfs_proxy.errors import UpstreamUnavailable
 from tfs_proxy.wire.connect import has_ended_tcp
@@ -42,8 +43,7 @@ class ServerEnded(ConnectionError):
     """The server has closed the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallRequest:
+class CallRequest(Struct, frozen=True):
     """What one call sends: its header block, and its message in pieces that stay where they are."""
 
     block: bytes

@@ -6,8 +6,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from tfs_proxy.wire.grpc_server.arriving_message import ArrivingMessage
 from tfs_proxy.wire.grpc_server.statuses import Status
@@ -35,8 +36,7 @@ class Reservation(Protocol):
         """Give everything back; idempotent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(Struct, frozen=True):
     """What answers the calls of one method; exactly one of ``run`` and ``stream`` is there.
 
     ``run`` and ``stream`` are called on a thread that may wait; a stream returns at once, and sends

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.wire.grpc_codes import GrpcCode
 from tfs_proxy.wire.grpc_server import call_heads
@@ -25,8 +26,7 @@ _LARGE_HEAD = Status(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CallingClient:
+class CallingClient(Struct, frozen=True):
     """Whose calls they are: where they are answered, its name, and what it may send for nothing."""
 
     transport: asyncio.WriteTransport

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from tfs_proxy.memory import DEFAULT_BODY_BYTES
 from tfs_proxy.wire.grpc_codes import GrpcCode
@@ -19,8 +20,7 @@ from tfs_proxy.wire.protobuf_writer import Piece
 UNKNOWN_METHOD = Status(GrpcCode.UNIMPLEMENTED, "Method not found!")
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(Struct, frozen=True):
     """What a server's calls are answered with: ``methods`` by path, run on ``threads``.
 
     ``refuse`` says which status goes with an error of a method of that name, ``reserve`` begins to reserve

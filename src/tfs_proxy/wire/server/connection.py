@@ -5,11 +5,11 @@ import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Protocol
 
 import h11
+from msgspec import Struct
 
 from tfs_proxy.errors import Overloaded
 from tfs_proxy.memory import MEGABYTE, RESERVED_FROM_BYTES
@@ -40,8 +40,7 @@ Refused = Callable[[HttpRequest, HttpResponse], HttpResponse]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
+class RequestLimits(Struct, frozen=True):
     """What a client may send, and how long it may be silent in the middle of a request.
 
     ``body_bytes`` of None is for a server that needs no bodies: it discards them. Headers of the names in

@@ -1,8 +1,7 @@
 """The warning before a generation loads beside the one that serves."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tfs_proxy.resources import MEGABYTE, MODEL_FACTOR, WORKER_BYTES, MemoryLeft
 from tfs_proxy.settings import Settings
@@ -26,7 +25,7 @@ def test_memory_for_two_is_told_to_be_short_before_it_is_taken(
     """The sentence has what is wanted, models and workers, and what is free."""
     monkeypatch.setattr(generation, "memory_left", lambda: left)
     settings = Settings.from_env({"SAGEMAKER_GUNICORN_WORKERS": "2"})
-    settings = replace(settings, machine=replace(settings.machine, models_bytes=MODELS_BYTES))
+    settings = settings.with_values(machine=replace(settings.machine, models_bytes=MODELS_BYTES))
 
     warning = generation.memory_warning(settings)
 

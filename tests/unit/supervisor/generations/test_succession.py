@@ -1,9 +1,9 @@
 """What two generations of a run have apart."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import ArchiveError

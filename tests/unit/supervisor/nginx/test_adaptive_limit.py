@@ -1,9 +1,9 @@
 """With an adaptive limit nothing goes past the workers, which hold it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.layout import Workspace

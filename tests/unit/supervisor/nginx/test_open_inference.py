@@ -1,10 +1,10 @@
 """Where nginx sends what KServe's and Triton's clients ask for."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tfs_proxy.deployment import Deployment, Instance
 from tfs_proxy.layout import Workspace

@@ -1,9 +1,9 @@
 """A classify or regress request's JSON to tf.Examples. Every refusal has TF Serving's own text."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tfs_proxy.embedded.errors import ServingError, invalid
 from tfs_proxy.embedded.rest.json.parse import parse
@@ -17,8 +17,7 @@ from tfs_proxy.serving_json.text import is_base64
 _MAX_INT64 = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class ExampleCall:
+class ExampleCall(Struct, frozen=True):
     """What a request asks for: a signature ("" is the default one) and its examples."""
 
     signature: str

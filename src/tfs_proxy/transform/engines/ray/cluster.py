@@ -11,9 +11,9 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import ray
+from msgspec import Struct
 
 from tfs_proxy.errors import ServerLost, SettingsError, StopServing
 from tfs_proxy.transform.engines.node import Capabilities, RunTerms, SharedStorageProbe
@@ -34,8 +34,7 @@ GiveUp = Callable[[InputObject, str], None]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """What is being distributed, and where its results go."""
 
     scheduler: Scheduler

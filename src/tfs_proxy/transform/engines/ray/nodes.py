@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
+from msgspec import Struct, field
+from msgspec.structs import replace
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -22,8 +23,7 @@ _STACK_SETTINGS = ("SAGEMAKER_", "TFS_")
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class RemoteNode:
+class RemoteNode(Struct):
     """A node and our actor on it; ``capabilities`` is None until its serving stack is ready.
 
     ``in_progress`` counts what its unfinished objects have come to, as of the last poll.

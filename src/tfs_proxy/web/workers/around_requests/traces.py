@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
@@ -12,8 +13,7 @@ from tfs_proxy.web.workers.around_requests.boundary import RequestObserver
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerTraces:
+class WorkerTraces(Struct, frozen=True):
     """What makes spans of a worker's requests; ``close`` sends those that are left."""
 
     observers: tuple[RequestObserver, ...] = ()

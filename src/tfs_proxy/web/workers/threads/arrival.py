@@ -6,11 +6,11 @@ Small bodies wait in memory; others in memory while there is room, else in a fil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 
 from gunicorn.http.errors import LimitRequestHeaders
+from msgspec import Struct, field
 
 from tfs_proxy.web.workers.threads.framing import (
     HEAD_END,
@@ -65,8 +65,7 @@ class Budget:
             self._left += count
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """Where bodies wait: the limit of one, and what there is for all. ``bodies`` is False behind nginx.
 
     nginx sends a request once it has all of it, so there only heads are waited for.

@@ -4,7 +4,8 @@ Nothing is refused here. What is malformed counts as ended, so that gunicorn's p
 """
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.wire.header_names import INFERENCE_ID, REQUEST_ID
@@ -29,8 +30,7 @@ def id_of(head: bytes) -> str:
     return chosen_id(ids.get(_INFERENCE_ID), ids.get(_REQUEST_ID))
 
 
-@dataclass(frozen=True, slots=True)
-class Framing:
+class Framing(Struct, frozen=True):
     """How many bytes of body follow a head, or that chunks do; whether the client ``waits`` to be asked."""
 
     length: int = 0

@@ -5,8 +5,9 @@ import socket
 import struct
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from tfs_proxy.forking.request import NUMBER, ForkRequest
 
@@ -16,8 +17,7 @@ MOST_DESCRIPTORS: Final = 253
 _PEER = struct.Struct("3i")
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A request with its descriptors, and the connection to the process ``supervisor``."""
 
     request: ForkRequest
