@@ -65,7 +65,9 @@ WORKERS = MetricDescription(
     "tfs_proxy_workers", _GAUGE, "Workers that run the script or convert requests, and send heartbeats."
 )
 WORKERS_CONFIGURED = MetricDescription(
-    "tfs_proxy_workers_configured", _GAUGE, "Workers that there should be (SAGEMAKER_GUNICORN_WORKERS)."
+    "tfs_proxy_workers_configured",
+    _GAUGE,
+    "Workers that there should be now (SAGEMAKER_GUNICORN_WORKERS; fewer until they are needed).",
 )
 WORKERS_STUCK = MetricDescription(
     "tfs_proxy_workers_stuck", _GAUGE, "Workers with a call of the script that is over its deadline."

@@ -5,13 +5,28 @@ from tfs_proxy.settings import Settings
 WORKERS_VARIABLE = "SAGEMAKER_GUNICORN_WORKERS"
 
 
-def capacity(settings: Settings, *, models: bool) -> str:
-    """Workers, model servers, their threads and batches; only workers if there are no ``models``."""
+def starts_on_demand(settings: Settings, *, script: bool) -> bool:
+    """Whether one worker is enough at first, and others start once requests for workers come at once.
+
+    Without a script nginx sends JSON past the workers, and what a worker loads costs little to load later.
+    Whoever sets their number gets all of them.
+    """
+    has_own_sockets = settings.nginx and settings.gunicorn_worker_class == "gthread"
+    is_chosen = WORKERS_VARIABLE in settings.given or settings.reload
+    return has_own_sockets and settings.gunicorn_workers > 1 and not (script or is_chosen)
+
+
+def capacity(settings: Settings, *, models: bool, on_demand: bool) -> str:
+    """Workers, model servers, their threads and batches; only workers if there are no ``models``.
+
+    If workers start ``on_demand``, there may be fewer.
+    """
     threads = (
         f" of {settings.gunicorn_threads} threads" if settings.gunicorn_worker_class == "gthread" else ""
     )
+    most = "up to " if on_demand else ""
     workers = (
-        f"{_count(settings.gunicorn_workers, 'worker')} ({settings.gunicorn_worker_class}){threads}, "
+        f"{most}{_count(settings.gunicorn_workers, 'worker')} ({settings.gunicorn_worker_class}){threads}, "
         f"{_why_so_many(settings)}"
     )
     if not models:

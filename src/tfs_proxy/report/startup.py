@@ -16,7 +16,7 @@ from tfs_proxy.archive.saved_model import SavedModelSummary
 from tfs_proxy.archive.summary import read_summary
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.names import printable
-from tfs_proxy.report.capacity import capacity
+from tfs_proxy.report.capacity import capacity, starts_on_demand
 from tfs_proxy.report.script import report_on_script, words_joined
 from tfs_proxy.report.served import Served
 from tfs_proxy.setting_rows import unknown_variables
@@ -109,6 +109,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         for version, path in model.versions.items()
     }
     faults = tuple(_model_faults(models, read))
+    on_demand = starts_on_demand(settings, script=served.script is not None)
     script = report_on_script(layout, script_model=served.script_model is not None)
     return Report(
         root=layout.root,
@@ -117,7 +118,9 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         default_reason=_default_reason(models, settings),
         script=script.sentence,
         # Of models that share theirs, the run has said so once.
-        processes="" if settings.shares_servers else capacity(settings, models=bool(models)),
+        processes=""
+        if settings.shares_servers
+        else capacity(settings, models=bool(models), on_demand=on_demand),
         settings={
             name: _without_secrets(name, value)
             for name, value in settings.changed.items()

@@ -99,7 +99,7 @@ class RunMetrics:
     def _workers(self) -> Iterator[MeasuredMetric]:
         heartbeats = self._readiness.heartbeats
         yield _measured(catalogue.WORKERS, {(): len(heartbeats.alive)})
-        yield _measured(catalogue.WORKERS_CONFIGURED, {(): heartbeats.hanging_calls.workers})
+        yield _measured(catalogue.WORKERS_CONFIGURED, {(): heartbeats.wanted})
         yield _measured(catalogue.WORKERS_STUCK, {(): heartbeats.hanging_calls.count(heartbeats.alive)})
         yield _measured(catalogue.WORKER_STARTS, {(): heartbeats.starts})
         limit = heartbeats.limit

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.01
 AVAILABLE = "AVAILABLE"
 ENDED = "END"
+WANTED = b"wanted"
 EXHAUSTED = GrpcCode.RESOURCE_EXHAUSTED.name
 
 
@@ -117,7 +118,8 @@ class Heartbeats(asyncio.DatagramProtocol):
     A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all, and
     ``starts`` counts them. One that can't load it sends a `BootFailure`: ``failure`` is the latest.
 
-    A message after the pid is its adaptive limit, for ``limit``, or for `HangingCalls`.
+    A message after the pid is its adaptive limit, for ``limit``, or for `HangingCalls`; or gunicorn's master
+    says how many workers it keeps, if it starts them on demand: ``wanted``.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         self._clock = clock
         self._beats: dict[bytes, float] = {}
         self._limits: dict[bytes, int] = {}
+        self._wanted: int | None = None
         self.booted = asyncio.Event()
         self.failure: BootFailure | None = None
         self.loading: set[bytes] = set()
@@ -164,6 +167,8 @@ class Heartbeats(asyncio.DatagramProtocol):
         kind, _, value = message.partition(b" ")
         if kind == b"limit" and value.isdigit():
             self._limits[pid] = int(value)
+        elif kind == WANTED and value.isdigit():
+            self._wanted = int(value)
         elif message:
             self.hanging_calls.hear(pid, message.decode(errors="replace"), self._clock())
         else:
@@ -186,6 +191,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         """Drop all beats: their workers are gone."""
         self._beats.clear()
         self._limits.clear()
+        self._wanted = None
         self.hanging_calls.forget()
         self.booted.clear()
 
@@ -204,6 +210,11 @@ class Heartbeats(asyncio.DatagramProtocol):
     def alive(self) -> Collection[bytes]:
         """The pids of workers whose last beat is fresh."""
         return self._beats.keys() if self.fresh() else ()
+
+    @property
+    def wanted(self) -> int:
+        """How many workers there should be now."""
+        return self.hanging_calls.workers if self._wanted is None else self._wanted
 
     @property
     def limit(self) -> int | None:

@@ -13,10 +13,12 @@ from contextlib import ExitStack
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
+from tfs_proxy.report.capacity import starts_on_demand
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
@@ -122,13 +124,16 @@ class ServingStack:
         host = await self._resources_for(prepared)
         planned = plan_processes(prepared, self._workspace, host, port)
         self.gpus = host.gpus
-        deployment = planned.deployment
+        has_script = planned.deployment.script is not None
+        # One worker can only stand in for others if they have sockets of their own.
+        on_demand = len(self.web) > 1 and starts_on_demand(self.settings, script=has_script)
+        deployment = replace(planned.deployment, workers_on_demand=on_demand)
         self.children.script = deployment.script
         self.has_workers = self._host.servers is None or deployment.script is not None
-        self.children.worker_count = self.settings.gunicorn_workers
+        self.children.worker_count = 1 if on_demand else self.settings.gunicorn_workers
         self.readiness.expect(deployment.instances, deployment.models)
         self.watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
-        return planned
+        return replace(planned, deployment=deployment)
 
     async def _resources_for(self, prepared: Prepared) -> HostResources:
         servers = self._host.servers
@@ -223,7 +228,7 @@ class ServingStack:
             raise failures.exceptions[0] from None
         if self.has_workers:
             self.readiness.step = "starting: waiting for a worker"
-            count = self.settings.gunicorn_workers if every_worker else 1
+            count = self.children.worker_count if every_worker else 1
             await self.readiness.heartbeats.until_alive(count)
 
     async def _models_available(self, models: Sequence[ServedModel]) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tfs_proxy.deployment import BootFailure, Instance
 from tfs_proxy.errors import UpstreamTimeout
+from tfs_proxy.supervisor.hanging_calls import HangingCalls
 from tfs_proxy.supervisor.model_states import MISSES, ModelWatch, loading_pause
 from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness, ServableState, read_status
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -46,6 +47,19 @@ def test_every_version_must_be_available_and_a_worker_alive() -> None:
     assert readiness.reason() == "model a version 2 is LOADING"
     readiness.note(0, "a", {1: AVAILABLE, 2: AVAILABLE})
     assert readiness.reason() is None
+
+
+def test_the_master_says_how_many_workers_there_should_be() -> None:
+    """Until then, and after its end, it is the configured number; nonsense changes nothing."""
+    heartbeats = Heartbeats(10.0, hanging_calls=HangingCalls(workers=4))
+
+    assert heartbeats.wanted == 4
+    for message in (b"17 wanted 1", b"17 wanted", b"17 wanted x"):
+        heartbeats.datagram_received(message, None)
+        assert heartbeats.wanted == 1
+    assert heartbeats.alive == ()
+    heartbeats.forget()
+    assert heartbeats.wanted == 4
 
 
 def test_a_heartbeat_goes_stale() -> None:

@@ -21,6 +21,7 @@ from gunicorn.workers.base import Worker
 
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.logs.config import FollowedLevel
+from tfs_proxy.web.workers.heartbeat import Heartbeat
 from tfs_proxy.web.workers.late_calls import FAILED, HANGS, SERVES, marked
 from tfs_proxy.web.workers.worker_log import gunicorn_handler
 from tfs_proxy.worker_environment import worker_workspace
@@ -88,15 +89,35 @@ def _lives(pid: int) -> bool:
 
 
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
-    """The arbiter with two more rules: a worker that hangs does not count, one that fails ends no other."""
+    """The arbiter with two more rules: a worker that hangs does not count, one that fails ends no other.
+
+    If workers start ``on_demand``, there is one at first, and one more with each SIGTTIN that a worker sends.
+    """
 
     log: logging.Logger
 
-    def __init__(self, application: "Application") -> None:
+    def __init__(self, application: "Application", *, on_demand: bool = False) -> None:
         self._told_to_end: set[int] = set()
         self._failed_at: dict[int, float] = {}
         self._level = FollowedLevel(worker_workspace().logging)
         super().__init__(application)
+        self._wanted = int(self.cfg.workers)
+        self._heartbeat: Heartbeat | None = None
+        if on_demand:
+            self._heartbeat = Heartbeat(worker_workspace().heartbeat_socket)
+            self._want(1)
+
+    def handle_ttin(self) -> None:
+        """Start one more worker, unless there are all."""
+        if self._heartbeat is not None and self._wanted < self.cfg.workers:
+            self._want(self._wanted + 1)
+        self.manage_workers()
+
+    def _want(self, count: int) -> None:
+        """Keep so many workers from now on, and tell the supervisor."""
+        self._wanted = count
+        if self._heartbeat is not None:
+            self._heartbeat.say(f"wanted {count}")
 
     def stop(self, graceful: bool = True) -> None:
         """End all workers; the sockets stay, as with systemd: gunicorn would remove files of unix sockets.
@@ -114,7 +135,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._level.follow()
         self._replace_failed()
         hanging = self._marked(HANGS)
-        self._num_workers = self.cfg.workers + len(hanging)
+        self._num_workers = self._wanted + len(hanging)
         super().manage_workers()
         self._told_to_end &= self.WORKERS.keys()
         self._end(sorted(hanging, key=lambda worker: worker.age))
@@ -126,7 +147,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         """
         serving = self._marked(SERVES)
         waiting = [worker for worker in hanging if worker.pid not in self._told_to_end]
-        for worker in waiting[: max(len(serving) + len(waiting) - self.cfg.workers, 0)]:
+        for worker in waiting[: max(len(serving) + len(waiting) - self._wanted, 0)]:
             self.log.warning(
                 "worker %d has calls that hang, and ends: another one serves in its place", worker.pid
             )
@@ -151,17 +172,21 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's own command line with our master."""
 
+    on_demand = False
+
     def run(self) -> None:
         """Serve until a signal ends it."""
         try:
-            Master(self).run()
+            Master(self, on_demand=self.on_demand).run()
         except RuntimeError as error:
             sys.exit(f"gunicorn can't be started: {error}")
 
 
-def main() -> None:
-    """Run gunicorn with the words of the command line until it ends."""
-    Application("%(prog)s [OPTIONS] [APP_MODULE]").run()
+def main(*, on_demand: bool = False) -> None:
+    """Run gunicorn with the words of the command line until it ends; ``on_demand`` is for its `Master`."""
+    application = Application("%(prog)s [OPTIONS] [APP_MODULE]")
+    application.on_demand = on_demand
+    application.run()
 
 
 if __name__ == "__main__":

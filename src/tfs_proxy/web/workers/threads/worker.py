@@ -5,11 +5,13 @@ costs more than a small request does. This module is all that touches gunicorn's
 """
 
 import logging
+import os
 import selectors
 import shutil
+import signal
 import socket
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
 from gunicorn.workers.gthread import STOP_KEEPALIVE_LINGER
 from gunicorn.workers.gthread import ThreadWorker as GunicornThreadWorker
@@ -57,6 +59,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self._worker_sockets = WorkerSockets(worker_workspace().worker_sockets)
         self._plain = not (self.log.access_log_enabled or self.cfg.is_ssl)
         self._counted, self._busy_at = 0, time.monotonic()
+        self._had_several = False
         # gunicorn's timeout may be a second: its master must see a sign of life in time.
         self._idle_tick_seconds = min(IDLE_TICK_SECONDS, (self.cfg.timeout or 2 * IDLE_TICK_SECONDS) / 2)
         super().init_process()
@@ -66,7 +69,8 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         super().load_wsgi()
         self._environs = PlainEnvirons(self.cfg)
         workspace = worker_workspace()
-        limit_bytes = fetch_deployment(workspace.control_socket).max_payload_bytes
+        deployment = fetch_deployment(workspace.control_socket)
+        self._on_demand, limit_bytes = deployment.workers_on_demand, deployment.max_payload_bytes
         free_bytes = shutil.disk_usage(workspace.root).free
         disk = Budget(max(limit_bytes, int(free_bytes * DISK_SHARE / self.cfg.workers)))
         self._room = Room(limit_bytes, workspace.root, disk, bodies=not workspace.nginx.exists())
@@ -84,6 +88,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
             self.method_queue.fileno(), selectors.EVENT_READ, self.method_queue.run_callbacks
         )
         self._connections.listen(*self._worker_sockets.take(self.sockets))
+        self._share_work()
         self._poller.add_thread()
         while self.alive and self.is_parent_alive():
             self._tick()
@@ -96,10 +101,22 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self.wait_for_and_dispatch_events(self._pause_seconds())
         self._connections.close_idle(time.monotonic())
         self._connections.accept_waiting()
+        self._share_work()
+
+    def _share_work(self) -> None:
+        """If workers start on demand, stand in for those that are not there, or have gunicorn start one."""
+        if not self._on_demand:
+            return
+        unowned = [self.sockets[number] for number in self._worker_sockets.unowned(len(self.sockets))]
+        self._connections.attend(unowned)
+        if unowned and self._had_several:
+            with suppress(ProcessLookupError):  # it has ended, and so will this worker
+                os.kill(self.ppid, signal.SIGTTIN)
+        self._had_several = False
 
     def _pause_seconds(self) -> float:
         now = time.monotonic()
-        if self.nr != self._counted or not self._connections.are_idle:
+        if self.nr != self._counted or self._connections.at_work:
             self._counted, self._busy_at = self.nr, now
         return TICK_SECONDS if now < self._busy_at + IDLE_AFTER_SECONDS else self._idle_tick_seconds
 
@@ -139,6 +156,8 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def _serve_descriptor(self, descriptor: int) -> None:
         connection = self._connections.take(descriptor)
         if connection is not None:
+            if self._connections.at_work > 1:
+                self._had_several = True
             self._serve(connection)
 
     def _serve(self, connection: ClientConnection) -> None:
@@ -225,7 +244,7 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def _answer_plainly(self, request: PlainRequest, connection: ClientConnection) -> bool:
         # What is left of a refused request's body would be taken for the next request.
         response = PromptResponse(
-            request, connection.sock, self.cfg, lambda: not self.alive or request.body.left > 0
+            request, connection.sock, self.cfg, lambda: self._ends(connection) or request.body.left > 0
         )
         self._count_request()
         try:
@@ -247,6 +266,9 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
                 self.handle_error(request, connection.sock, connection.client, error)
             return False
         return not response.should_close() and not request.body.left
+
+    def _ends(self, connection: ClientConnection) -> bool:
+        return not self.alive or self._connections.is_handed_over(connection)
 
     def _count_request(self) -> None:
         self.nr += 1

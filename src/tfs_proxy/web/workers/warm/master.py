@@ -21,14 +21,16 @@ PLAIN: Final = "tfs_proxy.web.workers.gunicorn_master"
 
 def main() -> None:
     """Import, then run gunicorn until it ends."""
+    on_demand = False
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
+        on_demand = deployment.workers_on_demand
         preload([*WORKER, *(SCRIPT if deployment.script else ())], names_brought(deployment))
     except (UpstreamUnavailable, UpstreamTimeout):
         pass  # so say the workers
     except (Exception, SystemExit, BroughtByModel):  # noqa: BLE001 - a worker will report it
         os.execv(sys.executable, [sys.executable, "-m", PLAIN, *sys.argv[1:]])  # noqa: S606 - needs no shell
-    gunicorn_master.main()
+    gunicorn_master.main(on_demand=on_demand)
 
 
 def names_brought(deployment: Deployment) -> set[str]:

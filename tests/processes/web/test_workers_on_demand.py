@@ -1,0 +1,162 @@
+"""Without a script there is one worker at first, and one more whenever requests for workers come at once."""
+
+import http.client
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.archives import has_nginx, pack
+from support.scraping import scrape
+from support.stack import Stack
+from tfs_proxy.settings import Settings
+
+ALL_WORKERS = Settings.from_env({}).gunicorn_workers
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(not has_nginx(), reason="nginx is not installed"),
+    pytest.mark.skipif(ALL_WORKERS < 2, reason="one core has one worker"),
+]
+
+CLIENTS = 8
+SHARE_SECONDS = 0.1
+SCRIPT = "def handler(data, context):\n    return 'x', 'text/plain'\n"
+
+
+@contextmanager
+def running(model: Path, env: Mapping[str, str]) -> Iterator[Stack]:
+    """A stack that is ready, with as many workers as it decides itself."""
+    stack = Stack(str(model), "--model-server", "embedded", env=env, workers=None)
+    try:
+        stack.wait_ready()
+        yield stack
+    finally:
+        stack.close()
+
+
+@pytest.fixture
+def stack(saved_models: Path) -> Iterator[Stack]:
+    """A model without a script."""
+    with running(saved_models / "half_plus_two", {}) as started:
+        yield started
+
+
+def convert(connection: http.client.HTTPConnection) -> tuple[int, bytes]:
+    """One request that a worker has to convert."""
+    connection.request("POST", "/invocations", b"1.0\n2.0\n", {"Content-Type": "text/csv"})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def grow(stack: Stack) -> None:
+    """Have clients ask until there is another worker."""
+    ask_until(stack, lambda: len(stack.workers()) >= 2, "there is another worker")
+
+
+def ask_until(stack: Stack, condition: Callable[[], bool], what: str) -> None:
+    """Send requests from several clients until ``condition`` holds; each gets its answer."""
+    enough = threading.Event()
+
+    def keep_asking() -> set[int]:
+        statuses = set()
+        with closing(http.client.HTTPConnection(stack.host, stack.port, timeout=60)) as connection:
+            while not enough.is_set():
+                statuses.add(convert(connection)[0])
+        return statuses
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        asking = [pool.submit(keep_asking) for _ in range(CLIENTS)]
+        try:
+            stack.wait_until(condition, what)
+        finally:
+            enough.set()
+        assert set[int]().union(*(each.result() for each in asking)) == {200}
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has computed so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for_all(stack: Stack) -> None:
+    """Wait until as many workers beat as there should be, and as there are."""
+
+    def agree() -> bool:
+        seen = scrape(stack)
+        counts = {seen.total("tfs_proxy_workers"), seen.total("tfs_proxy_workers_configured")}
+        return counts == {len(stack.workers())}
+
+    stack.wait_until(agree, "all workers are counted, and none is missing")
+
+
+def test_one_worker_converts_for_one_client(stack: Stack) -> None:
+    """It also accepts where the others would, so that no request waits for them, and none is missed."""
+    with closing(http.client.HTTPConnection(stack.host, stack.port, timeout=60)) as connection:
+        answers = [convert(connection) for _ in range(50)]
+    assert {status for status, _ in answers} == {200}
+
+    wait_for_all(stack)
+    assert len(stack.workers()) == 1
+
+
+def test_clients_at_once_get_more_workers(stack: Stack) -> None:
+    """The new one gets its share of the requests, and there are never more than are configured."""
+    (first,) = stack.workers()
+    grow(stack)
+    wait_for_all(stack)
+    assert 2 <= len(stack.workers()) <= ALL_WORKERS
+
+    (new, *_) = set(stack.workers()) - {first}
+    began = cpu_seconds(new)
+    ask_until(stack, lambda: cpu_seconds(new) - began > SHARE_SECONDS, "the new one works, too")
+
+
+def test_workers_that_die_come_back(stack: Stack) -> None:
+    """What is left takes the requests meanwhile."""
+    grow(stack)
+    wait_for_all(stack)
+    count, dead = len(stack.workers()), stack.workers()[0]
+    os.kill(dead, signal.SIGKILL)
+    with closing(http.client.HTTPConnection(stack.host, stack.port, timeout=60)) as connection:
+        assert {convert(connection)[0] for _ in range(50)} == {200}
+    stack.wait_until(lambda: dead not in stack.workers() and len(stack.workers()) >= count, "it is replaced")
+    wait_for_all(stack)
+
+
+def test_a_new_master_begins_with_one_worker(stack: Stack) -> None:
+    """It knows nothing of earlier requests, and the supervisor expects no more."""
+    grow(stack)
+    wait_for_all(stack)
+    master = stack.children()["gunicorn"][0]
+    os.kill(master, signal.SIGKILL)
+    stack.wait_until(lambda: stack.children().get("gunicorn", [master])[0] != master, "there is a new master")
+    stack.wait_ready()
+    wait_for_all(stack)
+    assert len(stack.workers()) == 1
+    grow(stack)
+
+
+@pytest.mark.parametrize(
+    ("env", "script", "count"),
+    [
+        pytest.param({"SAGEMAKER_GUNICORN_WORKERS": "3"}, None, 3, id="set by the user"),
+        pytest.param({}, SCRIPT, ALL_WORKERS, id="a script"),
+    ],
+)
+def test_all_workers_start_at_once(
+    saved_models: Path, tmp_path: Path, env: dict[str, str], script: str | None, count: int
+) -> None:
+    """A script may be slow to load, and whoever names a number gets it."""
+    files = {} if script is None else {"code/inference.py": script}
+    folders = {"half_plus_two": saved_models / "half_plus_two"}
+    archive = pack(tmp_path / "model.tar.gz", files, folders)
+    with running(archive, env) as stack:
+        stack.wait_until(lambda: len(stack.workers()) == count, f"{count} workers run")
+        wait_for_all(stack)
