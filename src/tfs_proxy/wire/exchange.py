@@ -16,6 +16,8 @@ from tfs_proxy.wire.http_messages import HttpResponse
 
 _READ_BYTES = 1 << 16
 _SMALL_BYTES = 1 << 16
+_AT_ONCE_BYTES = 1 << 12
+"""PERF: the kernel takes so much without waiting if nothing is on its way, so that it needs no timeout."""
 
 _TIMEVAL = struct.Struct("ll").pack
 
@@ -111,7 +113,8 @@ class Exchange:
     def _send(self) -> ConnectionError | None:
         """Send the request; a connection that breaks meanwhile may still hold an answer (413)."""
         seconds = self._limit.to_write()
-        set_timeout(self._connection, seconds, SO_SNDTIMEO)
+        if not isinstance(self._body, bytes) or len(self._head) + len(self._body) > _AT_ONCE_BYTES:
+            set_timeout(self._connection, seconds, SO_SNDTIMEO)
         try:
             self._send_all()
         except (TimeoutError, BlockingIOError) as error:
