@@ -92,7 +92,7 @@ class Deployment(Struct, frozen=True):
     ``console`` publishes the page to try the models. ``graph_folders`` are those of the newest version of
     each model, by its name, if it is known where they lie. ``adaptive_limit_seconds`` is the target of the
     workers' adaptive limit, None if they refuse no requests because of the load. ``workers_on_demand`` says
-    that there is one worker at first, and one more whenever requests for it come at once.
+    that there is one worker at first, and more once requests for it come at once.
     """
 
     default_model: str

@@ -13,7 +13,9 @@ def starts_on_demand(settings: Settings, *, script: bool) -> bool:
     """
     has_own_sockets = settings.nginx and settings.gunicorn_worker_class == "gthread"
     is_chosen = WORKERS_VARIABLE in settings.given or settings.reload
-    return has_own_sockets and settings.gunicorn_workers > 1 and not (script or is_chosen)
+    some_pass_them = not script and settings.adaptive_limit_seconds is None
+    is_several = settings.gunicorn_workers > 1 and settings.gunicorn_threads > 1
+    return has_own_sockets and is_several and some_pass_them and not is_chosen
 
 
 def capacity(settings: Settings, *, models: bool, on_demand: bool) -> str:

@@ -32,7 +32,7 @@ class ExportRequest(Struct, frozen=True):
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The request that `to_json` wrote."""
-        return convert(json.loads(text), cls, dec_hook=lambda kind, value: kind(value))
+        return convert(json.loads(text), cls, dec_hook=lambda _path, text: Path(text))
 
 
 class ExportReport(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Without a script there is one worker at first, and one more whenever requests for workers come at once."""
+"""Without a script there is one worker at first, and more once requests for workers come at once."""
 
 import http.client
 import os

@@ -15,6 +15,8 @@ from tfs_proxy.settings import Settings
         pytest.param({}, 1, False, False, id="one worker"),
         pytest.param({"SAGEMAKER_GUNICORN_WORKERS": "2"}, 2, False, False, id="set by the user"),
         pytest.param({"SAGEMAKER_GUNICORN_WORKER_CLASS": "sync"}, 2, False, False, id="another class"),
+        pytest.param({"SAGEMAKER_GUNICORN_THREADS": "1"}, 2, False, False, id="no two requests at once"),
+        pytest.param({"TFS_PROXY_ADAPTIVE_LIMIT": "50ms"}, 2, False, False, id="all go through workers"),
         pytest.param({"TFS_PROXY_RELOAD": "true"}, 2, False, False, id="scripts may come"),
         pytest.param({"TFS_PROXY_NGINX": "false"}, 2, False, False, id="one socket"),
     ],

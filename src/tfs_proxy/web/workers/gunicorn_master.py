@@ -91,7 +91,7 @@ def _lives(pid: int) -> bool:
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
     """The arbiter with two more rules: a worker that hangs does not count, one that fails ends no other.
 
-    If workers start ``on_demand``, there is one at first, and one more with each SIGTTIN that a worker sends.
+    If workers start ``on_demand``, there is one at first, and twice as many after a SIGTTIN of a worker.
     """
 
     log: logging.Logger
@@ -108,16 +108,16 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             self._want(1)
 
     def handle_ttin(self) -> None:
-        """Start one more worker, unless there are all."""
-        if self._heartbeat is not None and self._wanted < self.cfg.workers:
-            self._want(self._wanted + 1)
+        """Start as many workers more as serve, unless there are all, or some that are about to serve."""
+        if self._heartbeat is not None and len(self._marked(SERVES)) >= self._wanted < self.cfg.workers:
+            self._want(min(2 * self._wanted, self.cfg.workers))
         self.manage_workers()
 
     def _want(self, count: int) -> None:
         """Keep so many workers from now on, and tell the supervisor."""
         self._wanted = count
         if self._heartbeat is not None:
-            self._heartbeat.say(f"wanted {count}")
+            self._heartbeat.say_wanted(count)
 
     def stop(self, graceful: bool = True) -> None:
         """End all workers; the sockets stay, as with systemd: gunicorn would remove files of unix sockets.

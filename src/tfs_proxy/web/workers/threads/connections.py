@@ -92,12 +92,15 @@ class WorkerConnections:
             self._poller.watch_if_open(listener)
         return None
 
-    def accept_waiting(self) -> None:
-        """Accept what a worker that has ended, or is busy, left on its socket, and watch listeners again."""
+    def accept_waiting(self, most_at_work: int) -> None:
+        """Accept what a worker that has ended, or is busy, left on its socket, and watch listeners again.
+
+        What comes while ``most_at_work`` threads are at work here is better left to others.
+        """
         for listener in tuple(self._listeners.values()):
             self._poller.watch_if_open(listener)
         for listener in self._others:
-            while self.count < self._most and self._accept(listener):
+            while self.at_work < most_at_work and self.count < self._most and self._accept(listener):
                 pass
 
     def keep(self, connection: ClientConnection) -> None:

@@ -37,6 +37,11 @@ READ_BYTES = 64 * 1024
 DISK_SHARE = 0.8
 """Of what is free on the disk at the start: the rest is for the script, and for logs."""
 
+MOST_COMPANY = 0.6
+"""How many others each request may meet before there should be more workers.
+
+A single client's sometimes meet the one before, which has not quite ended; two clients' meet each other."""
+
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 TICK_SECONDS, DRAIN_TICK_SECONDS = 0.25, 0.05
 IDLE_TICK_SECONDS, IDLE_AFTER_SECONDS = 1.0, 2.0
@@ -53,13 +58,13 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
 
     def init_process(self) -> None:
         """Prepare, then load the application and run."""
-        self._poller = Poller(self._serve_descriptor, lambda: int(self.cfg.threads) + self._hanging)
+        self._poller = Poller(self._serve_descriptor, lambda: self._most_at_work)
         most = min(self.worker_connections, most_descriptors() // 2)
         self._connections = WorkerConnections(self._poller, self._open, most)
         self._worker_sockets = WorkerSockets(worker_workspace().worker_sockets)
         self._plain = not (self.log.access_log_enabled or self.cfg.is_ssl)
         self._counted, self._busy_at = 0, time.monotonic()
-        self._had_several = False
+        self._taken = self._company = 0  # requests since the last tick, and how many others they met
         # gunicorn's timeout may be a second: its master must see a sign of life in time.
         self._idle_tick_seconds = min(IDLE_TICK_SECONDS, (self.cfg.timeout or 2 * IDLE_TICK_SECONDS) / 2)
         super().init_process()
@@ -100,19 +105,20 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self.notify()
         self.wait_for_and_dispatch_events(self._pause_seconds())
         self._connections.close_idle(time.monotonic())
-        self._connections.accept_waiting()
+        self._connections.accept_waiting(self._most_at_work)
         self._share_work()
 
     def _share_work(self) -> None:
-        """If workers start on demand, stand in for those that are not there, or have gunicorn start one."""
+        """If workers start on demand, stand in for those that are not there, or have gunicorn start more."""
         if not self._on_demand:
             return
         unowned = [self.sockets[number] for number in self._worker_sockets.unowned(len(self.sockets))]
         self._connections.attend(unowned)
-        if unowned and self._had_several:
+        is_full = self._connections.at_work >= self._most_at_work
+        if unowned and (is_full or 0 < self._taken * MOST_COMPANY <= self._company):
             with suppress(ProcessLookupError):  # it has ended, and so will this worker
                 os.kill(self.ppid, signal.SIGTTIN)
-        self._had_several = False
+        self._taken = self._company = 0
 
     def _pause_seconds(self) -> float:
         now = time.monotonic()
@@ -139,6 +145,10 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         return int(self.worker_connections)
 
     @property
+    def _most_at_work(self) -> int:
+        return int(self.cfg.threads) + self._hanging
+
+    @property
     def _hanging(self) -> int:
         return int(self.watch.hanging)
 
@@ -156,8 +166,8 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def _serve_descriptor(self, descriptor: int) -> None:
         connection = self._connections.take(descriptor)
         if connection is not None:
-            if self._connections.at_work > 1:
-                self._had_several = True
+            self._taken += 1
+            self._company += self._connections.at_work - 1
             self._serve(connection)
 
     def _serve(self, connection: ClientConnection) -> None:
