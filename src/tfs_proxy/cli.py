@@ -1,6 +1,6 @@
 """The command line: the table of sub-commands, and the call of the one that is asked for.
 
-start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process -> readiness
+start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process -> supervisor.health
 """
 
 import argparse

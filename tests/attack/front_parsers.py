@@ -20,7 +20,7 @@ from tfs_proxy.commands.pipeline import request_from
 from tfs_proxy.memory import MEGABYTE
 from tfs_proxy.pipeline.stage import ports_needed
 from tfs_proxy.supervisor.control_api import ControlApi
-from tfs_proxy.supervisor.readiness import Heartbeats
+from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.web.body import BodyReader
 from tfs_proxy.web.memory_ledger import MemoryLedger
 from tfs_proxy.web.workers.plain_request import plain_request

@@ -11,9 +11,9 @@ from tfs_proxy.multimodel.repository import LoadedModels
 from tfs_proxy.multimodel.stacks.model_stacks import ModelStacks
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.control_api import ControlApi, Measure, Respond
+from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
-from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 
 

@@ -1,6 +1,7 @@
 """Whether a run of many models is ready, whatever models there are: what `/ping` answers from."""
 
-from tfs_proxy.supervisor.readiness import ExpectedVersion, Readiness, ServableState
+from tfs_proxy.supervisor.health.readiness import Readiness
+from tfs_proxy.supervisor.health.servable_states import ExpectedVersion, ServableState
 
 
 class FrontReadiness(Readiness):

@@ -32,6 +32,8 @@ from tfs_proxy.report.capacity import capacity
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
 from tfs_proxy.supervisor.control_api import ControlApi
+from tfs_proxy.supervisor.health.heartbeats import Heartbeats
+from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.load_priority import NOT_RESTORED, LoadPriority
 from tfs_proxy.supervisor.host.orphans import Orphans
@@ -45,7 +47,6 @@ from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
 from tfs_proxy.supervisor.programs import grpc_router
 from tfs_proxy.supervisor.programs.warm_parent import WarmParent
-from tfs_proxy.supervisor.readiness import Heartbeats, Phase
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import StackHost, heartbeats_of
 

@@ -22,9 +22,9 @@ from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.observe.request_counts import FinishedRequest
 from tfs_proxy.observe.request_record import chosen_id
 from tfs_proxy.observe.routes import SERVED_MODELS
+from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.logs.run_log import PATH as LOG_LEVEL
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
-from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.supervisor.scraping.outside import OutsideMetrics
 from tfs_proxy.wire.error_body import not_allowed

@@ -1,6 +1,6 @@
 """One serving stack: opens the archive, starts every process, reports readiness, drains at the end.
 
-start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process -> readiness
+start-up: cli -> settings -> archive -> supervisor.plan -> supervisor.process -> supervisor.health
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from tfs_proxy.supervisor.front.entrances import Entrances
 from tfs_proxy.supervisor.front.run_status import RunStatus
 from tfs_proxy.supervisor.generations.generation import Serving
 from tfs_proxy.supervisor.generations.succession import LONGEST_PATH_WITHIN, Generations
+from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host import sockets
 from tfs_proxy.supervisor.host.orphans import Orphans
 from tfs_proxy.supervisor.host.watchdog import Watchdog, guarded_workspace
 from tfs_proxy.supervisor.host.workspace import LONGEST_PATH
 from tfs_proxy.supervisor.logs.run_records import RunRecords
 from tfs_proxy.supervisor.opening import ServeRequest
-from tfs_proxy.supervisor.readiness import Phase
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS, RunLoop, together
 from tfs_proxy.supervisor.stack import ServingStack, StackHost
 

@@ -12,9 +12,10 @@ from tfs_proxy.multimodel.archives.folder import model_folder
 from tfs_proxy.multimodel.archives.on_demand import OnDemandModels
 from tfs_proxy.multimodel.lifecycle.registry import ModelRegistry
 from tfs_proxy.multimodel.repository import LoadedModels
+from tfs_proxy.supervisor.health.heartbeats import Heartbeats
+from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.open_inference.api import OpenInferenceApi
 from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes
-from tfs_proxy.supervisor.readiness import Heartbeats, Readiness
 from tfs_proxy.wire.http_messages import HttpRequest
 
 LOAD_SECONDS = 30.0

@@ -19,7 +19,7 @@ from tfs_proxy.script.tracebacks_of_threads import (
     own_part,
     place_of,
 )
-from tfs_proxy.supervisor.hanging_calls import HangingCalls
+from tfs_proxy.supervisor.health.hanging_calls import HangingCalls
 
 FOLDER = __file__.rpartition("/")[0]
 

@@ -15,7 +15,8 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.observe.metric import MeasuredMetric
 from tfs_proxy.supervisor import control_api
 from tfs_proxy.supervisor.control_api import ControlApi
-from tfs_proxy.supervisor.readiness import Heartbeats, Phase, Readiness
+from tfs_proxy.supervisor.health.heartbeats import Heartbeats
+from tfs_proxy.supervisor.health.readiness import Phase, Readiness
 from tfs_proxy.supervisor.requests_in_flight import NGINX_COUNT
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse
 from tfs_proxy.wire.http_server import HttpServer

@@ -30,12 +30,12 @@ from tfs_proxy.observe.stage_table import StageTables
 from tfs_proxy.setting_values import PortRange
 from tfs_proxy.supervisor.control_api import ControlApi
 from tfs_proxy.supervisor.gpus.placement import Placement
+from tfs_proxy.supervisor.health.readiness import Phase
 from tfs_proxy.supervisor.host.workspace import make_workspace_within
 from tfs_proxy.supervisor.metrics import RunMetrics
 from tfs_proxy.supervisor.nginx.kept_connections import WEB_SOCKET
 from tfs_proxy.supervisor.opening import ServeRequest
 from tfs_proxy.supervisor.process import ChildProcess
-from tfs_proxy.supervisor.readiness import Phase
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 from tfs_proxy.supervisor.scraping.worker_threads import WorkerThreads
 from tfs_proxy.supervisor.stack import ServingStack, StackHost

@@ -17,9 +17,9 @@ from tfs_proxy import __version__
 from tfs_proxy.errors import BadInput, TfsProxyError, UnknownModel
 from tfs_proxy.names import printable
 from tfs_proxy.observe.routes import SHARED_MEMORY
+from tfs_proxy.supervisor.health.readiness import Readiness
 from tfs_proxy.supervisor.open_inference.repository import IndexedVersion, IndexState, Repository
 from tfs_proxy.supervisor.open_inference.statistics import InferenceTimes, model_statistics
-from tfs_proxy.supervisor.readiness import Readiness
 from tfs_proxy.wire.error_body import NO_SHARED_MEMORY, not_allowed
 from tfs_proxy.wire.error_status import status_of_error
 from tfs_proxy.wire.http_messages import HttpRequest, HttpResponse

@@ -13,8 +13,8 @@ from tfs_proxy.report.prepare import without_workspace
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import SPARE_WORKERS
 from tfs_proxy.supervisor.generations.generation import Generation
+from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 from tfs_proxy.supervisor.process import ChildProcess, ProcessState, Spawn
-from tfs_proxy.supervisor.readiness import Heartbeats
 from tfs_proxy.supervisor.run_loop import LAST_STEPS_SECONDS
 
 LOOK_SECONDS = 0.01

@@ -6,7 +6,7 @@ from pathlib import Path
 from tfs_proxy.observe import catalogue
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.metric import MeasuredMetric
-from tfs_proxy.supervisor.readiness import Heartbeats
+from tfs_proxy.supervisor.health.heartbeats import Heartbeats
 
 
 class WorkerThreads:

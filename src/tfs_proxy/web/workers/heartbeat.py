@@ -41,7 +41,7 @@ class Heartbeat:
         return True
 
     def say(self, message: str) -> None:
-        """Send a message after the pid, at once, for `supervisor.hanging_calls`; it is not a heartbeat."""
+        """Send a message after the pid, at once, which is not a heartbeat: `supervisor.health` has them."""
         self._send(self._pid + b" " + message.encode(errors="replace"))
 
     def say_wanted(self, count: int) -> None:

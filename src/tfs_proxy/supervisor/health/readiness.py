@@ -1,0 +1,161 @@
+"""The run's readiness: its phase, the workers' heartbeats and the state of every model version.
+
+`Readiness.reason` is what ``/ping`` answers from; nothing here waits.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from itertools import product
+
+from tfs_proxy.deployment import Instance
+from tfs_proxy.supervisor.health.heartbeats import Heartbeats
+from tfs_proxy.supervisor.health.servable_states import (
+    AVAILABLE,
+    NO_VERSION,
+    ExpectedVersion,
+    ServableState,
+    state_of,
+)
+from tfs_proxy.supervisor.health.start_steps import StartSteps
+
+
+class Phase(Enum):
+    """The phase of the whole run."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    STOPPING = "stopping"
+
+
+class Readiness:
+    """The run's readiness as the run loop last saw it; ``load_seconds`` are of a version's last load.
+
+    ``reported`` is what an instance has said of a model last, versions that nobody expects included.
+    """
+
+    def __init__(self, heartbeats: Heartbeats, clock: Callable[[], float] = time.monotonic) -> None:
+        self.phase = Phase.STARTING
+        self.steps = StartSteps(clock)
+        self.load_seconds: dict[ExpectedVersion, float] = {}
+        self._clock = clock
+        self._began: dict[int, float] = {}
+        self.heartbeats = heartbeats
+        self.down: set[str] = set()
+        self.servables: dict[ExpectedVersion, ServableState] = {}
+        self.unreachable: set[int] = set()
+        self.reported: dict[tuple[int, str], Mapping[int, ServableState]] = {}
+        self.disturbed = asyncio.Event()
+
+    def succeed(self, before: "Readiness") -> None:
+        """Take the place of ``before``, whose counts and times of the start go on."""
+        self.steps = before.steps
+        self.heartbeats.starts += before.heartbeats.starts
+
+    @property
+    def step(self) -> str:
+        """What the start is at, as ``/ping`` says it."""
+        return self.steps.current
+
+    @step.setter
+    def step(self, step: str) -> None:
+        self.steps.begin(step)
+
+    def expect(self, instances: Iterable[Instance], models: Mapping[str, Iterable[int]]) -> None:
+        """Name every version that has to be AVAILABLE; of a model without versions, any one has to be."""
+        for instance in instances:
+            self.unreachable.add(instance.index)
+            self._began[instance.index] = self._clock()
+            for model, versions in models.items():
+                for version in tuple(versions) or (None,):
+                    self.servables[ExpectedVersion(instance.index, model, version)] = ServableState()
+
+    def expect_more(
+        self, instances: Iterable[Instance], model: str, versions: Iterable[int], load_seconds: float
+    ) -> None:
+        """Name versions that are AVAILABLE, and have to be so again whenever an instance has died."""
+        for instance, version in product(instances, versions):
+            servable = ExpectedVersion(instance.index, model, version)
+            self.servables[servable] = ServableState(AVAILABLE)
+            self.load_seconds[servable] = load_seconds
+
+    def forget(self, model: str) -> None:
+        """A model is going: it need not be there any more."""
+        for servable in [servable for servable in self.servables if servable.model == model]:
+            del self.servables[servable]
+            self.load_seconds.pop(servable, None)
+
+    def note(self, instance: int, model: str, states: Mapping[int, ServableState]) -> None:
+        """Note an instance's answer on a model; a version that it does not name has not begun to load."""
+        self.unreachable.discard(instance)
+        self.reported[instance, model] = states
+        for servable in self.servables:
+            if (servable.instance, servable.model) == (instance, model):
+                was_available = self.servables[servable].available
+                self.servables[servable] = state_of(servable, states)
+                if self.servables[servable].available and not was_available:
+                    self.load_seconds[servable] = self._clock() - self._began.get(instance, self._clock())
+
+    def lose(self, instance: int) -> None:
+        """Note that an instance has died: nothing on it is available until it reports so again."""
+        self.unreachable.add(instance)
+        self._began[instance] = self._clock()
+        for servable in self.servables:
+            if servable.instance == instance:
+                self.servables[servable] = ServableState()
+        self.disturbed.set()
+
+    def missing(self) -> str | None:
+        """The first version that is not AVAILABLE, as a phrase; None if all are."""
+        if self.unreachable:
+            return f"the model server does not answer yet (instance {min(self.unreachable)})"
+        for servable, state in self.servables.items():
+            if self._is_awaited(servable, state):
+                return f"{servable} is {state.state}" + (f": {state.error}" if state.error else "")
+        return None
+
+    def _is_awaited(self, servable: ExpectedVersion, state: ServableState) -> bool:
+        """Whether it is missing in this state."""
+        return not state.available and not (servable.version is None and state.unloaded)
+
+    def loaded(self) -> frozenset[int]:
+        """The instances on which every version is available; none before the run serves."""
+        if self.phase is Phase.STARTING:
+            return frozenset()
+        away = {servable.instance for servable, state in self.servables.items() if not state.available}
+        return frozenset(servable.instance for servable in self.servables) - away
+
+    def failure(self) -> str | None:
+        """The first version that will not become AVAILABLE, with the model server's error."""
+        for servable, state in self.servables.items():
+            if state.failed:
+                return f"{servable} can't be loaded: {state.error}"
+        return None
+
+    def _not_found(self) -> str:
+        """The first model without any version, which may never get one, as a phrase that follows the step."""
+        missing = (servable for servable, state in self.servables.items() if state is NO_VERSION)
+        return next((f"; {servable} is {NO_VERSION.state}" for servable in missing), "")
+
+    def away(self) -> str | None:
+        """The version that will be back soon, as a phrase; None if waiting does not help."""
+        return self.missing() if self.phase is Phase.SERVING else None
+
+    def reason(self) -> str | None:
+        """Why requests can't be served now; None if they can."""
+        return self.unready_processes() or self.unready_workers_and_models()
+
+    def unready_processes(self) -> str | None:
+        """What the run is at, or the processes that are away; None if it serves and all are there."""
+        if self.phase is Phase.STARTING:
+            return self.step + self._not_found()
+        if self.phase is Phase.STOPPING:
+            return "stopping"
+        return f"{', '.join(sorted(self.down))} is down and being restarted" if self.down else None
+
+    def unready_workers_and_models(self) -> str | None:
+        """Why no worker answers, or no model; None if they do."""
+        if not self.heartbeats.fresh():
+            return "no worker sends heartbeats"
+        return self.heartbeats.hanging() or self.missing()
