@@ -108,6 +108,8 @@ class ToyHandler(BaseHTTPRequestHandler):
             server.working += 1
         try:
             body = self._body()
+            if server.fault == "one-worker":  # long enough for the next to meet it on a busy machine, too
+                time.sleep(LONG_SECONDS)
             if self.path == "/models":
                 self._answer(*server.models.load(json.loads(body)))
             elif self.path.startswith("/models/") and not server.models.has(self.path.split("/")[2]):
