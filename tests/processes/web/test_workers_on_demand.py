@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.archives import has_nginx, pack
+from support.gates import gate
 from support.scraping import scrape
 from support.stack import Stack
 from tfs_proxy.settings import Settings
@@ -24,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(ALL_WORKERS < 2, reason="one core has one worker"),
 ]
 
+ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 CLIENTS = 8
 SHARE_SECONDS = 0.1
 SCRIPT = "def handler(data, context):\n    return 'x', 'text/plain'\n"
@@ -116,6 +119,26 @@ def test_clients_at_once_get_more_workers(stack: Stack) -> None:
     (new, *_) = set(stack.workers()) - {first}
     began = cpu_seconds(new)
     ask_until(stack, lambda: cpu_seconds(new) - began > SHARE_SECONDS, "the new one works, too")
+
+
+def test_a_full_worker_leaves_requests_to_new_ones(saved_models: Path, tmp_path: Path) -> None:
+    """It has no thread for them, and accepts none that would wait there."""
+    models = tmp_path / "models"
+    for name in ("gate", "half_plus_two"):
+        shutil.copytree(saved_models / name, models / name)
+    env = {"SAGEMAKER_GUNICORN_THREADS": "2", "SAGEMAKER_TFS_DEFAULT_MODEL_NAME": "half_plus_two"}
+    with running(models, env) as stack, ThreadPoolExecutor(2) as pool, gate(tmp_path / "gate") as held:
+        calls = [pool.submit(convert_at, stack, held.mark(name), "gate") for name in ("one", "two")]
+        held.wait_for(2)
+        assert {convert_at(stack, "1.0", "half_plus_two") for _ in range(10)} == {200}
+        held.open()
+        assert [call.result() for call in calls] == [200, 200]
+
+
+def convert_at(stack: Stack, body: str, model: str) -> int:
+    """The status of one request to a model."""
+    headers = {"Content-Type": "text/csv", ATTRIBUTES: f"tfs-model-name={model}"}
+    return stack.ask("POST", "/invocations", body, headers).status
 
 
 def test_workers_that_die_come_back(stack: Stack) -> None:
