@@ -9,8 +9,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, convert, to_builtins
 
 NUMBER: Final = struct.Struct("!I")
 """How many bytes a request has, which the descriptors come with, and the id of a process."""
@@ -34,12 +33,9 @@ class ForkRequest(Struct, frozen=True):
 
     def to_bytes(self) -> bytes:
         """As it is sent; surrogates in the environment stand for bytes that are not UTF-8."""
-        return json.dumps(asdict(self)).encode()
+        return json.dumps(to_builtins(self)).encode()
 
     @classmethod
     def from_bytes(cls, text: bytes) -> "ForkRequest":
-        """As it was sent; raises ValueError, KeyError or TypeError for anything else."""
-        fields = json.loads(text)
-        return cls(
-            tuple(fields["argv"]), fields["env"], tuple(fields["descriptors"]), fields["orphaned_signal"]
-        )
+        """As it was sent; raises ValueError for anything else."""
+        return convert(json.loads(text), cls)

@@ -110,6 +110,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
     }
     faults = tuple(_model_faults(models, read))
     on_demand = starts_on_demand(settings, script=served.script is not None)
+    processes = capacity(settings, models=bool(models), on_demand=on_demand)
     script = report_on_script(layout, script_model=served.script_model is not None)
     return Report(
         root=layout.root,
@@ -118,9 +119,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         default_reason=_default_reason(models, settings),
         script=script.sentence,
         # Of models that share theirs, the run has said so once.
-        processes=""
-        if settings.shares_servers
-        else capacity(settings, models=bool(models), on_demand=on_demand),
+        processes="" if settings.shares_servers else processes,
         settings={
             name: _without_secrets(name, value)
             for name, value in settings.changed.items()

@@ -79,7 +79,7 @@ def _run(request: ExportRequest, folder: Path, cancelled: threading.Event) -> Ex
             process.wait()
     try:
         return ExportReport.from_json(answer.read_text())
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError):
         raise ExportError(_ended(request, process.returncode, errors)) from None
 
 

@@ -51,5 +51,5 @@ class ExportReport(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The report that `to_json` wrote. Raises ValueError or TypeError if it is not one."""
+        """The report that `to_json` wrote. Raises ValueError if it is not one."""
         return convert(json.loads(text), cls)

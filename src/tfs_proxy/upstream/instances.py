@@ -27,7 +27,7 @@ def fetch_deployment(control_socket: Path, timeout_seconds: float = TIMEOUT_SECO
         raise UpstreamUnavailable(f"The supervisor has no deployment yet (it answered {status}).")
     try:
         return Deployment.from_json(body)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise UpstreamUnavailable("The supervisor's deployment can't be read.") from error
 
 

@@ -7,7 +7,9 @@ email package, which costs more than the model server's whole part of a small re
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+from msgspec import Struct
 
 from tfs_proxy.wire.http_messages import HttpResponse
 
@@ -17,9 +19,11 @@ _CONTINUE, _SWITCHING, _OK, _NO_CONTENT, _NOT_MODIFIED = 100, 101, 200, 204, 304
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\Z")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*\Z")
-_KNOWN_LINES, _KNOWN_LINE_BYTES = 256, 128
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?\Z")
 _LENGTH = re.compile(r"[0-9]{1,15}\Z")
+
+_KNOWN_LINES, _KNOWN_LINE_BYTES = 256, 128
+Read = TypeVar("Read")
 
 Receive = Callable[[], bytes]
 """Gives the next bytes that have arrived, at least one; none at the end of the connection."""
@@ -55,7 +59,7 @@ def read_response(receive: Receive) -> HttpResponse:
     return HttpResponse(status, body, fields, keeps_connection)
 
 
-class _Header(NamedTuple):
+class _Header(Struct, frozen=True):
     """A line of the head; ``key`` is the name in lower case."""
 
     key: str
@@ -64,7 +68,6 @@ class _Header(NamedTuple):
 
 
 _Headers = Sequence[_Header]
-Read = TypeVar("Read")
 
 
 def _read_head(buffer: bytes, receive: Receive) -> tuple[bytes, bytes]:

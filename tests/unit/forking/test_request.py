@@ -18,5 +18,5 @@ def test_what_is_sent_arrives() -> None:
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"argv": 1}', b"\xff"])
 def test_what_is_not_a_request_is_refused(text: bytes) -> None:
     """The warm parent lets go of such a connection."""
-    with pytest.raises((ValueError, KeyError, TypeError)):
+    with pytest.raises(ValueError):
         ForkRequest.from_bytes(text)

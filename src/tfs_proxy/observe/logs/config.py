@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Struct, convert, to_builtins
 
 from tfs_proxy.observe.logs.entry import TEXT
 
@@ -28,14 +27,14 @@ class LogConfig(Struct, frozen=True):
     def save(self, path: Path) -> None:
         """Write it at once, so that no reader sees half of it."""
         draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(asdict(self)))
+        draft.write_text(json.dumps(to_builtins(self)))
         draft.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> "LogConfig":
         """What `save` wrote; the defaults if nothing did."""
         try:
-            return cls(**json.loads(path.read_text()))
+            return convert(json.loads(path.read_text()), cls)
         except FileNotFoundError:
             return cls()
 

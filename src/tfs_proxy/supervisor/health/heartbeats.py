@@ -13,7 +13,6 @@ from tfs_proxy.supervisor.health.hanging_calls import HangingCalls
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.01
-WANTED = b"wanted"
 
 
 class Heartbeats(asyncio.DatagramProtocol):
@@ -71,7 +70,7 @@ class Heartbeats(asyncio.DatagramProtocol):
         kind, _, value = message.partition(b" ")
         if kind == b"limit" and value.isdigit():
             self._limits[pid] = int(value)
-        elif kind == WANTED and value.isdigit():
+        elif kind == b"wanted" and value.isdigit():
             self._wanted = int(value)
         elif message:
             self.hanging_calls.hear(pid, message.decode(errors="replace"), self._clock())

@@ -166,8 +166,9 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
     def _serve_descriptor(self, descriptor: int) -> None:
         connection = self._connections.take(descriptor)
         if connection is not None:
-            self._taken += 1
-            self._company += self._connections.at_work - 1
+            if self._on_demand:
+                self._taken += 1
+                self._company += self._connections.at_work - 1
             self._serve(connection)
 
     def _serve(self, connection: ClientConnection) -> None:

@@ -43,5 +43,5 @@ def receive(connection: socket.socket, supervisor: int, held: ExitStack) -> Rece
                 return None
             text += part
         return Received(ForkRequest.from_bytes(text), descriptors, connection, supervisor)
-    except (OSError, struct.error, ValueError, KeyError, TypeError):
+    except (OSError, struct.error, ValueError):
         return None
