@@ -23,7 +23,7 @@ from report import Figure
 from rows import Row, Servers, Side
 from stack import SCRIPT, Running, serve, server_alone
 
-from processes import MODEL_SERVER, cpu_seconds, megabytes, spent_since
+from processes import MODEL_SERVER, cpu_seconds, megabytes_beside, spent_since
 
 REQUESTS = 10_000
 IDLE_SECONDS = 20
@@ -78,8 +78,8 @@ def start(tiny: Path, choice: str, rounds: int) -> Iterator[Figure]:
 
 
 def own_megabytes(stack: Running) -> float:
-    """PSS of a stack without its model server."""
-    return sum(size for part, size in megabytes(stack.pid).items() if part != MODEL_SERVER)
+    """Memory of a stack without its model server, which may be Python, too, or not."""
+    return megabytes_beside(MODEL_SERVER, stack.pid)
 
 
 def send_requests(stack: Running, folder: Path) -> None:
@@ -90,7 +90,7 @@ def send_requests(stack: Running, folder: Path) -> None:
 
 
 def memory(name: str, model: Path, choice: str, most: int, folder: Path) -> Iterator[Figure]:
-    """PSS beside the model server once it serves, and after `REQUESTS` requests; then what it does if idle."""
+    """Memory beside the model server once it serves, and after `REQUESTS` requests; then what it does if idle."""
     with serve(model, choice) as stack:
         time.sleep(SETTLE_SECONDS)
         fresh = own_megabytes(stack)

@@ -11,6 +11,7 @@ TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 SUPERVISOR = "supervisor"
 MODEL_SERVER = "model server"
 PARTS = {
+    "tfs_proxy.cli": SUPERVISOR,  # first: its command line may name the model server's program
     "tfs_proxy.embedded": MODEL_SERVER,
     "tensorflow_model_server": MODEL_SERVER,
     "baseline:app": "plain proxy",
@@ -68,15 +69,39 @@ def spent_since(before: Mapping[str, float], *pids: int) -> dict[str, float]:
     return {part: max(seconds - before.get(part, 0.0), 0.0) for part, seconds in after.items()}
 
 
-def megabytes(pid: int) -> dict[str, float]:
-    """Proportional set size in MB of a run, by part."""
-    sizes: dict[str, float] = defaultdict(float)
+def megabytes_beside(left_out: str, pid: int) -> float:
+    """Memory in MB of a run without one part, as if that shared no file with the others.
+
+    A proportional set size would count what Python and libraries take only in part if the model server is
+    the embedded one, and in full beside the official program. Of each file counts the process that has most
+    of it in memory, of all else the proportional share.
+    """
+    anonymous, files = 0.0, dict[str, float]()
     for process in tree(pid):
         folder = PROC / str(process)
         try:
             command = (folder / "cmdline").read_bytes().decode(errors="replace")
-            pss = re.search(r"^Pss:\s+(\d+)", (folder / "smaps_rollup").read_text(), re.MULTILINE)
+            if part_of(command) == left_out:
+                continue
+            anonymous += kilobytes("Pss_Anon", (folder / "smaps_rollup").read_text())
+            mapped = file_kilobytes((folder / "smaps").read_text())
         except OSError:
             continue
-        sizes[part_of(command)] += int(pss[1]) / 1024 if pss else 0.0
-    return dict(sizes)
+        files = {path: max(files.get(path, 0), mapped.get(path, 0)) for path in files | mapped}
+    return (anonymous + sum(files.values())) / 1024
+
+
+def file_kilobytes(smaps: str) -> dict[str, float]:
+    """What a process has in memory of each file, without the pages that it has changed."""
+    found: dict[str, float] = defaultdict(float)
+    for mapping in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", smaps, flags=re.MULTILINE):
+        words = mapping.partition("\n")[0].split(maxsplit=5)
+        if len(words) == 6 and words[5].startswith("/"):
+            found[words[5]] += kilobytes("Rss", mapping) - kilobytes("Anonymous", mapping)
+    return dict(found)
+
+
+def kilobytes(name: str, text: str) -> int:
+    """One figure of a text of /proc/PID/smaps; 0 if it is not there, as for a process that is ending."""
+    figure = re.search(rf"^{name}:\s+(\d+)", text, re.MULTILINE)
+    return int(figure[1]) if figure else 0
