@@ -91,8 +91,8 @@ class Deployment(Struct, frozen=True):
     ``version_labels`` are those that the settings give to versions.
     ``console`` publishes the page to try the models. ``graph_folders`` are those of the newest version of
     each model, by its name, if it is known where they lie. ``adaptive_limit_seconds`` is the target of the
-    workers' adaptive limit, None if they refuse no requests because of the load. ``workers_on_demand`` says
-    that there is one worker at first, and more once requests for it come at once.
+    workers' adaptive limit, None if they refuse no requests because of the load. ``workers_at_first`` is
+    how many workers there are before any request, if others start once requests need them; else None.
     """
 
     default_model: str
@@ -123,7 +123,7 @@ class Deployment(Struct, frozen=True):
     console: bool = False
     graph_folders: Mapping[str, str] = field(default_factory=dict)
     adaptive_limit_seconds: float | None = None
-    workers_on_demand: bool = False
+    workers_at_first: int | None = None
 
     def served_name(self, name: str) -> str:
         """What the model server calls the model that a request for this deployment calls ``name``."""

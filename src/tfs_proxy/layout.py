@@ -11,8 +11,15 @@ SERVING_BASE_PATH = "/models"
 WARMUP_FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 """In a version's folder: requests that a model server answers before the version becomes available."""
 
+
 ARCHIVE_NAME = "model.tar.gz"
 DEFAULT_PROGRAM = "inference.py"
+
+
+def recorded_requests(folder: str | None) -> Path | None:
+    """The `WARMUP_FILE` in a version's folder; None if there is none, or the folder is not known."""
+    path = Path(folder) / WARMUP_FILE if folder is not None else None
+    return path if path is not None and path.is_file() else None
 
 
 class ModelLayout:

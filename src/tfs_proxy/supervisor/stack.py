@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import ModelLoadError, StartTimeout
 from tfs_proxy.layout import Workspace
-from tfs_proxy.report.capacity import starts_on_demand
+from tfs_proxy.report.capacity import workers_at_first
 from tfs_proxy.report.prepare import Prepared
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.children import Children
@@ -125,13 +125,12 @@ class ServingStack:
         host = await self._resources_for(prepared)
         planned = plan_processes(prepared, self._workspace, host, port)
         self.gpus = host.gpus
-        has_script = planned.deployment.script is not None
         # One worker can only stand in for others if they have sockets of their own.
-        on_demand = len(self.web) > 1 and starts_on_demand(self.settings, script=has_script)
-        deployment = replace(planned.deployment, workers_on_demand=on_demand)
+        at_first = workers_at_first(self.settings, planned.deployment) if len(self.web) > 1 else None
+        deployment = replace(planned.deployment, workers_at_first=at_first)
         self.children.script = deployment.script
         self.has_workers = self._host.servers is None or deployment.script is not None
-        self.children.worker_count = 1 if on_demand else self.settings.gunicorn_workers
+        self.children.worker_count = self.settings.gunicorn_workers if at_first is None else 1
         self.readiness.expect(deployment.instances, deployment.models)
         self.watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
         return replace(planned, deployment=deployment)

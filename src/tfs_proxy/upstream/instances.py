@@ -3,12 +3,12 @@
 import os
 from collections.abc import Mapping
 from contextlib import closing
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
 
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.upstream.interface import OK
 from tfs_proxy.wire.connect import connect_unix
 from tfs_proxy.wire.connections import ConnectionPool, Timeouts, get
 from tfs_proxy.wire.http_messages import HttpResponse
@@ -23,7 +23,7 @@ def fetch_deployment(control_socket: Path, timeout_seconds: float = TIMEOUT_SECO
     if it does not answer in time.
     """
     status, body = _get(control_socket, "/deployment", timeout_seconds)
-    if status != OK:
+    if status != HTTPStatus.OK:
         raise UpstreamUnavailable(f"The supervisor has no deployment yet (it answered {status}).")
     try:
         return Deployment.from_json(body)
@@ -59,7 +59,7 @@ def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> 
     False if it can't be reached.
     """
     try:
-        return _get(control_socket, f"/released/{os.getpgrp()}", timeout_seconds)[0] == OK
+        return _get(control_socket, f"/released/{os.getpgrp()}", timeout_seconds)[0] == HTTPStatus.OK
     except (UpstreamUnavailable, UpstreamTimeout):
         return False
 
@@ -67,7 +67,7 @@ def released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> 
 def until_released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
     """As `released`, but a run that is not ready answers at its release, or after a moment."""
     try:
-        return _get(control_socket, f"/until-released/{os.getpgrp()}", timeout_seconds)[0] == OK
+        return _get(control_socket, f"/until-released/{os.getpgrp()}", timeout_seconds)[0] == HTTPStatus.OK
     except (UpstreamUnavailable, UpstreamTimeout):
         return False
 
@@ -75,7 +75,7 @@ def until_released(control_socket: Path, timeout_seconds: float = TIMEOUT_SECOND
 def settled(control_socket: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> bool:
     """Whether no model server is away for now; True if the supervisor can't tell, so that no worker waits."""
     try:
-        return _get(control_socket, "/settled", timeout_seconds)[0] == OK
+        return _get(control_socket, "/settled", timeout_seconds)[0] == HTTPStatus.OK
     except (UpstreamUnavailable, UpstreamTimeout):
         return True
 

@@ -16,7 +16,7 @@ from wsgiref.util import setup_testing_defaults
 from tfs_proxy.batch import Batch
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import TfsProxyError
-from tfs_proxy.layout import WARMUP_FILE
+from tfs_proxy.layout import recorded_requests
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.payload.media_types import NPY
 from tfs_proxy.signature import DEFAULT_SIGNATURE, Target
@@ -43,15 +43,13 @@ def begin(
     It goes through ``app`` if there is one, and if it can be written as a body. Returns what does that; None
     without such a request.
     """
-    folder = deployment.graph_folders.get(deployment.default_model)
-    if folder is None or not (Path(folder) / WARMUP_FILE).is_file():
+    path = recorded_requests(deployment.graph_folders.get(deployment.default_model))
+    if path is None:
         return None
     # PERF: while the model is loaded: the first call would wait for it.
     from tfs_proxy.payload.formats import npy  # noqa: F401
 
-    call = Thread(
-        target=_warm_up, args=(deployment, Path(folder) / WARMUP_FILE, upstream, serves, app), daemon=True
-    )
+    call = Thread(target=_warm_up, args=(deployment, path, upstream, serves, app), daemon=True)
     call.start()
     return call
 

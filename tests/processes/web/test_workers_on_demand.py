@@ -1,10 +1,13 @@
-"""Without a script there is one worker at first, and more once requests for workers come at once."""
+"""Without a script the first request for a worker starts one, and more start once requests come at once."""
 
 import http.client
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -12,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from support.archives import has_nginx, pack
+from support.archives import has_nginx, pack, stand_in_archive, stand_in_program
 from support.gates import gate
 from support.scraping import scrape
 from support.stack import Stack
@@ -29,6 +32,7 @@ pytestmark = [
 ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 CLIENTS = 8
 SHARE_SECONDS = 0.1
+LONGEST_END_SECONDS = 4.0
 SCRIPT = "def handler(data, context):\n    return 'x', 'text/plain'\n"
 
 
@@ -99,6 +103,60 @@ def wait_for_all(stack: Stack) -> None:
     stack.wait_until(agree, "all workers are counted, and none is missing")
 
 
+def test_json_needs_no_worker(stack: Stack) -> None:
+    """nginx sends it to the model server, and the run is as healthy without a worker."""
+    answer = stack.ask("POST", "/invocations", '{"instances": [1.0]}', {"Content-Type": "application/json"})
+    assert (answer.status, answer.json) == (200, {"predictions": [2.5]})
+
+    assert stack.workers() == []
+    assert scrape(stack).total("tfs_proxy_workers_configured") == 0
+    assert stack.ask("GET", "/ping").status == 200
+
+
+def test_the_run_is_healthy_while_the_first_worker_starts(stack: Stack) -> None:
+    """Nobody takes an instance away whose first CSV has come."""
+    statuses = []
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(stack.ask, "POST", "/invocations", "1.0", {"Content-Type": "text/csv"})
+        while not first.done():
+            statuses.append(stack.ask("GET", "/ping").status)
+    assert first.result().status == 200
+    wait_for_all(stack)
+    statuses.append(stack.ask("GET", "/ping").status)
+    assert set(statuses) == {200}
+
+
+def test_requests_before_the_run_is_ready_start_no_worker(tmp_path: Path) -> None:
+    """They are refused while the model loads."""
+    archive, program = stand_in_archive(tmp_path / "model.tar.gz"), stand_in_program(tmp_path)
+    with gate(tmp_path / "gate") as held:
+        env = {"STAND_IN_GATE": held.mark()}
+        with closing(Stack(str(archive), "--model-server", program, env=env, workers=None)) as stack:
+            stack.wait_until(lambda: "gunicorn" in stack.children(), "gunicorn runs")
+            refused = {convert_at(stack, "1.0", "m") for _ in range(20)}
+            held.open()
+            stack.wait_ready()
+            assert refused == {503}
+            assert stack.workers() == []
+
+
+def test_a_stack_without_workers_ends_at_once(stack: Stack) -> None:
+    """A signal ends the master's wait for the first request."""
+    began = time.monotonic()
+    stack.close()
+    assert time.monotonic() - began < LONGEST_END_SECONDS
+
+
+def test_recorded_requests_warm_a_worker_up(saved_models: Path, tmp_path: Path) -> None:
+    """Whoever records requests wants the first one to be quick."""
+    model = shutil.copytree(saved_models / "half_plus_two", tmp_path / "half_plus_two")
+    record = [sys.executable, "-m", "tfs_proxy.cli", "warmup", str(model)]
+    assert subprocess.run(record, capture_output=True, check=False).returncode == 0
+    with running(model, {}) as stack:
+        assert len(stack.workers()) == 1
+        wait_for_all(stack)
+
+
 def test_one_worker_converts_for_one_client(stack: Stack) -> None:
     """It also accepts where the others would, so that no request waits for them, and none is missed."""
     with closing(http.client.HTTPConnection(stack.host, stack.port, timeout=60)) as connection:
@@ -111,6 +169,7 @@ def test_one_worker_converts_for_one_client(stack: Stack) -> None:
 
 def test_clients_at_once_get_more_workers(stack: Stack) -> None:
     """The new one gets its share of the requests, and there are never more than are configured."""
+    assert stack.ask("POST", "/invocations", "1.0", {"Content-Type": "text/csv"}).status == 200
     (first,) = stack.workers()
     grow(stack)
     wait_for_all(stack)
@@ -153,7 +212,7 @@ def test_workers_that_die_come_back(stack: Stack) -> None:
     wait_for_all(stack)
 
 
-def test_a_new_master_begins_with_one_worker(stack: Stack) -> None:
+def test_a_new_master_begins_without_workers(stack: Stack) -> None:
     """It knows nothing of earlier requests, and the supervisor expects no more."""
     grow(stack)
     wait_for_all(stack)
@@ -162,13 +221,16 @@ def test_a_new_master_begins_with_one_worker(stack: Stack) -> None:
     stack.wait_until(lambda: stack.children().get("gunicorn", [master])[0] != master, "there is a new master")
     stack.wait_ready()
     wait_for_all(stack)
-    assert len(stack.workers()) == 1
+    assert stack.workers() == []
     grow(stack)
 
 
 @pytest.mark.parametrize(
     ("env", "script", "count"),
     [
+        pytest.param(
+            {"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"}, None, 1, id="no JSON is asked for"
+        ),
         pytest.param({"SAGEMAKER_GUNICORN_WORKERS": "3"}, None, 3, id="set by the user"),
         pytest.param({}, SCRIPT, ALL_WORKERS, id="a script"),
     ],

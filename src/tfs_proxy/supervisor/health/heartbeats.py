@@ -16,7 +16,9 @@ LOOK_SECONDS = 0.01
 
 
 class Heartbeats(asyncio.DatagramProtocol):
-    """Workers send their pid; a beat is fresh for ``limit_seconds``. ``booted`` is set by the first.
+    """Workers send their pid; a beat is fresh for ``limit_seconds``.
+
+    ``booted`` is set by the first beat, or if there should be no worker yet.
 
     A worker that begins to load the application sends its pid with a ``+``: ``loading`` has them all, and
     ``starts`` counts them. One that can't load it sends a `BootFailure`: ``failure`` is the latest.
@@ -72,6 +74,8 @@ class Heartbeats(asyncio.DatagramProtocol):
             self._limits[pid] = int(value)
         elif kind == b"wanted" and value.isdigit():
             self._wanted = int(value)
+            if not self._wanted:
+                self.booted.set()
         elif message:
             self.hanging_calls.hear(pid, message.decode(errors="replace"), self._clock())
         else:
@@ -85,9 +89,9 @@ class Heartbeats(asyncio.DatagramProtocol):
             log.warning("a message from a worker can't be read")
 
     async def until_alive(self, count: int) -> None:
-        """Return once so many workers beat."""
+        """Return once so many workers beat, or there should be none yet."""
         await self.booted.wait()
-        while len(self.alive) < count:  # noqa: ASYNC110 - workers come and go
+        while len(self.alive) < count and self._wanted != 0:  # noqa: ASYNC110 - workers come and go
             await asyncio.sleep(LOOK_SECONDS)
 
     def forget(self) -> None:
@@ -108,6 +112,10 @@ class Heartbeats(asyncio.DatagramProtocol):
         now = self._clock()
         self._beats = {pid: beat for pid, beat in self._beats.items() if now - beat <= self.limit_seconds}
         return bool(self._beats)
+
+    def missed(self) -> bool:
+        """Whether no worker beats, while there should be one."""
+        return not self.fresh() and self._wanted != 0
 
     @property
     def alive(self) -> Collection[bytes]:

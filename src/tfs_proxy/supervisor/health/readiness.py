@@ -156,6 +156,6 @@ class Readiness:
 
     def unready_workers_and_models(self) -> str | None:
         """Why no worker answers, or no model; None if they do."""
-        if not self.heartbeats.fresh():
+        if self.heartbeats.missed():
             return "no worker sends heartbeats"
         return self.heartbeats.hanging() or self.missing()

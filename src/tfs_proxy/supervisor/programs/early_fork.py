@@ -1,6 +1,6 @@
 """gunicorn's master, forked from this very process before that has threads and an event loop.
 
-It shares what both have imported, and imports the rest while the archive is opened. A process that can't be
+It shares what both have imported, and imports the rest while the models load. A process that can't be
 started so is started as any other: it only takes longer, and more memory.
 """
 

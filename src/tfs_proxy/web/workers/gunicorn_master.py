@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from gunicorn.workers.base import Worker
 
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.logs.config import FollowedLevel
+from tfs_proxy.web.workers.first_demand import FirstDemand
 from tfs_proxy.web.workers.heartbeat import Heartbeat
 from tfs_proxy.web.workers.late_calls import FAILED, HANGS, SERVES, marked
 from tfs_proxy.web.workers.worker_log import gunicorn_handler
@@ -91,33 +93,66 @@ def _lives(pid: int) -> bool:
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
     """The arbiter with two more rules: a worker that hangs does not count, one that fails ends no other.
 
-    If workers start ``on_demand``, there is one at first, and twice as many after a SIGTTIN of a worker.
+    With ``at_first`` workers start on demand: there are as many as it says, none or one, then twice as many
+    after each SIGTTIN of a worker. The first request that waits for the first worker has it started, after
+    ``prepare``.
     """
 
     log: logging.Logger
 
-    def __init__(self, application: "Application", *, on_demand: bool = False) -> None:
+    def __init__(
+        self, application: "Application", at_first: int | None = None, prepare: Callable[[], object] = list
+    ) -> None:
         self._told_to_end: set[int] = set()
         self._failed_at: dict[int, float] = {}
         self._level = FollowedLevel(worker_workspace().logging)
         super().__init__(application)
-        self._wanted = int(self.cfg.workers)
+        self._wanted, self._said = int(self.cfg.workers), -1
         self._heartbeat: Heartbeat | None = None
-        if on_demand:
+        self._first_demand: FirstDemand | None = None
+        self._prepare = prepare
+        if at_first is not None:
             self._heartbeat = Heartbeat(worker_workspace().heartbeat_socket)
-            self._want(1)
+            self._wanted = at_first
+
+    def start(self) -> None:
+        """As gunicorn's; from here on signals are handled, and requests may wait at the listeners."""
+        super().start()
+        if not self._wanted:
+            self._first_demand = FirstDemand(self.LISTENERS, worker_workspace().control_socket)
+
+    def wait_for_signals(self, timeout: float = 1.0) -> list[signal.Signals]:
+        """As gunicorn's; the first request ends it, too, if there is no worker yet."""
+        if self._first_demand is not None and self.SIG_QUEUE.empty():
+            if self._first_demand.waits(timeout):
+                self._first_demand.close()
+                self._first_demand = None
+                self._prepare_worker()
+                self._wanted = 1
+            timeout = 0.0
+        return list(super().wait_for_signals(timeout))
+
+    def _prepare_worker(self) -> None:
+        try:
+            self._prepare()
+        except Exception as error:  # noqa: BLE001 - a worker tries again, and reports it
+            self.log.debug("not prepared: %s", error)
 
     def handle_ttin(self) -> None:
         """Start as many workers more as serve, unless there are all, or some that are about to serve."""
         if self._heartbeat is not None and len(self._marked(SERVES)) >= self._wanted < self.cfg.workers:
-            self._want(min(2 * self._wanted, self.cfg.workers))
+            self._wanted = min(2 * self._wanted, self.cfg.workers)
         self.manage_workers()
 
-    def _want(self, count: int) -> None:
-        """Keep so many workers from now on, and tell the supervisor."""
-        self._wanted = count
-        if self._heartbeat is not None:
-            self._heartbeat.say_wanted(count)
+    def _say_wanted(self) -> None:
+        """Tell the supervisor how many workers there should be; of the first once it serves.
+
+        Until then the run is as healthy as it was without one.
+        """
+        is_first = self._said == 0 and not self._marked(SERVES)
+        if self._heartbeat is not None and self._said != self._wanted and not is_first:
+            self._said = self._wanted
+            self._heartbeat.say_wanted(self._wanted)
 
     def stop(self, graceful: bool = True) -> None:
         """End all workers; the sockets stay, as with systemd: gunicorn would remove files of unix sockets.
@@ -136,6 +171,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._replace_failed()
         hanging = self._marked(HANGS)
         self._num_workers = self._wanted + len(hanging)
+        self._say_wanted()
         super().manage_workers()
         self._told_to_end &= self.WORKERS.keys()
         self._end(sorted(hanging, key=lambda worker: worker.age))
@@ -172,20 +208,22 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's own command line with our master."""
 
-    on_demand = False
+    at_first: int | None = None
+    prepare: Callable[[], object] = list
 
     def run(self) -> None:
         """Serve until a signal ends it."""
         try:
-            Master(self, on_demand=self.on_demand).run()
+            Master(self, self.at_first, self.prepare).run()
         except RuntimeError as error:
             sys.exit(f"gunicorn can't be started: {error}")
 
 
-def main(*, on_demand: bool = False) -> None:
-    """Run gunicorn with the words of the command line until it ends; ``on_demand`` is for its `Master`."""
+def main(at_first: int | None = None, prepare: Callable[[], object] | None = None) -> None:
+    """Run gunicorn with the words of the command line until it ends; the arguments are for its `Master`."""
     application = Application("%(prog)s [OPTIONS] [APP_MODULE]")
-    application.on_demand = on_demand
+    application.at_first = at_first
+    application.prepare = prepare or list
     application.run()
 
 

@@ -64,6 +64,22 @@ def test_the_master_says_how_many_workers_there_should_be() -> None:
     assert heartbeats.wanted == 4
 
 
+def test_no_worker_is_missed_before_there_should_be_one() -> None:
+    """The first one is counted once it serves; then one has to beat."""
+    clock = Clock()
+    readiness = health_of({}, clock)
+    readiness.phase = Phase.SERVING
+    heartbeats = readiness.heartbeats
+
+    heartbeats.datagram_received(b"16 wanted 0", None)
+    assert heartbeats.booted.is_set()
+    assert readiness.reason() is None
+    heartbeats.datagram_received(b"16 wanted 1", None)
+    assert readiness.reason() == "no worker sends heartbeats"
+    heartbeats.datagram_received(b"17", None)
+    assert readiness.reason() is None
+
+
 def test_a_heartbeat_goes_stale() -> None:
     """A worker that hangs stops beating; after the limit it no longer counts."""
     clock = Clock()

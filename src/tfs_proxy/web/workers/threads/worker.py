@@ -75,7 +75,8 @@ class ThreadWorker(ContainerWorker, GunicornThreadWorker):  # type: ignore[misc]
         self._environs = PlainEnvirons(self.cfg)
         workspace = worker_workspace()
         deployment = fetch_deployment(workspace.control_socket)
-        self._on_demand, limit_bytes = deployment.workers_on_demand, deployment.max_payload_bytes
+        self._on_demand = deployment.workers_at_first is not None
+        limit_bytes = deployment.max_payload_bytes
         free_bytes = shutil.disk_usage(workspace.root).free
         disk = Budget(max(limit_bytes, int(free_bytes * DISK_SHARE / self.cfg.workers)))
         self._room = Room(limit_bytes, workspace.root, disk, bodies=not workspace.nginx.exists())

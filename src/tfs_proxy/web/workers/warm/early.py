@@ -1,33 +1,23 @@
-"""gunicorn's master of one run, forked from the supervisor: it imports, then waits for what it is to become.
+"""gunicorn's master of one run, forked from the supervisor: it waits for what it is to become.
 
 `supervisor.programs.early_fork` calls it by its name, in a process like one that exec has started.
 """
 
 import os
 import socket
-from collections.abc import Collection
 from contextlib import ExitStack
 
 from tfs_proxy.web.workers.warm import master
 from tfs_proxy.web.workers.warm.fork_requests import receive
 from tfs_proxy.web.workers.warm.forked import become, follow
-from tfs_proxy.web.workers.warm.preload import WORKER, imported_names, preload
+from tfs_proxy.web.workers.warm.preload import imported_names
 
 
 def main(connection: socket.socket, supervisor: int) -> None:
     """Run as gunicorn's master until it ends; ends at once if the supervisor needs none, or has died."""
-    names = _imported()
     received = receive(connection, supervisor, ExitStack())  # what it receives is this process's to keep
     if received is None:
         os._exit(0)
     follow(received)
-    become(received, names)
+    become(received, imported_names())
     master.main()
-
-
-def _imported() -> Collection[str] | None:
-    """The names of all that has been imported; None if an import fails, which is a worker's to report."""
-    try:
-        return preload(WORKER) | imported_names()
-    except (Exception, SystemExit):  # noqa: BLE001 - exec starts anew, and tries again
-        return None

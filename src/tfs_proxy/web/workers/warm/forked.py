@@ -76,15 +76,15 @@ def wait_for_go(connection: socket.socket) -> None:
         os._exit(1)
 
 
-def become(received: Received, names: Collection[str] | None) -> None:
+def become(received: Received, names: Collection[str]) -> None:
     """Become the process that was asked for, up to the call of its program; ``names`` have been imported.
 
-    Does not return if exec starts the program: that is so without ``names``, too.
+    Does not return if exec starts the program.
     """
     request = received.request
     received.connection.close()
     _take_descriptors(received.descriptors, request.descriptors)
-    if names is None or not (_is_like_parent(request) and _imports_alike(request, names)):
+    if not (_is_like_parent(request) and _imports_alike(request, names)):
         os.execve(request.argv[0], request.argv, request.env)  # noqa: S606 - needs no shell
     sys.argv = [str(master.__file__), *request.argv[3:]]
 

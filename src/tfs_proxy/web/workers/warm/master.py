@@ -1,11 +1,15 @@
 """gunicorn whose master imports what its workers need before it forks them: run as a module (gthread only).
 
+It does so at once, or before the first worker if that waits for a request.
+
 If that can't be done for this model, or fails, the process becomes the plain `gunicorn_master`, whose workers
 import by themselves: only they report what is wrong.
 """
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,16 +25,20 @@ PLAIN: Final = "tfs_proxy.web.workers.gunicorn_master"
 
 def main() -> None:
     """Import, then run gunicorn until it ends."""
-    on_demand = False
+    at_first: int | None = None
+    prepare: Callable[[], object] | None = None
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
-        on_demand = deployment.workers_on_demand
-        preload([*WORKER, *(SCRIPT if deployment.script else ())], names_brought(deployment))
+        at_first, brought = deployment.workers_at_first, names_brought(deployment)
+        if at_first == 0 and not brought:
+            prepare = partial(preload, WORKER)
+        else:
+            preload([*WORKER, *(SCRIPT if deployment.script else ())], brought)
     except (UpstreamUnavailable, UpstreamTimeout):
         pass  # so say the workers
     except (Exception, SystemExit, BroughtByModel):  # noqa: BLE001 - a worker will report it
         os.execv(sys.executable, [sys.executable, "-m", PLAIN, *sys.argv[1:]])  # noqa: S606 - needs no shell
-    gunicorn_master.main(on_demand=on_demand)
+    gunicorn_master.main(at_first, prepare)
 
 
 def names_brought(deployment: Deployment) -> set[str]:
