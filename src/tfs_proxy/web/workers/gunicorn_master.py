@@ -101,7 +101,10 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
     log: logging.Logger
 
     def __init__(
-        self, application: "Application", at_first: int | None = None, prepare: Callable[[], object] = list
+        self,
+        application: "Application",
+        at_first: int | None = None,
+        prepare: Callable[[], object] | None = None,
     ) -> None:
         self._told_to_end: set[int] = set()
         self._failed_at: dict[int, float] = {}
@@ -133,6 +136,8 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         return list(super().wait_for_signals(timeout))
 
     def _prepare_worker(self) -> None:
+        if self._prepare is None:
+            return
         try:
             self._prepare()
         except Exception as error:  # noqa: BLE001 - a worker tries again, and reports it
@@ -209,7 +214,7 @@ class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no typ
     """gunicorn's own command line with our master."""
 
     at_first: int | None = None
-    prepare: Callable[[], object] = list
+    prepare: Callable[[], object] | None = None
 
     def run(self) -> None:
         """Serve until a signal ends it."""
@@ -223,7 +228,7 @@ def main(at_first: int | None = None, prepare: Callable[[], object] | None = Non
     """Run gunicorn with the words of the command line until it ends; the arguments are for its `Master`."""
     application = Application("%(prog)s [OPTIONS] [APP_MODULE]")
     application.at_first = at_first
-    application.prepare = prepare or list
+    application.prepare = prepare
     application.run()
 
 
