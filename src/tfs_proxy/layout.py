@@ -11,7 +11,6 @@ SERVING_BASE_PATH = "/models"
 WARMUP_FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 """In a version's folder: requests that a model server answers before the version becomes available."""
 
-
 ARCHIVE_NAME = "model.tar.gz"
 DEFAULT_PROGRAM = "inference.py"
 

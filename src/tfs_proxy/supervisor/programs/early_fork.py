@@ -1,6 +1,6 @@
 """gunicorn's master, forked from this very process before that has threads and an event loop.
 
-It shares what both have imported, and imports the rest while the models load. A process that can't be
+It shares what both have imported; what workers need it imports once it is the master. A process that can't be
 started so is started as any other: it only takes longer, and more memory.
 """
 
@@ -32,7 +32,7 @@ PROGRAM: Final = "tfs_proxy.web.workers.warm.early"
 
 
 class EarlyFork:
-    """A process that imports what workers need, and becomes gunicorn's master once it is asked to."""
+    """A process that waits, and becomes gunicorn's master once it is asked to."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self._pid: int | None = pid
