@@ -21,14 +21,15 @@ from tfs_proxy.payload.formats.json_outputs import json_of_outputs, lines_of_out
 from tfs_proxy.payload.formats.json_records import decode_json, decode_lines, examples_of, records_of
 from tfs_proxy.payload.formats.npy import npy_batch, npy_of_outputs, read_npy
 from tfs_proxy.payload.formats.npz import npz_batch, write_npz
-from tfs_proxy.payload.formats.raw_bytes import decode_bytes
-from tfs_proxy.payload.formats.recordio_protobuf import decode_recordio, examples_of_recordio
-from tfs_proxy.payload.formats.tf_example import (
+from tfs_proxy.payload.formats.protobuf import (
     decode_example,
+    decode_recordio,
     decode_tfrecords,
     examples_of_example,
+    examples_of_recordio,
     examples_of_tfrecords,
 )
+from tfs_proxy.payload.formats.raw_bytes import decode_bytes
 from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.signature import Signature

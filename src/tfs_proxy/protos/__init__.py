@@ -6,15 +6,16 @@ tensorflow package registers, in whichever order the two are imported. Messages 
 strangers to each other; they meet as bytes only.
 
 The schemas are in ``schema/``; ``make protos`` turns them into ``messages.binpb``, which this module
-loads, and into stubs, which only type checkers read.
+loads as soon as a message is asked for, and into stubs, which only type checkers read.
 """
 
 from importlib.resources import files
-from typing import TYPE_CHECKING
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from google.protobuf.descriptor_pool import DescriptorPool
+
     from tfs_proxy.protos.schema.example_pb2 import *
     from tfs_proxy.protos.schema.health_pb2 import *
     from tfs_proxy.protos.schema.profiler_pb2 import *
@@ -24,31 +25,51 @@ if TYPE_CHECKING:
     from tfs_proxy.protos.schema.serving_pb2 import *
     from tfs_proxy.protos.schema.tensor_pb2 import *
 
-POOL = descriptor_pool.DescriptorPool()
-"""Where the descriptors live; `google.protobuf.text_format` and `json_format` want it named."""
+    RecordIORecord = Record
+    """SageMaker's Record, by a name that tells it from other records."""
+
+    POOL: DescriptorPool
+    """Where the descriptors live; `google.protobuf.text_format` and `json_format` want it named."""
 
 _OWN_NAMES = frozenset({"tensorflow", "tensorflow.serving", "grpc.health.v1"})
 """The packages whose messages this module offers by their own names."""
 
 
-def _load() -> None:
+_LOADING = Lock()
+"""Threads must not get messages of two pools."""
+
+
+def __getattr__(name: str) -> Any:
+    """A message's class, or the pool, when the first of them is asked for.
+
+    PERF: workers that pass text on need none, and are spared 3 MB and 30 ms.
+    """
+    if name[:1].isupper():  # else it is a module of this folder that is about to be imported
+        with _LOADING:
+            if "POOL" not in globals():
+                globals().update(_loaded())
+        if name in globals():
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _loaded() -> dict[str, Any]:
+    """All that this module offers, by name."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    pool = descriptor_pool.DescriptorPool()
     schemas = descriptor_pb2.FileDescriptorSet.FromString((files(__name__) / "messages.binpb").read_bytes())
     for schema in schemas.file:
-        POOL.Add(schema)
-    for schema in schemas.file:
-        if schema.package in _OWN_NAMES:
-            names = (message.name for message in schema.message_type)
-            globals().update({name: _message_class(f"{schema.package}.{name}") for name in names})
+        pool.Add(schema)
 
+    def message_class(full_name: str) -> type:
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(full_name))
 
-def _message_class(full_name: str) -> type:
-    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(full_name))
-
-
-_load()
-
-if not TYPE_CHECKING:
-    Record = _message_class("aialgs.data.Record")
-
-RecordIORecord = Record
-"""SageMaker's Record, by a name that tells it from other records."""
+    own = {
+        message.name: message_class(f"{schema.package}.{message.name}")
+        for schema in schemas.file
+        if schema.package in _OWN_NAMES
+        for message in schema.message_type
+    }
+    record = message_class("aialgs.data.Record")
+    return {**own, "Record": record, "RecordIORecord": record, "POOL": pool}

@@ -5,21 +5,26 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tfs_proxy.protos import ModelSpec
 from tfs_proxy.protos.tensors import to_pieces
-from tfs_proxy.wire.protobuf_writer import map_field, message_field
+from tfs_proxy.wire.protobuf_writer import field, map_field, message_field, varint_field
+
+_NAME, _VERSION, _SIGNATURE, _LABEL = 1, 2, 3, 4
 
 
 def model_spec(
     name: str, version: int | None = None, label: str | None = None, signature: str | None = None
 ) -> bytes:
     """A serialized ModelSpec; neither version nor label means the newest version."""
-    spec = ModelSpec(name=name, signature_name=signature or "")
+    parts = [_text_field(_NAME, name), _text_field(_SIGNATURE, signature or "")]
     if version is not None:
-        spec.version.value = version
+        parts.append(field(_VERSION, varint_field(1, version) if version else b""))
     elif label is not None:
-        spec.version_label = label
-    return spec.SerializeToString()
+        parts.append(field(_LABEL, label.encode()))
+    return b"".join(parts)
+
+
+def _text_field(number: int, text: str) -> bytes:
+    return field(number, text.encode()) if text else b""
 
 
 def response_bytes(spec: bytes, outputs: Mapping[str, npt.NDArray[Any]], *, as_list: bool = True) -> bytes:

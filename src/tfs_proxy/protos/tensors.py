@@ -7,19 +7,23 @@ written if a client expects them.
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tfs_proxy.memory import STRING_BYTES
-from tfs_proxy.protos import TensorProto
 from tfs_proxy.wire import dtypes
 from tfs_proxy.wire.data_types import DataType, data_type_name
 from tfs_proxy.wire.protobuf_reader import varint_at
 from tfs_proxy.wire.protobuf_writer import Piece, field, memory, message_field, varint, varint_field
+
+if TYPE_CHECKING:
+    from tfs_proxy.protos import TensorProto
 
 QUANTIZED: dict[int, np.dtype[Any]] = {
     DataType.DT_QINT8: np.dtype([("qint8", np.int8)]),
@@ -47,17 +51,10 @@ SMALL: Mapping[int, np.dtype[Any]] = {
 }
 """Types of two and four bits, one element a byte, with what they are widened to."""
 
-NUMPY_TYPES: dict[int, np.dtype[Any]] = {**dtypes.NUMPY_TYPES, **QUANTIZED}
-"""What an array of each TensorProto.dtype looks like; ml_dtypes, if it is installed, has a few more."""
-
-with suppress(ImportError):
-    import ml_dtypes
-
-    for _data_type in (DataType.DT_BFLOAT16, *FLOAT8, *SMALL):
-        with suppress(AttributeError):
-            NUMPY_TYPES[_data_type] = np.dtype(getattr(ml_dtypes, data_type_name(_data_type)[3:].lower()))
-
-_NUMBERS = {kind: number for number, kind in NUMPY_TYPES.items()}
+_NUMPY_TYPES: Mapping[int, np.dtype[Any]] = {**dtypes.NUMPY_TYPES, **QUANTIZED}
+_NUMBERS = {kind: number for number, kind in _NUMPY_TYPES.items()}
+_OF_ML_DTYPES: frozenset[int] = frozenset({DataType.DT_BFLOAT16, *FLOAT8, *SMALL})
+_ML_DTYPES = "ml_dtypes"
 
 DTYPE, SHAPE, CONTENT = 1, 2, 4
 STRINGS, _WHOLE, _HALVES, _FLOAT8S = 8, 7, 13, 18
@@ -84,7 +81,7 @@ _VARINT_LISTS: Mapping[int, int] = {
 }
 
 _NARROW = {number for number, field_number in _VARINT_LISTS.items() if field_number == _WHOLE}
-_LISTS: dict[int, Callable[[TensorProto], Iterable[Any]]] = {
+_LISTS: dict[int, Callable[["TensorProto"], Iterable[Any]]] = {
     DataType.DT_FLOAT: lambda tensor: tensor.float_val,
     DataType.DT_DOUBLE: lambda tensor: tensor.double_val,
     DataType.DT_COMPLEX64: lambda tensor: tensor.scomplex_val,
@@ -106,12 +103,42 @@ _PAIRS: dict[int, np.dtype[Any]] = {
 }
 
 
+def numpy_type(data_type: int) -> np.dtype[Any] | None:
+    """What an array of a TensorProto.dtype looks like; None if there is none.
+
+    PERF: the ml_dtypes package is imported for the first of its types, and not before: it takes 2 MB.
+    """
+    kind = _NUMPY_TYPES.get(data_type)
+    return _types_of_ml_dtypes().get(data_type) if kind is None and data_type in _OF_ML_DTYPES else kind
+
+
+@cache
+def _types_of_ml_dtypes() -> Mapping[int, np.dtype[Any]]:
+    """The types that ml_dtypes has; none if it is not installed."""
+    types = {}
+    with suppress(ImportError):
+        import ml_dtypes
+
+        for data_type in _OF_ML_DTYPES:
+            with suppress(AttributeError):
+                types[data_type] = np.dtype(getattr(ml_dtypes, data_type_name(data_type)[3:].lower()))
+    return types
+
+
+@cache
+def _numbers_of_ml_dtypes() -> Mapping[np.dtype[Any], int]:
+    return {kind: number for number, kind in _types_of_ml_dtypes().items()}
+
+
 def data_type_of(array: npt.NDArray[Any]) -> int:
     """The TensorProto.dtype of an array; text and bytes of any width are DataType.DT_STRING.
 
     Raises TypeError for an array that no tensor can be made of.
     """
-    number = _NUMBERS.get(array.dtype.newbyteorder("="))
+    kind = array.dtype.newbyteorder("=")
+    number = _NUMBERS.get(kind)
+    if number is None and _ML_DTYPES in sys.modules:  # else there are no arrays of its types
+        number = _numbers_of_ml_dtypes().get(kind)
     if number is not None:
         return number
     if array.dtype.kind in "SU":
@@ -119,26 +146,26 @@ def data_type_of(array: npt.NDArray[Any]) -> int:
     raise TypeError(f"there is no tensor type for {array.dtype}")
 
 
-def listed_bytes(tensor: TensorProto) -> int:
+def listed_bytes(tensor: "TensorProto") -> int:
     """The memory of the array that `to_array` allocates for a list of values, by the declared shape.
 
     0 if it allocates nothing, or fails.
     """
-    kind = NUMPY_TYPES.get(tensor.dtype)
+    kind = numpy_type(tensor.dtype)
     if kind is None or (tensor.tensor_content and not kind.hasobject):
         return 0
     count = math.prod(max(0, dim.size) for dim in tensor.tensor_shape.dim)
     return count * (STRING_BYTES if kind.hasobject else kind.itemsize)
 
 
-def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
+def to_array(tensor: "TensorProto") -> npt.NDArray[Any]:
     """The array that a TensorProto holds; strings become an object array of ``bytes``, any byte but 0 a True.
 
     Read-only if it shares the message's memory. Raises ValueError if the shape and the
     values do not fit, or the type has no array.
     """
     data_type: int = tensor.dtype
-    kind = NUMPY_TYPES.get(data_type)
+    kind = numpy_type(data_type)
     if kind is None:
         raise ValueError(f"no array can hold {data_type_name(tensor.dtype)}")
     shape = [dim.size for dim in tensor.tensor_shape.dim]
@@ -160,7 +187,7 @@ def to_array(tensor: TensorProto) -> npt.NDArray[Any]:
     return values.reshape(shape)
 
 
-def _strings(tensor: TensorProto, count: int) -> npt.NDArray[Any]:
+def _strings(tensor: "TensorProto", count: int) -> npt.NDArray[Any]:
     content = tensor.tensor_content
     strings = _packed_strings(content, count) if content else list(tensor.string_val)[:count]
     values = np.empty(count, object)
@@ -180,7 +207,7 @@ def _packed_strings(content: bytes, count: int) -> list[bytes]:
     return [content[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def _listed(tensor: TensorProto, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+def _listed(tensor: "TensorProto", kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
     if tensor.dtype in FLOAT8:
         return _filled(np.frombuffer(tensor.float8_val, kind), count)
     numbers = _LISTS[tensor.dtype](tensor)

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from google.protobuf.message import DecodeError
 from msgspec import Struct
 
-from tfs_proxy.protos import ModelSpec, TensorProto, TensorShapeProto
 from tfs_proxy.protos.bfloat16 import from_bits
-from tfs_proxy.protos.tensors import CONTENT, DTYPE, FIXED_LISTS, NUMPY_TYPES, SHAPE, STRINGS, to_array
+from tfs_proxy.protos.tensors import CONTENT, DTYPE, FIXED_LISTS, SHAPE, STRINGS, numpy_type, to_array
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
-from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, read_fields, read_varint
+from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, numbers, read_fields, read_varint
 from tfs_proxy.wire.protobuf_writer import Piece, varint_field
 
 _OUTPUTS, _MODEL_SPEC = 1, 2
+_VERSION = 2
+_DIM, _UNKNOWN_RANK = 2, 3
 _KEY, _VALUE = 1, 2
 _VERSION_NUMBER = 3
 _BITS = np.dtype(np.uint16)
@@ -45,18 +45,24 @@ def read_response(message: Piece) -> Predicted:
     """
     outputs: dict[str, npt.NDArray[Any]] = {}
     version = None
-    try:
-        for number, kind, content in read_fields(memoryview(message)):
-            if number == _OUTPUTS and kind == LENGTH:
-                entry = {part: value for part, _, value in read_fields(content)}
-                name = str(entry.get(_KEY, b""), "utf-8")
-                outputs[name] = _array(entry.get(_VALUE, memoryview(b"")))
-            elif number == _MODEL_SPEC and kind == LENGTH:
-                spec = ModelSpec.FromString(content)  # type: ignore[arg-type]  # any buffer will do
-                version = spec.version.value if spec.HasField("version") else None
-    except DecodeError as error:
-        raise ValueError("the message cannot be read") from error
+    for number, kind, content in read_fields(memoryview(message)):
+        if number == _OUTPUTS and kind == LENGTH:
+            entry = {part: value for part, _, value in read_fields(content)}
+            name = str(entry.get(_KEY, b""), "utf-8")
+            outputs[name] = _array(entry.get(_VALUE, memoryview(b"")))
+        elif number == _MODEL_SPEC and kind == LENGTH:
+            version = _version(bytes(content))
     return Predicted(outputs, version)
+
+
+@lru_cache(maxsize=256)
+def _version(spec: bytes) -> int | None:
+    """The version in a serialized ModelSpec."""
+    version = None
+    for number, kind, content in read_fields(memoryview(spec)):
+        if number == _VERSION and kind == LENGTH:
+            version = numbers(content).get(1, 0)
+    return version
 
 
 def plain_array(tensor: memoryview) -> npt.NDArray[Any] | None:
@@ -83,7 +89,7 @@ def _viewed(tensor: memoryview, *, bits: bool = False) -> npt.NDArray[Any] | Non
     dtype, shape, content = parts
     sizes = _sizes(shape)
     is_bits = bits and dtype == DataType.DT_BFLOAT16
-    element = _BITS if is_bits else NUMPY_TYPES.get(dtype)
+    element = _BITS if is_bits else numpy_type(dtype)
     if sizes is None or element is None or element.hasobject:
         return None
     if math.prod(sizes) * element.itemsize != len(content):
@@ -135,15 +141,27 @@ def _few_strings(tensor: memoryview) -> npt.NDArray[Any] | None:
 @lru_cache(maxsize=256)
 def _sizes(shape: bytes) -> tuple[int, ...] | None:
     """The sizes of a serialized TensorShapeProto; None if no array has as many, or one is not known."""
-    known = TensorShapeProto.FromString(shape)
-    sizes = tuple(dim.size for dim in known.dim)
-    if known.unknown_rank or min(sizes, default=0) < 0 or len(sizes) > MAX_DIMENSIONS:
+    unknown_rank = False
+    sizes: list[int] = []
+    for number, kind, content in read_fields(memoryview(shape)):
+        if number == _DIM and kind == LENGTH:
+            sizes.append(numbers(content).get(1, 0))
+        elif number == _UNKNOWN_RANK and kind == VARINT:
+            unknown_rank = bool(read_varint(content))
+    if unknown_rank or min(sizes, default=0) < 0 or len(sizes) > MAX_DIMENSIONS:
         return None
-    return sizes
+    return tuple(sizes)
 
 
 def _parsed(tensor: memoryview) -> npt.NDArray[Any]:
-    message = TensorProto.FromString(tensor)  # type: ignore[arg-type]  # any buffer will do
+    from google.protobuf.message import DecodeError
+
+    from tfs_proxy.protos import TensorProto
+
+    try:
+        message = TensorProto.FromString(tensor)  # type: ignore[arg-type]  # any buffer will do
+    except DecodeError as error:
+        raise ValueError("the message cannot be read") from error
     if int(message.dtype) != DataType.DT_BFLOAT16:
         return to_array(message)
     message.dtype = DataType.DT_HALF  # type: ignore[assignment]  # as many bits, in the same places

@@ -6,9 +6,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.script.ast_names import AstNames, read_ast_names
 from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
-from tfs_proxy.script.reading import doubts_about, fault_of
+from tfs_proxy.script.syntax.ast_names import AstNames, read_ast_names
+from tfs_proxy.script.syntax.reading import doubts_about, fault_of
 
 
 class ScriptFindings(Struct, frozen=True):

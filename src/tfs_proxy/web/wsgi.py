@@ -2,12 +2,14 @@
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfs_proxy.capture.counts import CountsFile
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.memory import Ledger
+from tfs_proxy.script.import_hook import when_imported
 from tfs_proxy.upstream.instances import ask, fetch_deployment, metrics, ping, settled
 from tfs_proxy.web import first_call
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
@@ -15,6 +17,9 @@ from tfs_proxy.web.capturing import Capturing
 from tfs_proxy.web.many_models import ManyModelsApp
 from tfs_proxy.web.memory_ledger import MemoryLedger
 from tfs_proxy.worker_environment import worker_workspace
+
+if TYPE_CHECKING:
+    from tfs_proxy.upstream.binary import BinaryUpstream
 
 
 def _capturing(deployment: Deployment, workspace: Workspace) -> Capturing | None:
@@ -25,6 +30,12 @@ def _capturing(deployment: Deployment, workspace: Workspace) -> Capturing | None
     return Capturing(options, writer, behind_nginx=not deployment.counts_requests)
 
 
+def _pool_requests(deployment: Deployment, servers: "BinaryUpstream") -> None:
+    from tfs_proxy.upstream.pooled_requests import PooledRequests
+
+    PooledRequests(deployment.instances, servers.rest).install()
+
+
 def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> ContainerApp:
     from tfs_proxy.script.load import load_script
     from tfs_proxy.upstream.binary import BinaryUpstream
@@ -33,9 +44,7 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
     servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
     if deployment.script and deployment.pool_requests:
-        from tfs_proxy.upstream.pooled_requests import PooledRequests
-
-        PooledRequests(deployment.instances, servers.rest).install()
+        when_imported("requests", partial(_pool_requests, deployment, servers))
     script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
     pass_on = upstream.patient(servers.rest.pass_on) if deployment.rest_api else None
     of_control_api = partial(ping, workspace.control_socket)

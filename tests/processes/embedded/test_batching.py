@@ -20,7 +20,7 @@ from support.model_fixtures import EmbeddedServer, StartServer
 from support.predict_messages import request_bytes, response_arrays
 from tfs_proxy import protos
 from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.protos.tensors import NUMPY_TYPES
+from tfs_proxy.protos.tensors import numpy_type
 
 pytestmark = pytest.mark.tensorflow
 
@@ -166,7 +166,7 @@ def test_batching_does_not_show_in_answers(
         spec = model_spec("echo", signature="float32")
         answer = response_arrays(run(request_bytes(spec, {"x": np.empty((0, 3), np.float32)})))
         for kind, number in (("qint8", 11), ("int4", 29), ("float8_e5m2", 24)):
-            narrow = np.ones(2, NUMPY_TYPES[number])
+            narrow = np.ones(2, numpy_type(number))
             sent = request_bytes(model_spec("echo", signature=kind), {"x": narrow})
             assert response_arrays(run(sent))["y"].tolist() == narrow.tolist()
     assert answer["y"].shape == (0, 3)

@@ -16,7 +16,7 @@ from google.protobuf import json_format
 
 from support.model_fixtures import EmbeddedServer
 from tfs_proxy import protos
-from tfs_proxy.protos.tensors import NUMPY_TYPES, to_array, to_bytes
+from tfs_proxy.protos.tensors import numpy_type, to_array, to_bytes
 from tfs_proxy.wire.data_types import DataType
 
 pytestmark = pytest.mark.tensorflow
@@ -120,7 +120,7 @@ def predict(channel: grpc.Channel, case: dict[str, Any]) -> Any:
     for name, (dtype, shape, values) in case["inputs"].items():
         number = DataType[dtype]
         plain = [value.encode() for value in values] if dtype == "DT_STRING" else values
-        request.inputs[name].MergeFromString(to_bytes(np.array(plain, NUMPY_TYPES[number]).reshape(shape)))
+        request.inputs[name].MergeFromString(to_bytes(np.array(plain, numpy_type(number)).reshape(shape)))
     reply = call(channel, "PredictionService", "Predict", request, protos.PredictResponse)
     outputs = {}
     for name, tensor in reply.outputs.items():

@@ -24,7 +24,7 @@ from support.waiting import wait_until
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.deployment import Instance
 from tfs_proxy.errors import BadInput, UpstreamTimeout, UpstreamUnavailable
-from tfs_proxy.protos.tensors import NUMPY_TYPES
+from tfs_proxy.protos.tensors import numpy_type
 from tfs_proxy.signature import Target
 from tfs_proxy.upstream.binary import BinaryUpstream
 from tfs_proxy.upstream.interface import Upstream
@@ -101,7 +101,7 @@ def test_bfloat16_travels_as_float32(upstream: BinaryUpstream) -> None:
     target = Target("echo", signature="bfloat16")
     array = np.array([[1.0, -2.5], [1.00390625, np.nan], [3e38, -np.inf]], np.float32)
     outputs = upstream.predict(target, batch(x=array)).outputs(upstream.signature(target))
-    want = array.astype(NUMPY_TYPES[DataType.DT_BFLOAT16]).astype(np.float32)
+    want = array.astype(numpy_type(DataType.DT_BFLOAT16)).astype(np.float32)
     np.testing.assert_array_equal(outputs["y"], want)
 
 

@@ -20,7 +20,7 @@ from tfs_proxy.payload.encode import encode, encode_values
 from tfs_proxy.payload.formats import pieces
 from tfs_proxy.payload.media_types import CSV, JSON_LINES
 from tfs_proxy.payload.registry import OUTPUT_TYPES
-from tfs_proxy.protos.tensors import NUMPY_TYPES
+from tfs_proxy.protos.tensors import numpy_type
 
 PLANE = DataPlane(FakeUpstream())
 NAN, INF = float("nan"), float("inf")
@@ -121,7 +121,7 @@ def test_scripts_arrays_are_written(media_type: str) -> None:
 
 def test_bfloat16_is_written_as_float() -> None:
     """A type of its own in numpy, floats in every answer."""
-    array = np.array([1.5], NUMPY_TYPES[14])
+    array = np.array([1.5], numpy_type(14))
     assert PLANE.encode({"y": array}, "text/csv")[0] == b"1.5\n"
     assert PLANE.encode({"y": array}, None)[0] == b'{"predictions":[1.5]}'
 

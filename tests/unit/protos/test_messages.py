@@ -3,11 +3,12 @@
 import subprocess
 import sys
 from contextlib import suppress
+from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
@@ -16,11 +17,13 @@ from tfs_proxy import protos
 from tfs_proxy.protos import TensorProto
 from tfs_proxy.protos.bfloat16 import from_bits, to_bits
 from tfs_proxy.protos.predict import model_spec, response_bytes
-from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of, listed_bytes, to_array, to_bytes
+from tfs_proxy.protos.tensors import data_type_of, listed_bytes, numpy_type, to_array, to_bytes
 from tfs_proxy.protos.views import read_response
+from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.protobuf_writer import varint
 
-NUMERIC = [kind for number, kind in NUMPY_TYPES.items() if number not in {7, 14}]
+STRINGS, BFLOAT16 = 7, 14
+NUMERIC = [kind for number in {*DataType} - {STRINGS, BFLOAT16} if (kind := numpy_type(number)) is not None]
 
 
 def numeric_arrays() -> st.SearchStrategy[np.ndarray[Any, Any]]:
@@ -71,7 +74,7 @@ def test_strings_survive_the_wire(array: np.ndarray[Any, Any]) -> None:
 
 def test_bfloat16_is_carried_as_bits() -> None:
     """A bfloat16 array goes out as half_val and as content, and comes back equal."""
-    kind = NUMPY_TYPES[14]
+    kind = numpy_type(14)
     array = np.array([1.5, -2.0, 0.0], np.float32).astype(kind)
     for as_list in (True, False):
         np.testing.assert_array_equal(
@@ -179,9 +182,69 @@ def test_predict_messages_are_read_by_protobuf() -> None:
     np.testing.assert_array_equal(response_arrays(response)["y"], x)
 
 
-def test_label_and_version_exclude_each_other() -> None:
-    """A label is sent where no version is."""
-    assert protos.ModelSpec.FromString(model_spec("m", label="stable")).version_label == "stable"
+@given(st.text(), st.none() | st.integers(0, 2**63 - 1), st.none() | st.text(), st.none() | st.text())
+def test_a_model_spec_is_what_protobuf_writes(
+    name: str, version: int | None, label: str | None, signature: str | None
+) -> None:
+    """A label is sent if there is no version; neither means the newest version."""
+    spec = protos.ModelSpec.FromString(model_spec(name, version, label, signature))
+
+    want = protos.ModelSpec(name=name, signature_name=signature or "")
+    if version is not None:
+        want.version.value = version
+    elif label is not None:
+        want.version_label = label
+    assert spec == want
+
+
+@given(
+    st.lists(st.integers(-1, 3), max_size=70), st.booleans(), st.none() | st.integers(0, 2**63 - 1), st.text()
+)
+def test_shapes_and_versions_are_those_that_protobuf_writes(
+    sizes: list[int], unknown_rank: bool, version: int | None, name: str
+) -> None:
+    """Dimensions have names, too; a shape that is not known, or that no array has, is a ValueError."""
+    response = protos.PredictResponse()
+    tensor = response.outputs["y"]
+    tensor.dtype = 1  # type: ignore[assignment]  # its number
+    tensor.tensor_shape.unknown_rank = unknown_rank
+    for size in sizes:
+        tensor.tensor_shape.dim.add(size=size, name=name)
+    count = prod(sizes) if min(sizes, default=0) >= 0 else 0
+    assume(count <= 1000)
+    tensor.tensor_content = bytes(4 * count)
+    if version is not None:
+        response.model_spec.version.value = version
+    try:
+        predicted = read_response(response.SerializeToString())
+    except ValueError:
+        assert min(sizes, default=0) < 0 or len(sizes) > 64
+        return
+    assert predicted.outputs["y"].shape == tuple(sizes)
+    assert predicted.version == version
+
+
+LOADED_BY_THREADS = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+sys.setswitchinterval(1e-6)
+def tensor(_):
+    from tfs_proxy.protos import TensorProto
+    return TensorProto
+with ThreadPoolExecutor(8) as threads:
+    assert len(set(threads.map(tensor, range(64)))) == 1
+"""
+
+
+def test_threads_that_ask_at_once_get_the_same_messages() -> None:
+    """Messages of two pools would be strangers to each other."""
+    subprocess.run([sys.executable, "-c", LOADED_BY_THREADS], check=True)
+
+
+def test_what_there_is_not_is_an_attribute_error() -> None:
+    """Messages come when they are asked for, but only those that there are."""
+    assert not hasattr(protos, "NoMessage")
+    assert not hasattr(protos, "no_module")
 
 
 BOTH = """
@@ -272,5 +335,5 @@ def test_an_answer_in_place_is_not_copied() -> None:
 def test_bfloat16_is_rounded_as_tensorflow_does(array: np.ndarray[Any, np.dtype[np.float32]]) -> None:
     """To the nearest, ties to even; NaN stays NaN; nothing else changes on the way back."""
     with np.errstate(all="ignore"):
-        want = array.astype(NUMPY_TYPES[14]).astype(np.float32)
+        want = array.astype(numpy_type(14)).astype(np.float32)
     np.testing.assert_array_equal(from_bits(to_bits(array)), want)

@@ -14,7 +14,7 @@ from tfs_proxy.embedded.core.metrics import Metrics
 from tfs_proxy.embedded.errors import invalid
 from tfs_proxy.protos import SignatureDef
 from tfs_proxy.protos.predict import model_spec
-from tfs_proxy.protos.tensors import NUMPY_TYPES, data_type_of
+from tfs_proxy.protos.tensors import data_type_of, numpy_type
 from tfs_proxy.signature import CLASSIFY_METHOD, PREDICT_METHOD, REGRESS_METHOD
 from tfs_proxy.wire.data_types import data_type_name
 
@@ -106,7 +106,7 @@ class Runner:
     ) -> None:
         ordered = {tensor.name: tensor for tensor in sorted(inputs, key=lambda tensor: tensor.name)}
         self._inputs = tuple(ordered.values())
-        self._kinds = [NUMPY_TYPES.get(tensor.data_type) for tensor in self._inputs]
+        self._kinds = [numpy_type(tensor.data_type) for tensor in self._inputs]
         self._prepare = partial(backend.prepare, [tensor.name for tensor in self._inputs], fetches)
         self._waits = backend.waits
         self._preparing = threading.Lock()
@@ -170,7 +170,7 @@ class Runner:
     def _refuse(self, ordered: Sequence[Array]) -> None:
         for index, (tensor, array) in enumerate(zip(self._inputs, ordered, strict=True)):
             data_type = data_type_of(array)
-            if data_type != tensor.data_type or tensor.data_type not in NUMPY_TYPES:
+            if data_type != tensor.data_type or numpy_type(tensor.data_type) is None:
                 wanted = type_name(tensor.data_type)
                 raise invalid(f"Expects arg[{index}] to be {wanted} but {type_name(data_type)} is provided")
 

@@ -13,7 +13,7 @@ from tfs_proxy.grpc_router.open_inference.infer_request import TranslatedRequest
 from tfs_proxy.open_inference.datatypes import datatype_of
 from tfs_proxy.protos import ModelSpec, TensorProto, TensorShapeProto
 from tfs_proxy.protos.open_inference import InferParameter, ModelInferResponse
-from tfs_proxy.protos.tensors import CONTENT, DTYPE, FIXED_LISTS, NUMPY_TYPES, SHAPE, to_array
+from tfs_proxy.protos.tensors import CONTENT, DTYPE, FIXED_LISTS, SHAPE, to_array
 from tfs_proxy.signature import TensorSpec
 from tfs_proxy.wire.data_types import DataType, data_type_name
 from tfs_proxy.wire.protobuf_reader import (
@@ -118,8 +118,7 @@ def _listed(tensor: memoryview, data_type: int) -> bytes:
     array: Any = to_array(message)
     if data_type == DataType.DT_STRING:
         return b"".join(part for value in array.flat for part in (_LENGTH.pack(len(value)), value))
-    kind = array.dtype if data_type == DataType.DT_BFLOAT16 else NUMPY_TYPES[data_type]
-    return np.ascontiguousarray(array, kind.newbyteorder("<")).tobytes()
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
 
 
 def stream_answer(answer: bytes) -> bytes:

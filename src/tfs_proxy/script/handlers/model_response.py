@@ -1,75 +1,104 @@
 """The model server's answer as ``output_handler`` sees it: AWS's ``requests.Response``, with arrays."""
 
 import io
+import json
+import sys
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from functools import cached_property
 from http.client import responses
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy.typing as npt
-import requests
-from requests.cookies import RequestsCookieJar
-from requests.structures import CaseInsensitiveDict
 
 from tfs_proxy.errors import UpstreamRefused
+from tfs_proxy.script.header_map import HeaderMap
 from tfs_proxy.signature import Signature
 from tfs_proxy.upstream.interface import OK, ModelAnswer
 
+if TYPE_CHECKING:
+    from requests import Response
+else:
+    # PERF: importing requests takes 50 ms and 5 MB, and most scripts look at little of a response.
+    Response = object
 
-class ModelResponse(requests.Response):
-    """A ``requests.Response`` over a `ModelAnswer`, whose body is made when it is first read.
+_ERRORS = 400
+"""The first status that is an error."""
 
-    ``outputs`` has the tensors by output name, read once; JSON is neither written nor parsed for
+_ITER_BYTES = 128
+"""What requests reads at a time if a response is iterated over."""
+
+
+class ModelResponse(Response):
+    """What a ``requests.Response`` is, over a `ModelAnswer` whose body is made when it is first read.
+
+    ``isinstance`` takes it for one. What scripts seldom ask for is answered by a real one, made for the
+    occasion. ``outputs`` has the tensors by output name, read once; JSON is neither written nor parsed for
     them if the model server gave tensors.
     """
 
     def __init__(self, answer: ModelAnswer, signature: Callable[[], Signature]) -> None:
-        # PERF: not super().__init__(), which makes a cookie jar and more that few scripts look at.
-        self._content: Any = False
-        self._content_consumed = False
-        self._next = None
-        self.history = []
-        self.elapsed = timedelta(0)
-        self.request = None  # type: ignore[assignment]  # as requests leaves it
         self._answer = answer
         self._signature = signature
+        self._is_read = False
         self._outputs: dict[str, npt.NDArray[Any]] | None = None
-        self._body_file: io.BytesIO | None = None
         self.url = answer.url
         self.encoding = "utf-8"
 
-    @cached_property
-    def headers(self) -> "CaseInsensitiveDict[str]":  # type: ignore[override]
-        """The model server's headers."""
-        return CaseInsensitiveDict(self._answer.headers)
+    if not TYPE_CHECKING:
+
+        @property
+        def __class__(self) -> type:
+            """What ``isinstance`` goes by: nobody can ask for a class of requests before it is imported."""
+            module = sys.modules.get("requests")
+            return getattr(module, "Response", ModelResponse)
+
+        def __getattr__(self, name: str) -> Any:
+            """What there is of a ``requests.Response`` beyond this class."""
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return getattr(self._plain(), name)
+
+    def _plain(self) -> Response:
+        """A ``requests.Response`` with all of this one; the body is read."""
+        import requests
+        from requests.structures import CaseInsensitiveDict
+
+        plain = requests.Response()
+        plain._content = self.content  # noqa: SLF001 - as requests' own adapters make one
+        plain._content_consumed = True  # type: ignore[attr-defined]  # noqa: SLF001
+        plain.status_code, plain.reason = self.status_code, self.reason
+        plain.headers = CaseInsensitiveDict(self.headers)
+        plain.url, plain.encoding, plain.raw = self.url, self.encoding, self.raw
+        return plain
 
     @cached_property
-    def cookies(self) -> RequestsCookieJar:  # type: ignore[override]
-        """None: a model server sets no cookies."""
-        return RequestsCookieJar()
+    def headers(self) -> HeaderMap:  # type: ignore[override]
+        """The model server's headers."""
+        return HeaderMap(self._answer.headers)
 
     @property
-    def status_code(self) -> int:
+    def status_code(self) -> int:  # type: ignore[override]
         """The model server's status.
 
         Tensors may have no form in TF Serving's JSON: that is known, and the status 400, when the
         body has been asked for.
         """
-        return self._answer.status if self._content_consumed or not self._answer.ok else OK
-
-    @status_code.setter
-    def status_code(self, _: Any) -> None:
-        """Requests clears it as it makes a response."""
+        return self._answer.status if self._is_read or not self._answer.ok else OK
 
     @property
-    def reason(self) -> str:
+    def ok(self) -> bool:
+        """Whether the status is that of a success."""
+        return self.status_code < _ERRORS
+
+    @property
+    def reason(self) -> str:  # type: ignore[override]
         """The status in words."""
         return responses.get(self.status_code, "")
 
-    @reason.setter
-    def reason(self, _: Any) -> None:
-        """Requests clears it as it makes a response."""
+    def raise_for_status(self) -> None:
+        """Raise requests' HTTPError if the status is that of an error."""
+        if not self.ok:
+            self._plain().raise_for_status()
 
     @property
     def outputs(self) -> dict[str, npt.NDArray[Any]]:
@@ -87,26 +116,40 @@ class ModelResponse(requests.Response):
     @property
     def content(self) -> bytes:
         """The body: TF Serving's JSON."""
-        # Read at once, as requests.post does: content, text and iter_content may follow in any order.
-        self._content = self._answer.body
-        self._content_consumed = True
+        self._is_read = True
         return self._answer.body
 
-    def iter_content(self, chunk_size: int | None = 1, decode_unicode: bool = False) -> Iterator[Any]:
-        """The body in pieces, as requests gives it."""
-        _ = self.content
-        return iter(super().iter_content(chunk_size, decode_unicode))
-
     @property
-    def raw(self) -> Any:
-        """The body as a file."""
-        if self._body_file is None:
-            self._body_file = io.BytesIO(self._answer.body)
-        return self._body_file
+    def text(self) -> str:
+        """The body as text in ``encoding``, whose value scripts may change."""
+        return self.content.decode(self.encoding, "replace") if self.encoding else self._plain().text
 
-    @raw.setter
-    def raw(self, _: Any) -> None:
-        """Requests clears it as it makes a response."""
+    def json(self, **options: Any) -> Any:
+        """The body's value; raises requests' JSONDecodeError if it is not JSON."""
+        try:
+            return json.loads(self.text, **options)
+        except ValueError:
+            return self._plain().json(**options)
+
+    @cached_property
+    def raw(self) -> Any:  # type: ignore[override]
+        """The body as a file."""
+        return io.BytesIO(self._answer.body)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._plain().iter_content(_ITER_BYTES))
+
+    def __repr__(self) -> str:
+        return f"<Response [{self.status_code}]>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
 
     def close(self) -> None:
         """Nothing is open."""

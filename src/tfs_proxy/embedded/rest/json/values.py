@@ -13,11 +13,11 @@ import numpy as np
 from tfs_proxy.embedded.core.servable import Array, Tensor, type_name
 from tfs_proxy.embedded.errors import ServingError, invalid, too_many_dimensions
 from tfs_proxy.embedded.rest.json.text import shown
-from tfs_proxy.protos.tensors import NUMPY_TYPES
+from tfs_proxy.protos.tensors import numpy_type
 from tfs_proxy.serving_json.nesting import Irregular, flattened
 from tfs_proxy.serving_json.text import base64_bytes, is_base64
 from tfs_proxy.wire.data_types import DataType
-from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
+from tfs_proxy.wire.dtypes import MAX_DIMENSIONS, NUMPY_TYPES
 from tfs_proxy.wire.grpc_codes import GrpcCode
 
 _DECIMALS = {DataType.DT_FLOAT, DataType.DT_DOUBLE}
@@ -111,7 +111,8 @@ def _flat(values: Sequence[Any], data_type: int) -> Array:
         return array
     if data_type in _RANGES:
         return np.array(values, _INT_TYPES[data_type]).astype(NUMPY_TYPES[data_type])
-    return np.array(values, NUMPY_TYPES.get(data_type, np.float32))
+    kind = numpy_type(data_type)
+    return np.array(values, np.float32 if kind is None else kind)
 
 
 def shape_of(value: Any) -> list[int]:

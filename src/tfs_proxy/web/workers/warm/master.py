@@ -7,6 +7,7 @@ import by themselves: only they report what is wrong.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -17,9 +18,11 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.upstream.instances import fetch_deployment
 from tfs_proxy.web.workers import gunicorn_master
-from tfs_proxy.web.workers.warm.preload import SCRIPT, WORKER, BroughtByModel, names_in, preload
+from tfs_proxy.web.workers.warm.preload import REQUESTS, SCRIPT, WORKER, BroughtByModel, names_in, preload
 from tfs_proxy.worker_environment import worker_workspace
 
+_IMPORTS_REQUESTS: Final = re.compile(rb"^\s*(?:import|from)\s[^#\n]*\brequests\b", re.MULTILINE)
+"""A line of a script; if it is one of a text, an import that nobody needs does no harm."""
 PLAIN: Final = "tfs_proxy.web.workers.gunicorn_master"
 
 
@@ -33,12 +36,19 @@ def main() -> None:
         if at_first == 0 and not brought:
             prepare = partial(preload, WORKER)
         else:
-            preload([*WORKER, *(SCRIPT if deployment.script else ())], brought)
+            preload([*WORKER, *_for_script(deployment.script)], brought)
     except (UpstreamUnavailable, UpstreamTimeout):
         pass  # so say the workers
     except (Exception, SystemExit, BroughtByModel):  # noqa: BLE001 - a worker will report it
         os.execv(sys.executable, [sys.executable, "-m", PLAIN, *sys.argv[1:]])  # noqa: S606 - needs no shell
     gunicorn_master.main(at_first, prepare)
+
+
+def _for_script(script: str | None) -> tuple[str, ...]:
+    """What workers with this script import besides. Raises OSError if it can't be read."""
+    if script is None:
+        return ()
+    return (*SCRIPT, *REQUESTS) if _IMPORTS_REQUESTS.search(Path(script).read_bytes()) else SCRIPT
 
 
 def names_brought(deployment: Deployment) -> set[str]:

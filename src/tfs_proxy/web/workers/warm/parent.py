@@ -13,7 +13,7 @@ from tfs_proxy.forking.request import ANSWER_SECONDS
 from tfs_proxy.web.workers import gunicorn_master
 from tfs_proxy.web.workers.warm.fork_requests import Received, receive
 from tfs_proxy.web.workers.warm.forked import become, follow, fork_for, wait_for_go
-from tfs_proxy.web.workers.warm.preload import SCRIPT, WORKER, imported_names, preload
+from tfs_proxy.web.workers.warm.preload import REQUESTS, SCRIPT, WORKER, imported_names, preload
 
 
 def main(listener: socket.socket) -> None:
@@ -21,7 +21,7 @@ def main(listener: socket.socket) -> None:
 
     Returns only in the processes that it has forked, once they have run as gunicorn's master.
     """
-    names = preload([*WORKER, *SCRIPT]) | imported_names()
+    names = preload([*WORKER, *SCRIPT, *REQUESTS]) | imported_names()
     received = _serve(listener, supervisor=os.getppid())
     os.setpgid(0, 0)
     follow(received)

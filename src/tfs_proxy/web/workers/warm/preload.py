@@ -26,9 +26,11 @@ SCRIPT: Final = (
     "tfs_proxy.script.load",
     "tfs_proxy.script.handlers.call",
     "tfs_proxy.script.script_model.call",
-    "tfs_proxy.upstream.pooled_requests",
 )
 """What workers with a script import besides."""
+
+REQUESTS: Final = ("tfs_proxy.upstream.pooled_requests",)
+"""What workers import with a script that imports `requests`."""
 
 AT_START: Final = frozenset({"sitecustomize", "usercustomize", "setproctitle", "inotify"})
 """Python and gunicorn have imported these by the time that `preload` looks, if there are any."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from tfs_proxy.script.ast_names import AstNames
 from tfs_proxy.script.contract import (
     HANDLERS,
     PARAMETERS,
@@ -13,6 +12,7 @@ from tfs_proxy.script.contract import (
     no_handler,
     no_model_fn,
 )
+from tfs_proxy.script.syntax.ast_names import AstNames
 
 
 def fault_of(ast_names: AstNames, path: object, *, script_model: bool) -> str | None:

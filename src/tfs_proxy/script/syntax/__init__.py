@@ -1,0 +1,1 @@
+"""What a script defines, read from its syntax alone: nothing of it is run."""
