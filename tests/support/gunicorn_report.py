@@ -2,7 +2,7 @@
 
 STARTED = ("tfs_proxy.web.workers.warm.master", "tfs_proxy.web.workers.gunicorn_master")
 OURS = "idna"
-"""A package without further modules of its own that ours import, too."""
+"""A package without further modules of its own that ours import, too, for a script that imports requests."""
 
 TELLS = f"""
 import gc
@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import {OURS}
+import requests
 
 
 def model_fn(model_dir):

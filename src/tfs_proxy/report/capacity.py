@@ -7,17 +7,13 @@ from tfs_proxy.settings import Settings
 WORKERS_VARIABLE = "SAGEMAKER_GUNICORN_WORKERS"
 
 
-def starts_on_demand(settings: Settings, *, script: bool) -> bool:
-    """Whether workers start once requests need them.
-
-    Without a script nginx sends JSON past the workers, and what a worker loads costs little to load later.
-    Whoever sets their number gets all of them.
-    """
+def starts_on_demand(settings: Settings) -> bool:
+    """Whether workers start once requests need them; whoever sets their number gets all of them."""
     has_own_sockets = settings.nginx and settings.gunicorn_worker_class == "gthread"
     is_chosen = WORKERS_VARIABLE in settings.given or settings.reload
-    some_pass_them = not script and settings.adaptive_limit_seconds is None
+    has_limit = settings.adaptive_limit_seconds is not None  # it is learnt for all workers at once
     is_several = settings.gunicorn_workers > 1 and settings.gunicorn_threads > 1
-    return has_own_sockets and is_several and some_pass_them and not is_chosen
+    return has_own_sockets and is_several and not has_limit and not is_chosen
 
 
 def workers_at_first(settings: Settings, deployment: Deployment) -> int | None:
@@ -26,9 +22,11 @@ def workers_at_first(settings: Settings, deployment: Deployment) -> int | None:
     None are there if nginx can answer plain JSON alone, unless recorded requests are to warm one up. The
     first request for a worker takes 0.1 s more then, and a run without one 27 MB less.
     """
-    if not starts_on_demand(settings, script=deployment.script is not None):
+    if not starts_on_demand(settings):
         return None
-    every_request_needs_one = deployment.default_accept or deployment.capture or deployment.traces
+    every_request_needs_one = (
+        deployment.script or deployment.default_accept or deployment.capture or deployment.traces
+    )
     warms_up = recorded_requests(deployment.graph_folders.get(deployment.default_model))
     return 1 if every_request_needs_one or warms_up else 0
 

@@ -109,8 +109,7 @@ def describe(served: Served, settings: Settings, environ: Mapping[str, str]) -> 
         for version, path in model.versions.items()
     }
     faults = tuple(_model_faults(models, read))
-    on_demand = starts_on_demand(settings, script=served.script is not None)
-    processes = capacity(settings, models=bool(models), on_demand=on_demand)
+    processes = capacity(settings, models=bool(models), on_demand=starts_on_demand(settings))
     script = report_on_script(layout, script_model=served.script_model is not None)
     return Report(
         root=layout.root,

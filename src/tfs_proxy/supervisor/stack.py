@@ -130,7 +130,7 @@ class ServingStack:
         deployment = replace(planned.deployment, workers_at_first=at_first)
         self.children.script = deployment.script
         self.has_workers = self._host.servers is None or deployment.script is not None
-        self.children.worker_count = self.settings.gunicorn_workers if at_first is None else 1
+        self.children.worker_count = self.settings.gunicorn_workers
         self.readiness.expect(deployment.instances, deployment.models)
         self.watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
         return replace(planned, deployment=deployment)
@@ -228,8 +228,7 @@ class ServingStack:
             raise failures.exceptions[0] from None
         if self.has_workers:
             self.readiness.step = "starting: waiting for a worker"
-            count = self.children.worker_count if every_worker else 1
-            await self.readiness.heartbeats.until_alive(count)
+            await self.readiness.heartbeats.until_alive(every_worker=every_worker)
 
     async def _models_available(self, models: Sequence[ServedModel]) -> None:
         if self._host.servers is not None and models:

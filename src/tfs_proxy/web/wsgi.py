@@ -9,7 +9,6 @@ from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.deployment import Deployment
 from tfs_proxy.layout import Workspace
 from tfs_proxy.memory import Ledger
-from tfs_proxy.script.import_hook import when_imported
 from tfs_proxy.upstream.instances import ask, fetch_deployment, metrics, ping, settled
 from tfs_proxy.web import first_call
 from tfs_proxy.web.app import ContainerApp, create_app, create_script_model_app
@@ -44,6 +43,8 @@ def _model_app(deployment: Deployment, workspace: Workspace, ledger: Ledger) -> 
     servers = BinaryUpstream(deployment.instances, deployment.request_timeout_seconds)
     upstream = Recovering(servers, partial(settled, workspace.control_socket))
     if deployment.script and deployment.pool_requests:
+        from tfs_proxy.script.import_hook import when_imported
+
         when_imported("requests", partial(_pool_requests, deployment, servers))
     script = load_script(deployment.script, deployment.import_paths) if deployment.script else None
     pass_on = upstream.patient(servers.rest.pass_on) if deployment.rest_api else None

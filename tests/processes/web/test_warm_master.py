@@ -22,6 +22,7 @@ import os
 import sys
 
 import {OURS}
+import requests
 
 
 def model_fn(model_dir):

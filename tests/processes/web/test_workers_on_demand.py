@@ -1,4 +1,4 @@
-"""Without a script the first request for a worker starts one, and more start once requests come at once."""
+"""The first request that needs a worker starts one, and more start once requests come at once."""
 
 import http.client
 import os
@@ -20,6 +20,7 @@ from support.gates import gate
 from support.scraping import scrape
 from support.stack import Stack
 from tfs_proxy.settings import Settings
+from tfs_proxy.web.workers.gunicorn_master import SLOW_LOAD_SECONDS
 
 ALL_WORKERS = Settings.from_env({}).gunicorn_workers
 
@@ -226,22 +227,42 @@ def test_a_new_master_begins_without_workers(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "script", "count"),
+    ("env", "count"),
     [
-        pytest.param(
-            {"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"}, None, 1, id="no JSON is asked for"
-        ),
-        pytest.param({"SAGEMAKER_GUNICORN_WORKERS": "3"}, None, 3, id="set by the user"),
-        pytest.param({}, SCRIPT, ALL_WORKERS, id="a script"),
+        pytest.param({"SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "text/csv"}, 1, id="no JSON is asked for"),
+        pytest.param({"SAGEMAKER_GUNICORN_WORKERS": "3"}, 3, id="set by the user"),
     ],
 )
-def test_all_workers_start_at_once(
-    saved_models: Path, tmp_path: Path, env: dict[str, str], script: str | None, count: int
+def test_workers_that_every_run_needs_start_at_once(
+    saved_models: Path, env: dict[str, str], count: int
 ) -> None:
-    """A script may be slow to load, and whoever names a number gets it."""
-    files = {} if script is None else {"code/inference.py": script}
-    folders = {"half_plus_two": saved_models / "half_plus_two"}
-    archive = pack(tmp_path / "model.tar.gz", files, folders)
-    with running(archive, env) as stack:
+    """Nobody waits for the first one then, and whoever names a number gets it."""
+    with running(saved_models / "half_plus_two", env) as stack:
         stack.wait_until(lambda: len(stack.workers()) == count, f"{count} workers run")
+        wait_for_all(stack)
+
+
+@pytest.mark.parametrize("brought", [{}, {"code/lib/numpy_is_ours.py": ""}, {"code/lib/hpack.py": "x = 1"}])
+def test_a_script_that_loads_soon_has_one_worker_at_first(
+    saved_models: Path, tmp_path: Path, brought: dict[str, str]
+) -> None:
+    """Whether the master can import for it or not; more workers start once requests come at once."""
+    folders = {"half_plus_two": saved_models / "half_plus_two"}
+    archive = pack(tmp_path / "model.tar.gz", {"code/inference.py": SCRIPT, **brought}, folders)
+    with running(archive, {}) as stack:
+        wait_for_all(stack)
+        assert len(stack.workers()) == 1
+        grow(stack)
+        wait_for_all(stack)
+
+
+def test_a_script_that_loads_for_long_has_all_workers_from_the_start(
+    saved_models: Path, tmp_path: Path
+) -> None:
+    """Requests that come at once would wait as long for another one."""
+    folders = {"half_plus_two": saved_models / "half_plus_two"}
+    script = f"import time\ntime.sleep({SLOW_LOAD_SECONDS + 3})\n{SCRIPT}"
+    archive = pack(tmp_path / "model.tar.gz", {"code/inference.py": script}, folders)
+    with running(archive, {}) as stack:
+        stack.wait_until(lambda: len(stack.workers()) == ALL_WORKERS, "all workers run")
         wait_for_all(stack)

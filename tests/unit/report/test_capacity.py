@@ -14,26 +14,25 @@ from tfs_proxy.settings import Settings
 
 
 @pytest.mark.parametrize(
-    ("environ", "cores", "script", "on_demand"),
+    ("environ", "cores", "on_demand"),
     [
-        pytest.param({}, 2, False, True, id="no script"),
-        pytest.param({}, 2, True, False, id="a script"),
-        pytest.param({}, 1, False, False, id="one worker"),
-        pytest.param({"SAGEMAKER_GUNICORN_WORKERS": "2"}, 2, False, False, id="set by the user"),
-        pytest.param({"SAGEMAKER_GUNICORN_WORKER_CLASS": "sync"}, 2, False, False, id="another class"),
-        pytest.param({"SAGEMAKER_GUNICORN_THREADS": "1"}, 2, False, False, id="no two requests at once"),
-        pytest.param({"TFS_PROXY_ADAPTIVE_LIMIT": "50ms"}, 2, False, False, id="all go through workers"),
-        pytest.param({"TFS_PROXY_RELOAD": "true"}, 2, False, False, id="scripts may come"),
-        pytest.param({"TFS_PROXY_NGINX": "false"}, 2, False, False, id="one socket"),
+        pytest.param({}, 2, True, id="by default"),
+        pytest.param({}, 1, False, id="one worker"),
+        pytest.param({"SAGEMAKER_GUNICORN_WORKERS": "2"}, 2, False, id="set by the user"),
+        pytest.param({"SAGEMAKER_GUNICORN_WORKER_CLASS": "sync"}, 2, False, id="another class"),
+        pytest.param({"SAGEMAKER_GUNICORN_THREADS": "1"}, 2, False, id="no two requests at once"),
+        pytest.param({"TFS_PROXY_ADAPTIVE_LIMIT": "50ms"}, 2, False, id="all go through workers"),
+        pytest.param({"TFS_PROXY_RELOAD": "true"}, 2, False, id="scripts may come"),
+        pytest.param({"TFS_PROXY_NGINX": "false"}, 2, False, id="one socket"),
     ],
 )
 def test_workers_start_on_demand_if_that_costs_little(
-    environ: dict[str, str], cores: int, script: bool, on_demand: bool
+    environ: dict[str, str], cores: int, on_demand: bool
 ) -> None:
-    """They have nothing of their own to load then, and can stand in for each other."""
+    """They can stand in for each other then."""
     settings = Settings.from_env(environ, Resources(cores))
 
-    assert starts_on_demand(settings, script=script) == on_demand
+    assert starts_on_demand(settings) == on_demand
 
 
 @pytest.fixture
@@ -47,13 +46,13 @@ def deployment() -> Deployment:
     [
         pytest.param({}, 0, id="JSON"),
         pytest.param({"default_accept": "text/csv"}, 1, id="no JSON is asked for"),
-        pytest.param({"script": "inference.py"}, None, id="a script"),
+        pytest.param({"script": "inference.py"}, 1, id="a script"),
     ],
 )
 def test_no_worker_starts_before_a_request_needs_one(
     deployment: Deployment, changes: dict[str, Any], count: int | None
 ) -> None:
-    """If every request needs one, it does not wait for the first; with a script all start at once."""
+    """If every request needs one, it does not wait for the first."""
     settings = Settings.from_env({}, Resources(2))
 
     assert workers_at_first(settings, replace(deployment, **changes)) == count

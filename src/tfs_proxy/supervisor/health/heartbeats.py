@@ -88,10 +88,10 @@ class Heartbeats(asyncio.DatagramProtocol):
         except ValueError:  # a script can write to the socket, too
             log.warning("a message from a worker can't be read")
 
-    async def until_alive(self, count: int) -> None:
-        """Return once so many workers beat, or there should be none yet."""
+    async def until_alive(self, *, every_worker: bool) -> None:
+        """Return once a worker beats, or as many as there should be, which may be none yet."""
         await self.booted.wait()
-        while len(self.alive) < count and self._wanted != 0:  # noqa: ASYNC110 - workers come and go
+        while len(self.alive) < (self.wanted if every_worker else min(self.wanted, 1)):  # noqa: ASYNC110 - workers come and go
             await asyncio.sleep(LOOK_SECONDS)
 
     def forget(self) -> None:

@@ -6,6 +6,7 @@ this module as its configuration, too: `child_exit` and `logger_class` are setti
 """
 
 import logging
+import math
 import os
 import signal
 import sys
@@ -19,9 +20,13 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 from gunicorn.workers.base import Worker
+from msgspec import Struct
 
+from tfs_proxy.deployment import Deployment
+from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.observe.journal_notes import under_way
 from tfs_proxy.observe.logs.config import FollowedLevel
+from tfs_proxy.upstream.instances import fetch_deployment
 from tfs_proxy.web.workers.first_demand import FirstDemand
 from tfs_proxy.web.workers.heartbeat import Heartbeat
 from tfs_proxy.web.workers.late_calls import FAILED, HANGS, SERVES, marked
@@ -33,6 +38,9 @@ BOOT_FAILED = 3
 
 RETRY_SECONDS = 5.0
 """How long a worker that can't load the application keeps its place, while others serve."""
+
+SLOW_LOAD_SECONDS = 1.0
+"""A script that takes longer to load would let the requests wait that need a second worker."""
 
 KEPT_RECORDS = 64
 """Records of dead workers. nginx repeats a request as soon as a worker is gone."""
@@ -90,22 +98,35 @@ def _lives(pid: int) -> bool:
     return True
 
 
+class OnDemand(Struct, frozen=True):
+    """How workers start that do so once requests need them.
+
+    There are as many as ``at_first`` says, none or one, then twice as many after each SIGTTIN of a worker.
+    The first request that waits for the first worker has it started, after ``prepare``. If they load a
+    ``script`` that takes long, all start.
+    """
+
+    at_first: int
+    script: bool
+    prepare: Callable[[], object] | None = None
+
+
+def on_demand(deployment: Deployment, prepare: Callable[[], object] | None = None) -> OnDemand | None:
+    """How the workers of ``deployment`` start on demand; None if all start at once."""
+    if deployment.workers_at_first is None:
+        return None
+    return OnDemand(deployment.workers_at_first, deployment.script is not None, prepare)
+
+
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
     """The arbiter with two more rules: a worker that hangs does not count, one that fails ends no other.
 
-    With ``at_first`` workers start on demand: there are as many as it says, none or one, then twice as many
-    after each SIGTTIN of a worker. The first request that waits for the first worker has it started, after
-    ``prepare``.
+    All workers start at once unless they start ``on_demand``.
     """
 
     log: logging.Logger
 
-    def __init__(
-        self,
-        application: "Application",
-        at_first: int | None = None,
-        prepare: Callable[[], object] | None = None,
-    ) -> None:
+    def __init__(self, application: "Application", on_demand: OnDemand | None = None) -> None:
         self._told_to_end: set[int] = set()
         self._failed_at: dict[int, float] = {}
         self._level = FollowedLevel(worker_workspace().logging)
@@ -113,10 +134,14 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._wanted, self._said = int(self.cfg.workers), -1
         self._heartbeat: Heartbeat | None = None
         self._first_demand: FirstDemand | None = None
-        self._prepare = prepare
-        if at_first is not None:
+        self._prepare: Callable[[], object] | None = None
+        self._all_from = math.inf
+        if on_demand is not None:
             self._heartbeat = Heartbeat(worker_workspace().heartbeat_socket)
-            self._wanted = at_first
+            self._wanted = on_demand.at_first
+            self._prepare = on_demand.prepare
+            if on_demand.script:
+                self._all_from = time.monotonic() + SLOW_LOAD_SECONDS
 
     def start(self) -> None:
         """As gunicorn's; from here on signals are handled, and requests may wait at the listeners."""
@@ -149,6 +174,13 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
             self._wanted = min(2 * self._wanted, self.cfg.workers)
         self.manage_workers()
 
+    def _start_all_if_slow(self) -> None:
+        """Start all workers if the first one takes long to load the script."""
+        if self._all_from < math.inf and self._marked(SERVES):
+            self._all_from = math.inf
+        elif time.monotonic() > self._all_from:
+            self._wanted = self.cfg.workers
+
     def _say_wanted(self) -> None:
         """Tell the supervisor how many workers there should be; of the first once it serves.
 
@@ -174,6 +206,7 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         """
         self._level.follow()
         self._replace_failed()
+        self._start_all_if_slow()
         hanging = self._marked(HANGS)
         self._num_workers = self._wanted + len(hanging)
         self._say_wanted()
@@ -213,24 +246,29 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's own command line with our master."""
 
-    at_first: int | None = None
-    prepare: Callable[[], object] | None = None
+    on_demand: OnDemand | None = None
 
     def run(self) -> None:
         """Serve until a signal ends it."""
         try:
-            Master(self, self.at_first, self.prepare).run()
+            Master(self, self.on_demand).run()
         except RuntimeError as error:
             sys.exit(f"gunicorn can't be started: {error}")
 
 
-def main(at_first: int | None = None, prepare: Callable[[], object] | None = None) -> None:
-    """Run gunicorn with the words of the command line until it ends; the arguments are for its `Master`."""
+def main(on_demand: OnDemand | None = None) -> None:
+    """Run gunicorn with the words of the command line until it ends."""
     application = Application("%(prog)s [OPTIONS] [APP_MODULE]")
-    application.at_first = at_first
-    application.prepare = prepare
+    application.on_demand = on_demand
     application.run()
 
 
+def _of_deployment() -> OnDemand | None:
+    try:
+        return on_demand(fetch_deployment(worker_workspace().control_socket))
+    except (UpstreamUnavailable, UpstreamTimeout):  # so say the workers
+        return None
+
+
 if __name__ == "__main__":
-    main()
+    main(_of_deployment())

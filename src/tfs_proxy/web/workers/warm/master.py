@@ -9,7 +9,6 @@ import by themselves: only they report what is wrong.
 import os
 import re
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from tfs_proxy.deployment import Deployment
 from tfs_proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from tfs_proxy.upstream.instances import fetch_deployment
 from tfs_proxy.web.workers import gunicorn_master
+from tfs_proxy.web.workers.gunicorn_master import OnDemand, on_demand
 from tfs_proxy.web.workers.warm.preload import REQUESTS, SCRIPT, WORKER, BroughtByModel, names_in, preload
 from tfs_proxy.worker_environment import worker_workspace
 
@@ -28,20 +28,20 @@ PLAIN: Final = "tfs_proxy.web.workers.gunicorn_master"
 
 def main() -> None:
     """Import, then run gunicorn until it ends."""
-    at_first: int | None = None
-    prepare: Callable[[], object] | None = None
+    how: OnDemand | None = None
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
-        at_first, brought = deployment.workers_at_first, names_brought(deployment)
-        if at_first == 0 and not brought:
-            prepare = partial(preload, WORKER)
+        brought = names_brought(deployment)
+        if deployment.workers_at_first == 0 and not brought:
+            how = on_demand(deployment, partial(preload, WORKER))
         else:
+            how = on_demand(deployment)
             preload([*WORKER, *_for_script(deployment.script)], brought)
     except (UpstreamUnavailable, UpstreamTimeout):
         pass  # so say the workers
     except (Exception, SystemExit, BroughtByModel):  # noqa: BLE001 - a worker will report it
         os.execv(sys.executable, [sys.executable, "-m", PLAIN, *sys.argv[1:]])  # noqa: S606 - needs no shell
-    gunicorn_master.main(at_first, prepare)
+    gunicorn_master.main(how)
 
 
 def _for_script(script: str | None) -> tuple[str, ...]:

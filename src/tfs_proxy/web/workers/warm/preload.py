@@ -23,6 +23,7 @@ WORKER: Final = (
 """What `web.wsgi` imports; that module itself makes the application, so that it is the worker's own."""
 
 SCRIPT: Final = (
+    "tfs_proxy.script.import_hook",
     "tfs_proxy.script.load",
     "tfs_proxy.script.handlers.call",
     "tfs_proxy.script.script_model.call",
