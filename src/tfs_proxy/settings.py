@@ -225,8 +225,8 @@ class Settings:
 
     gunicorn_workers: int = WORKERS.setting(
         "SAGEMAKER_GUNICORN_WORKERS", parse.whole(1, 1024), lambda machine: machine.workers.count,
-        "worker processes that run the script or convert requests; unless this is set, without a script the "
-        "first request that needs one starts it, and more start once requests come at once",
+        "worker processes that run the script or convert requests; unless this is set, they start when "
+        "requests need them, and at once only for a script that takes more than a second to load",
         shown="cores, or as many as memory holds", aws="1")
     gunicorn_threads: int = WORKERS.setting(
         "SAGEMAKER_GUNICORN_THREADS", parse.whole(1, 4096),
