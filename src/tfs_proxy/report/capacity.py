@@ -9,11 +9,12 @@ WORKERS_VARIABLE = "SAGEMAKER_GUNICORN_WORKERS"
 
 def starts_on_demand(settings: Settings) -> bool:
     """Whether workers start once requests need them; whoever sets their number gets all of them."""
-    has_own_sockets = settings.nginx and settings.gunicorn_worker_class == "gthread"
+    is_one_of_many = settings.loaded_as is not None
+    have_own_sockets = settings.nginx and settings.gunicorn_worker_class == "gthread" and not is_one_of_many
     is_chosen = WORKERS_VARIABLE in settings.given or settings.reload
     has_limit = settings.adaptive_limit_seconds is not None  # it is learnt for all workers at once
     is_several = settings.gunicorn_workers > 1 and settings.gunicorn_threads > 1
-    return has_own_sockets and is_several and not has_limit and not is_chosen
+    return have_own_sockets and is_several and not has_limit and not is_chosen
 
 
 def workers_at_first(settings: Settings, deployment: Deployment) -> int | None:

@@ -25,7 +25,7 @@ from tfs_proxy.supervisor.run_loop import cancel
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.05
-IDLE_TICK_SECONDS = 0.5
+IDLE_TICK_SECONDS = 1.0
 """While nothing happens the looks at the processes become this rare: each takes 0.3 ms."""
 
 TICK_GROWTH = 1.5
