@@ -19,6 +19,7 @@ WORKER: Final = (
     "tfs_proxy.capture.counts",
     "tfs_proxy.upstream.binary",
     "tfs_proxy.upstream.recovery",
+    "tfs_proxy.web.workers.warm.caches",
 )
 """What `web.wsgi` imports; that module itself makes the application, so that it is the worker's own."""
 
