@@ -1,4 +1,7 @@
-"""HTTP headers as a script sees them: by name, in upper or lower case."""
+"""HTTP headers as a script sees them: by name, in upper or lower case.
+
+PERF: `requests` has such a mapping, too, but its import takes 50 ms and 5 MB that few scripts need.
+"""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 
