@@ -127,6 +127,20 @@ def test_text_is_in_the_encoding_that_a_script_sets() -> None:
     assert isinstance(response.text, str)
 
 
+def test_a_script_may_change_a_response_as_any_of_requests() -> None:
+    """What it sets is what it reads, and what the answer's status is taken from."""
+    response = ModelResponse(ModelAnswer(503, b"busy", {}, "http://a/b"), lambda: SIGNATURE)
+    response.status_code = 200
+    response.reason = "Fine"
+    response.headers = {"A": "b"}  # type: ignore[assignment]  # as scripts do
+    response.encoding = "no such encoding"
+
+    assert (response.status_code, response.reason, response.ok) == (200, "Fine", True)
+    assert dict(response.headers) == {"A": "b"}
+    assert response.text == "busy"
+    response.raise_for_status()
+
+
 WITHOUT_REQUESTS = """
 import sys
 from tfs_proxy.script.handlers.model_response import ModelResponse

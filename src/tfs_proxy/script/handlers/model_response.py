@@ -40,6 +40,8 @@ class ModelResponse(Response):
         self._answer = answer
         self._signature = signature
         self._is_read = False
+        self._status: int | None = None
+        self._reason: str | None = None
         self._outputs: dict[str, npt.NDArray[Any]] | None = None
         self.url = answer.url
         self.encoding = "utf-8"
@@ -77,13 +79,19 @@ class ModelResponse(Response):
         return HeaderMap(self._answer.headers)
 
     @property
-    def status_code(self) -> int:  # type: ignore[override]
+    def status_code(self) -> int:
         """The model server's status.
 
         Tensors may have no form in TF Serving's JSON: that is known, and the status 400, when the
-        body has been asked for.
+        body has been asked for. A script may set another.
         """
+        if self._status is not None:
+            return self._status
         return self._answer.status if self._is_read or not self._answer.ok else OK
+
+    @status_code.setter
+    def status_code(self, status: int) -> None:
+        self._status = status
 
     @property
     def ok(self) -> bool:
@@ -91,9 +99,13 @@ class ModelResponse(Response):
         return self.status_code < _ERRORS
 
     @property
-    def reason(self) -> str:  # type: ignore[override]
-        """The status in words."""
-        return responses.get(self.status_code, "")
+    def reason(self) -> str:
+        """The status in words, or what a script has set."""
+        return responses.get(self.status_code, "") if self._reason is None else self._reason
+
+    @reason.setter
+    def reason(self, reason: str) -> None:
+        self._reason = reason
 
     def raise_for_status(self) -> None:
         """Raise requests' HTTPError if the status is that of an error."""
@@ -121,8 +133,11 @@ class ModelResponse(Response):
 
     @property
     def text(self) -> str:
-        """The body as text in ``encoding``, whose value scripts may change."""
-        return self.content.decode(self.encoding, "replace") if self.encoding else self._plain().text
+        """The body as text in ``encoding``; requests guesses if a script has set None or an unknown one."""
+        try:
+            return self.content.decode(self.encoding, "replace")  # type: ignore[arg-type]  # None is a TypeError
+        except (LookupError, TypeError):
+            return self._plain().text
 
     def json(self, **options: Any) -> Any:
         """The body's value; raises requests' JSONDecodeError if it is not JSON."""
