@@ -13,6 +13,7 @@ from msgspec import Struct
 from tfs_proxy.archive.graph import lost_variables
 from tfs_proxy.archive.graphs.op_search import BINARY_FILE
 from tfs_proxy.errors import DiscoveryError
+from tfs_proxy.protos.shapes import shape_of
 from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.data_types import data_type_name
 from tfs_proxy.wire.protobuf_reader import NOTHING, MalformedProtobuf, map_entry, numbers, text, views
@@ -140,14 +141,3 @@ def _tensor_spec(message: memoryview) -> TensorSpec:
         dtype=data_type_name(dtype),
         shape=shape_of(parts.get(TENSOR_SHAPE)),
     )
-
-
-def shape_of(message: memoryview | None) -> tuple[int | None, ...] | None:
-    """A TensorShapeProto: dimensions in field 2, of which -1 is unknown; field 3 says unknown rank.
-
-    No message at all means an unknown rank, too; a scalar's has no dimensions.
-    """
-    if message is None or numbers(message).get(3):
-        return None
-    sizes = [numbers(dimension).get(1, 0) for number, dimension in views(message) if number == 2]  # noqa: PLR2004
-    return tuple(None if size < 0 else size for size in sizes)

@@ -9,7 +9,6 @@ The schemas are in ``schema/``; ``make protos`` turns them into ``messages.binpb
 loads as soon as a message is asked for, and into stubs, which only type checkers read.
 """
 
-from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +54,8 @@ def __getattr__(name: str) -> Any:
 
 def _loaded() -> dict[str, Any]:
     """All that this module offers, by name."""
+    from importlib.resources import files
+
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     pool = descriptor_pool.DescriptorPool()

@@ -14,15 +14,15 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from tfs_proxy.protos.bfloat16 import from_bits
+from tfs_proxy.protos.shapes import shape_of
 from tfs_proxy.protos.tensors import CONTENT, DTYPE, FIXED_LISTS, SHAPE, STRINGS, numpy_type, to_array
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
-from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, numbers, read_fields, read_varint
+from tfs_proxy.wire.protobuf_reader import LENGTH, VARINT, numbers, read_fields, read_varint, views
 from tfs_proxy.wire.protobuf_writer import Piece, varint_field
 
 _OUTPUTS, _MODEL_SPEC = 1, 2
-_VERSION = 2
-_DIM, _UNKNOWN_RANK = 2, 3
+_VERSION, _VALUE_OF_WRAPPER = 2, 1
 _KEY, _VALUE = 1, 2
 _VERSION_NUMBER = 3
 _BITS = np.dtype(np.uint16)
@@ -58,11 +58,8 @@ def read_response(message: Piece) -> Predicted:
 @lru_cache(maxsize=256)
 def _version(spec: bytes) -> int | None:
     """The version in a serialized ModelSpec."""
-    version = None
-    for number, kind, content in read_fields(memoryview(spec)):
-        if number == _VERSION and kind == LENGTH:
-            version = numbers(content).get(1, 0)
-    return version
+    wrapped = dict(views(memoryview(spec))).get(_VERSION)
+    return None if wrapped is None else numbers(wrapped).get(_VALUE_OF_WRAPPER, 0)
 
 
 def plain_array(tensor: memoryview) -> npt.NDArray[Any] | None:
@@ -141,16 +138,11 @@ def _few_strings(tensor: memoryview) -> npt.NDArray[Any] | None:
 @lru_cache(maxsize=256)
 def _sizes(shape: bytes) -> tuple[int, ...] | None:
     """The sizes of a serialized TensorShapeProto; None if no array has as many, or one is not known."""
-    unknown_rank = False
-    sizes: list[int] = []
-    for number, kind, content in read_fields(memoryview(shape)):
-        if number == _DIM and kind == LENGTH:
-            sizes.append(numbers(content).get(1, 0))
-        elif number == _UNKNOWN_RANK and kind == VARINT:
-            unknown_rank = bool(read_varint(content))
-    if unknown_rank or min(sizes, default=0) < 0 or len(sizes) > MAX_DIMENSIONS:
+    sizes = shape_of(memoryview(shape))
+    if sizes is None or len(sizes) > MAX_DIMENSIONS:
         return None
-    return tuple(sizes)
+    known = tuple(size for size in sizes if size is not None)
+    return known if len(known) == len(sizes) else None
 
 
 def _parsed(tensor: memoryview) -> npt.NDArray[Any]:

@@ -60,7 +60,6 @@ class Children:
         self.grpc_router: ChildProcess | None = None
         self.nginx: ChildProcess | None = None
         self.devices = Devices()
-        self.worker_count = 0
         self.log = ChildLog()
         self.deaths: Counter[tuple[str, str]] = Counter()
         self.script: str | None = None
@@ -231,7 +230,7 @@ class Children:
         if self._readiness.phase is not Phase.STARTING:
             return
         heartbeats = self._readiness.heartbeats
-        if len(heartbeats.loading) > self.worker_count + SPARE_WORKERS:
+        if len(heartbeats.loading) > heartbeats.hanging_calls.workers + SPARE_WORKERS:
             raise self.ended_by_import()
         failure = heartbeats.failure
         if failure is None:

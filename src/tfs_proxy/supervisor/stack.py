@@ -130,7 +130,6 @@ class ServingStack:
         deployment = replace(planned.deployment, workers_at_first=at_first)
         self.children.script = deployment.script
         self.has_workers = self._host.servers is None or deployment.script is not None
-        self.children.worker_count = self.settings.gunicorn_workers
         self.readiness.expect(deployment.instances, deployment.models)
         self.watch = ModelWatch(deployment.instances, deployment.models, self.readiness)
         return replace(planned, deployment=deployment)

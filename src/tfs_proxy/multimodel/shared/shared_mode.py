@@ -55,7 +55,7 @@ class SharedMode:
             listener.listen(BACKLOG)
             listener.set_inheritable(True)
         await heartbeats.listen(self._workspace.heartbeat_socket)
-        heartbeats.hanging_calls.workers = self._children.worker_count = settings.gunicorn_workers
+        heartbeats.hanging_calls.workers = settings.gunicorn_workers
         descriptors = [listener.fileno() for listener in self._listeners]
         spec = gunicorn.process(
             settings, self._workspace, descriptors, (), environ, self._host.log_descriptor

@@ -90,8 +90,12 @@ class Heartbeats(asyncio.DatagramProtocol):
 
     async def until_alive(self, *, every_worker: bool) -> None:
         """Return once a worker beats, or as many as there should be, which may be none yet."""
+
+        def are_missing() -> bool:
+            return len(self.alive) < (self.wanted if every_worker else min(self.wanted, 1))
+
         await self.booted.wait()
-        while len(self.alive) < (self.wanted if every_worker else min(self.wanted, 1)):  # noqa: ASYNC110 - workers come and go
+        while are_missing():  # noqa: ASYNC110 - workers come and go
             await asyncio.sleep(LOOK_SECONDS)
 
     def forget(self) -> None:

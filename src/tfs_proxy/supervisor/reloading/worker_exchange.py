@@ -61,10 +61,10 @@ class WorkerExchange:
     async def _until_all_beat(self, new: ChildProcess, generation: Generation) -> None:
         children, heartbeats = generation.stack.children, generation.stack.readiness.heartbeats
         deadline = time.monotonic() + self._load_seconds
-        while _loaded(new, heartbeats) < children.worker_count:
+        while _loaded(new, heartbeats) < heartbeats.hanging_calls.workers:
             if heartbeats.failure is not None or new.state is ProcessState.GAVE_UP:
                 raise _why_it_failed(new, generation)
-            if len(heartbeats.loading) > children.worker_count + SPARE_WORKERS:
+            if len(heartbeats.loading) > heartbeats.hanging_calls.workers + SPARE_WORKERS:
                 raise children.ended_by_import()
             if time.monotonic() > deadline:
                 raise ScriptLoadError(

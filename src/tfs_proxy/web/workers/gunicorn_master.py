@@ -127,12 +127,12 @@ def on_demand(deployment: Deployment, prepare: Callable[[], object] | None = Non
 class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
     """The arbiter with two more rules: a worker that hangs does not count, one that fails ends no other.
 
-    All workers start at once unless they start ``on_demand``.
+    All workers start at once unless ``how`` says otherwise.
     """
 
     log: logging.Logger
 
-    def __init__(self, application: "Application", on_demand: OnDemand | None = None) -> None:
+    def __init__(self, application: "Application", how: OnDemand | None = None) -> None:
         self._told_to_end: set[int] = set()
         self._failed_at: dict[int, float] = {}
         self._level = FollowedLevel(worker_workspace().logging)
@@ -142,11 +142,11 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
         self._first_demand: FirstDemand | None = None
         self._prepare: Callable[[], object] | None = None
         self._all_from = math.inf
-        if on_demand is not None:
+        if how is not None:
             self._heartbeat = Heartbeat(worker_workspace().heartbeat_socket)
-            self._wanted = on_demand.at_first
-            self._prepare = on_demand.prepare
-            if on_demand.script:
+            self._wanted = how.at_first
+            self._prepare = how.prepare
+            if how.script:
                 self._all_from = time.monotonic() + SLOW_LOAD_SECONDS
 
     def start(self) -> None:
@@ -252,20 +252,20 @@ class Master(Arbiter):  # type: ignore[misc]  # gunicorn has no types
 class Application(WSGIApplication):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's own command line with our master."""
 
-    on_demand: OnDemand | None = None
+    how: OnDemand | None = None
 
     def run(self) -> None:
         """Serve until a signal ends it."""
         try:
-            Master(self, self.on_demand).run()
+            Master(self, self.how).run()
         except RuntimeError as error:
             sys.exit(f"gunicorn can't be started: {error}")
 
 
-def main(on_demand: OnDemand | None = None) -> None:
-    """Run gunicorn with the words of the command line until it ends."""
+def main(how: OnDemand | None = None) -> None:
+    """Run gunicorn with the words of the command line until it ends; all workers start unless ``how``."""
     application = Application("%(prog)s [OPTIONS] [APP_MODULE]")
-    application.on_demand = on_demand
+    application.how = how
     application.run()
 
 

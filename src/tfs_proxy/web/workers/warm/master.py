@@ -32,10 +32,9 @@ def main() -> None:
     try:
         deployment = fetch_deployment(worker_workspace().control_socket)
         brought = names_brought(deployment)
-        if deployment.workers_at_first == 0 and not brought:
-            how = on_demand(deployment, partial(preload, WORKER))
-        else:
-            how = on_demand(deployment)
+        waits = deployment.workers_at_first == 0 and not brought
+        how = on_demand(deployment, partial(preload, WORKER) if waits else None)
+        if not waits:
             preload([*WORKER, *_for_script(deployment.script)], brought)
     except (UpstreamUnavailable, UpstreamTimeout):
         pass  # so say the workers

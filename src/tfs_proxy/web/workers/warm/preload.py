@@ -21,7 +21,7 @@ WORKER: Final = (
     "tfs_proxy.upstream.recovery",
     "tfs_proxy.web.workers.warm.caches",
 )
-"""What `web.wsgi` imports; that module itself makes the application, so that it is the worker's own."""
+"""What `web.wsgi` imports, and `caches`; `web.wsgi` itself makes the application: it is the worker's own."""
 
 SCRIPT: Final = (
     "tfs_proxy.script.import_hook",
