@@ -11,15 +11,17 @@ DEFAULT_SIGNATURE = "serving_default"
 
 
 class TensorSpec(Struct, frozen=True):
-    """One named input or output of a signature.
+    """One input or output of a signature, by the name that clients use: the signature's alias.
 
-    ``dtype`` is TensorFlow's name for it (``DT_FLOAT``); ``shape`` is None if even the rank is unknown,
-    as it is if the signature has no shape at all, and a dimension in it is None if its size is unknown.
+    ``tensor`` is its name in the graph, where that was read. ``dtype`` is TensorFlow's name for it
+    (``DT_FLOAT``); ``shape`` is None if even the rank is unknown, as it is if the signature has no shape
+    at all, and a dimension in it is None if its size is unknown.
     """
 
     name: str
     dtype: str
     shape: tuple[int | None, ...] | None
+    tensor: str = ""
 
 
 class Signature(Struct, frozen=True):

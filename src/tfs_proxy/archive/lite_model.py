@@ -133,14 +133,17 @@ def _signatures(model: _Record) -> Iterator[tuple[str, Signature]]:
         tensors = subgraphs[entry.number(SIGNATURE_SUBGRAPH)].tables(TENSORS)
         key = entry.text(SIGNATURE_KEY)
         inputs, outputs = (
-            {each.text(ALIAS): _tensor(tensors[each.number(INDEX)]) for each in entry.tables(slot)}
+            {
+                each.text(ALIAS): _tensor(tensors[each.number(INDEX)], each.text(ALIAS))
+                for each in entry.tables(slot)
+            }
             for slot in (SIGNATURE_INPUTS, SIGNATURE_OUTPUTS)
         )
         yield key, Signature(key, PREDICT_METHOD, inputs, outputs)
     if not own:
         tensors = subgraphs[0].tables(TENSORS)
         inputs, outputs = (
-            {spec.name.removesuffix(":0"): spec for spec in (_tensor(tensors[index]) for index in indices)}
+            {spec.name: spec for spec in (_tensor(tensors[index]) for index in indices)}
             for indices in (subgraphs[0].numbers(INPUTS), subgraphs[0].numbers(OUTPUTS))
         )
         yield DEFAULT_SIGNATURE, Signature(DEFAULT_SIGNATURE, PREDICT_METHOD, inputs, outputs)
@@ -160,7 +163,10 @@ def _described(model: _Record) -> dict[str, Signature]:
     return {}
 
 
-def _tensor(tensor: _Record) -> TensorSpec:
+def _tensor(tensor: _Record, alias: str | None = None) -> TensorSpec:
+    """Without an ``alias`` a tensor is known by its own name."""
     shape = tensor.numbers(SHAPE_SIGNATURE) or tensor.numbers(SHAPE)
     sizes = tuple(None if size < 0 else size for size in shape)
-    return TensorSpec(tensor.text(NAME), TYPES[tensor.number(TYPE, number_types.Int8Flags)], sizes)
+    name = tensor.text(NAME)
+    dtype = TYPES[tensor.number(TYPE, number_types.Int8Flags)]
+    return TensorSpec(name.removesuffix(":0") if alias is None else alias, dtype, sizes, name)

@@ -89,7 +89,7 @@ class _MetaGraph(Struct, frozen=True):
                 from_objects = True
         for name in INIT_SIGNATURES:
             signatures.pop(name, None)
-        outputs = [spec.name for signature in signatures.values() for spec in signature.outputs.values()]
+        outputs = [spec.tensor for signature in signatures.values() for spec in signature.outputs.values()]
         # Only TensorFlow 2 writes an object graph, and only its saver can lose variables.
         lost = lost_variables(graph, outputs) if from_objects else ()
         tags = sorted(text(content) for number, content in views(info) if number == INFO_TAGS)
@@ -122,7 +122,7 @@ def read_signature(name: str, message: memoryview) -> Signature:
     for number, content in views(message):
         if number in tensors:
             alias, info = map_entry(content)
-            tensors[number][alias] = _tensor_spec(info)
+            tensors[number][alias] = _tensor_spec(alias, info)
         elif number == SIGNATURE_METHOD:
             method = text(content)
     inputs, outputs = (
@@ -131,13 +131,14 @@ def read_signature(name: str, message: memoryview) -> Signature:
     return Signature(name, method, inputs, outputs)
 
 
-def _tensor_spec(message: memoryview) -> TensorSpec:
-    """A TensorInfo; of a sparse tensor, the name is that of its values."""
+def _tensor_spec(alias: str, message: memoryview) -> TensorSpec:
+    """A TensorInfo; of a sparse tensor, the graph's tensor is that of its values."""
     parts = dict(views(message))
     sparse = dict(views(parts.get(TENSOR_SPARSE, NOTHING)))
     dtype = numbers(message).get(TENSOR_DTYPE, 0)
     return TensorSpec(
-        name=text(parts.get(TENSOR_NAME, sparse.get(1, NOTHING))),
+        name=alias,
         dtype=data_type_name(dtype),
         shape=shape_of(parts.get(TENSOR_SHAPE)),
+        tensor=text(parts.get(TENSOR_NAME, sparse.get(1, NOTHING))),
     )

@@ -60,10 +60,10 @@ def test_signatures_under_the_serve_tag(tmp_path: Path) -> None:
         "serving_default": Signature(
             name="serving_default",
             method="tensorflow/serving/predict",
-            inputs={"x": TensorSpec("x:0", "DT_FLOAT", (None, 3))},
+            inputs={"x": TensorSpec("x", "DT_FLOAT", (None, 3), "x:0")},
             outputs={
-                "raw": TensorSpec("r:0", "DT_STRING", None),
-                "y": TensorSpec("call:0", "DT_FLOAT", (None,)),
+                "raw": TensorSpec("raw", "DT_STRING", None, "r:0"),
+                "y": TensorSpec("y", "DT_FLOAT", (None,), "call:0"),
             },
         )
     }
@@ -76,8 +76,8 @@ def test_a_tensor_without_a_shape_has_an_unknown_rank(tmp_path: Path) -> None:
     graph = MetaGraphDef(meta_info_def=info, signature_def={"serving_default": SignatureDef(inputs=inputs)})
     summary = read(tmp_path, SavedModel(meta_graphs=[graph]).SerializeToString())
     assert summary.signatures["serving_default"].inputs == {
-        "bare": TensorSpec("b:0", "DT_FLOAT", None),
-        "scalar": TensorSpec("s:0", "DT_FLOAT", ()),
+        "bare": TensorSpec("bare", "DT_FLOAT", None, "b:0"),
+        "scalar": TensorSpec("scalar", "DT_FLOAT", (), "s:0"),
     }
 
 

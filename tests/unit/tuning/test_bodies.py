@@ -60,6 +60,11 @@ def test_a_model_alone_gets_json(served: Callable[..., Served]) -> None:
     assert workload_of(model, [request], SETTINGS).batches
 
 
+def test_a_model_of_one_string_input(served: Callable[..., Served]) -> None:
+    """Its tensor has another name in the graph than clients use; bodies have the signature's."""
+    assert made_request(served("bytes")).body == b'{"instances": ["a"]}'
+
+
 def test_a_script_gets_a_type_that_it_names(served: Callable[..., Served]) -> None:
     """What its text compares the type with is what it reads."""
     script = 'def handler(data, context):\n    if context.request_content_type == "text/csv":\n        pass\n'

@@ -36,7 +36,7 @@ class GraphInputs(Struct, frozen=True):
 
     def features_of(self, signature: Signature) -> Features | None:
         """The features that a signature's only input is parsed into; None if that is not certain."""
-        fed = {spec.name.split(":", maxsplit=1)[0] for spec in signature.inputs.values()}
+        fed = {spec.tensor.split(":", maxsplit=1)[0] for spec in signature.inputs.values()}
         own = [node.features for node in self.parsing if node.serialized in fed]
         candidates = own or [node.features for node in self.parsing]
         if len(fed) != 1 or not candidates:

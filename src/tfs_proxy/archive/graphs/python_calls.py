@@ -36,7 +36,7 @@ def calls_python(folder: Path, signatures: Iterable[Signature]) -> bool:
     What only one branch of a condition calls does not count. The graph is searched for the names of the
     ops first, and read only if it has one. Raises DiscoveryError if it is damaged.
     """
-    outputs = [[spec.name for spec in signature.outputs.values()] for signature in signatures]
+    outputs = [[spec.tensor for spec in signature.outputs.values()] for signature in signatures]
     if not outputs or not ops_in(folder, PYTHON_OPS):
         return False
     try:

@@ -78,7 +78,7 @@ def read(folder: Path, saved_model: bytes) -> GraphInputs:
 
 def fed_by(name: str) -> Signature:
     """A signature whose only input is this tensor."""
-    return Signature("s", CLASSIFY_METHOD, {"inputs": TensorSpec(name, "DT_STRING", (None,))}, {})
+    return Signature("s", CLASSIFY_METHOD, {"inputs": TensorSpec("inputs", "DT_STRING", (None,), name)}, {})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tfs_proxy.wire.protobuf_writer import field
 
 PREDICT = "tensorflow/serving/predict"
 CALL, OTHER = (
-    Signature(name, PREDICT, {}, {"y": TensorSpec(f"{name}:0", "DT_FLOAT", None)})
+    Signature(name, PREDICT, {}, {"y": TensorSpec("y", "DT_FLOAT", None, f"{name}:0")})
     for name in ("call", "other")
 )
 
