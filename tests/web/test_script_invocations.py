@@ -143,6 +143,44 @@ def test_model_server_error_reaches_output_handler(
     assert error_of(result) == "no"
 
 
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            "return json.loads(response.content)['predictions']",
+            "no {} (then {} failed: KeyError: 'predictions')",
+        ),
+        ("yield response.json()['predictions']", "no {} (then {} failed: KeyError: 'predictions')"),
+        ("return response.json().get('predictions')", "no {} (then {} returned None: it must return"),
+        (
+            "raise ValueError(f'refused: {response.text}')",
+            'ValueError: refused: {{"error": "no \\"rows\\" é"}}',
+        ),
+        ("raise ValueError(response.json())", "ValueError: {{'error': 'no \"rows\" é'}}"),
+        ("raise ValueError(response.json()['error'] + '!')", "ValueError: no {}!"),
+    ],
+)
+def test_words_of_the_model_server_come_first(
+    make_front: Callable[..., Any],
+    error_of: ErrorOf,
+    caplog: pytest.LogCaptureFixture,
+    body: str,
+    text: str,
+) -> None:
+    """A script that fails over the model server's error does not hide its words, nor say them twice."""
+    front = make_front(
+        f"{PASS_ON}import json\ndef output_handler(response, context):\n    {body}\n",
+        status=400,
+        body='{"error": "no \\"rows\\" é"}'.encode(),
+    )
+
+    result = front.post("x")
+
+    assert result.status_code == 400
+    assert error_of(result).startswith(text.format('"rows" é', "output_handler"))
+    assert "the model server had answered 400" in caplog.text
+
+
 def test_answer_to_a_model_server_error(make_front: Callable[..., Any]) -> None:
     """What the script returns over the model server's error keeps its status too."""
     front = make_front(

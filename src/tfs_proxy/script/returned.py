@@ -20,6 +20,7 @@ EXPECTED = (
 )
 PAIR = 2
 _TYPE = re.compile(r"[!#$%&'+\-.^_`|~0-9a-z]+/[!#$%&'+\-.^_`|~0-9a-z]+")
+_ANY_TYPE = "*/*"
 
 
 class ScriptReply(Struct, frozen=True):
@@ -49,7 +50,7 @@ def script_reply(
     script raises over a first piece.
     """
     try:
-        response = _as_response(returned, function)
+        response = _as_response(returned, function, accept)
         content_type = _reply_type(response.content_type, function, accept)
         if isinstance(response.body, (Iterator, AsyncIterator)):
             body: bytes | Stream = Stream(response.body, function, runner)
@@ -63,14 +64,28 @@ def script_reply(
     return ScriptReply(body, content_type, response.status or status, dict(response.headers))
 
 
-def _as_response(returned: object, function: str) -> Response:
+def _as_response(returned: object, function: str, accept: str | None) -> Response:
     if isinstance(returned, Response):
         return returned
+    if isinstance(returned, list) and not _is_pair(returned, accept):
+        raise ScriptFailure(
+            f"{function} returned a list that is not [body, content_type] with a media type: {EXPECTED}"
+        )
     if not isinstance(returned, (tuple, list)):
         return Response(returned)
     if len(returned) != PAIR:
         raise ScriptFailure(f"{function} returned {len(returned)} values: {EXPECTED}")
     return Response(*returned)
+
+
+def _is_pair(returned: list[object], accept: str | None) -> bool:
+    """Whether a list is a body with its type, and not the values of an answer."""
+    if len(returned) != PAIR:
+        return False
+    kind = returned[1]
+    if not isinstance(kind, str):
+        return kind is None
+    return kind in {_ANY_TYPE, accept} or _TYPE.fullmatch(_name_of(kind)) is not None
 
 
 def _reply_type(content_type: object, function: str, accept: str | None) -> str:
@@ -91,7 +106,10 @@ def _reply_type(content_type: object, function: str, accept: str | None) -> str:
 
 def _concrete_type(accept: str) -> str:
     for element in accept.split(","):
-        name = element.partition(";")[0].strip().lower()
-        if _TYPE.fullmatch(name) is not None:
-            return name
+        if _TYPE.fullmatch(_name_of(element)) is not None:
+            return _name_of(element)
     return media.JSON
+
+
+def _name_of(media_type: str) -> str:
+    return media_type.partition(";")[0].strip().lower()

@@ -1,17 +1,20 @@
 """Runs the functions of a user's script, async ones too, and turns what they raise into answers."""
 
+import copy
 import inspect
+import json
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
+
+from msgspec import Struct
 
 from tfs_proxy.errors import RequestError, ScriptFailure
 from tfs_proxy.observe.request_record import INPUT_HANDLER, MODEL_SERVER, OUTPUT_HANDLER, stage
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.event_loop import WorkerLoop
 from tfs_proxy.script.tracebacks import client_text, own_line, own_report
-from tfs_proxy.script.values import STATUSES, HTTPError
-from tfs_proxy.upstream.interface import OK
+from tfs_proxy.script.values import HTTPError
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +24,19 @@ _STAGES = {"predict_fn": MODEL_SERVER, "output_handler": OUTPUT_HANDLER, "output
 def stage_of(function: str) -> int:
     """The stage of a request that the time of a script's function counts as."""
     return _STAGES.get(function, INPUT_HANDLER)
+
+
+class Refusal(Struct, frozen=True):
+    """The model server's error that a script is called with: its status, and its words if it gave any."""
+
+    status: int
+    words: str
+
+    def then(self, failure: str, text: str) -> HTTPError:
+        """The client's error if the script then fails, with ``text`` of its own: the words come once."""
+        quoted = (json.dumps(self.words, ensure_ascii=False), json.dumps(self.words), repr(self.words))
+        has_words = any(form in text for form in (self.words, *(form[1:-1] for form in quoted)))
+        return HTTPError(self.status, text if has_words else f"{self.words} (then {failure})")
 
 
 class ScriptRunner:
@@ -41,20 +57,23 @@ class ScriptRunner:
         self.loop = WorkerLoop()
         self.begun = False
         self.watch = watch or DeadlineWatch()
+        self._refusal: Callable[[], Refusal | None] = lambda: None
         self._left_alone: tuple[type[BaseException], ...] = (RequestError, *own_errors)
 
-    def call(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        *arguments: Any,
-        status: Callable[[], int] = lambda: OK,
-    ) -> Any:
+    def after(self, refusal: Callable[[], Refusal | None]) -> Self:
+        """The same runner for functions that see the model server's answer.
+
+        If that is a ``refusal``, a failure of the script goes out with its status and words.
+        """
+        runner = copy.copy(self)
+        runner._refusal = refusal  # noqa: SLF001 - a copy of its own
+        return runner
+
+    def call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call one of the script's functions, and wait for its result if it is a coroutine.
 
         What it raises becomes the answer, and a line in the log: HTTPError, other errors of ours and
-        ``own_errors`` as they are, anything else as ScriptFailure. ``status`` gives the model server's:
-        if that is an error, the script's own goes out with it.
+        ``own_errors`` as they are, anything else as ScriptFailure.
         """
         try:
             with stage(stage_of(name), name):
@@ -71,7 +90,7 @@ class ScriptRunner:
             # A subclass of SystemExit is the worker's own end, which arises in whatever code runs.
             if isinstance(error, SystemExit) and type(error) is not SystemExit:
                 raise
-            raise self._failure(name, error, status()) from error
+            raise self._failure(name, error) from error
 
     def close(self, function: Callable[[], Any] | None) -> None:
         """Call the script's ``close()`` if it has one, and end the event loop; idempotent."""
@@ -83,15 +102,19 @@ class ScriptRunner:
                 log.warning("%s: close() failed: %s", self.path, error)
         self.loop.close()
 
-    def complain(self, error: ScriptFailure) -> ScriptFailure:
-        """Name the script in the log if what it returned is unusable."""
-        log.error("%s: %s", self.path, error)
-        return error
+    def complain(self, error: ScriptFailure) -> RequestError:
+        """Name the script in the log if what it returned is unusable; the error to raise."""
+        refusal = self._refusal()
+        if refusal is None:
+            log.error("%s: %s", self.path, error)
+            return error
+        log.warning("%s: %s (the model server had answered %d)", self.path, error, refusal.status)
+        return refusal.then(str(error), str(error))
 
-    def _failure(self, name: str, error: BaseException, status: int) -> RequestError:
-        line = own_line(error, self.path, name)
-        if status in STATUSES:
-            log.warning("%s (the model server had answered %d)", line, status)
-            return HTTPError(status, client_text(error))
-        log.error("%s\n%s", line, own_report(error, self.path))
-        return ScriptFailure(client_text(error))
+    def _failure(self, name: str, error: BaseException) -> RequestError:
+        line, text, refusal = own_line(error, self.path, name), client_text(error), self._refusal()
+        if refusal is None:
+            log.error("%s\n%s", line, own_report(error, self.path))
+            return ScriptFailure(text)
+        log.warning("%s (the model server had answered %d)", line, refusal.status)
+        return refusal.then(f"{name} failed: {text}", text)

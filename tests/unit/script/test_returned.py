@@ -26,7 +26,17 @@ def test_bodies(body: object) -> None:
 
 def test_list_of_two() -> None:
     """A list unpacks into two as well as a tuple does."""
-    assert script_reply(["x", "text/plain"], "handler", None, 200).body == b"x"
+    for kind in ("text/plain", "Text/CSV; charset=utf-8", "*/*", None, "*/*;q=1, b"):
+        assert script_reply(["x", kind], "handler", "*/*;q=1, b", 200).body == b"x"
+
+
+@pytest.mark.parametrize(
+    "returned", [["six", "seven"], [], ["a"], [["a/b", "c/d"]], ["a", 5], ["a", "b", "c"]]
+)
+def test_list_that_is_no_pair(returned: list[object]) -> None:
+    """A list of values is not taken for a body and its type, and the error says what a list may be."""
+    with pytest.raises(ScriptFailure, match=r"handler returned a list that is not \[body, content_type\]"):
+        script_reply(returned, "handler", None, 200)
 
 
 @pytest.mark.parametrize("returned", ["x", ("x", None), ("x", "")])

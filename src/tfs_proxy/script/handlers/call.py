@@ -3,7 +3,8 @@
 If AWS's two versions disagree (docs/reference/aws-container.md), this holds: an error of the
 model server reaches
 ``output_handler``, as in the old one (the new one answers by itself), and what the script makes of it
-goes out with the model server's status (the old one: 200, or 500 if the script raised). An
+goes out with the model server's status (the old one: 200, or 500 if the script raised); if it raises
+or returns nothing usable, the model server's words come first. Otherwise an
 exception of the script's is a 500 with its type and text (both: its text); an error with a status of
 its own, ours or falcon's, keeps it, as in the new one, but in the shape ``{"error": text}``.
 """
@@ -23,11 +24,12 @@ from tfs_proxy.script.handlers.model_client import PREDICT, WorkerContext, Worke
 from tfs_proxy.script.handlers.model_response import ModelResponse
 from tfs_proxy.script.load import Script
 from tfs_proxy.script.returned import ScriptReply, script_reply
-from tfs_proxy.script.runner import ScriptRunner
+from tfs_proxy.script.runner import Refusal, ScriptRunner
 from tfs_proxy.script.stream import encoded
-from tfs_proxy.script.values import Request
+from tfs_proxy.script.values import STATUSES, Request
 from tfs_proxy.signature import Target
-from tfs_proxy.upstream.interface import OK
+from tfs_proxy.upstream.interface import OK, ModelAnswer
+from tfs_proxy.wire.error_body import error_text
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
 INPUT, OUTPUT = "input_handler", "output_handler"
@@ -103,11 +105,9 @@ class ScriptCaller:
             return ScriptReply(answer.body, answer.content_type, answer.status)
         outcome = plane.call(target, model_request, instance)
         response = ModelResponse(outcome.answer, lambda: plane.signature(outcome.signature_target))
-        returned = self._runner.call(
-            OUTPUT, self._script.output_handler, response, context, status=lambda: response.status_code
-        )
-        returned = _encoded(returned, request)
-        return script_reply(returned, OUTPUT, request.accept, response.status_code, self._runner)
+        runner = self._runner.after(lambda: _refusal(response, outcome.answer))
+        returned = _encoded(runner.call(OUTPUT, self._script.output_handler, response, context), request)
+        return script_reply(returned, OUTPUT, request.accept, response.status_code, runner)
 
     def _model_request(self, request: ScriptRequest, context: Context) -> tuple[Target, Body | bytes | Batch]:
         """What the model server is asked: the client's body, or what ``input_handler`` makes of it."""
@@ -144,6 +144,13 @@ class ScriptCaller:
                 f"{PREDICT}. Send tfs-method={PREDICT}, or no tfs-method."
             )
         return target, as_batch(inputs, self._worker.plane.signature(target), INPUT)
+
+
+def _refusal(response: ModelResponse, answer: ModelAnswer) -> Refusal | None:
+    """The error of the model server that ``response`` is, unless the script has given it another status."""
+    if response.status_code not in STATUSES:
+        return None
+    return Refusal(response.status_code, error_text(answer.body) or "")
 
 
 def _encoded(returned: Any, request: ScriptRequest) -> Any:
