@@ -125,6 +125,17 @@ def test_a_broken_script_is_reported_while_the_old_one_serves(
     assert "killing it" not in stack.log
 
 
+def test_a_misspelt_handler_is_refused_while_the_old_script_serves(serve: Serve, folder: Path) -> None:
+    """What a start would only warn of keeps a change from serving."""
+    stack = serve(folder)
+
+    halves = script("second").replace("def handler", "def output_handler") + "def input_hander(d, c): ...\n"
+    write(folder / "code" / "inference.py", halves)
+    stack.wait_for_log("which is not called: did you mean input_handler? What was loaded before goes on")
+
+    assert answer(stack) == "first"
+
+
 ONLY_ONCE = """
 import os
 try:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from tfs_proxy.errors import ScriptLoadError
 from tfs_proxy.layout import ModelLayout
+from tfs_proxy.report.prepare import Prepared
+from tfs_proxy.report.script import report_on_script
 from tfs_proxy.supervisor.front.run_status import RunStatus
 from tfs_proxy.supervisor.generations.generation import Serving
 from tfs_proxy.supervisor.generations.succession import Generations
@@ -54,6 +56,8 @@ class Followed:
         if (has_script and not had_script) or layout.requirements in changed:
             await self.load_models()
         else:
+            if has_script:
+                _refuse_doubtful(layout, serving.prepared)
             await self._exchange.replace_workers(self._generations.current)
         return "the new code"
 
@@ -63,6 +67,18 @@ class Followed:
         if layout is not None:
             forget_bytecode(snapshot_of_folder(layout.code))
         return served(await self._generations.load_next(self._status))
+
+
+def _refuse_doubtful(layout: ModelLayout, prepared: Prepared) -> None:
+    """Raise ScriptLoadError for what a start would refuse or warn of; nobody looks at a start's warnings here.
+
+    What the start has warned of was there before, and may stay.
+    """
+    findings = report_on_script(layout, script_model=prepared.served.script_model is not None)
+    doubts = (doubt for doubt in findings.warnings if not any(doubt in line for line in prepared.warnings))
+    reason = findings.fault or next(doubts, None)
+    if reason is not None:
+        raise ScriptLoadError(reason)
 
 
 def served(serving: Serving) -> str:

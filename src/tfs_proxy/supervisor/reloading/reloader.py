@@ -127,7 +127,7 @@ def _report(error: StopServing | OSError) -> None:
     if isinstance(error, ScriptLoadError) and error.report:
         log.error("%s", error.report)
     reason = printable(str(error))
-    sentence = reason if reason.endswith(".") else f"{reason}."
+    sentence = reason if reason.endswith((".", "?")) else f"{reason}."
     log.error("the change can't be used: %s What was loaded before goes on serving.", sentence)
 
 
