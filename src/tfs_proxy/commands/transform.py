@@ -44,6 +44,9 @@ _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
     "input_filter": ("--input-filter", "JSONPATH", "part of each record to send (default: $)"),
     "output_filter": ("--output-filter", "JSONPATH", "part of each result to write (default: $)"),
     "join": ("--join", "", "Input puts each record beside its prediction (default: None)"),
+    "csv_header": (
+        "--csv-header", "", "whether a first line is a header, sent with each piece (default: auto)"
+    ),
     "timeout_seconds": ("--timeout-seconds", "N", "s that a request may take (default: 600)"),
     "max_retries": ("--max-retries", "N", "further attempts after a failure that is not 4xx (default: 3)"),
 }  # fmt: skip

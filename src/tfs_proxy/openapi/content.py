@@ -11,6 +11,9 @@ from tfs_proxy.payload.registry import ALIASES, FORMATS, format_of
 
 Content = dict[str, Any]
 
+INPUT_NAMES = "x-inputs"
+"""An extension of an operation: the inputs of the signature that CSV is read by."""
+
 LONGEST_EXAMPLE_BYTES = 256 * 1024
 """Longer bodies are left out: a document is to be read."""
 

@@ -13,6 +13,7 @@ from tfs_proxy.openapi.components import (
     of_request,
 )
 from tfs_proxy.openapi.content import (
+    INPUT_NAMES,
     LONGEST_EXAMPLE_BYTES,
     Content,
     body_schema,
@@ -42,6 +43,7 @@ def invocations(service: Service) -> dict[str, Any]:
     replies = errors(CONVERTED)
     if service.script is not None:
         replies["default"] = answered_by_script()
+    signature = None if service.default is None else service.default.default_signature
     return {
         "operationId": "invoke",
         "summary": "Ask the model, or the script",
@@ -51,6 +53,7 @@ def invocations(service: Service) -> dict[str, Any]:
         "parameters": of_request("CustomAttributes"),
         "requestBody": {"required": True, "content": _request_content(service)},
         "responses": {"200": _answered(service), **replies},
+        **({} if signature is None else {INPUT_NAMES: sorted(signature.inputs)}),
     }
 
 

@@ -21,6 +21,7 @@ SINGLE, MULTI = "SingleRecord", "MultiRecord"
 GZIP = "Gzip"
 S3_PREFIX, MANIFEST = "S3Prefix", "ManifestFile"
 INPUT = "Input"
+AUTO, PRESENT, ABSENT = "auto", "present", "absent"
 
 PATHS: Mapping[str, tuple[str, ...]] = {
     "name": ("TransformJobName",),
@@ -51,8 +52,9 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "assemble_with": (NONE, LINE),
     "compression": (NONE, GZIP),
     "join": (NONE, INPUT),
+    "csv_header": (AUTO, PRESENT, ABSENT),
 }
-"""The allowed values of fields, as in CreateTransformJob."""
+"""The allowed values of fields; csv_header is no field of CreateTransformJob, the others are."""
 
 LIMITS: Mapping[str, tuple[int, float]] = {
     "max_payload_mb": (0, 100),
@@ -87,13 +89,16 @@ class Job(Struct, frozen=True, kw_only=True):
     join: str = NONE
     timeout_seconds: int = 600
     max_retries: int = MAX_RETRIES
+    csv_header: str = AUTO
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
             value = getattr(self, name)
             if value not in allowed and not (name == "strategy" and value is None):
-                raise SettingsError(f"{PATHS[name][-1]} can't be {value}: it must be {' or '.join(allowed)}.")
+                raise SettingsError(
+                    f"{PATHS.get(name, [name])[-1]} can't be {value}: it must be {' or '.join(allowed)}."
+                )
         for name, (low, high) in LIMITS.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
@@ -158,15 +163,24 @@ class Job(Struct, frozen=True, kw_only=True):
             )
 
 
+class CsvHeader(Struct, frozen=True):
+    """The header that a CSV object may begin with: a line of just these ``names``, any line for ()."""
+
+    names: tuple[str, ...] = ()
+    delimiter: str = ","
+
+
 class ExecutionPlan(Struct, frozen=True):
     """How records are sent: as the job says, else as the container offers, else by SageMaker's defaults.
 
-    If ``payload_bytes`` is None, bodies of any size are streamed (MaxPayloadInMB 0).
+    If ``payload_bytes`` is None, bodies of any size are streamed (MaxPayloadInMB 0). A ``header`` is sent
+    with each piece of its object.
     """
 
     strategy: str
     payload_bytes: int | None
     concurrent: int
+    header: CsvHeader | None = None
 
     @classmethod
     def resolve(cls, job: Job, parameters: Mapping[str, object]) -> "ExecutionPlan":

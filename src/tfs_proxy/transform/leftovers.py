@@ -14,6 +14,7 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.transform.engines.local import is_too_large
 from tfs_proxy.transform.job import ExecutionPlan, Job
 from tfs_proxy.transform.options import TransformOptions
+from tfs_proxy.transform.records.csv_header import asks_model
 from tfs_proxy.transform.run_statistics import RunStatistics, Workload
 from tfs_proxy.transform.send.connection import EndpointAddress
 from tfs_proxy.transform.send.stack import fetch_plan
@@ -55,12 +56,28 @@ def log_plan(options: TransformOptions, plan: ExecutionPlan, items: Sequence[Inp
     """Log how ``items`` are sent, and a warning if some are too large for that."""
     payload = "streamed" if plan.payload_bytes is None else f"{plan.payload_bytes >> 20} MB"
     log.info("%d request(s) at once, %s, payload %s", plan.concurrent, plan.strategy, payload)
+    _log_header(options.job, plan)
     too_large = [item for item in items if is_too_large(options.job, plan, item)]
     if too_large:
         log.warning(
             "%d object(s) are larger than MaxPayloadInMB allows and will fail; the first is %s",
             len(too_large),
             too_large[0].name,
+        )
+
+
+def _log_header(job: Job, plan: ExecutionPlan) -> None:
+    if plan.header is not None:
+        names = f" if it names {', '.join(plan.header.names)}" if plan.header.names else ""
+        log.info(
+            "an object's first line is its header%s, and stands in each request; jobs on SageMaker do not "
+            "repeat it: leave it out there, and set ContentType to text/csv; columns=NAME,NAME",
+            names,
+        )
+    elif asks_model(job):
+        log.info(
+            "an object's first line is a record, since the server names no inputs, or only one: give "
+            "--csv-header present if it is a header"
         )
 
 
@@ -72,7 +89,8 @@ def served_content(options: TransformOptions) -> str:
     if options.model is not None:
         return model_digest(options.model, options.client)
     plan = fetch_plan(options.job, EndpointAddress.parse(str(options.endpoint)))
-    return f"{options.endpoint} {plan.strategy} {plan.payload_bytes}"
+    header = "" if plan.header is None else f" {plan.header}"
+    return f"{options.endpoint} {plan.strategy} {plan.payload_bytes}{header}"
 
 
 def job_fingerprint(job: Job, on_error: str, served: str) -> str:

@@ -187,6 +187,15 @@ def test_what_the_container_says_counts(data: Path, tmp_path: Path) -> None:
     assert done.summary["requests"] == 3
 
 
+def test_an_endpoint_that_names_no_inputs(data: Path, tmp_path: Path, echo: str) -> None:
+    """Its CSV has no header, which the log says, with the flag for one."""
+    (data / "a").write_bytes(b"a,b\n1,2\n")
+    flags = run_flags(data, tmp_path / "out", echo, split_type="Line", content_type="text/csv")
+    done = transform(*flags)
+    assert (done.summary["records"], "--csv-header present" in done.log) == (2, True), done.log
+    assert transform(*flags, "--csv-header", "present").summary["records"] == 1
+
+
 def interrupted(flags: list[str], number: signal.Signals, wait: "Callable[[Popen[bytes]], object]") -> None:
     """Start a run, wait, and end it."""
     process = Popen([sys.executable, "-m", "tfs_proxy.cli", "transform", *flags], stderr=DEVNULL)

@@ -168,7 +168,7 @@ def test_endpoints() -> None:
     assert EndpointAddress.parse("https://host/a/invocations") == EndpointAddress(
         "host", 443, "/a/invocations", tls=True
     )
-    assert EndpointAddress.parse("http://host/a/invocations").parameters_path == "/a/execution-parameters"
+    assert EndpointAddress.parse("http://host/a/invocations").beside("/x") == "/a/x"
 
 
 def test_percentiles() -> None:

@@ -12,8 +12,18 @@ from hypothesis import strategies as st
 from tfs_proxy.errors import BadInput, PayloadTooLarge
 from tfs_proxy.payload.formats.framing import recordio_frame, tfrecord_frame
 from tfs_proxy.transform.failures import ObjectFailed, StorageError
-from tfs_proxy.transform.job import GZIP, LINE, MULTI, NONE, RECORDIO, SINGLE, TFRECORD
-from tfs_proxy.transform.records.batches import MiniBatch, pack
+from tfs_proxy.transform.job import (
+    GZIP,
+    LINE,
+    MULTI,
+    NONE,
+    RECORDIO,
+    SINGLE,
+    TFRECORD,
+    CsvHeader,
+    ExecutionPlan,
+)
+from tfs_proxy.transform.records.batches import MiniBatch, batches_of, pack
 from tfs_proxy.transform.records.split import SPLITS, lines, open_content
 
 FRAMES: dict[str, Callable[[bytes], bytes]] = {
@@ -93,6 +103,27 @@ def test_broken_gzip(data: bytes) -> None:
     """Truncated data and data that are not gzip raise an error that says so."""
     with pytest.raises(StorageError, match="gzip"):
         content_of(data, GZIP)
+
+
+@pytest.mark.parametrize(
+    ("header", "first", "is_header"),
+    [
+        (CsvHeader(("a", "b")), b'\xef\xbb\xbf"b", a,a\r\n', True),
+        (CsvHeader(("a", "b"), ";"), b"a;b\n", True),
+        (CsvHeader(("a", "b")), b"a,b,c\n", False),
+        (CsvHeader(("a", "b")), b'"a,b\n', False),
+        (CsvHeader(), b"anything\n", True),
+        (None, b"a,b\n", False),
+    ],
+)
+def test_a_header_is_in_each_batch(header: CsvHeader | None, first: bytes, *, is_header: bool) -> None:
+    """It counts for the limit, and is no record; offsets are still those in the object."""
+    plan = ExecutionPlan(MULTI, len(first) + 4, 1, header)
+    made = list(batches_of(io.BytesIO(first + b"1,2\n3,4\n"), LINE, plan, "a"))
+    assert [batch.csv_header for batch in made] == [first if is_header else b""] * len(made)
+    records = [record for batch in made for record in batch.records()]
+    assert records == [*([] if is_header else [first]), b"1,2\n", b"3,4\n"]
+    assert (made[-1].first, made[-1].offsets[-1]) == (len(records), len(first) + 4)
 
 
 def test_damage_names_its_place() -> None:

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import IO
 
 from msgspec import Struct, field
@@ -9,6 +10,7 @@ from msgspec import Struct, field
 from tfs_proxy.payload.formats.framing import Frame
 from tfs_proxy.transform.failures import BadRecord, ObjectFailed
 from tfs_proxy.transform.job import SINGLE, ExecutionPlan
+from tfs_proxy.transform.records.csv_header import begins_with
 from tfs_proxy.transform.records.split import SPLITS, with_failure_location
 
 
@@ -17,6 +19,7 @@ class MiniBatch(Struct):
 
     ``first`` is the number of the first record, from 1. ``offsets`` are the records' positions in the
     object and ``ends`` their ends in ``body``, both in bytes. ``headers`` replace those of the job.
+    ``csv_header`` is the line that stands before the records in each request.
     """
 
     first: int
@@ -24,6 +27,7 @@ class MiniBatch(Struct):
     offsets: "array[int]"
     ends: "array[int]"
     headers: Mapping[str, str] = field(default_factory=dict)
+    csv_header: bytes = b""
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -42,6 +46,7 @@ class MiniBatch(Struct):
             offsets=self.offsets[begin:end],
             ends=array("Q", [record_end - start for record_end in self.ends[begin:end]]),
             headers=self.headers,
+            csv_header=self.csv_header,
         )
 
 
@@ -79,8 +84,18 @@ def batches_of(stream: "IO[bytes]", split_type: str, plan: ExecutionPlan, name: 
 
     Raises ObjectFailed with the position of a record that is damaged or too large.
     """
-    frames = with_failure_location(SPLITS[split_type](stream, plan.payload_bytes), name)
-    return pack(frames, plan.strategy, plan.payload_bytes, name)
+    frames = SPLITS[split_type](stream, plan.payload_bytes)
+    limit, csv_header = plan.payload_bytes, b""
+    if plan.header is not None:
+        first = list(with_failure_location(islice(frames, 1), name))
+        if first and begins_with(plan.header, bytes(first[0].payload)):
+            csv_header = bytes(first[0].framed)
+            limit = None if limit is None else limit - len(csv_header)
+        else:
+            frames = chain(first, frames)
+    for batch in pack(with_failure_location(frames, name), plan.strategy, limit, name):
+        batch.csv_header = csv_header
+        yield batch
 
 
 def whole_object(body: bytes) -> MiniBatch:

@@ -38,12 +38,16 @@ class DataProcessing:
         self._keeps_answers = not self._joins and self._output_filter.is_identity
 
     def request(self, batch: MiniBatch) -> bytes:
-        """The filtered records. Raises Unprocessable naming the first that the filter does not fit."""
+        """The header, if there is one, and the records, filtered.
+
+        Raises Unprocessable naming the first that the filter does not fit.
+        """
         if self._joins:
             self._read(batch.body)  # raises: a record that can't be joined later must not be sent
+        body = batch.csv_header + batch.body
         if self._input_filter.is_identity:
-            return batch.body
-        return self._write(_filtered(self._input_filter, self._read(batch.body)))
+            return body
+        return self._write(_filtered(self._input_filter, self._read(body)))
 
     def output(self, batch: MiniBatch, answer: bytes) -> bytes:
         """The answers, joined to their records and filtered. Raises Unprocessable.

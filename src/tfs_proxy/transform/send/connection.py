@@ -49,10 +49,9 @@ class EndpointAddress(Struct, frozen=True):
             reason = f" by TLS: {error}" if self.tls else f": {error.strerror or error}"
             raise EndpointNotReached(f"{authority(host, port)} can't be reached{reason}") from error
 
-    @property
-    def parameters_path(self) -> str:
-        """The path of its execution parameters."""
-        return self.path.rpartition("/")[0] + EXECUTION_PARAMETERS
+    def beside(self, path: str) -> str:
+        """The path of another page of the server, which has ``path`` beside /invocations."""
+        return self.path.rpartition("/")[0] + path
 
 
 class EndpointNotReached(Exception):

@@ -1,14 +1,20 @@
 """What a job tells its serving stack, and what the stack says about how to send the records."""
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from tfs_proxy.errors import SettingsError, UpstreamError
+from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
+from tfs_proxy.openapi.content import INPUT_NAMES
 from tfs_proxy.settings import for_inner_stack
 from tfs_proxy.transform.job import MULTI, SINGLE, ExecutionPlan, Job
-from tfs_proxy.transform.send.connection import EndpointAddress, EndpointNotReached
+from tfs_proxy.transform.records.csv_header import asks_model, header_of
+from tfs_proxy.transform.send.connection import EXECUTION_PARAMETERS, EndpointAddress, EndpointNotReached
 from tfs_proxy.wire.connections import get
-from tfs_proxy.wire.http_messages import HttpResponse
 
 REQUEST_SECONDS = 10.0
 _HTTP_OK = 200
@@ -34,22 +40,32 @@ def fetch_plan(job: Job, endpoint: EndpointAddress) -> ExecutionPlan:
 
     Raises SettingsError if nothing listens there.
     """
+    plan = ExecutionPlan.resolve(job, _object_at(endpoint, EXECUTION_PARAMETERS))
+    inputs = input_names(_object_at(endpoint, OPENAPI)) if asks_model(job) else ()
+    return replace(plan, header=header_of(job, inputs))
+
+
+def _object_at(endpoint: EndpointAddress, path: str) -> dict[str, Any]:
+    """The JSON object that the endpoint answers with; {} if there is none."""
     try:
-        response = _get(endpoint, endpoint.parameters_path)
+        response = get(
+            endpoint.host,
+            endpoint.port,
+            endpoint.beside(path),
+            REQUEST_SECONDS,
+            connect=endpoint.connect,
+            server=endpoint.authority,
+        )
         values = json.loads(response.body) if response.status == _HTTP_OK else None
     except EndpointNotReached as error:
         raise SettingsError(f"The endpoint can't be used: {error}.") from error
     except (UpstreamError, ValueError):
         values = None
-    return ExecutionPlan.resolve(job, values if isinstance(values, dict) else {})
+    return values if isinstance(values, dict) else {}
 
 
-def _get(endpoint: EndpointAddress, path: str) -> HttpResponse:
-    return get(
-        endpoint.host,
-        endpoint.port,
-        path,
-        REQUEST_SECONDS,
-        connect=endpoint.connect,
-        server=endpoint.authority,
-    )
+def input_names(document: Mapping[str, Any]) -> Sequence[str]:
+    """The names of the default model's inputs, as /openapi.json has them; () if it does not."""
+    with contextlib.suppress(KeyError, TypeError):
+        return [str(name) for name in document["paths"][INVOCATIONS]["post"][INPUT_NAMES]]
+    return ()

@@ -1,0 +1,57 @@
+"""`tfs-proxy transform` of CSV for a model of several inputs, served for the run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.transform_command import Done, outputs, transform
+
+HEADER = "a,a,a,b\n"
+ROWS = [f"{number},2,3,{number}\n" for number in range(200)]
+BAD = 120
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(saved_models: Path, tmp_path: Path) -> Run:
+    """Runs a job of the CSV lines below ``in``, which takes several mini-batches if ``content`` is over 1 MB."""
+
+    def of(content: str, *flags: str, content_type: str = "text/csv") -> Done:
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / "a.csv").write_text(content)
+        return transform(
+            *("--model", str(saved_models / "multi_io"), "--model-server", "embedded"),
+            *("--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--split-type", "Line"),
+            *("--assemble-with", "Line", "--content-type", content_type, "--accept", content_type),
+            *("--on-error", "placeholder", *flags),
+        )
+
+    return of
+
+
+@pytest.mark.parametrize("flags", [(), ("--strategy", "SingleRecord"), ("--join", "Input")])
+def test_one_bad_row_costs_one_record(run: Run, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """Each half of a refused mini-batch has the header, which is neither a record nor joined."""
+    rows = ROWS.copy()
+    rows[BAD] = "oops,2,3,4\n"
+    done = run(HEADER + "".join(rows), *flags)
+    written = outputs(tmp_path / "out")["a.csv.out"].decode().splitlines()
+    assert (done.status, done.summary["bad_records"], len(written)) == (0, 1, len(ROWS)), done.log
+    assert [number for number, line in enumerate(written) if line == "ERROR"] == [BAD]
+    assert done.summary["failures"][0]["record"] == BAD + 1
+    assert written[-1].startswith("199,2,3,199," if "--join" in flags else "398,big,")
+
+
+def test_each_mini_batch_has_the_header(run: Run, tmp_path: Path) -> None:
+    """Filtered as a record is: the first column is left out of both."""
+    rows = [f"{'x' * 20_000},{row}" for row in ROWS]
+    done = run(
+        "id," + HEADER + "".join(rows),
+        *("--csv-header", "present", "--input-filter", "$[1:]", "--max-payload-mb", "1"),
+    )
+    assert (done.status, done.summary["requests"] > 1, done.summary["records"]) == (0, True, len(ROWS)), (
+        done.log
+    )
+    assert b"ERROR" not in outputs(tmp_path / "out")["a.csv.out"]
