@@ -26,7 +26,7 @@ def stage_of(function: str) -> int:
     return _STAGES.get(function, INPUT_HANDLER)
 
 
-class Refusal(Struct, frozen=True):
+class ServerRefusal(Struct, frozen=True):
     """The model server's error that a script is called with: its status, and its words if it gave any."""
 
     status: int
@@ -57,10 +57,10 @@ class ScriptRunner:
         self.loop = WorkerLoop()
         self.begun = False
         self.watch = watch or DeadlineWatch()
-        self._refusal: Callable[[], Refusal | None] = lambda: None
+        self._refusal: Callable[[], ServerRefusal | None] = lambda: None
         self._left_alone: tuple[type[BaseException], ...] = (RequestError, *own_errors)
 
-    def after(self, refusal: Callable[[], Refusal | None]) -> Self:
+    def after(self, refusal: Callable[[], ServerRefusal | None]) -> Self:
         """The same runner for functions that see the model server's answer.
 
         If that is a ``refusal``, a failure of the script goes out with its status and words.

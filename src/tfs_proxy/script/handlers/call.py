@@ -24,7 +24,7 @@ from tfs_proxy.script.handlers.model_client import PREDICT, WorkerContext, Worke
 from tfs_proxy.script.handlers.model_response import ModelResponse
 from tfs_proxy.script.load import Script
 from tfs_proxy.script.returned import ScriptReply, script_reply
-from tfs_proxy.script.runner import Refusal, ScriptRunner
+from tfs_proxy.script.runner import ServerRefusal, ScriptRunner
 from tfs_proxy.script.stream import encoded
 from tfs_proxy.script.values import STATUSES, Request
 from tfs_proxy.signature import Target
@@ -146,11 +146,11 @@ class ScriptCaller:
         return target, as_batch(inputs, self._worker.plane.signature(target), INPUT)
 
 
-def _refusal(response: ModelResponse, answer: ModelAnswer) -> Refusal | None:
+def _refusal(response: ModelResponse, answer: ModelAnswer) -> ServerRefusal | None:
     """The error of the model server that ``response`` is, unless the script has given it another status."""
     if response.status_code not in STATUSES:
         return None
-    return Refusal(response.status_code, error_text(answer.body) or "")
+    return ServerRefusal(response.status_code, error_text(answer.body) or "")
 
 
 def _encoded(returned: Any, request: ScriptRequest) -> Any:

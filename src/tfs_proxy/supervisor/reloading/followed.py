@@ -70,7 +70,7 @@ class Followed:
 
 
 def _refuse_doubtful(layout: ModelLayout, prepared: Prepared) -> None:
-    """Raise ScriptLoadError for what a start would refuse or warn of; nobody looks at a start's warnings here.
+    """Raise ScriptLoadError for what a start would refuse or warn of: nobody looks at warnings here.
 
     What the start has warned of was there before, and may stay.
     """
