@@ -24,7 +24,7 @@ from tfs_proxy.script.handlers.model_client import PREDICT, WorkerContext, Worke
 from tfs_proxy.script.handlers.model_response import ModelResponse
 from tfs_proxy.script.load import Script
 from tfs_proxy.script.returned import ScriptReply, script_reply
-from tfs_proxy.script.runner import ServerRefusal, ScriptRunner
+from tfs_proxy.script.runner import ScriptRunner, ServerRefusal
 from tfs_proxy.script.stream import encoded
 from tfs_proxy.script.values import STATUSES, Request
 from tfs_proxy.signature import Target
