@@ -14,8 +14,9 @@ from msgspec import Struct
 from tfs_proxy import __version__
 from tfs_proxy.commands.editors.json_schemas import SCHEMAS, schema_text
 from tfs_proxy.commands.editors.shell_completion import SHELLS, completion_script
+from tfs_proxy.commands.parts.printing import print_for_a_pipe
 from tfs_proxy.errors import StopServing
-from tfs_proxy.names import one_entry
+from tfs_proxy.names import one_entry, printable, similar
 
 
 class Command(Struct, frozen=True):
@@ -47,6 +48,7 @@ COMMANDS = {
     "conform": Command("conform", "judge whether any container keeps SageMaker's contract"),
     "warmup": Command("warmup", "record requests in a model, so that its first one is not slow"),
     "tune": Command("tune", "find the settings with which this machine answers most requests to a model"),
+    "settings": Command("settings", "list the variables that configure a run, with their defaults"),
     "log-level": Command("log_level", "change how much a run logs, while it runs"),
     "model-server": Command(
         "model_server",
@@ -66,14 +68,20 @@ NO_FLAGS = "\0"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one sub-command and return its exit status."""
-    arguments = root_parser().parse_args(argv)
+    words, root = sys.argv[1:] if argv is None else argv, root_parser()
+    if words and words[0] not in COMMANDS and not words[0].startswith("-"):
+        close = similar(words[0], COMMANDS)
+        hint = f"did you mean {close}?" if close else "tfs-proxy --help lists them."
+        root.error(f"{printable(words[0])} is not a command: {hint}")
+    arguments = root.parse_args(words)
     if arguments.completion:
         return _print_completion(arguments.completion)
     if arguments.json_schema:
-        print(schema_text(arguments.json_schema), end="")
+        print_for_a_pipe(schema_text(arguments.json_schema).rstrip("\n"))
         return 0
     if arguments.command is None:
-        root_parser().error("the following arguments are required: COMMAND")
+        root.print_help(sys.stderr)
+        return 2
     # Only the module of this command is imported: `serve` must listen at once.
     module = importlib.import_module(f"tfs_proxy.commands.{COMMANDS[arguments.command].module}")
     try:
@@ -113,7 +121,7 @@ def root_parser() -> argparse.ArgumentParser:
 
 def _print_completion(shell: str) -> int:
     try:
-        print(completion_script(_whole_parser(), shell))
+        print_for_a_pipe(completion_script(_whole_parser(), shell))
     except StopServing as error:
         _report(str(error))
         return error.exit_status
@@ -145,7 +153,8 @@ def command_parser(name: str) -> argparse.ArgumentParser:
         prefix_chars=NO_FLAGS if command.foreign_flags else "-",
         add_help=not command.foreign_flags,
     )
-    parser.set_defaults(main=main, commands=tuple(COMMANDS))  # `container` calls another command
+    # `container` calls another command, and foreign words are looked into for --help.
+    parser.set_defaults(main=main, commands=tuple(COMMANDS), usage=parser.format_help)
     module.add_arguments(parser)
     return parser
 

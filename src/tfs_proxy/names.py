@@ -5,6 +5,7 @@ an archive are any bytes: `printable` and `one_entry` show them.
 """
 
 import re
+from collections.abc import Iterable
 
 MODEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
 LOADED_MODEL_CHARACTERS = 64
@@ -71,6 +72,18 @@ def printable(text: str) -> str:
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def how_to_install(extra: str) -> str:
+    """The command that brings the packages of an extra: this package is in no index, only in its clones."""
+    return f"pip install '.[{extra}]' in a clone of tfs_proxy (or 'WHEEL[{extra}]', if you have its wheel)"
+
+
+def similar(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
+    """The one of ``known`` that was probably meant by ``word``; ``least`` is how alike they have to be."""
+    from difflib import get_close_matches  # PERF: `serve` must listen at once
+
+    return next(iter(get_close_matches(word, list(known), n=1, cutoff=least)), None)
 
 
 def one_entry(text: str) -> str:

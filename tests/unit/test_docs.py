@@ -127,6 +127,13 @@ def sentences_of_the_code() -> Iterator[str]:
                 yield node.value
 
 
+def test_no_index_is_asked_for_this_package() -> None:
+    """It is published in none, so its name there may become somebody else's: clones and wheels are named."""
+    texts = [README.read_text(), *(page.read_text() for page in DOCS.rglob("*.md")), *sentences_of_the_code()]
+
+    assert [text for text in texts if re.search(r"install[^.\n]*tfs.proxy(\[|$)", text)] == []
+
+
 def test_messages_to_look_up_are_those_of_the_code() -> None:
     """Who searches the page for a part of a message finds it; TensorFlow's messages are its own."""
     page = (DOCS / "how-to" / "troubleshooting.md").read_text()

@@ -20,17 +20,24 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 DESCRIPTION = """\
 Run what the arguments of `docker run IMAGE` name: a command of tfs-proxy, flags of tensorflow_model_server
-as the image tensorflow/serving takes them, or any program.
+as the image tensorflow/serving takes them, or any program. Without arguments it is serve, or
+tensorflow-serving if MODEL_NAME, MODEL_BASE_PATH or a model in /models says so.
+
+`tfs-proxy --help` lists the commands, and `tensorflow-serving --help` all flags of the model server.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take every word: `run` decides which command or program they are for."""
-    parser.add_argument("words", nargs=argparse.REMAINDER)
+    parser.usage = f"{parser.prog} [COMMAND | FLAG | PROGRAM] ..."
+    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run a command of ours, or become another program."""
+    if arguments.words[:1] in (["-h"], ["--help"]):
+        print(arguments.usage(), end="")
+        return 0
     command = command_of(arguments.words, arguments.commands)
     if command is None:
         run_program(arguments.words, arguments.commands)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfs_proxy.commands.pack import add_layout_arguments, layout_options
 from tfs_proxy.commands.parts.listening import log_to_stderr
+from tfs_proxy.commands.parts.old_flags import also_as
 from tfs_proxy.deploy.call_plan import DeployOptions, call_plan, requests
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.names import printable
@@ -39,9 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``deploy``."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="the trained model, or a model.tar.gz")
     target = parser.add_argument_group("on SageMaker")
-    target.add_argument(
-        "--name", dest="endpoint", required=True, help="name of the endpoint; the others begin with it"
+    endpoint = target.add_argument(
+        "--endpoint-name",
+        dest="endpoint",
+        required=True,
+        metavar="NAME",
+        help="name of the endpoint; the others begin with it",
     )
+    also_as("--name", endpoint, parser)
     target.add_argument("--role", required=True, metavar="ARN", help="role that the model runs under")
     target.add_argument("--instance-type", required=True, metavar="TYPE", help="ml.m5.large, for example")
     target.add_argument("--image", required=True, metavar="ECR_URI", help="this package's image in ECR")
@@ -64,12 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("model.tar.gz"),
         help="the archive to write, if MODEL is not one (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--model-name",
-        dest="name",
-        metavar="NAME",
-        help="name of the model in the archive (default: that of the file)",
     )
     add_layout_arguments(parser)
 
@@ -148,7 +148,8 @@ def _refuse_existing(status: str | None, name: str, *, update: bool) -> None:
     """Raise SettingsError if there is an endpoint that should not be there, or none that should."""
     if status is not None and not update:
         raise SettingsError(
-            f"The endpoint {name} exists ({status}): add --update to change it, or take another --name."
+            f"The endpoint {name} exists ({status}): add --update to change it, or take another "
+            "--endpoint-name."
         )
     if status is None and update:
         raise SettingsError(f"There is no endpoint {name} to update: leave --update out.")

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from tfs_proxy.commands.parts.listening import log_to_stderr
+from tfs_proxy.commands.parts.old_flags import also_as
 from tfs_proxy.commands.parts.pack_preprocessing import add_preprocessing_arguments, preprocessing_of
 from tfs_proxy.commands.warmup import lines_of
 from tfs_proxy.packing.options import DEFAULT_PYTHONS, LayoutOptions, Packed, PackOptions, WheelOptions
@@ -42,12 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("model.tar.gz"),
         help="the archive to write (default: %(default)s)",
     )
-    parser.add_argument("--name", help="name of the model (default: that of the file or folder)")
-    add_layout_arguments(parser)
+    also_as("--name", add_layout_arguments(parser), parser)
 
 
-def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say what is in the archive beside the model."""
+def add_layout_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
+    """Add the flags that say what is in the archive; the first of them, the model's name, is returned."""
+    name = parser.add_argument(
+        "--model-name",
+        dest="name",
+        metavar="NAME",
+        help="name of the model in the archive (default: that of the file or folder)",
+    )
     parser.add_argument(
         "--version", type=int, metavar="N", help="its version number (default: that of the folder, else 1)"
     )
@@ -85,6 +91,7 @@ def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="record requests made from the signature, as `tfs-proxy warmup` does, which has more choices",
     )
+    return name
 
 
 def _python(text: str) -> str:

@@ -16,8 +16,8 @@ Serve a TensorFlow model archive at /invocations, as Amazon SageMaker does.
 
 MODEL is a model.tar.gz, a folder or an s3:// address of either; or a .keras, .h5 or .tflite file, which is
 laid out first, as `tfs-proxy pack` does. The default is SAGEMAKER_MODEL_URI, or
-/opt/ml/model if that is not set. All other settings come from the environment; docs/reference/settings.md
-lists them.
+/opt/ml/model if that is not set. All other settings come from the environment: `tfs-proxy settings` lists
+them.
 """
 
 

@@ -5,18 +5,26 @@ import argparse
 from tfs_proxy.commands.parts.listening import exit_on_stop_signals, listen
 from tfs_proxy.settings import inherited_environment
 
-DESCRIPTION = "Serve as the image tensorflow/serving does, with its flags, variables and ports."
+DESCRIPTION = """\
+Serve as the image tensorflow/serving does, with its variables and ports: MODEL_NAME below MODEL_BASE_PATH
+(/models), gRPC on 8500, REST on 8501, and /invocations on SAGEMAKER_BIND_TO_PORT (8080).
+
+Each FLAG is one of the model server, which says which there are:
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Take every word: the model server parses its own flags."""
-    parser.add_argument("words", nargs=argparse.REMAINDER)
+    parser.usage = f"{parser.prog} [FLAG ...]"
+    parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a stop signal or the model server's end; --help and --version are the model server's."""
     exit_on_stop_signals()
     if {"--help", "--version"} & set(arguments.words):
+        if "--help" in arguments.words:
+            print(arguments.usage(), flush=True)
         from tfs_proxy.commands.container import run_program
         from tfs_proxy.supervisor.programs.model_server import AUTO, program
 

@@ -32,7 +32,7 @@ _JOB_FLAGS: Mapping[str, tuple[str, str, str]] = {
     "data_type": (
         "--s3-data-type", "", "default: S3Prefix; ManifestFile if the input ends in .manifest"
     ),
-    "output": ("--output", "PATH", "folder or s3:// prefix to write NAME.out into"),
+    "output": ("-o --output", "PATH", "folder or s3:// prefix to write NAME.out into"),
     "content_type": ("--content-type", "TYPE", "Content-Type of each request"),
     "split_type": ("--split-type", "", "how an object is divided into records (default: None)"),
     "strategy": ("--strategy", "", "records in a request (default: MultiRecord)"),
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job = parser.add_argument_group("the job")
     for name, (flag, metavar, text) in _JOB_FLAGS.items():
         job.add_argument(
-            flag,
+            *flag.split(),
             dest=name,
             help=text,
             type=int if name in _NUMBERS else str,

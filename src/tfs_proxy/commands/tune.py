@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfs_proxy.commands.parts.listening import log_to_stderr
+from tfs_proxy.commands.parts.old_flags import also_as
 from tfs_proxy.commands.parts.request_files import read_requests
 from tfs_proxy.errors import SettingsError
 from tfs_proxy.resources import raise_descriptor_limit
@@ -45,13 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="in which 99 of 100 requests are to be answered, such as 50ms or 1.5s",
     )
-    parser.add_argument(
-        "--requests",
+    request = parser.add_argument(
+        "--request",
         metavar="FILE",
         type=Path,
         help="body of a request to send, or a file of data capture with many (default: one is made of the "
         "signature)",
     )
+    also_as("--requests", request, parser)
     parser.add_argument("--content-type", metavar="TYPE", help="its Content-Type (default: none)")
     parser.add_argument("--custom-attributes", metavar="TEXT", help="its custom attributes (default: none)")
     parser.add_argument(
@@ -103,7 +105,7 @@ def _tune(arguments: argparse.Namespace, settings: Settings) -> int:
     from tfs_proxy.supervisor.host.workspace import temporary_workspace
     from tfs_proxy.tuning.run import TuneRequest, Tuning
 
-    requests = read_requests(arguments.requests, arguments.content_type, arguments.custom_attributes)
+    requests = read_requests(arguments.request, arguments.content_type, arguments.custom_attributes)
     if arguments.output is not None and not arguments.output.parent.is_dir():
         raise SettingsError(f"-o {arguments.output} can't be written: its folder is not there.")
     with temporary_workspace(settings.home, "tfs-proxy-tune-") as workspace:

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from tfs_proxy.names import how_to_install
+
 _NEEDED = ("tensorflow", "uvicorn", "httptools", "uvloop", "simdjson")
 
 
@@ -12,7 +14,7 @@ def main(argv: Sequence[str]) -> int:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         print(  # noqa: T201
-            f"The embedded model server needs {', '.join(missing)}: install tfs-proxy[embedded], "
+            f"The embedded model server needs {', '.join(missing)}: {how_to_install('embedded')}, "
             "or put tensorflow_model_server on PATH.",
             file=sys.stderr,
         )

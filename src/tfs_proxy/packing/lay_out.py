@@ -59,8 +59,8 @@ def check_name(options: LayoutOptions) -> None:
     """Raise SettingsError for a name or a version that no model can have."""
     if options.name is not None and (not is_model_name(options.name) or options.name == CODE):
         raise SettingsError(
-            f"--name {printable(options.name)} can't be a model's name: take letters, digits, '.', '_' and "
-            f"'-', a letter or digit first, and not {CODE}, which is the script's folder."
+            f"--model-name {printable(options.name)} can't be a model's name: take letters, digits, '.', "
+            f"'_' and '-', a letter or digit first, and not {CODE}, which is the script's folder."
         )
     if options.version is not None and not 0 <= options.version <= HIGHEST_VERSION:
         raise SettingsError(f"--version {options.version} is not between 0 and {HIGHEST_VERSION}.")
@@ -131,7 +131,7 @@ def _check_one_model(options: LayoutOptions, source: Path, models: Sequence[Disc
     """Raise SettingsError for a flag that is for one model or version, if there are more."""
     shown, versions = printable(str(source)), sum(len(model.versions) for model in models)
     if options.name is not None and len(models) > 1:
-        raise SettingsError(f"--name can't be used: {_listed(models)} are in {shown}.")
+        raise SettingsError(f"--model-name can't be used: {_listed(models)} are in {shown}.")
     if options.preprocessing is not None and len(models) > 1:
         raise SettingsError(f"{FLAGS} are for one model: {_listed(models)} are in {shown}.")
     if options.version is not None and versions > 1:

@@ -3,7 +3,6 @@
 It runs nothing: it reads the files of SavedModels and the syntax of the script.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from tfs_proxy.archive.graphs.python_calls import calls_python
 from tfs_proxy.archive.saved_model import SavedModelSummary
 from tfs_proxy.archive.summary import read_summary
 from tfs_proxy.layout import ModelLayout
-from tfs_proxy.names import printable
+from tfs_proxy.names import printable, similar
 from tfs_proxy.report.capacity import capacity, starts_on_demand
 from tfs_proxy.report.script import report_on_script, words_joined
 from tfs_proxy.report.served import Served
@@ -270,8 +269,8 @@ def _leftovers(layout: ModelLayout, models: Sequence[DiscoveredModel]) -> Iterat
 def _variable_notes(environ: Mapping[str, str]) -> Iterator[str]:
     known = [row.variable for row in TABLE]
     for name in unknown_variables(environ, TABLE):
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
-        hint = f": did you mean {close[0]}?" if close else "."
+        close = similar(name, known, 0.85)
+        hint = f": did you mean {close}?" if close else "."
         yield f"{name} is set, but it is not a setting{hint}"
 
 

@@ -16,11 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tfs_proxy.errors import ExportError, SettingsError
-from tfs_proxy.names import printable
+from tfs_proxy.names import how_to_install, printable
 from tfs_proxy.savedmodel_export.export_request import ExportReport, ExportRequest
 from tfs_proxy.settings import inherited_environment
 
-INSTALL = "pip install 'tfs-proxy[embedded]'"
 MODULE = "tfs_proxy.savedmodel_export"
 MOST_SECONDS = 3600
 POLL_SECONDS = 0.1
@@ -43,7 +42,7 @@ def export(request: ExportRequest, cancelled: threading.Event | None = None) -> 
     if find_spec("tensorflow") is None:
         raise SettingsError(
             f"{_shown(request)} can't be exported: TensorFlow is not installed here. Install it "
-            f"with {INSTALL}, or pack the model where it is installed."
+            f"with {how_to_install('embedded')}, or pack the model where it is installed."
         )
     try:
         with tempfile.TemporaryDirectory(prefix="tfs-proxy-export-") as folder:

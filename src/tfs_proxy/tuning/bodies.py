@@ -20,7 +20,7 @@ from tfs_proxy.supervisor.nginx.config import find as find_nginx
 from tfs_proxy.tuning.axes import TunedModel
 from tfs_proxy.wire.header_names import CUSTOM_ATTRIBUTES
 
-GIVE_REQUESTS = "give requests with --requests FILE."
+GIVE_REQUESTS = "give requests with --request FILE."
 
 
 def made_request(served: Served) -> CapturedRequest:

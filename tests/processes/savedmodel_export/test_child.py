@@ -136,7 +136,7 @@ def test_without_tensorflow(model_files: Path, tmp_path: Path) -> None:
     )
 
     assert done.returncode == 2
-    assert "pip install 'tfs-proxy[embedded]'" in done.stderr
+    assert "pip install '.[embedded]' in a clone" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

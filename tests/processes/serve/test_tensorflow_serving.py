@@ -285,6 +285,11 @@ def test_the_entry_point_runs_commands_flags_and_programs() -> None:
 
     assert (program.returncode, program.stdout, program.stderr) == (7, "y\n", "")
     assert entry("check", "--help").stdout.startswith("usage: tfs-proxy check")
+    assert entry("--help").stdout.startswith("usage: tfs-proxy container")
+    assert entry("-h").stdout == entry("--help").stdout
+    usage = entry("tensorflow-serving", "--help").stdout
+    assert usage.startswith("usage: tfs-proxy tensorflow-serving")
+    assert "--model_config_file" in usage
     assert "TensorFlow ModelServer:" in entry("--version").stdout
     assert missing.returncode == 127
     assert "train is neither a command of tfs-proxy (serve, " in missing.stderr

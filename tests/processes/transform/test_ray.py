@@ -219,7 +219,7 @@ def test_without_ray(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "pip install 'tfs-proxy[ray]'" in done.stderr
+    assert "pip install '.[ray]' in a clone" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -47,3 +48,84 @@ def test_serve_is_parsed_before_anything_heavy_is_imported() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert run.stdout.strip() == "[]"
+
+
+def ended(words: Sequence[str]) -> object:
+    """The exit status, if the parser ends the program."""
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return end.value.code
+
+
+def test_without_a_command_the_help_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """All commands are listed, on standard error."""
+    assert main([]) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert [name for name in COMMANDS if name not in said.err] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "last"),
+    [
+        (["serv"], "tfs-proxy: error: serv is not a command: did you mean serve?"),
+        (["tensorflow_serving", "--help"], ": did you mean tensorflow-serving?"),
+        (["zzz"], "tfs-proxy: error: zzz is not a command: tfs-proxy --help lists them."),
+        (["settings", "SAGEMAKER_BIND_PORT"], "did you mean SAGEMAKER_BIND_TO_PORT?"),
+    ],
+)
+def test_a_misspelt_word_names_the_one_that_was_meant(
+    words: Sequence[str], last: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is run in its place."""
+    status = main(words) if words[0] == "settings" else ended(words)
+
+    assert status == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(last)
+
+
+def test_settings_are_listed_with_defaults_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """All by groups, or those whose names have a part in common; `serve --help` says where they are."""
+    assert main(["settings"]) == 0
+    listed = capsys.readouterr().out
+    assert "\nBatching\n" in listed
+    assert "SAGEMAKER_GUNICORN_WORKERS" in listed
+
+    assert main(["settings", "bind_to"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "Addresses and HTTP",
+        "  SAGEMAKER_BIND_TO_PORT (default: 8080)",
+        "      HTTP port; 0 takes a free one",
+    ]
+    assert "tfs-proxy settings" in command_parser("serve").format_help()
+
+
+MODEL = ["MODEL", "--p99", "1s"]
+ON_SAGEMAKER = ["MODEL", *"--role R --instance-type T --image I --bucket B".split()]
+SAME = {
+    "tune": ([*MODEL, "--request", "f"], [*MODEL, "--requests", "f"]),
+    "pack": (["MODEL", "--model-name", "m"], ["MODEL", "--name", "m"]),
+    "deploy": ([*ON_SAGEMAKER, "--endpoint-name", "e"], [*ON_SAGEMAKER, "--name", "e"]),
+    "transform": (["-o", "folder"], ["--output", "folder"]),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_flag_has_one_name_in_all_commands(name: str) -> None:
+    """The old ones are taken still, and are in no help."""
+    new, old = SAME[name]
+    parser = command_parser(name)
+
+    assert parser.parse_args(new) == parser.parse_args(old)
+    assert name == "transform" or f"{old[-2]} " not in parser.format_help()
+
+
+@pytest.mark.parametrize("words", [["--completion", "zsh"], ["settings"], ["--json-schema", "endpoint"]])
+def test_a_reader_that_goes_early_hears_nothing(words: Sequence[str]) -> None:
+    """As in `tfs-proxy --completion zsh | head -1`."""
+    program = f"{sys.executable} -m tfs_proxy.cli {' '.join(words)} | true"
+
+    run = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+
+    assert run.stderr == ""

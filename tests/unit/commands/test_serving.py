@@ -46,15 +46,6 @@ def test_a_setting_that_cannot_be_used_is_named(
     assert "SAGEMAKER_GUNICORN_WORKERS=many can't be used" in capsys.readouterr().err
 
 
-def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """Beside the commands that there are."""
-    with pytest.raises(SystemExit, match="2"):
-        main(["sevre"])
-    shown = capsys.readouterr().err
-    assert "invalid choice: 'sevre'" in shown
-    assert "serve" in shown
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [

@@ -87,7 +87,7 @@ def test_versions_and_models(tmp_path: Path) -> None:
         "a/2/saved_model.pb",
         "b/1/saved_model.pb",
     ]
-    with pytest.raises(SettingsError, match="--name can't be used: a, b are in"):
+    with pytest.raises(SettingsError, match="--model-name can't be used: a, b are in"):
         lay_out(LayoutOptions(tmp_path / "in", name="m"), tmp_path / "x", Settings.from_env({}))
     with pytest.raises(SettingsError, match="--version can't be used: 2 SavedModels"):
         lay_out(LayoutOptions(tmp_path / "in" / "a", version=3), tmp_path / "y", Settings.from_env({}))
@@ -190,8 +190,8 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"name": "code"}, "--name code can't be a model's name"),
-        ({"name": "a b"}, "--name a b can't be"),
+        ({"name": "code"}, "--model-name code can't be a model's name"),
+        ({"name": "a b"}, "--model-name a b can't be"),
         ({"version": -1}, "--version -1 is not between 0 and"),
         ({"version": 2**63}, "is not between 0 and"),
         ({"requirements": "file"}, "--requirements are those of a script"),

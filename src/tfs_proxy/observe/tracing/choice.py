@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from msgspec import Struct
 
 from tfs_proxy.deployment import TraceSampling
+from tfs_proxy.names import how_to_install
 
 EXPORTERS = ("otlp", "console")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -14,7 +15,7 @@ PROTOCOL = "http/protobuf"
 
 MISSING = (
     "{variable} is set, and no traces are sent: OpenTelemetry is not installed. "
-    "Install it with pip install 'tfs-proxy[otel]'."
+    f"Install it with {how_to_install('otel')}."
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfs_proxy.deployment import Instance, ServedModel
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.names import how_to_install
 from tfs_proxy.settings import Settings
 from tfs_proxy.supervisor.gpus.placement import Placement
 from tfs_proxy.supervisor.programs import monitoring
@@ -54,7 +55,7 @@ def _embedded(because: str) -> tuple[str, ...]:
     if find_spec("tensorflow") is None:
         raise SettingsError(
             f"{because}the embedded server needs TensorFlow, which is not installed: "
-            "pip install 'tfs-proxy[embedded]'."
+            f"{how_to_install('embedded')}."
         )
     return (sys.executable, "-m", "tfs_proxy.embedded")
 

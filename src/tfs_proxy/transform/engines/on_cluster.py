@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tfs_proxy.archive.s3_client import S3_SCHEME
 from tfs_proxy.errors import SettingsError
+from tfs_proxy.names import how_to_install
 from tfs_proxy.transform.engines.node import RunTerms, SharedStorageProbe
 from tfs_proxy.transform.failures import StorageError
 from tfs_proxy.transform.job import Job
@@ -34,7 +35,7 @@ def on_cluster(
         from tfs_proxy.transform.engines.ray.cluster import ray_connection
     except ImportError as error:
         raise SettingsError(
-            f"--engine ray needs Ray ({error}): pip install 'tfs-proxy[ray]', here and on all nodes."
+            f"--engine ray needs Ray ({error}): {how_to_install('ray')}, here and on all nodes."
         ) from error
     items = [replace(item, address=_absolute(item.address)) for item in items]
     address = options.ray_address or options.environment.get("RAY_ADDRESS")

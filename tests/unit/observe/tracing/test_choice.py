@@ -63,7 +63,7 @@ def test_a_missing_package_is_a_warning_that_says_how_to_get_it() -> None:
     warning = trace_choice(ENDPOINT, installed=False).warning or ""
 
     assert warning.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, and no traces are sent")
-    assert "pip install 'tfs-proxy[otel]'" in warning
+    assert "pip install '.[otel]' in a clone" in warning
 
 
 @pytest.mark.parametrize(
