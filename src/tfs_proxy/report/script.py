@@ -8,16 +8,21 @@ from msgspec import Struct
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS
 from tfs_proxy.script.syntax.ast_names import AstNames, read_ast_names
+from tfs_proxy.script.syntax.one_thread import bound_to_one_thread
 from tfs_proxy.script.syntax.reading import doubts_about, fault_of
 
 
 class ScriptFindings(Struct, frozen=True):
-    """What reading the script shows: ``sentence`` says what it is, ``fault`` why it can't be used."""
+    """What reading the script shows: ``sentence`` says what it is, ``fault`` why it can't be used.
+
+    ``one_thread`` says what in it fails if requests come in several threads.
+    """
 
     sentence: str
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     fault: str | None = None
+    one_thread: tuple[str, ...] = ()
 
 
 def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindings:
@@ -35,6 +40,7 @@ def report_on_script(layout: ModelLayout, *, script_model: bool) -> ScriptFindin
         notes=_notes(ast_names, path, script_model=script_model),
         warnings=doubts_about(ast_names, path, script_model=script_model),
         fault=fault_of(ast_names, path, script_model=script_model),
+        one_thread=tuple(bound_to_one_thread(ast_names, path)),
     )
 
 

@@ -5,16 +5,28 @@ import re
 import traceback
 from types import TracebackType
 
+from tfs_proxy.script.syntax.one_thread import CURE
 from tfs_proxy.wire.error_body import error_text
 
 _FOLDERS = re.compile(r"(?<![\w:/.])/(?:[^/\s'\"<>]+/)+(?=[^/\s'\"<>])")
 """The folders of an absolute path, up to its last name; an address like http://a/b is none."""
 
 
+_OF_ONE_THREAD = re.compile(
+    "SQLite objects created in a thread|only works in main thread|There is no current event loop in thread"
+)
+
+
 def described(error: BaseException) -> str:
-    """The name of an exception's class and what it says: ``KeyError: 'customer_id'``."""
+    """An exception's class and what it says, ``KeyError: 'customer_id'``, and a remedy if one is known."""
     name, text = type(error).__name__, _text(error)
-    return f"{name}: {text}" if text else name
+    return (f"{name}: {text}" if text else name) + _remedy(text)
+
+
+def _remedy(text: str) -> str:
+    if _OF_ONE_THREAD.search(text):
+        return f" (requests come in several threads; {CURE} gives them one)"
+    return ""
 
 
 def client_text(error: BaseException) -> str:

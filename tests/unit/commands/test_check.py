@@ -104,6 +104,10 @@ WARNED = {
         {"code/inference.py": f"import nothing_of_this_name\n{MIRROR}", "code/requirements.txt": "nothing"},
         "because nothing_of_this_name can't be imported here: only serve installs code/requirements.txt",
     ),
+    "a connection of one thread": (
+        {"code/inference.py": f"import sqlite3\nc = sqlite3.connect(':memory:')\n{MIRROR}"},
+        "code/inference.py, line 2: requests come in several threads",
+    ),
     "a model that no request reaches": ({}, "m version 1 has no signatures"),
 }
 
