@@ -8,6 +8,9 @@ from msgspec import Struct, ValidationError, convert, field, to_builtins
 
 from tfs_proxy.memory import DEFAULT_DECODED_BYTES
 
+BY_SCRIPT, OFF = "script", "off"
+"""Who answers inferences of the Open Inference Protocol: a script; nobody."""
+
 
 class Instance(Struct, frozen=True):
     """One running model server: its REST and gRPC addresses belong together.
@@ -151,10 +154,10 @@ class Deployment(Struct, frozen=True):
 
 def open_inference_of(choice: str, script: str | None, script_model: str | None) -> str:
     """Who answers inferences of the Open Inference Protocol: a script model has no model behind it."""
-    if choice == "off":
+    if choice == OFF:
         return choice
-    if script_model is not None or (choice == "script" and script is not None):
-        return "script"
+    if script_model is not None or (choice == BY_SCRIPT and script is not None):
+        return BY_SCRIPT
     return "model"
 
 

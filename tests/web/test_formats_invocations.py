@@ -2,11 +2,15 @@
 
 import gzip
 import io
+import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+
+from support.fake_upstream import Call
+from tfs_proxy.upstream.interface import ModelAnswer
 
 ErrorOf = Callable[[Any], str]
 
@@ -94,3 +98,69 @@ def test_npz_bombs_are_too_large(front: Any) -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, x=np.zeros(4001, np.uint8))
     assert front.post(buffer.getvalue(), Content_Type="application/x-npz").status_code == 413
+
+
+def _plus_one(call: Call) -> ModelAnswer:
+    """A model server that adds one, refuses 13, and takes rows of one length at a time."""
+    body: Any = call.json
+    rows = body["instances"] if "instances" in body else body["inputs"]
+    if 13 in rows:
+        return ModelAnswer(400, b'{"error": "unlucky"}')
+    return ModelAnswer(200, json.dumps({"predictions": [row + 1 for row in rows]}).encode())
+
+
+@pytest.mark.parametrize("content_type", ["application/jsonlines", "application/jsons"])
+def test_one_document_of_the_serving_form_in_lines(front: Any, content_type: str) -> None:
+    """A lone document of TensorFlow Serving's form goes out as it is, whichever JSON it is called."""
+    front.says.body = b'{\n    "predictions": [2.5]\n}'
+    result = front.post(b'{"instances": [1.0]}\n', Content_Type=content_type)
+    assert front.upstream.calls[0].body.strip() == b'{"instances": [1.0]}'
+    assert front.upstream.calls[0].batch is None
+    assert result.json == {"predictions": [2.5]}
+
+
+MIXED = b'{"instances": [1.0, 2.0]}\n3.0\n{"inputs": [4.0]}\n'
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "body"),
+    [
+        (accept, content_type, b'{"predictions":[2.0,3.0]}\n4.0\n{"outputs":[5.0]}\n')
+        for accept, content_type in {
+            "application/json": "application/jsonlines",
+            "application/x-ndjson": "application/x-ndjson",
+            "*/*": "application/jsonlines",
+        }.items()
+    ]
+    + [("text/csv", "text/csv", b"2.0\n3.0\n4.0\n5.0\n")],
+)
+def test_documents_of_the_serving_form_among_records(
+    front: Any, accept: str, content_type: str, body: bytes
+) -> None:
+    """Each document has its line, each record its own, from one call; CSV has the records of all."""
+    front.upstream.answer = _plus_one
+    result = front.post(MIXED, Content_Type="application/jsonlines", Accept=accept)
+    assert (result.headers["content-type"], result.content) == (content_type, body)
+    assert len(front.upstream.calls) == 1
+
+
+def test_the_first_refused_document_is_named(front: Any, error_of: ErrorOf) -> None:
+    """Whether the model server refuses it or it can't be read, and with the model server's own words."""
+    front.upstream.answer = _plus_one
+    lines = [b'{"instances": [%d.0]}' % number for number in (1, 2, 3, 13, 5, 13)]
+    result = front.post(b"\n".join(lines), Content_Type="application/jsonlines", Accept="text/csv")
+    assert (result.status_code, error_of(result)) == (400, "Document 4: unlucky")
+    lines[2] = b'{"instances": ["a"]}'
+    result = front.post(b"\n".join(lines), Content_Type="application/jsonlines")
+    assert result.status_code == 400
+    assert error_of(result).startswith('Document 3: Record 1, input "x": "a" is a string')
+
+
+def test_documents_of_different_shapes(front: Any, error_of: ErrorOf) -> None:
+    """One tensor can't hold them; the first that differs is named."""
+    body = b'{"instances": [[1.0, 2.0]]}\n[[3.0, 4.0]]\n{"instances": [[1.0]]}\n'
+    result = front.post(body.replace(b"[[3.0, 4.0]]", b"[3.0, 4.0]"), Content_Type="application/jsonlines")
+    assert (result.status_code, error_of(result)[:51]) == (
+        400,
+        "Document 3 has a tensor of the shape [1, 1], unlike",
+    )

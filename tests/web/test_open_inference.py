@@ -430,3 +430,22 @@ def test_raw_tensors_reach_input_fn_as_bytes(tmp_path: Path, content_type: str) 
 
     answered_size = int(result.headers[INFERENCE_HEADER_LENGTH.lower()])
     assert np.frombuffer(result.content[answered_size:], "<f4").tolist() == [8.5, 210.0]
+
+
+def test_a_body_of_the_protocol_as_plain_json(make_front: Any) -> None:
+    """Triton's clients for SageMaker send it so; a script sees the raw body, and a closed /v2 ends it."""
+    front = make_front(body=ANSWERED)
+    result = front.post(request(), Content_Type="application/json")
+    assert (result.status_code, result.json["outputs"]) == (200, [OUTPUT])
+    assert (front.upstream.calls[0].json, result.headers["content-type"]) == (
+        {"instances": [1.0, 3.0]},
+        "application/json",
+    )
+
+    front = make_front(body=ANSWERED, open_inference="off")
+    front.post(request(), Content_Type="application/json")
+    assert front.upstream.calls[0].body == request()
+
+    front = make_front("def input_handler(data, context):\n    return data.read()\n", body=ANSWERED)
+    front.post(request(), Content_Type="application/json")
+    assert front.upstream.calls[0].body == request()

@@ -1,5 +1,6 @@
 """The data plane: a request's records or tensors -> a model's answer, with no HTTP inside."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,8 +28,9 @@ from tfs_proxy.payload.formats.json_records import (
     records_of,
     serving_form,
 )
+from tfs_proxy.payload.formats.serving_lines import Documents, batch_of_lines
 from tfs_proxy.payload.media_types import MediaType
-from tfs_proxy.payload.registry import OUTPUT_TYPES, negotiate, parse_media_type
+from tfs_proxy.payload.registry import ALIASES, OUTPUT_TYPES, negotiate, parse_media_type
 from tfs_proxy.serving_json.columns import batch_of
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.messages import SIGNATURE_NAME, read_answer, targeted
@@ -38,6 +40,8 @@ from tfs_proxy.upstream.shortages import INSUFFICIENT_STORAGE
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.error_body import error_body, error_text
 
+BAD_REQUEST = 400
+LINES = frozenset({media.JSON_LINES, media.JSONS})
 NOT_TAKEN = {400, 501}
 """How TF Serving answers JSON that it can't take: 501 for types that its JSON does not have."""
 
@@ -62,13 +66,15 @@ class EncodedAnswer(Struct, frozen=True):
 class CallOutcome(Struct, frozen=True):
     """What a model server answered, to how many records, and the target that was asked.
 
-    ``serving_body`` is the JSON that was sent if it is not known yet which signature it names.
+    ``serving_body`` is the JSON that was sent if it is not known yet which signature it names, ``documents``
+    what was sent of JSON lines if they are not all records.
     """
 
     answer: ModelAnswer
     target: Target
     records: int | None
     serving_body: bytes | None = None
+    documents: Documents | None = None
 
     @property
     def signature_target(self) -> Target:
@@ -202,18 +208,35 @@ class DataPlane:
             return self._forward(target, records, instance)
         if isinstance(records, Batch):
             note_decoded({name: (array.dtype.name, array.shape) for name, array in records.inputs.items()})
+        if isinstance(records, Documents):
+            return self._ask_documents(target, records, instance)
         as_json = media_type == media.JSON
         answer = self._upstream.predict(target, records, instance=instance, as_json=as_json)
         return CallOutcome(answer, target, records.records)
 
+    def _ask_documents(self, target: Target, records: Documents, instance: Instance | None) -> CallOutcome:
+        """Ask for all at once; if they are refused, the error names the first that is."""
+
+        def ask(batch: Batch) -> ModelAnswer:
+            return self._upstream.predict(target, batch, instance=instance)
+
+        answer, count = ask(records), len(records.parts)
+        if not answer.ok and answer.status == BAD_REQUEST and count > 1:
+            taken = bisect_left(range(1, count), 1, key=lambda size: not ask(records.first(size)).ok)
+            refusal = ask(records.parts[taken])
+            if not refusal.ok:
+                sentence = error_body(f"Document {taken + 1}: {error_text(refusal.body)}")
+                raise UpstreamRefused(refusal.status, sentence)
+        return CallOutcome(answer, target, records.records, documents=records)
+
     def _read(self, target: Target, body: Body) -> Batch | Examples | _ServingForm:
         kind = parse_media_type(body.content_type)
         readable(kind)
-        if kind.type == media.JSON:
+        if kind.type in {media.JSON, *LINES}:
             text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
             # PERF: TF Serving's form starts with a brace; lists, often large, are parsed just once.
             if text.lstrip().startswith(b"{"):
-                return self._read_objects(target, text, body.budget)
+                return self._read_objects(target, text, body.budget, by_line=kind.type in LINES)
         return self._decoded(target, body, kind)
 
     def _decoded(self, target: Target, body: Body, kind: MediaType) -> Batch | Examples:
@@ -222,7 +245,7 @@ class DataPlane:
         return decode_examples(body.data, kind, body.budget)
 
     def _read_objects(
-        self, target: Target, text: bytes, budget: MemoryBudget
+        self, target: Target, text: bytes, budget: MemoryBudget, *, by_line: bool
     ) -> Batch | Examples | _ServingForm:
         """JSON that starts with an object: TF Serving's form, or records."""
         values = documents(text, budget)
@@ -233,7 +256,7 @@ class DataPlane:
             return _ServingForm(text, name if isinstance(name, str) else None, records_in(form))
         if target.method != PREDICT:
             return examples_of(records_of(values))
-        return decode_documents(values, self.signature(target))
+        return (batch_of_lines if by_line else decode_documents)(values, self.signature(target))
 
     def _forward(self, target: Target, body: _ServingForm, instance: Instance | None) -> CallOutcome:
         """Send TF Serving's JSON; if it is refused and tensors can carry the same, send those."""
@@ -269,6 +292,11 @@ class DataPlane:
         answer = outcome.answer
         if not answer.ok:
             return _error(answer.status, answer.body)
+        lines, json_name = outcome.documents, ALIASES.get(media_type, media_type)
+        if lines is not None and json_name in {media.JSON, *LINES}:
+            media_type = media.JSON_LINES if json_name == media.JSON else media_type
+            outputs = answer.outputs(self.signature(outcome.target))
+            return EncodedAnswer(OK, encode(outputs, outcome.records, media_type, lines.write), media_type)
         if media_type == media.JSON:
             # An answer of tensors has its status only once it is JSON: it may have no such form.
             body = answer.body

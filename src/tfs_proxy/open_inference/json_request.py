@@ -53,6 +53,20 @@ def read_request(body: bytes, json_size: int | None, budget: MemoryBudget) -> In
     return _RequestReader(body[:json_size], memoryview(body)[json_size:], budget).read()
 
 
+def is_request(body: bytes, budget: MemoryBudget) -> bool:
+    """Whether JSON has tensors as this protocol has them; no record and no form of TF Serving's has."""
+    if b'"datatype"' not in body:  # PERF: far quicker than parsing, and true of few other bodies
+        return False
+    budget.take_parsed(body)
+    try:
+        document = parse(body.removeprefix(BYTE_ORDER_MARK))
+    except ValueError:
+        return False
+    inputs = document.get("inputs") if isinstance(document, JSONObject) else None
+    first = inputs[0] if isinstance(inputs, JSONArray) and len(inputs) else None
+    return isinstance(first, JSONObject) and {"name", "shape", "datatype"} <= set(first.keys())
+
+
 class _RequestReader:
     """Reads one request of JSON; ``raw`` is what of the raw bytes behind it no tensor has taken yet."""
 

@@ -1,6 +1,6 @@
 """A model's outputs -> the answer's body, by media type."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfs_proxy.batch import Outputs
@@ -11,11 +11,17 @@ from tfs_proxy.payload.portable import portable
 from tfs_proxy.payload.registry import format_of, names_with
 
 
-def encode(outputs: Outputs, records: int | None, media_type: str) -> bytes:
+def encode(
+    outputs: Outputs,
+    records: int | None,
+    media_type: str,
+    write: Callable[[Outputs], bytes] | None = None,
+) -> bytes:
     """Write outputs by name in one of `registry.OUTPUT_TYPES`, ``[records, ...]`` unless it is JSON.
 
-    ``records`` None means as many as the first output has. Raises NotAcceptable if the model does
-    not give one output record per input record, or for what the media type can't carry.
+    ``records`` None means as many as the first output has; ``write`` does it in a way of its own.
+    Raises NotAcceptable if the model does not give one output record per input record, or for what the
+    media type can't carry.
     """
     row = format_of(media_type)
     if row is None or row.encode is None:
@@ -23,7 +29,7 @@ def encode(outputs: Outputs, records: int | None, media_type: str) -> bytes:
     outputs = portable(outputs, media_type, has_complex=row.has_complex)
     if row.by_record:
         _check_records(outputs, records, media_type)
-    return row.encode(outputs)
+    return (write or row.encode)(outputs)
 
 
 def encode_values(values: Sequence[Any], records: int | None, media_type: str) -> bytes:

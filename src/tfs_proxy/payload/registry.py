@@ -18,7 +18,7 @@ from tfs_proxy.payload.formats import untyped
 from tfs_proxy.payload.formats.csv_records import csv_batch
 from tfs_proxy.payload.formats.csv_text import csv_of_outputs, csv_of_values
 from tfs_proxy.payload.formats.json_outputs import json_of_outputs, lines_of_outputs, lines_of_values
-from tfs_proxy.payload.formats.json_records import decode_json, decode_lines, examples_of, records_of
+from tfs_proxy.payload.formats.json_records import decode_json, examples_of, records_of
 from tfs_proxy.payload.formats.npy import npy_batch, npy_of_outputs, read_npy
 from tfs_proxy.payload.formats.npz import npz_batch, write_npz
 from tfs_proxy.payload.formats.protobuf import (
@@ -30,6 +30,7 @@ from tfs_proxy.payload.formats.protobuf import (
     examples_of_tfrecords,
 )
 from tfs_proxy.payload.formats.raw_bytes import decode_bytes
+from tfs_proxy.payload.formats.serving_lines import decode_lines
 from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.signature import Signature

@@ -109,7 +109,7 @@ def _check_names(records: Sequence[Mapping[str, Any]], signature: Signature) -> 
 def _serving_hint(name: str) -> str:
     if name not in {"instances", "inputs"}:
         return ""
-    return " TensorFlow Serving's own form has to be the only document of its body, as application/json."
+    return " TensorFlow Serving's own form has to be the only document of its body, or application/jsonlines."
 
 
 def _names(signature: Signature) -> str:

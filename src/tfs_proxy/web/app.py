@@ -9,7 +9,7 @@ import falcon
 
 from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.dataplane.plane import DataPlane
-from tfs_proxy.deployment import Deployment
+from tfs_proxy.deployment import BY_SCRIPT, OFF, Deployment
 from tfs_proxy.memory import Ledger
 from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
 from tfs_proxy.payload.media_types import JSON
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from tfs_proxy.script.script_model.call import ScriptModel
 
 _NAME = wsgi_name(SERVED_NAME)
-
-BY_SCRIPT, OFF = "script", "off"
-"""Who answers inferences of the Open Inference Protocol: a script; nobody."""
 
 OWN_ERRORS = (falcon.HTTPError, falcon.HTTPStatus)
 """Exceptions of the web framework that a script may raise, answered as they are."""

@@ -7,8 +7,13 @@ from msgspec.structs import replace
 
 from tfs_proxy.attributes import parse_target
 from tfs_proxy.dataplane.plane import Body, DataPlane
-from tfs_proxy.deployment import Deployment
+from tfs_proxy.deployment import OFF, Deployment
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import note_model
+from tfs_proxy.open_inference.json_request import is_request
+from tfs_proxy.payload.formats.json_records import PREDICT
+from tfs_proxy.payload.media_types import JSON
+from tfs_proxy.payload.registry import parse_media_type
 from tfs_proxy.script.handlers.context import ScriptRequest
 from tfs_proxy.script.script_model.context import ScriptModelRequest
 from tfs_proxy.signature import Target
@@ -45,9 +50,22 @@ class ModelInvocations:
             return
         with self._bodies.budget(req) as budget:
             target = _target(req.get_header(CUSTOM_ATTRIBUTES), self._deployment)
-            body = Body(self._bodies.read(req, budget), req.content_type, budget)
+            data = self._bodies.read(req, budget)
+            if self._is_inference(req, target, data, budget):
+                self._inference.answer_body(req, resp, target, data, budget)
+                return
+            body = Body(data, req.content_type, budget)
             answer = self._plane.answer(target, body, accept_of(req, self._deployment), self._plane.choose())
         resp.status, resp.data, resp.content_type = answer.status, answer.body, answer.content_type
+
+    def _is_inference(self, req: falcon.Request, target: Target, data: bytes, budget: MemoryBudget) -> bool:
+        """Whether JSON is of the Open Inference Protocol, as Triton's clients for SageMaker send it."""
+        return (
+            self._deployment.open_inference != OFF
+            and target.method == PREDICT
+            and parse_media_type(req.content_type).type == JSON
+            and is_request(data, budget)
+        )
 
 
 class ScriptInvocations:

@@ -142,6 +142,15 @@ def test_a_refused_shape_is_explained(stack: Stack) -> None:
     assert words.startswith(own.json["error"].partition("\n")[0])
 
 
+def test_a_body_of_the_open_inference_protocol_is_answered_in_it(stack: Stack) -> None:
+    """The model server refuses what nginx has sent it, so that Python gets it."""
+    tensor = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1.0, 2.0]}
+    answer = stack.invoke(json.dumps({"inputs": [tensor]}))
+
+    assert answer.status == 200
+    assert answer.json["outputs"] == [{**tensor, "name": "y", "data": [2.5, 3.0]}]
+
+
 def test_an_unknown_model_is_answered_with_those_there_are(stack: Stack) -> None:
     """The names that ``tfs-model-name`` can have stand in the error."""
     answer = stack.invoke('{"instances": [1.0]}', **{ATTRIBUTES: "tfs-model-name=nope"})

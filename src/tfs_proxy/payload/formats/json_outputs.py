@@ -32,12 +32,18 @@ def json_of_outputs(outputs: Outputs) -> bytes:
     outputs = portable(outputs, media.JSON)
     lengths = {array.shape[:1] for array in outputs.values()}
     if len(lengths) != 1 or () in lengths:
-        return dumps({OUTPUTS: _bare({name: _whole(name, outputs) for name in outputs})})
+        return columns_of_outputs(outputs)
     columns = {name: rows(array, as_base64=_as_base64(name)) for name, array in outputs.items()}
     if len(columns) == 1:
         return dumps({PREDICTIONS: list(*columns.values())})
     by_row = zip(*columns.values(), strict=True)
     return dumps({PREDICTIONS: [dict(zip(columns, row, strict=True)) for row in by_row]})
+
+
+def columns_of_outputs(outputs: Outputs) -> bytes:
+    """Write arrays by output name in column form; raises NotAcceptable for what JSON can't carry."""
+    outputs = portable(outputs, media.JSON)
+    return dumps({OUTPUTS: _bare({name: _whole(name, outputs) for name in outputs})})
 
 
 def _whole(name: str, outputs: Outputs) -> Any:

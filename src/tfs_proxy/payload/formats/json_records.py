@@ -53,11 +53,6 @@ def decode_documents(values: Sequence[Any], signature: Signature) -> Batch:
     return batch_of(records_of(values), signature)
 
 
-def decode_lines(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch:
-    """Decode JSON lines: each document of the body is one record."""
-    return batch_of(documents(body, budget), signature)
-
-
 def examples_of(records: Sequence[Any]) -> Examples:
     """Records as feature dicts for classify and regress; raises BadInput for other values."""
     if not records:

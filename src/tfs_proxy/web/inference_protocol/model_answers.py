@@ -4,8 +4,8 @@ import falcon
 
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.errors import UpstreamRefused
+from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.observe.request_record import CONVERT, note_model, note_records, stage
-from tfs_proxy.open_inference.infer_request import InferRequest
 from tfs_proxy.open_inference.json_answer import InferAnswer, write_answer
 from tfs_proxy.open_inference.json_request import read_request
 from tfs_proxy.open_inference.triton_type import triton_type
@@ -31,20 +31,26 @@ class ModelInference:
 
     def answer_invocation(self, req: falcon.Request, resp: falcon.Response, target: Target) -> None:
         """Answer one request to /invocations, in Triton's type for SageMaker."""
-        answer = self._answer(req, target, target.model)
-        content_type = media.JSON if answer.json_size is None else triton_type(answer.json_size)
-        write(req, resp, answer.body, content_type, None)
+        _write_invocation(req, resp, self._answer(req, target, target.model))
+
+    def answer_body(
+        self, req: falcon.Request, resp: falcon.Response, target: Target, body: bytes, budget: MemoryBudget
+    ) -> None:
+        """Answer one request to /invocations whose JSON has been read."""
+        _write_invocation(req, resp, self._inferred(body, None, target, target.model, budget))
 
     def _answer(self, req: falcon.Request, target: Target, name: str) -> InferAnswer:
         """Raises RequestError, UpstreamRefused with the model server's own error among them."""
         note_model(target.model, target.version if target.version is not None else target.label)
         with self._bodies.budget(req) as budget:
             body = self._bodies.read(req, budget)
-            with stage(CONVERT):
-                request = read_request(body, json_size(req), budget)
-            return self._inferred(request, target, name)
+            return self._inferred(body, json_size(req), target, name, budget)
 
-    def _inferred(self, request: InferRequest, target: Target, name: str) -> InferAnswer:
+    def _inferred(
+        self, body: bytes, size: int | None, target: Target, name: str, budget: MemoryBudget
+    ) -> InferAnswer:
+        with stage(CONVERT):
+            request = read_request(body, size, budget)
         target = targeted_signature(target, request)
         signature = self._plane.signature(target)
         with stage(CONVERT):
@@ -57,6 +63,11 @@ class ModelInference:
         with stage(CONVERT):
             outputs = answer.outputs(signature)
             return write_answer(request, name, _text(version), outputs, signature)
+
+
+def _write_invocation(req: falcon.Request, resp: falcon.Response, answer: InferAnswer) -> None:
+    content_type = media.JSON if answer.json_size is None else triton_type(answer.json_size)
+    write(req, resp, answer.body, content_type, None)
 
 
 def _text(version: int | None) -> str:
