@@ -93,9 +93,11 @@ class Deployment(Struct, frozen=True):
     ``open_inference`` says who answers inferences of the Open Inference Protocol: model, script or off.
     ``version_labels`` are those that the settings give to versions.
     ``console`` publishes the page to try the models. ``graph_folders`` are those of the newest version of
-    each model, by its name, if it is known where they lie. ``adaptive_limit_seconds`` is the target of the
-    workers' adaptive limit, None if they refuse no requests because of the load. ``workers_at_first`` is
-    how many workers there are before any request, if others start once requests need them; else None.
+    each model, by its name, if it is known where they lie; ``csv_columns`` are the inputs in the order of
+    the columns of CSV without a header, between commas, by the model's name. ``adaptive_limit_seconds`` is
+    the target of the workers' adaptive limit, None if they refuse no requests because of the load.
+    ``workers_at_first`` is how many workers there are before any request, if others start once requests
+    need them; else None.
     """
 
     default_model: str
@@ -125,6 +127,7 @@ class Deployment(Struct, frozen=True):
     version_labels: tuple[str, ...] = ()
     console: bool = False
     graph_folders: Mapping[str, str] = field(default_factory=dict)
+    csv_columns: Mapping[str, str] = field(default_factory=dict)
     adaptive_limit_seconds: float | None = None
     workers_at_first: int | None = None
 

@@ -13,6 +13,16 @@ WARMUP_FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 
 ARCHIVE_NAME = "model.tar.gz"
 DEFAULT_PROGRAM = "inference.py"
+CSV_COLUMNS_FILE = Path("assets.extra") / "tfs_proxy_csv_columns"
+"""In a version's folder: the inputs in the order of the columns of CSV without a header, between commas."""
+
+
+def recorded_columns(folder: str | None) -> str | None:
+    """What the `CSV_COLUMNS_FILE` in a version's folder says; None if there is none that can be read."""
+    try:
+        return None if folder is None else (Path(folder) / CSV_COLUMNS_FILE).read_text().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def recorded_requests(folder: str | None) -> Path | None:

@@ -119,6 +119,10 @@ class Settings:
     serving_base_path: str | None = MODELS.setting(
         "MODEL_BASE_PATH", str, None,
         "folder of the models' folders, if the image replaces tensorflow/serving", shown="/models")
+    csv_columns: str | None = MODELS.setting(
+        "TFS_PROXY_CSV_COLUMNS", str, None,
+        "inputs in the order of the columns of text/csv without a header, such as a,b",
+        shown="what pack recorded, else a header is needed")
     max_archive_bytes: int = MODELS.setting(
         "TFS_PROXY_MAX_ARCHIVE_GB", lambda value: int(parse.number(0.001)(value) * GIGABYTE), 100 * GIGABYTE,
         "largest unpacked archive in GB", shown="100")

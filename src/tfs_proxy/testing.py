@@ -146,6 +146,7 @@ class _Contents:
     import_paths: tuple[str, ...]
     script_model: str | None
     graph_folders: Mapping[str, str] = field(default_factory=dict)
+    csv_columns: Mapping[str, str] = field(default_factory=dict)
 
 
 def _archive(model: str | Path, folder: Path, settings: Settings) -> _Contents:
@@ -158,6 +159,7 @@ def _archive(model: str | Path, folder: Path, settings: Settings) -> _Contents:
         served.import_paths,
         served.script_model,
         served.graph_folders,
+        served.csv_columns(settings),
     )
 
 
@@ -226,6 +228,7 @@ def _app(model_server: FakeModelServer, contents: _Contents, settings: Settings)
         version_labels=tuple(settings.version_labels),
         console=settings.console,
         graph_folders=contents.graph_folders,
+        csv_columns=contents.csv_columns,
     )
     if contents.script_model and contents.script:
         return create_script_model_app(

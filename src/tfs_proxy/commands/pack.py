@@ -60,6 +60,11 @@ def add_layout_arguments(parser: argparse.ArgumentParser) -> argparse.Action:
     parser.add_argument(
         "--allow-code", action="store_true", help="run the code in MODEL, a Keras file that you trust"
     )
+    parser.add_argument(
+        "--csv-columns",
+        metavar="NAME,NAME",
+        help="order of the columns of CSV without a header (default: that of a Keras model's inputs)",
+    )
     code = parser.add_argument_group("code/")
     code.add_argument(
         "--script",
@@ -130,6 +135,7 @@ def layout_options(arguments: argparse.Namespace) -> LayoutOptions:
         wheels=WheelOptions(pythons, arguments.machine) if arguments.wheels else None,
         allow_code=arguments.allow_code,
         preprocessing=preprocessing_of(arguments),
+        csv_columns=arguments.csv_columns,
     )
 
 

@@ -97,8 +97,9 @@ class DataPlane:
     UpstreamUnavailable and UpstreamTimeout if the model server can't be reached.
     """
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: Upstream, csv_columns: Mapping[str, str] | None = None) -> None:
         self._upstream = upstream
+        self._csv_columns = csv_columns or {}
 
     def choose(self) -> Instance:
         """The instance of the model server for one request."""
@@ -119,7 +120,7 @@ class DataPlane:
         """
         signature = self.signature(target)
         with stage(CONVERT):
-            batch = decode(body.data, parse_media_type(body.content_type), signature, body.budget)
+            batch = decode(body.data, self._media_type(target, body), signature, body.budget)
         note_records(batch.records)
         # An npy body's array shares the body's memory, which can't be written to.
         inputs = {
@@ -230,7 +231,7 @@ class DataPlane:
         return CallOutcome(answer, target, records.records, documents=records)
 
     def _read(self, target: Target, body: Body) -> Batch | Examples | _ServingForm:
-        kind = parse_media_type(body.content_type)
+        kind = self._media_type(target, body)
         readable(kind)
         if kind.type in {media.JSON, *LINES}:
             text = as_utf8(body.data, kind).removeprefix(BYTE_ORDER_MARK)
@@ -238,6 +239,12 @@ class DataPlane:
             if text.lstrip().startswith(b"{"):
                 return self._read_objects(target, text, body.budget, by_line=kind.type in LINES)
         return self._decoded(target, body, kind)
+
+    def _media_type(self, target: Target, body: Body) -> MediaType:
+        """The body's type; that of CSV with the order of columns, unless it names another."""
+        kind = parse_media_type(body.content_type)
+        columns = self._csv_columns.get(target.model) if kind.type == media.CSV else None
+        return kind if columns is None else replace(kind, parameters={"columns": columns, **kind.parameters})
 
     def _decoded(self, target: Target, body: Body, kind: MediaType) -> Batch | Examples:
         if target.method == PREDICT:

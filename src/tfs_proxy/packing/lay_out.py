@@ -13,6 +13,7 @@ from tfs_proxy.errors import ArchiveError, SettingsError
 from tfs_proxy.layout import ModelLayout
 from tfs_proxy.names import HIGHEST_VERSION, is_model_name, is_version, printable
 from tfs_proxy.packing.code_folder import add_code
+from tfs_proxy.packing.csv_columns import record_columns
 from tfs_proxy.packing.model_kinds import ModelKind, kind_of
 from tfs_proxy.packing.options import LayoutOptions
 from tfs_proxy.savedmodel_export.child import export
@@ -36,7 +37,7 @@ def lay_out(
     """
     check_name(options)
     root.mkdir()
-    layout = ModelLayout(root, settings.program)
+    layout, columns = ModelLayout(root, settings.program), options.csv_columns
     try:
         match kind_of(options.model):
             case ModelKind.FOLDER:
@@ -44,12 +45,15 @@ def lay_out(
                 add_code(options, layout, cancelled)
             case ModelKind.KERAS:
                 add_code(options, layout, cancelled)  # first: a mistake in it need not wait for the export
-                _export(options, root, settings, cancelled)
+                inputs = _export(options, root, settings, cancelled)
+                columns = columns or ",".join(inputs)
             case ModelKind.LITE:
                 if options.preprocessing is not None:
                     raise _lite_has_no_graph(options.model)
                 add_code(options, layout, cancelled)
                 _copy_file(options.model, _version_folder(options, root) / LITE_FILE)
+        if columns:
+            record_columns(root, columns, required=options.csv_columns is not None)
     except OSError as error:
         path = Path(error.filename) if isinstance(error.filename, str) else options.model
         raise ArchiveError(printable(unreadable(path, error))) from error
@@ -68,7 +72,8 @@ def check_name(options: LayoutOptions) -> None:
 
 def _export(
     options: LayoutOptions, root: Path, settings: Settings, cancelled: threading.Event | None
-) -> None:
+) -> Sequence[str]:
+    """Export a Keras file; the names of its inputs, if they are a list."""
     target = _version_folder(options, root)
     _log.info("exporting %s as a SavedModel, in a process of its own", printable(str(options.model)))
     request = ExportRequest(
@@ -82,6 +87,7 @@ def _export(
     report = export(request, cancelled)
     _log.info("%s has exported it", report.exporter)
     _warn(report)
+    return report.inputs
 
 
 def _warn(report: ExportReport) -> None:

@@ -23,7 +23,8 @@ class LayoutOptions(Struct, frozen=True):
 
     ``script`` is a file or a folder, ``name`` and ``version`` None for those that the model itself has.
     ``wheels`` None leaves the packages of ``requirements`` to be downloaded at each start. ``preprocessing``
-    goes into the model's graph.
+    goes into the model's graph. ``csv_columns`` is the order of columns of CSV without a header, between
+    commas; None for that of a Keras model's list of inputs.
     """
 
     model: Path
@@ -34,6 +35,7 @@ class LayoutOptions(Struct, frozen=True):
     wheels: WheelOptions | None = None
     allow_code: bool = False
     preprocessing: Preprocessing | None = None
+    csv_columns: str | None = None
 
 
 class PackOptions(Struct, frozen=True):

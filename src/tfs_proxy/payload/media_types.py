@@ -28,7 +28,9 @@ FORM = "application/x-www-form-urlencoded"
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"  # noqa: S105
 _TYPE = re.compile(rf"\s*({_TOKEN}/{_TOKEN})\s*")
 # NOTE: a lone ; or , is not a token, but `delimiter=;` is what people write.
-_PARAMETER = re.compile(rf';\s*(?:({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*"|[;,](?=\s*(?:;|$))))?\s*', re.DOTALL)
+_LIST = rf"{_TOKEN}(?:,{_TOKEN})*"
+# NOTE: so is a list, as in `columns=a,b`.
+_PARAMETER = re.compile(rf';\s*(?:({_TOKEN})=({_LIST}|"(?:[^"\\]|\\.)*"|[;,](?=\s*(?:;|$))))?\s*', re.DOTALL)
 _ELEMENT = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
 _QUALITY = re.compile(r"0(\.\d{0,3})?|1(\.0{0,3})?")
 _SHOWN_CHARACTERS = 100

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tfs_proxy import names
 from tfs_proxy.archive.discover import ROOT_MODEL_NAME, DiscoveredModel, default_model, discover
 from tfs_proxy.errors import DiscoveryError, NoModelFound, ScriptLoadError
-from tfs_proxy.layout import ModelLayout
+from tfs_proxy.layout import ModelLayout, recorded_columns
 from tfs_proxy.script.contract import HANDLERS, SCRIPT_MODEL_FUNCTIONS, form_of, misspelt
 from tfs_proxy.script.syntax.ast_names import read_ast_names
 from tfs_proxy.settings import Settings
@@ -42,6 +42,16 @@ class Served(Struct, frozen=True):
         return {
             model.name: str(model.versions[max(model.versions)]) for model in self.models if model.versions
         }
+
+    def csv_columns(self, settings: Settings) -> Mapping[str, str]:
+        """The order of columns of CSV without a header, by model: as set, else as `pack` recorded it."""
+        folders = self.graph_folders
+        orders = {
+            model.name: settings.csv_columns or recorded_columns(folders.get(model.name))
+            for model in self.models
+        }
+        orders |= {inner: orders.get(name) for inner, name in self.inner_names.items()}
+        return {name: order for name, order in orders.items() if order}
 
     @property
     def import_paths(self) -> tuple[str, ...]:

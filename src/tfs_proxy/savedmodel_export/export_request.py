@@ -39,11 +39,13 @@ class ExportReport(Struct, frozen=True):
     """What the export process did; ``refusal`` is the sentence that says why it wrote nothing.
 
     ``exporter`` names the library that read the file, with its version; ``warnings`` are sentences.
+    ``inputs`` are the names of a Keras model's inputs, if they are a list.
     """
 
     exporter: str = ""
     warnings: tuple[str, ...] = ()
     refusal: str | None = None
+    inputs: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The report as text."""

@@ -44,7 +44,13 @@ def export(request: ExportRequest) -> ExportReport:
         with in_the_same_order():
             model.export(str(request.target))
         name_by_contents(request.target)
-    return ExportReport(exporter=f"{name} {keras.__version__}")
+    return ExportReport(exporter=f"{name} {keras.__version__}", inputs=_listed_inputs(model))
+
+
+def _listed_inputs(model: Any) -> tuple[str, ...]:
+    """The names of inputs that have an order: those of a dictionary have none."""
+    structure = getattr(model, "_inputs_struct", getattr(model, "_nested_inputs", None))
+    return tuple(each.name for each in structure) if isinstance(structure, list | tuple) else ()
 
 
 def _limit_memory(path: Path) -> None:

@@ -128,6 +128,7 @@ def deployment_of(served: Served, settings: Settings, instances: tuple[Instance,
         version_labels=tuple(settings.version_labels),
         console=settings.console,
         graph_folders=served.graph_folders,
+        csv_columns=served.csv_columns(settings),
         adaptive_limit_seconds=settings.adaptive_limit_seconds,
     )
 

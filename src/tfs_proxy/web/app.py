@@ -134,7 +134,7 @@ def create_app(
     app = _app(deployment, ping, metrics, capturing)
     if owns_upstream:
         app.held.callback(upstream.close)
-    plane = DataPlane(_for_deployment(upstream, deployment))
+    plane = DataPlane(_for_deployment(upstream, deployment), deployment.csv_columns)
     bodies = _bodies(deployment, ledger, capturing)
     if script is None:
         inference: Inference = _add_model(app, deployment, bodies, plane)

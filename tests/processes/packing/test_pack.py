@@ -258,6 +258,22 @@ def specs(
 
 
 @pytest.mark.tensorflow
+def test_the_order_of_columns_of_a_keras_model(home: Path, model_files: Path) -> None:
+    """CSV without a header is read in the order of the model's list of inputs, or of the flag."""
+    wrong = pack(home, model_files / "listed.keras", "--csv-columns", "age,size")
+    assert (wrong.returncode, "which are age, zoom." in wrong.stderr) == (2, True), wrong.stderr
+    for flags, expected in ((), b"321.0\n"), (("--csv-columns", "age,zoom"), b"132.0\n"):
+        assert pack(home, model_files / "listed.keras", *flags).returncode == 0
+        stack = Stack(str(home.parent / "model.tar.gz"), "--model-server", "embedded")
+        try:
+            stack.wait_ready()
+            assert stack.invoke("1,2,3\n", "text/csv", Accept="text/csv").body == expected
+            stack.stop()
+        finally:
+            stack.kill()
+
+
+@pytest.mark.tensorflow
 def test_serving_a_file(model_files: Path) -> None:
     """`serve` packs on the way, says so, and answers."""
     stack = Stack(str(model_files / "keras3.keras"), "--model-server", "embedded")

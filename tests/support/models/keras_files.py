@@ -45,6 +45,11 @@ def write_all(root: Path) -> None:
     older.save(str(root / "keras2.keras"))
     older.save(str(root / "keras2_hdf5.h5"))
     (root / "lite.tflite").write_bytes(tf.lite.TFLiteConverter.from_keras_model(model).convert())
+    listed = [keras.Input((2,), name="zoom"), keras.Input((1,), name="age")]
+    weighed = keras.layers.Dense(1, use_bias=False, name="total")
+    listed_model = keras.Model(listed, weighed(keras.layers.Concatenate()(listed)))
+    weighed.set_weights([_array([[1.0], [10.0], [100.0]])])
+    listed_model.save(root / "listed.keras")
     words = keras.Input((), dtype="string", name="word")
     lookup = keras.layers.StringLookup(vocabulary=["a", "b"], output_mode="one_hot")
     keras.Model(words, lookup(words)).save(root / "words.keras")

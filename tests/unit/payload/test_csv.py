@@ -211,3 +211,28 @@ def test_quoted_text_with_any_delimiter(rows: list[list[str]]) -> None:
     csv.writer(buffer, delimiter=";", quoting=csv.QUOTE_ALL).writerows(rows)
     batch = _decoded(buffer.getvalue(), signature, "; delimiter=;")
     assert batch.inputs["x"].tolist() == [[cell.encode() for cell in row] for row in rows]
+
+
+@pytest.mark.parametrize("order", ["name,a", '"name, a"', "name,a,a", r'"\"name\",a"'])
+def test_an_order_of_columns_stands_for_a_header(order: str) -> None:
+    """An input that is named once takes as many columns as its shape has; a header has the last word."""
+    for text in ("x,1,2\ny,3,4\n", "a,name,a\n1,x,2\n3,y,4\n"):
+        batch = _decoded(text, TWO, f"; columns={order}")
+        assert batch.inputs["a"].tolist() == [[1, 2], [3, 4]]
+        assert batch.inputs["name"].tolist() == [b"x", b"y"]
+
+
+@pytest.mark.parametrize(
+    ("order", "text", "sentence"),
+    [
+        ("name,b", "x,1,2\n", 'order of columns names "b" and lacks "a"; the model takes a, name'),
+        ("name,a", "x,1\n", 'Row 1 has 2 cells, but 3 columns have a name: it lacks "a"'),
+        ("name,a", "x,1,2,3\n", "Row 1 has 4 cells, but 3 columns have a name"),
+    ],
+)
+def test_an_order_of_columns_that_does_not_fit(order: str, text: str, sentence: str) -> None:
+    """What is too much or too little is named, and no cell is left out unseen."""
+    with pytest.raises(BadInput, match=sentence):
+        _decoded(text, TWO, f"; columns={order}")
+    with pytest.raises(UnsupportedMediaType, match="columns=a,b"):
+        _decoded(text, TWO, r'; columns="\"a"')

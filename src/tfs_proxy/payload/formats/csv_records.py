@@ -3,9 +3,10 @@
 A row of one cell is a scalar (a list if the signature wants lists of one), a longer one a list.
 ``header=present`` says that the first row names the inputs: a name over several columns takes a
 list of their cells. If the media type doesn't say, a first row is a header if each cell of it is
-the name of an input, all of them are there and none could be a value; ``header=absent`` says it is
-a record. ``delimiter`` is the character between cells. Numbers may be written as people do (``+1``,
-``.5``, ``5.``, ``007``, ``NaN``, ``inf``, spaces around); blank lines are skipped.
+the name of an input, all of them are there and none could be a value; ``header=absent`` says it
+is a record. ``columns`` names the columns of rows without a header. ``delimiter`` is the
+character between cells. Numbers may be written as people do (``+1``, ``.5``, ``5.``, ``007``,
+``NaN``, ``inf``, spaces around); blank lines are skipped.
 """
 
 import csv
@@ -48,14 +49,18 @@ Row = list[str]
 
 
 class Dialect(Struct, frozen=True):
-    """How a table is written; ``header`` None means that its first row has to tell."""
+    """How a table is written; ``header`` None means that its first row has to tell.
+
+    ``columns`` are the inputs of the columns of a table without a header, () if that is not known.
+    """
 
     header: bool | None = None
     delimiter: str = ","
+    columns: tuple[str, ...] = ()
 
 
 def csv_dialect(parameters: Mapping[str, str]) -> Dialect:
-    """Read the parameters of ``text/csv`` (RFC 4180: header); raises UnsupportedMediaType."""
+    """Read the parameters of ``text/csv`` (header is RFC 4180's); raises UnsupportedMediaType."""
     header = parameters.get("header", "").lower()
     if header not in _HEADERS:
         raise UnsupportedMediaType(
@@ -67,7 +72,16 @@ def csv_dialect(parameters: Mapping[str, str]) -> Dialect:
         raise UnsupportedMediaType(
             f"text/csv; delimiter={shown(cell_end)} is not valid: send one character, such as ; or |, or tab."
         )
-    return Dialect(_HEADERS[header], delimiter)
+    return Dialect(_HEADERS[header], delimiter, _named_columns(parameters.get("columns", "")))
+
+
+def _named_columns(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(cell.strip() for cell in next(csv_rows(text.encode(), ","), []))
+    except BadInput:
+        raise UnsupportedMediaType(
+            f"text/csv; columns={shown(text)} is not valid: send the names of the inputs, as in columns=a,b."
+        ) from None
 
 
 def csv_batch(body: bytes, content_type: MediaType, signature: Signature, budget: MemoryBudget) -> Batch:
@@ -80,9 +94,10 @@ def decode_csv(
 ) -> Batch:
     """Decode rows for predict.
 
-    Models of several inputs need a header row; for one input any names will do, if the dialect says
-    that there is one. Raises BadInput naming row and column, both counted from 1, blank lines and the
-    header row left out; PayloadTooLarge if the cells are more than the budget has left.
+    Models of several inputs need a header row, or ``columns`` in the dialect; for one input any names
+    will do, if the dialect says that there is one. Raises BadInput naming row and column, both counted
+    from 1, blank lines and the header row left out; PayloadTooLarge if the cells are more than the budget
+    has left.
     """
     body = body.removeprefix(BYTE_ORDER_MARK)
     dialect = dialect or Dialect()
@@ -99,7 +114,7 @@ def decode_csv(
     if dialect.header or (dialect.header is None and first is not None and _is_header(first, signature)):
         columns = _columns(first, signature)
     else:
-        columns = _unnamed(signature)
+        columns = _ordered(dialect.columns, signature)
         rows = chain(() if first is None else (first,), rows)
     return _decode_rows(rows, columns, signature)
 
@@ -135,16 +150,27 @@ def _no_utf8(body: bytes) -> BadInput:
     return BadInput("The body is not UTF-8.")
 
 
-def _unnamed(signature: Signature) -> Mapping[str, Sequence[int]] | None:
-    if len(signature.inputs) != 1:
+def _ordered(names: Sequence[str], signature: Signature) -> Mapping[str, Sequence[int]] | None:
+    """Which columns each input takes in this order; an input named once has as many as its shape says."""
+    specs = signature.inputs
+    if len(specs) != 1 and not names:
         raise BadInput(
-            f"The model takes {len(signature.inputs)} inputs ({', '.join(sorted(signature.inputs))}): send a "
-            "header row that names each of them, or send JSON."
+            f"The model takes {len(specs)} inputs ({', '.join(sorted(specs))}): send a header row that names "
+            "each of them, or their order, as in Content-Type: text/csv; columns=NAME,NAME, or send JSON."
         )
-    return None
+    widths = {name: _width(specs[name]) for name in specs if names.count(name) == 1}
+    cells = [name for name in names for _ in range(widths.get(name, 1))]
+    return _columns(cells, signature, "The order of columns")
 
 
-def _columns(header: Row | None, signature: Signature) -> Mapping[str, Sequence[int]] | None:
+def _width(spec: TensorSpec) -> int:
+    shape = spec.shape or ()
+    return shape[1] or 1 if len(shape) == 2 else 1  # noqa: PLR2004
+
+
+def _columns(
+    header: Row | None, signature: Signature, source: str = "The header row"
+) -> Mapping[str, Sequence[int]] | None:
     """Which columns each input takes; None if all of them go to the only input."""
     if header is None:
         raise BadInput("The body has no header row.")
@@ -157,7 +183,7 @@ def _columns(header: Row | None, signature: Signature) -> Mapping[str, Sequence[
     if unknown or missing:
         problems = {"names": unknown, "lacks": missing}
         problem = " and ".join(f"{verb} {_quoted(names)}" for verb, names in problems.items() if names)
-        raise BadInput(f"The header row {problem}; the model takes {', '.join(sorted(signature.inputs))}.")
+        raise BadInput(f"{source} {problem}; the model takes {', '.join(sorted(signature.inputs))}.")
     return positions
 
 
@@ -169,12 +195,13 @@ def _decode_rows(
     width, count = 0, 0
     while chunk := _chunk(rows, count, width, signature, columns):
         width = len(chunk[0])
+        named = width if columns is None else sum(map(len, columns.values()))
+        if width != named:
+            raise BadInput(
+                f"Row {count + 1} has {width} cells, but {named} columns have a name{_lacks(columns, width)}."
+            )
         for name, spec in signature.inputs.items():
             positions = range(width) if columns is None else columns[name]
-            if max(positions) >= width:
-                raise BadInput(
-                    f"Row {count + 1} has {width} cells, fewer than the header row{_lacks(columns, width)}."
-                )
             chunks[name].append(_cells(chunk, positions, spec, count))
         count += len(chunk)
     if not count:
