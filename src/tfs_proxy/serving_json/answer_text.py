@@ -1,11 +1,10 @@
-"""JSON as TF Serving itself writes it, to the byte: its six digits, its layout of rows, its errors.
+"""JSON as TF Serving itself writes it, to the byte: its digits, its layout of rows, its errors.
 
 For the embedded server, which stands in for TF Serving, and for answers that come as tensors and are
 requested as TF Serving's REST side would give them.
 """
 
 import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -16,6 +15,7 @@ import orjson
 from pybase64 import b64encode
 
 from tfs_proxy.protos.tensors import data_type_of
+from tfs_proxy.serving_json.decimals import decimal, decimals, digits_of
 from tfs_proxy.wire.data_types import DataType
 from tfs_proxy.wire.dtypes import JSON_TYPES
 
@@ -29,7 +29,6 @@ PIECE_ELEMENTS = 100_000
 """So many elements become text at once: as Python strings they take ten times what the text does."""
 
 _BULK = 64
-_LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6
 
 Array = npt.NDArray[Any]
 Texts = list[str]
@@ -143,8 +142,9 @@ def element_texts(name: str, array: Array) -> Texts:
     """Every element's own JSON text, row by row; raises NoText."""
     flat = np.asarray(array).reshape(-1)
     if flat.dtype.char in _DECIMALS:
-        in_bulk = decimals(flat) if flat.size >= _BULK else None
-        return in_bulk or list(map(decimal, flat.tolist()))
+        if flat.size >= _BULK:
+            return decimals(flat)
+        return [decimal(value, digits_of(flat.dtype)) for value in flat.tolist()]
     return _other_texts(name, flat)
 
 
@@ -180,35 +180,6 @@ def grouped(texts: Texts, size: int, count: int, start: str, glue: str, end: str
     if size == 0:
         return ["[]"] * count
     return [start + glue.join(texts[at : at + size]) + end for at in range(0, len(texts), size)]
-
-
-def decimal(value: float) -> str:
-    """A float in at most six significant digits, as C's ``%g`` has it, and always with a dot or an exponent.
-
-    What JSON has no number for is written as the bare words NaN, Infinity and -Infinity.
-    """
-    text = f"{value:g}"
-    if "." in text or "e" in text:
-        return text
-    if math.isfinite(value):
-        return text + ".0"
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def decimals(values: npt.NDArray[Any]) -> list[str] | None:
-    """The same for many values at once; None if some would be written with an exponent.
-
-    Rounded to six digits as doubles, the shortest text of a value is its six-digit one.
-    """
-    doubles = values.astype(np.float64).ravel()
-    sizes = np.abs(doubles)
-    plain = (sizes == 0) | ((sizes >= _LEAST_PLAIN) & (sizes < _MOST_PLAIN - 1))
-    if not plain.all():
-        return None
-    with np.errstate(divide="ignore"):
-        scale = 10.0 ** (5 - np.where(sizes == 0, 0, np.floor(np.log10(sizes))))
-    rounded = np.rint(doubles * scale) / scale
-    return orjson.dumps(rounded, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode().split(",")
 
 
 def quoted(text: bytes) -> str:

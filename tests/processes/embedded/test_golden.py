@@ -30,13 +30,13 @@ TEXT_MAY_DIFFER = {"err_wrong_shape"}
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal, floats within 1e-5."""
+    """Whether two JSON values are equal, numbers to the last digit."""
     if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
         if math.isnan(one) or math.isnan(other):
             return math.isnan(one) and math.isnan(other)
-        return one == other or math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-7)
+        return one == other
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):

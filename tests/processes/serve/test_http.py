@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from support import gates
@@ -89,9 +90,9 @@ def scripted(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON, floats within 1e-5."""
-    if isinstance(one, float) or isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-7) or (math.isnan(one) and math.isnan(other))
+    """Equal as JSON, to the last digit."""
+    if isinstance(one, float) and math.isnan(one):
+        return math.isnan(other)
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -113,6 +114,22 @@ def test_recorded_requests_get_the_wanted_answers(stack: Stack, case: dict[str, 
     if "text" in want:
         assert answer.body.decode().replace("\r\n", "\n") == want["text"]
     assert answer.headers.get("content-type", "").startswith(want.get("content_type", ""))
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/jsonlines", "text/csv"])
+def test_answers_read_back_to_the_same_floats(stack: Stack, accept: str) -> None:
+    """No digit of a float32 is lost, whatever the answer's type."""
+    sent = [1111111.0, 0.3333333333, 1764093056.0, 1e-7, 3.4e38]
+    headers = {"Content-Type": "application/json", "Accept": accept}
+    answer = stack.ask("POST", "/invocations", json.dumps({"instances": sent}), headers)
+
+    numbers = (
+        answer.json["predictions"]
+        if accept == "application/json"
+        else map(float, answer.body.split(b"\n")[:5])
+    )
+    want = np.array(sent, np.float32) * np.float32(0.5) + np.float32(2)
+    assert np.array(list(numbers), np.float32).tolist() == want.tolist()
 
 
 def error_of(reply: bytes) -> tuple[int, str]:

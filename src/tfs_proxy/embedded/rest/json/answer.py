@@ -14,11 +14,11 @@ from tfs_proxy.serving_json.answer_text import (
     NoText,
     Texts,
     as_bytes,
-    decimal,
     element_texts,
     grouped,
     quoted,
 )
+from tfs_proxy.serving_json.decimals import FLOAT_DIGITS, decimal
 
 
 def rows(outputs: Mapping[str, Array]) -> bytes:
@@ -60,7 +60,7 @@ def columns(outputs: Mapping[str, Array]) -> bytes:
 def classes(results: Sequence[Sequence[tuple[bytes, float]]]) -> bytes:
     """``{"results": […]}`` of a classification: per example its labels with their scores."""
     listed = [
-        "[" + ", ".join(f"[{quoted(label)}, {decimal(score)}]" for label, score in result) + "]"
+        "[" + ", ".join(f"[{quoted(label)}, {decimal(score, FLOAT_DIGITS)}]" for label, score in result) + "]"
         for result in results
     ]
     return as_bytes(f'{{\n    "results": [{", ".join(listed)}\n    ]\n}}')
@@ -68,7 +68,7 @@ def classes(results: Sequence[Sequence[tuple[bytes, float]]]) -> bytes:
 
 def regressions(values: Iterable[float]) -> bytes:
     """``{"results": […]}`` of a regression: one number per example."""
-    return f'{{\n    "results": [{", ".join(map(decimal, values))}]\n}}'.encode()
+    return f'{{\n    "results": [{", ".join(decimal(value, FLOAT_DIGITS) for value in values)}]\n}}'.encode()
 
 
 def _no_text(error: NoText) -> ServingError:

@@ -1,4 +1,4 @@
-"""Numbers and values as TF Serving writes them in JSON: its six digits, its layout, its error texts."""
+"""Numbers and values as TF Serving writes them in JSON: its digits, its layout, its error texts."""
 
 import io
 import math
@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from tfs_proxy.serving_json.answer_text import decimal, quoted
+from tfs_proxy.serving_json.answer_text import quoted
+from tfs_proxy.serving_json.decimals import DOUBLE_DIGITS, FLOAT_DIGITS, decimal
 
 _MOST_CHARACTERS = 1 << 20
 _INDENT = "    "
 _SHORTEST_PLAIN, _LONGEST_PLAIN = -6, 21
+_MOST_FLOAT = float(np.finfo(np.float32).max)
 
 
 def shown(value: Any) -> str:
@@ -20,7 +22,9 @@ def shown(value: Any) -> str:
     A long one is cut.
     """
     if isinstance(value, float):
-        return decimal(value)
+        # NOTE: TF Serving shows a number that a float32 can hold as one.
+        fits = abs(value) <= _MOST_FLOAT
+        return decimal(float(np.float32(value)), FLOAT_DIGITS) if fits else decimal(value, DOUBLE_DIGITS)
     text = io.StringIO()
     for piece in _pieces(value, 0):
         if text.tell() > _MOST_CHARACTERS:
@@ -67,7 +71,7 @@ def _object(value: dict[str, Any], depth: int) -> Iterator[str]:
 def _double(value: float) -> str:
     """A double's shortest text, laid out as the C++ writer does: an exponent only beyond 1e21 or 1e-6."""
     if not math.isfinite(value):
-        return decimal(value)
+        return decimal(value, DOUBLE_DIGITS)
     digits, _, exponent = repr(value).partition("e")
     if not exponent:
         return digits
