@@ -58,7 +58,7 @@ def is_base64(value: Any) -> bool:
 
 
 def base64_bytes(value: Mapping[str, str]) -> bytes:
-    """The bytes of such a value, read as TF Serving reads them: padding may be missing.
+    """The bytes of such a value, read as TF Serving reads them: padding may be left out.
 
     Raises ValueError if it is not base64.
     """
@@ -72,7 +72,10 @@ def base64_bytes(value: Mapping[str, str]) -> bytes:
 
 def _decoded(text: str) -> bytes:
     bare = text.rstrip("=.")
-    return pybase64.b64decode(bare + "=" * (-len(bare) % 4), validate=True)
+    padding = "=" * (-len(bare) % 4)
+    if len(text) - len(bare) not in {0, len(padding)}:
+        raise ValueError("the padding is neither whole nor left out")
+    return pybase64.b64decode(bare + padding, validate=True)
 
 
 def _is_finite(array: npt.NDArray[Any]) -> bool:

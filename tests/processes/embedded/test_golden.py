@@ -198,3 +198,14 @@ def test_grpc_answers_as_recorded(channel: grpc.Channel, case: dict[str, Any]) -
         CALLS[case["rpc"]](channel, case)
     assert caught.value.code().name == want["code"]
     assert folded(caught.value.details()) == folded(want["details"])
+
+
+@pytest.mark.parametrize("text", ["YQ=", "===="])
+def test_base64_with_wrong_padding_is_refused(embedded_server: EmbeddedServer, text: str) -> None:
+    """As TF Serving has it: the padding is whole or left out."""
+    body = json.dumps({"instances": [{"b64": text}]}).encode()
+    request = urllib.request.Request(f"{embedded_server.rest}/v1/models/bytes:predict", body)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=60)
+    assert caught.value.code == 400
+    assert "Unable to base64 decode" in json.loads(caught.value.read())["error"]

@@ -445,9 +445,15 @@ def test_types_without_json_are_unimplemented() -> None:
     assert caught.value.code is GrpcCode.UNIMPLEMENTED
 
 
-def test_base64_has_to_be_base64() -> None:
-    """Anything else in a b64 object is refused."""
-    assert "Unable to base64 decode" in refusal('{"inputs": [{"b64": "!"}]}', s=STRING)
+@pytest.mark.parametrize("text", ["!", "YQ=", "====", "YWJj=", "YQ===", " Y Q = ", "Y"])
+def test_base64_has_to_be_base64(text: str) -> None:
+    """Anything else in a b64 object is refused, as is padding that is neither whole nor left out."""
+    for body in ('{"inputs": [{"b64": "%s"}]}', '{"instances": ["a", {"b64": "%s"}]}'):
+        assert "Unable to base64 decode" in refusal(body % text, s=STRING)
+
+
+def test_base64_has_to_be_a_string() -> None:
+    """A number is none."""
     assert "not formatted correctly for base64 data" in refusal('{"inputs": [{"b64": 1}]}', s=STRING)
 
 
