@@ -13,11 +13,12 @@ class Batch(Struct, frozen=True):
 
     Strings and bytes are object arrays of ``bytes``; DT_BFLOAT16, which numpy lacks, is float32
     here, rounded when it is sent. ``records`` is how many records the client sent: that many
-    come back.
+    come back. ``is_bare`` says that the arrays are one record without an axis that counts it.
     """
 
     inputs: Mapping[str, npt.NDArray[Any]]
     records: int
+    is_bare: bool = False
 
 
 class Examples(Struct, frozen=True):

@@ -59,6 +59,7 @@ def test_packed_bodies(front: Any) -> None:
         (b"[1]", {"Content_Encoding": "br"}, 415, "only gzip"),
         (b"x", {"Content_Type": "application/octet-stream"}, 415, "script"),
         (b"x", {"Content_Type": "image/png"}, 415, "script"),
+        (b"x", {"Content_Type": "text/plain"}, 415, "script"),
         (b"x", {"Content_Type": "image/gif"}, 415, "image/gif can't be read"),
         (
             b'{"instances": [1.0]}',

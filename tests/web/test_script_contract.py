@@ -6,8 +6,10 @@ from typing import Any
 
 import falcon.testing
 import pytest
+from msgspec.structs import replace
 
 from tfs_proxy.errors import ScriptLoadError
+from tfs_proxy.signature import TensorSpec
 
 ErrorOf = Callable[[falcon.testing.Result], str]
 MakeFront = Callable[..., Any]
@@ -184,6 +186,24 @@ def test_default_halves_from_inside(make_front: MakeFront) -> None:
     assert front.upstream.calls[0].json == {"instances": [8.0]}
     assert front.post("[1.0]").json == {"predictions": [2.5]}
     assert front.post("x", Content_Type="text/csv").status_code == 400
+
+
+def test_default_halves_without_a_batch_dimension(make_front: MakeFront) -> None:
+    """The script's arrays have the model's shape, and its outputs are one record of the answer."""
+    front = make_front(
+        "def handler(data, context):\n"
+        "    inputs = context.default_input(data)\n"
+        "    assert inputs['x'].shape == ()\n"
+        "    return context.default_output(context.predict(inputs))\n",
+        body=b'{"outputs": 2.5}',
+    )
+    scalar = {"x": TensorSpec("x", "DT_FLOAT", ())}
+    front.upstream.signatures["serving_default"] = replace(
+        front.upstream.signatures["serving_default"], inputs=scalar
+    )
+
+    assert front.post("4.0\n", Content_Type="text/csv", Accept="text/csv").text == "2.5\n"
+    assert front.upstream.calls[0].json == {"inputs": {"x": 4.0}}
 
 
 def test_response(make_front: MakeFront) -> None:

@@ -23,6 +23,7 @@ from tfs_proxy.payload.formats.json_records import (
     PREDICT,
     ROW,
     decode_documents,
+    decode_serving_form,
     examples_of,
     records_in,
     records_of,
@@ -31,12 +32,13 @@ from tfs_proxy.payload.formats.json_records import (
 from tfs_proxy.payload.formats.serving_lines import Documents, batch_of_lines
 from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.payload.registry import ALIASES, OUTPUT_TYPES, negotiate, parse_media_type
-from tfs_proxy.serving_json.columns import batch_of
+from tfs_proxy.payload.shapes import listed
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
-from tfs_proxy.serving_json.messages import SIGNATURE_NAME, read_answer, targeted
+from tfs_proxy.serving_json.messages import SIGNATURE_NAME, column_body, read_answer, targeted
 from tfs_proxy.signature import Signature, Target
-from tfs_proxy.upstream.interface import OK, ModelAnswer, Upstream
+from tfs_proxy.upstream.interface import OK, ModelAnswer, Records, Upstream
 from tfs_proxy.upstream.shortages import INSUFFICIENT_STORAGE
+from tfs_proxy.upstream.tensor_answer import TensorAnswer
 from tfs_proxy.wire.dtypes import has_json
 from tfs_proxy.wire.error_body import error_body, error_text
 
@@ -211,8 +213,7 @@ class DataPlane:
             note_decoded({name: (array.dtype.name, array.shape) for name, array in records.inputs.items()})
         if isinstance(records, Documents):
             return self._ask_documents(target, records, instance)
-        as_json = media_type == media.JSON
-        answer = self._upstream.predict(target, records, instance=instance, as_json=as_json)
+        answer = self._ask(target, records, instance, as_json=media_type == media.JSON)
         return CallOutcome(answer, target, records.records)
 
     def _ask_documents(self, target: Target, records: Documents, instance: Instance | None) -> CallOutcome:
@@ -229,6 +230,16 @@ class DataPlane:
                 sentence = error_body(f"Document {taken + 1}: {error_text(refusal.body)}")
                 raise UpstreamRefused(refusal.status, sentence)
         return CallOutcome(answer, target, records.records, documents=records)
+
+    def _ask(
+        self, target: Target, records: Records, instance: Instance | None, *, as_json: bool = False
+    ) -> ModelAnswer:
+        """Send records; what the model gives to a bare one is one record, too."""
+        is_bare = isinstance(records, Batch) and records.is_bare
+        answer = self._upstream.predict(target, records, instance=instance, as_json=as_json and not is_bare)
+        if not is_bare or not answer.ok:
+            return answer
+        return TensorAnswer.of_one_record(answer, self.signature(target))
 
     def _read(self, target: Target, body: Body) -> Batch | Examples | _ServingForm:
         kind = self._media_type(target, body)
@@ -266,21 +277,22 @@ class DataPlane:
         return (batch_of_lines if by_line else decode_documents)(values, self.signature(target))
 
     def _forward(self, target: Target, body: _ServingForm, instance: Instance | None) -> CallOutcome:
-        """Send TF Serving's JSON; if it is refused and tensors can carry the same, send those."""
+        """Send TF Serving's JSON; if it is refused, send once more what it says by the signature."""
         answer = self._upstream.predict(target, body.data, instance=instance)
         named = replace(target, signature=body.signature or target.signature)
-        batch = self._as_batch(named, body.data) if answer.status in NOT_TAKEN else None
-        if batch is not None:
-            second = self._upstream.predict(named, batch, instance=instance)
+        again = self._by_signature(named, body.data) if answer.status in NOT_TAKEN else None
+        if again is not None:
+            second = self._ask(named, again, instance)
             if second.ok or second.status == INSUFFICIENT_STORAGE:
-                return CallOutcome(second, named, batch.records)
+                return CallOutcome(second, named, again.records if isinstance(again, Batch) else body.records)
         return CallOutcome(answer, named, body.records)
 
-    def _as_batch(self, target: Target, data: bytes) -> Batch | None:
-        """A refused body as records, if TF Serving's JSON can't carry what the model takes or gives.
+    def _by_signature(self, target: Target, data: bytes) -> Batch | bytes | None:
+        """A refused body as the signature has it; None if that is what was sent, or nothing that fits.
 
         The whole body is one record if the model has an input called ``instances`` or ``inputs``; the rows
-        of a model with types that its JSON lacks (half, bfloat16, uint16) can go as tensors.
+        of a model with types that TF Serving's JSON lacks (half, bfloat16, uint16) can go as tensors; and
+        values become lists of one where the signature has those.
         """
         if target.method != PREDICT:
             return None
@@ -289,9 +301,11 @@ class DataPlane:
             (form,) = documents(data)
             if any(key in form and key in signature.inputs for key in (ROW, COLUMN)):
                 return decode_documents([form], signature)
-            if has_json(signature) or COLUMN in form or type(form.get(ROW)) is not list:
+            given = decode_serving_form(form, signature)
+            batch = listed(given, signature)
+            if batch is given and (has_json(signature) or COLUMN in form):
                 return None
-            return batch_of(form[ROW], signature)
+            return column_body(batch.inputs, target.signature) if COLUMN in form else batch
         except (BadInput, UpstreamRefused):
             return None
 

@@ -11,7 +11,7 @@ PROBES = frozenset({"/ping", "/metrics", LIVE, READY})
 INVOCATIONS = "/invocations"
 SERVED_MODELS = "/v1/models"
 SERVER, REPOSITORY_INDEX, ALL_STATISTICS = "/v2", "/v2/repository/index", "/v2/models/stats"
-OPENAPI = "/openapi.json"
+OPENAPI, EXECUTION_PARAMETERS = "/openapi.json", "/execution-parameters"
 SHARED_MEMORY = r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:status|register|unregister)"
 """The paths of Triton's extensions for memory that clients share with it, which is refused here."""
 
@@ -41,7 +41,7 @@ _OTHER_CALLS = frozenset(
 
 _EXACT = frozenset(
     {
-        *("/", INVOCATIONS, "/execution-parameters", OPENAPI),
+        *("/", INVOCATIONS, EXECUTION_PARAMETERS, OPENAPI),
         *(SERVED_MODELS, SERVER, REPOSITORY_INDEX, ALL_STATISTICS),
         *(*_CALLS, *_OTHER_CALLS),
     }

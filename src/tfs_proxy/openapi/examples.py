@@ -20,7 +20,7 @@ from tfs_proxy.payload.formats.json_outputs import lines_of_outputs
 from tfs_proxy.payload.formats.npy import npy_of_outputs
 from tfs_proxy.payload.formats.npz import write_npz
 from tfs_proxy.payload.registry import FORMATS
-from tfs_proxy.payload.shapes import misfits
+from tfs_proxy.payload.shapes import has_records, misfits
 from tfs_proxy.protos import RecordIORecord
 from tfs_proxy.report.sample import sample_inputs, sample_sizes
 from tfs_proxy.signature import Signature, TensorSpec
@@ -38,10 +38,12 @@ def example_bodies(signature: Signature, string: bytes) -> Mapping[str, bytes]:
     except RequestError:
         return {}
     bodies = {media.JSON: json.dumps(sample_inputs(signature, json_string(string))).encode()}
+    counted = any(map(has_records, signature.inputs.values()))
+    records = inputs if counted else {name: array[None] for name, array in inputs.items()}
     for name, write in _WRITERS.items():
         with suppress(RequestError, ValueError, TypeError):
-            bodies[name] = write(inputs)
-    raw = {**(PICTURES if string in {ANY_STRING, PNG} else {}), media.BYTES: string}
+            bodies[name] = write(records)
+    raw = {**(PICTURES if string in {ANY_STRING, PNG} else {}), media.BYTES: string, media.TEXT: string}
     read = {
         **{name: body for name, body in bodies.items() if _is_read(body, name, signature, inputs)},
         **{name: body for name, body in raw.items() if _is_read(body, name, signature)},

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import MemoryBudget
-from tfs_proxy.payload.shapes import fits
+from tfs_proxy.payload.shapes import fits, fitted
 from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.dtypes import Kind, array_type
 
@@ -56,7 +56,7 @@ def batch_of_arrays(
     records = next(iter(lengths.values()))
     if not records:
         raise BadInput("The body has no records.")
-    return Batch(inputs, records)
+    return fitted(Batch(inputs, records), signature)
 
 
 def check_names(arrays: Mapping[str, Any], signature: Signature) -> None:

@@ -16,7 +16,7 @@ from tfs_proxy.batch import BYTES, Batch, Examples
 from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import ELEMENT_BYTES, STRING_BYTES, MemoryBudget
 from tfs_proxy.payload.arrays import typed
-from tfs_proxy.payload.shapes import fits, is_possible, shape_text
+from tfs_proxy.payload.shapes import Declared, fits, fitted, has_records, is_possible, shape_text
 from tfs_proxy.serving_json.text import BASE64, base64_of
 from tfs_proxy.signature import Signature, TensorSpec
 
@@ -55,7 +55,7 @@ def batch_of_features(records: Sequence[Record], signature: Signature) -> Batch:
     if not records:
         raise BadInput("The body has no records.")
     inputs = {name: _column(records, spec) for name, spec in signature.inputs.items()}
-    return Batch(inputs, len(records))
+    return fitted(Batch(inputs, len(records)), signature)
 
 
 def examples_of_features(records: Sequence[Record], budget: MemoryBudget) -> Examples:
@@ -88,7 +88,8 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
         if feature is None:
             names = ", ".join(sorted(record))[:200]
             raise BadInput(f'Record {number} has no feature "{spec.name}"; it has {names or "none"}.')
-        rows.append(typed(feature.values, spec, subject).reshape(_shape(feature, spec, subject)))
+        wanted = _wanted(feature, spec, len(records))
+        rows.append(typed(feature.values, spec, subject).reshape(_shape(feature, wanted, subject)))
         if rows[-1].shape != rows[0].shape:
             raise BadInput(f"{subject} has shape {rows[-1].shape}, but record 1 has {rows[0].shape}.")
     if not is_possible((len(rows), *rows[0].shape)):
@@ -96,10 +97,21 @@ def _column(records: Sequence[Record], spec: TensorSpec) -> npt.NDArray[Any]:
     return np.stack(rows)
 
 
-def _shape(feature: Feature, spec: TensorSpec, subject: str) -> Shape:
+def _wanted(feature: Feature, spec: TensorSpec, records: int) -> Declared:
+    """What the signature has for one record: its whole shape if there is no size for the records in it."""
+    if spec.shape is None:
+        return None
+    is_whole = records == 1 and not has_records(spec) and feature.values.size != _size(spec.shape[1:])
+    return spec.shape if is_whole else spec.shape[1:]
+
+
+def _size(shape: Sequence[int | None]) -> int:
+    return prod(length for length in shape if length is not None)
+
+
+def _shape(feature: Feature, wanted: Declared, subject: str) -> Shape:
     """The shape of one record: the feature's own if it has one and the signature takes it."""
     size = feature.values.size
-    wanted = None if spec.shape is None else spec.shape[1:]
     own = feature.shape
     if own is not None and fits(own, wanted):
         return own
@@ -112,7 +124,7 @@ def _shape(feature: Feature, spec: TensorSpec, subject: str) -> Shape:
         raise BadInput(
             f"{subject} has no shape, and the model's {_text(wanted)} leaves it open: send npy or JSON."
         )
-    known = prod(length for length in wanted if length is not None)
+    known = _size(wanted)
     if size != known if not unknown else (not known or size % known):
         raise BadInput(f"{subject} has {size} values, but the model takes {_text(wanted)}.")
     return tuple(size // known if length is None else length for length in wanted)

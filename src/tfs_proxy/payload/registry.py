@@ -29,7 +29,7 @@ from tfs_proxy.payload.formats.protobuf import (
     examples_of_recordio,
     examples_of_tfrecords,
 )
-from tfs_proxy.payload.formats.raw_bytes import decode_bytes
+from tfs_proxy.payload.formats.raw_bytes import decode_bytes, decode_text
 from tfs_proxy.payload.formats.serving_lines import decode_lines
 from tfs_proxy.payload.media_types import MediaType
 from tfs_proxy.serving_json.documents import documents
@@ -123,6 +123,11 @@ _ROWS = (
     *(
         Format(name, aliases, decode=lambda body, kind, signature, _: decode_bytes(body, kind, signature))
         for name, aliases in _ONE_STRING.items()
+    ),
+    Format(
+        media.TEXT,
+        is_text=True,
+        decode=lambda body, kind, signature, _: decode_text(body, kind, signature),
     ),
     Format(
         media.TF_EXAMPLE,

@@ -1,7 +1,7 @@
-"""Whether tensors have the shapes that a signature declares, and the sentence about those that do not.
+"""Records in the shapes that a signature declares, and the sentence about tensors that have others.
 
 TensorFlow Serving takes many shapes that a signature does not declare, so nothing is refused for its
-shape alone; this explains what a model server has refused.
+shape alone, unless the model takes one record without an axis that counts it.
 """
 
 import sys
@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tfs_proxy.signature import Signature
+from tfs_proxy.batch import Batch
+from tfs_proxy.errors import BadInput
+from tfs_proxy.signature import Signature, TensorSpec
 from tfs_proxy.wire.dtypes import MAX_DIMENSIONS
 
 _WIDEST_ITEM_BYTES = 16
@@ -26,6 +28,50 @@ def fits(shape: Sequence[int], declared: Declared) -> bool:
         return True
     return len(shape) == len(declared) and all(
         wanted in {None, size} for size, wanted in zip(shape, declared, strict=True)
+    )
+
+
+def fitted(batch: Batch, signature: Signature) -> Batch:
+    """Records as the declared shapes take them: `listed`, or one record as it is if only that fits.
+
+    The latter is for inputs that leave no size open for records; if all are such, the answer has no axis of
+    records either. Raises BadInput if arrays have more dimensions than those inputs declare.
+    """
+    batch = listed(batch, signature)
+    whole = {name: spec for name, spec in signature.inputs.items() if not has_records(spec)}
+    bare = {}
+    for name, spec in whole.items():
+        array = batch.inputs[name]
+        if batch.records == 1 and not fits(array.shape, spec.shape) and fits(array.shape[1:], spec.shape):
+            bare[name] = array.reshape(array.shape[1:])
+        elif array.ndim > len(spec.shape or ()):
+            raise _not_one_record(array.shape, spec, batch.records)
+    return Batch({**batch.inputs, **bare}, 1, len(whole) == len(batch.inputs)) if bare else batch
+
+
+def listed(batch: Batch, signature: Signature) -> Batch:
+    """The batch with each value as a list of one where the signature has those: ``[?, 1]``."""
+    lists = {}
+    for name, array in batch.inputs.items():
+        declared = signature.inputs[name].shape or ()
+        shape = array.shape + (1,) * (len(declared) - array.ndim)
+        if shape != array.shape and fits(shape, declared):
+            lists[name] = array.reshape(shape)
+    return Batch({**batch.inputs, **lists}, batch.records) if lists else batch
+
+
+def has_records(spec: TensorSpec) -> bool:
+    """Whether a first dimension may count records: it is open, or the rank is unknown."""
+    return spec.shape is None or spec.shape[:1] == (None,)
+
+
+def _not_one_record(shape: Sequence[int], spec: TensorSpec, records: int) -> BadInput:
+    declared = spec.shape or ()
+    if records == 1:
+        return BadInput(_misfit(spec.name, shape[1:], declared))
+    return BadInput(
+        f'The model takes one record a request, since its input "{spec.name}" has shape '
+        f"{shape_text(declared)}; the body has {records} records."
     )
 
 
@@ -46,7 +92,11 @@ def misfits(inputs: Mapping[str, npt.NDArray[Any]], signature: Signature) -> Map
     """A sentence by input name for each input whose shape the signature does not declare."""
     declared = {name: spec.shape for name, spec in signature.inputs.items() if spec.shape is not None}
     return {
-        name: f'The input "{name}" has shape {shape_text(inputs[name].shape)}, expected {shape_text(shape)}.'
+        name: _misfit(name, inputs[name].shape, shape)
         for name, shape in declared.items()
         if name in inputs and not fits(inputs[name].shape, shape)
     }
+
+
+def _misfit(name: str, shape: Sequence[int], declared: Sequence[int | None]) -> str:
+    return f'The input "{name}" has shape {shape_text(shape)}, expected {shape_text(declared)}.'

@@ -33,14 +33,19 @@ def request_body(records: Batch | Examples, signature_name: str | None) -> bytes
         # NOTE: orjson writes NaN and infinities as null; TF Serving reads them by their names.
         return text if b"null" not in text else json.dumps({**named, "examples": records.features}).encode()
     if any(array.shape[:1] != (records.records,) for array in records.inputs.values()):
-        columns = {name: whole(array, as_base64=True) for name, array in records.inputs.items()}
-        return dumps({**named, "inputs": columns})
+        return column_body(records.inputs, signature_name)
     if len(records.inputs) == 1:
         (array,) = records.inputs.values()
         return dumps({**named, "instances": whole(array, as_base64=True)})
     by_record = [rows(array, as_base64=True) for array in records.inputs.values()]
     instances = [dict(zip(records.inputs, row, strict=True)) for row in zip(*by_record, strict=True)]
     return dumps({**named, "instances": instances})
+
+
+def column_body(inputs: Mapping[str, npt.NDArray[Any]], signature_name: str | None) -> bytes:
+    """The column form of tensors."""
+    named = {} if signature_name is None else {SIGNATURE_NAME: signature_name}
+    return dumps({**named, "inputs": {name: whole(array, as_base64=True) for name, array in inputs.items()}})
 
 
 def named_signature(body: bytes) -> str | None:

@@ -47,7 +47,7 @@ class GrpcCalls:
         seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         answer = self._pool(instance).call(PREDICT, message, seconds, OUTGOING.headers())
         if answer.code is GrpcCode.OK:
-            return TensorAnswer(answer.message, url)
+            return TensorAnswer.read(answer.message, url)
         return _refusal(answer, instance, url)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tfs_proxy.batch import Outputs
 from tfs_proxy.errors import UpstreamError
-from tfs_proxy.protos.views import read_response
+from tfs_proxy.protos.views import Predicted, read_response
 from tfs_proxy.serving_json import answer_text as serving_text
 from tfs_proxy.signature import Signature
 from tfs_proxy.upstream.interface import JSON_HEADERS, OK, ModelAnswer
@@ -20,7 +20,7 @@ _AS_NUMBERS = {np.dtype(np.float16): np.float32, np.dtype(np.uint16): np.int32}
 
 
 class TensorAnswer(ModelAnswer):
-    """A model's outputs as a serialized PredictResponse.
+    """A model's outputs as tensors.
 
     `outputs` are its tensors as they are: no JSON between, no digit lost. ``body`` and ``status`` are
     what TF Serving's REST side would have answered in row form, an error if the outputs do not
@@ -29,12 +29,7 @@ class TensorAnswer(ModelAnswer):
 
     __slots__ = ("_json", "_outputs", "_version")
 
-    def __init__(self, message: Piece, url: str = "") -> None:
-        """Read ``message``; raises UpstreamError if it can't be."""
-        try:
-            predicted = read_response(message)
-        except ValueError as error:
-            raise UpstreamError(f"The model server's answer can't be read: {error}.") from error
+    def __init__(self, predicted: Predicted, url: str = "") -> None:
         for name, value in {
             "headers": JSON_HEADERS,
             "url": url,
@@ -43,6 +38,20 @@ class TensorAnswer(ModelAnswer):
             "_json": None,
         }.items():
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def read(cls, message: Piece, url: str = "") -> "TensorAnswer":
+        """What ``message`` has; raises UpstreamError if it can't be read."""
+        try:
+            return cls(read_response(message), url)
+        except ValueError as error:
+            raise UpstreamError(f"The model server's answer can't be read: {error}.") from error
+
+    @classmethod
+    def of_one_record(cls, answer: ModelAnswer, signature: Signature) -> "TensorAnswer":
+        """The outputs of ``answer`` with an axis that counts the one record that they are."""
+        outputs = {name: array[None] for name, array in answer.outputs(signature).items()}
+        return cls(Predicted(outputs, answer.version), answer.url)
 
     @property
     def version(self) -> int | None:

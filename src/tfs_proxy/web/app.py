@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
+from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,11 @@ from tfs_proxy.capture.writer import CaptureWriter
 from tfs_proxy.dataplane.plane import DataPlane
 from tfs_proxy.deployment import BY_SCRIPT, OFF, Deployment
 from tfs_proxy.memory import Ledger
-from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
+from tfs_proxy.observe.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
 from tfs_proxy.payload.media_types import JSON
 from tfs_proxy.script.deadline import DeadlineWatch
 from tfs_proxy.script.load import Script
+from tfs_proxy.signature import Target
 from tfs_proxy.upstream.explaining import Explaining
 from tfs_proxy.upstream.interface import Upstream
 from tfs_proxy.upstream.one_archive import OfOneArchive
@@ -135,6 +137,9 @@ def create_app(
     if owns_upstream:
         app.held.callback(upstream.close)
     plane = DataPlane(_for_deployment(upstream, deployment), deployment.csv_columns)
+    converts = script is None or (script.handler is None and script.input_handler is None)
+    asked = partial(plane.signature, Target(deployment.default_model)) if converts else None
+    app.add_route(EXECUTION_PARAMETERS, ExecutionParameters(deployment.transforms, asked))
     bodies = _bodies(deployment, ledger, capturing)
     if script is None:
         inference: Inference = _add_model(app, deployment, bodies, plane)
@@ -206,6 +211,7 @@ def create_script_model_app(
     caller = ScriptModelCaller(script_model, folder, deployment.default_accept or JSON, OWN_ERRORS, app.watch)
     app.held.callback(caller.close)
     caller.begin()
+    app.add_route(EXECUTION_PARAMETERS, ExecutionParameters(deployment.transforms))
     bodies = _bodies(deployment, ledger, capturing)
     inference = ScriptModelInference(deployment, bodies, caller)
     app.add_route(INVOCATIONS, ScriptModelInvocations(deployment, bodies, caller, inference))
@@ -237,5 +243,4 @@ def _app(
     app.add_route("/ping", PingResource(ping))
     if metrics is not None:
         app.add_route("/metrics", MetricsResource(metrics))
-    app.add_route("/execution-parameters", ExecutionParameters(deployment.transforms))
     return app

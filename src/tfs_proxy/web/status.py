@@ -2,10 +2,14 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 
 import falcon
 
 from tfs_proxy.deployment import TransformLimits
+from tfs_proxy.errors import RequestError
+from tfs_proxy.payload.shapes import has_records
+from tfs_proxy.signature import Signature
 from tfs_proxy.wire.http_messages import HttpResponse
 
 Ping = Callable[[], tuple[int, bytes]]
@@ -55,15 +59,22 @@ class ExecutionParameters:
     """Answers what the supervisor computed from the machine and the settings (docs/reference/sagemaker.md).
 
     BatchStrategy is left out, which means MultiRecord: SageMaker takes MULTI_RECORD for it, but local mode of
-    its SDK refuses that.
+    its SDK refuses that. It is SINGLE_RECORD if ``signature`` leaves no size open for records.
     """
 
     method = "GET"
 
-    def __init__(self, limits: TransformLimits) -> None:
-        parameters = {"MaxConcurrentTransforms": limits.concurrent, "MaxPayloadInMB": limits.payload_mb}
-        self._body = json.dumps(parameters).encode()
+    def __init__(self, limits: TransformLimits, signature: Callable[[], Signature] | None = None) -> None:
+        self._parameters = {"MaxConcurrentTransforms": limits.concurrent, "MaxPayloadInMB": limits.payload_mb}
+        self._signature = signature
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
-        """Both values; a job's own fields override them."""
-        resp.data = self._body
+        """The values; a job's own fields override them."""
+        strategy = {"BatchStrategy": "SINGLE_RECORD"} if self._takes_one_record() else {}
+        resp.data = json.dumps({**self._parameters, **strategy}).encode()
+
+    def _takes_one_record(self) -> bool:
+        with suppress(RequestError):
+            inputs = self._signature().inputs.values() if self._signature is not None else ()
+            return not all(map(has_records, inputs))
+        return False

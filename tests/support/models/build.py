@@ -105,6 +105,29 @@ def named_tensors(root: Path) -> None:
     save(root / "scalar" / "1", {"serving_default": (lambda x, y: {"product": x * y}, scalar)})
 
 
+def bare(root: Path) -> None:
+    """Inputs without a dimension that counts records, and with one of size 1 after it."""
+    import tensorflow as tf
+
+    def one(dtype: Any, *sizes: int | None) -> list[Any]:
+        return [tf.TensorSpec(sizes, dtype, name="x")]
+
+    def doubled(x: Any) -> dict[str, Any]:
+        return {"y": x * 2}
+
+    multiplied = tf.constant([[2.0]])
+    save(
+        root / "bare" / "1",
+        {
+            "serving_default": (doubled, one(tf.float32)),
+            "three": (lambda x: {"y": x * 2, "total": tf.reduce_sum(x)}, one(tf.float32, 3)),
+            "word": (lambda x: {"y": tf.strings.upper(x)}, one(tf.string)),
+            "fixed": (doubled, one(tf.float32, 2, 2)),
+            "one_each": (lambda x: {"y": tf.linalg.matmul(x, multiplied)}, one(tf.float32, None, 1)),
+        },
+    )
+
+
 def arrays(root: Path) -> None:
     """Matrices, answers that JSON has no number for, and an output that does not follow the batch."""
     import tensorflow as tf
@@ -359,6 +382,7 @@ def echo(root: Path) -> None:
 BUILDERS = (
     linear,
     named_tensors,
+    bare,
     arrays,
     strings,
     pictures,

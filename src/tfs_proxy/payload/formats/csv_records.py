@@ -24,6 +24,7 @@ from tfs_proxy.batch import Batch
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.memory import STRING_BYTES, TEXT_NUMBER_BYTES, MemoryBudget
 from tfs_proxy.payload.media_types import MediaType, shown
+from tfs_proxy.payload.shapes import fitted
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK
 from tfs_proxy.serving_json.numbers import csv_array, is_numeric
 from tfs_proxy.signature import Signature, TensorSpec
@@ -86,7 +87,7 @@ def _named_columns(text: str) -> tuple[str, ...]:
 
 def csv_batch(body: bytes, content_type: MediaType, signature: Signature, budget: MemoryBudget) -> Batch:
     """Decode a body for predict, in the dialect that the parameters of its media type name."""
-    return decode_csv(body, signature, csv_dialect(content_type.parameters), budget)
+    return fitted(decode_csv(body, signature, csv_dialect(content_type.parameters), budget), signature)
 
 
 def decode_csv(

@@ -2,8 +2,9 @@
 
 The rule (docs/reference/aws-container.md) is that of AWS's container: one document that is an object
 is one record; a list of lists or of objects is one record per element; any other list is
-one record, as is a bare value. ``{"b64": ...}`` is a value, not an object. In JSON lines, and if
-one body holds several documents, each document is one record, whatever it looks like.
+one record, as is a bare value; but where the only input takes one string a record, each string of a
+list is a record. ``{"b64": ...}`` is a value, not an object. In JSON lines, and if one body holds several
+documents, each document is one record, whatever it looks like.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from tfs_proxy.batch import Batch, Examples
 from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import MemoryBudget
+from tfs_proxy.payload.shapes import fitted
 from tfs_proxy.serving_json.columns import batch_of, column
 from tfs_proxy.serving_json.documents import BYTE_ORDER_MARK, documents
 from tfs_proxy.serving_json.numbers import is_numeric, json_array
@@ -50,7 +52,7 @@ def decode_json(body: bytes, signature: Signature, budget: MemoryBudget) -> Batc
 
 def decode_documents(values: Sequence[Any], signature: Signature) -> Batch:
     """Decode documents of application/json that are not TF Serving's form."""
-    return batch_of(records_of(values), signature)
+    return fitted(batch_of(_strings(values, signature) or records_of(values), signature), signature)
 
 
 def examples_of(records: Sequence[Any]) -> Examples:
@@ -81,6 +83,14 @@ def records_of(values: Sequence[Any]) -> Sequence[Any]:
     return elements
 
 
+def _strings(values: Sequence[Any], signature: Signature) -> Sequence[Any] | None:
+    """The elements of a bare list, each a record, if the only input takes one string a record."""
+    if len(values) != 1 or type(values[0]) is not list or any(map(_is_record, values[0])):
+        return None
+    taken = [(spec.dtype, spec.shape) for spec in signature.inputs.values()]
+    return values[0] if taken == [("DT_STRING", (None,))] else None
+
+
 def records_in(form: Mapping[str, Any]) -> int:
     """How many records an object holds that is TF Serving's form."""
     for key in (ROW, EXAMPLES):
@@ -104,7 +114,7 @@ def _numbers(body: bytes, signature: Signature, budget: MemoryBudget) -> Batch |
     if array is None:
         return None
     array = array[None] if array.ndim == 1 else array
-    return Batch({name: array}, len(array))
+    return fitted(Batch({name: array}, len(array)), signature)
 
 
 def decode_serving_form(form: Mapping[str, Any], signature: Signature) -> Batch:
@@ -126,5 +136,6 @@ def _column_batch(value: Any, signature: Signature) -> Batch:
         by_name = dict.fromkeys(signature.inputs, value)
     if by_name.keys() != signature.inputs.keys():
         raise BadInput(f"{COLUMN} has {', '.join(by_name)}; the model takes {', '.join(signature.inputs)}.")
-    arrays = {name: column([by_name[name]], spec)[0] for name, spec in signature.inputs.items()}
+    boxed = {name: column([by_name[name]], spec) for name, spec in signature.inputs.items()}
+    arrays = {name: array.reshape(array.shape[1:]) for name, array in boxed.items()}
     return Batch(arrays, max((len(array) for array in arrays.values() if array.ndim), default=1))

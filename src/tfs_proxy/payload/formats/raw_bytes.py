@@ -1,5 +1,6 @@
 """A body that is one string, an image say -> `Batch`: for models that take bytes and decode themselves."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,9 +8,11 @@ import numpy as np
 from tfs_proxy.batch import BYTES, Batch
 from tfs_proxy.errors import BadInput, UnsupportedMediaType
 from tfs_proxy.payload.media_types import MediaType
+from tfs_proxy.payload.shapes import fitted
 from tfs_proxy.signature import Signature, TensorSpec
 
 _LISTS_OF_ONE = 2
+_LINE_END = re.compile(rb"\r?\n\Z")
 
 
 def string_input(signature: Signature) -> TensorSpec | None:
@@ -20,11 +23,21 @@ def string_input(signature: Signature) -> TensorSpec | None:
     return spec if spec.dtype == "DT_STRING" else None
 
 
-def strings_batch(strings: Sequence[bytes], spec: TensorSpec) -> Batch:
+def strings_batch(strings: Sequence[bytes], signature: Signature) -> Batch:
     """One record per string, shaped ``[records]``, or ``[records, 1]`` if the signature has that."""
+    ((name, spec),) = signature.inputs.items()
     array = np.array(strings, BYTES)
     lists = spec.shape is not None and len(spec.shape) == _LISTS_OF_ONE
-    return Batch({spec.name: array[:, None] if lists else array}, len(strings))
+    return fitted(Batch({name: array[:, None] if lists else array}, len(strings)), signature)
+
+
+def decode_text(body: bytes, content_type: MediaType, signature: Signature) -> Batch:
+    """The whole text but for a line end at its end, as `decode_bytes` does; raises BadInput if not UTF-8."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"The body is not UTF-8: byte {error.start} can't be read.") from None
+    return decode_bytes(_LINE_END.sub(b"", body), content_type, signature)
 
 
 def decode_bytes(body: bytes, content_type: MediaType, signature: Signature) -> Batch:
@@ -45,4 +58,4 @@ def decode_bytes(body: bytes, content_type: MediaType, signature: Signature) -> 
         )
     if not body:
         raise BadInput("The body is empty.")
-    return strings_batch([body], spec)
+    return strings_batch([body], signature)

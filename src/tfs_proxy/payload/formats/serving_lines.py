@@ -11,6 +11,7 @@ from tfs_proxy.errors import BadInput
 from tfs_proxy.memory import MemoryBudget
 from tfs_proxy.payload.formats.json_outputs import columns_of_outputs, json_of_outputs, lines_of_outputs
 from tfs_proxy.payload.formats.json_records import COLUMN, PREDICT, ROW, decode_serving_form, serving_form
+from tfs_proxy.payload.shapes import fitted, listed
 from tfs_proxy.serving_json.columns import batch_of
 from tfs_proxy.serving_json.documents import documents
 from tfs_proxy.serving_json.messages import SIGNATURE_NAME
@@ -19,7 +20,7 @@ from tfs_proxy.signature import Signature
 _WRITERS = {None: lines_of_outputs, ROW: json_of_outputs, COLUMN: columns_of_outputs}
 
 
-class Documents(Batch, frozen=True):
+class Documents(Batch, frozen=True, kw_only=True):
     """The records of all documents of a body, by document: its own batch, and the key of its form, if any."""
 
     parts: Sequence[Batch]
@@ -52,7 +53,7 @@ def batch_of_lines(values: Sequence[Any], signature: Signature) -> Batch:
     """
     keys = [_key(value, signature) for value in values]
     if not any(keys):
-        return batch_of(values, signature)
+        return fitted(batch_of(values, signature), signature)
     parts = []
     for number, (value, key) in enumerate(zip(values, keys, strict=True), 1):
         try:
@@ -60,7 +61,7 @@ def batch_of_lines(values: Sequence[Any], signature: Signature) -> Batch:
         except BadInput as error:
             raise BadInput(f"Document {number}: {error}") from None
     inputs = {name: _joined([part.inputs[name] for part in parts], parts) for name in signature.inputs}
-    return Documents(inputs, sum(part.records for part in parts), parts, keys)
+    return Documents(inputs, sum(part.records for part in parts), parts=parts, keys=keys)
 
 
 def _key(value: Any, signature: Signature) -> str | None:
@@ -70,7 +71,7 @@ def _key(value: Any, signature: Signature) -> str | None:
 
 def _decoded(value: Any, key: str | None, signature: Signature) -> Batch:
     if key is None:
-        return batch_of([value], signature)
+        return listed(batch_of([value], signature), signature)
     name = value.get(SIGNATURE_NAME) or signature.name
     if name != signature.name:
         raise BadInput(f'It is for the signature "{name}": name it in tfs-signature-name, for all of them.')

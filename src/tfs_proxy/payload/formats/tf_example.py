@@ -81,7 +81,7 @@ def _serialized(payloads: Sequence[bytes], records: Sequence[Record], signature:
     )
     if named and signature.method == PREDICT_METHOD:
         return None
-    return strings_batch(payloads, spec)
+    return strings_batch(payloads, signature)
 
 
 def _records(payloads: Sequence[bytes], budget: MemoryBudget) -> list[Record]:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
@@ -55,6 +56,7 @@ class Context(ModelClient):
 
     __slots__ = (
         "_instance",
+        "_is_bare",
         "_records",
         "_reply_attributes",
         "_request",
@@ -91,6 +93,7 @@ class Context(ModelClient):
         self._request = request
         self._instance = instance
         self._records: int | None = None
+        self._is_bare = False
         self._reply_attributes: str | None = None
         self.model_name = target.model
         self.model_version = None if target.version is None else str(target.version)
@@ -149,7 +152,7 @@ class Context(ModelClient):
         batch = self._worker.plane.decode(
             self._target, Body(body, self._request.content_type, self._request.budget)
         )
-        self._records = batch.records
+        self._records, self._is_bare = batch.records, batch.is_bare
         return dict(batch.inputs)
 
     def default_output(self, tensors: Any) -> tuple[bytes, str]:
@@ -159,6 +162,8 @@ class Context(ModelClient):
         NotAcceptable (406) if Accept can't be met.
         """
         outputs = getattr(tensors, "outputs", tensors)
+        if self._is_bare:
+            outputs = {name: np.asarray(array)[None] for name, array in outputs.items()}
         if self._request.codec is not None:
             return self._request.codec.encode(outputs)
         return self._worker.plane.encode(outputs, self._request.accept, self._records)

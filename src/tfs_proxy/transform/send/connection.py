@@ -9,8 +9,6 @@ from tfs_proxy.errors import SettingsError
 from tfs_proxy.observe.routes import INVOCATIONS
 from tfs_proxy.wire.connect import authority, connect_tcp, connect_tls
 
-EXECUTION_PARAMETERS = "/execution-parameters"
-
 
 class EndpointAddress(Struct, frozen=True):
     """The address of a server; ``path`` is that of /invocations."""

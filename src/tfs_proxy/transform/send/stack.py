@@ -8,12 +8,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from tfs_proxy.errors import SettingsError, UpstreamError
-from tfs_proxy.observe.routes import INVOCATIONS, OPENAPI
+from tfs_proxy.observe.routes import EXECUTION_PARAMETERS, INVOCATIONS, OPENAPI
 from tfs_proxy.openapi.content import INPUT_NAMES
 from tfs_proxy.settings import for_inner_stack
 from tfs_proxy.transform.job import MULTI, SINGLE, ExecutionPlan, Job
 from tfs_proxy.transform.records.csv_header import asks_model, header_of
-from tfs_proxy.transform.send.connection import EXECUTION_PARAMETERS, EndpointAddress, EndpointNotReached
+from tfs_proxy.transform.send.connection import EndpointAddress, EndpointNotReached
 from tfs_proxy.wire.connections import get
 
 REQUEST_SECONDS = 10.0
@@ -38,10 +38,15 @@ def stack_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
 def fetch_plan(job: Job, endpoint: EndpointAddress) -> ExecutionPlan:
     """How to send the records of ``job``; asks ``GET /execution-parameters``, which a server need not know.
 
+    A server of ours says SINGLE_RECORD only if its model takes no other, so that a job can't ask for more.
     Raises SettingsError if nothing listens there.
     """
-    plan = ExecutionPlan.resolve(job, _object_at(endpoint, EXECUTION_PARAMETERS))
-    inputs = input_names(_object_at(endpoint, OPENAPI)) if asks_model(job) else ()
+    parameters = _object_at(endpoint, EXECUTION_PARAMETERS)
+    plan = ExecutionPlan.resolve(job, parameters)
+    is_limited = plan.strategy == MULTI and parameters.get("BatchStrategy") == "SINGLE_RECORD"
+    inputs = input_names(_object_at(endpoint, OPENAPI)) if is_limited or asks_model(job) else ()
+    if is_limited and inputs:
+        plan = replace(plan, strategy=SINGLE)
     return replace(plan, header=header_of(job, inputs))
 
 
